@@ -28,6 +28,7 @@ from fxlite.graph.graph_module import Container, GraphModule, passes_of, set_pas
 from fxlite.passes.derived import derivations, set_derivations
 from fxlite.passes.installed import InstalledPassError, installed_pass, installed_passes
 from fxlite.passes.ledger import refusals, refuse, set_ledger
+from fxlite.passes.origins import note_origins, note_origins_in
 from fxlite.types.agreement import Exactness, as_exactness
 
 __all__ = [
@@ -269,13 +270,18 @@ def run_in_place(
     graph, entries, derived = module.graph, refusals(module), derivations(module)
     try:
         with graph.transaction(item.name):
+            position = len(graph.journal.records)
             with read_only_weights(module):
                 result = item.function(module, **options)
+            if module.graph is graph:
+                note_origins(item.name, graph, position)
             if isinstance(result, PassResult):
                 result = result.graph_module
             made = module if result is None else result
             if not isinstance(made, GraphModule):
                 raise TypeError(f"a pass returns a GraphModule or None, not {type(made).__name__}")
+            if made.graph is not graph:
+                note_origins_in(item.name, made.graph, graph)
             if check is not None:
                 check(made)
             set_passes(made, [*passes_of(module), item.name])

@@ -450,7 +450,9 @@ class Text:
             parts = [self.value(a) for a in node.args]
             if not target.takes_in_order:
                 parts = [f"{k}={v}" for k, v in zip(target.tensor_kinds, parts)]
-            parts += [f"{k}={self.value(v)}" for k, v in node.kwargs.items()]
+            for name, value in node.kwargs.items():  # NumPy does not know fxlite's dtypes
+                text = f'"{value.long_name}"' if isinstance(value, DType) else self.value(value)
+                parts.append(f"{name}={text}")
             return f"{self.file.functions[target]}({', '.join(parts)})"
         operator = self._operator(node)
         if operator is not None:

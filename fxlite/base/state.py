@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 active_tracer: ContextVar[Tracer | None] = ContextVar("active_tracer", default=None)
 
 
+def stands_for_any(value: Any) -> bool:
+    """True for a parameter of a pattern, which as an attribute of a call stands for any."""
+    return hasattr(value, "is_wildcard") or (is_traced(value) and value.tracer.is_pattern)
+
+
 def is_traced(value: Any) -> TypeGuard[Proxy]:
     """True for what stands for a value while a program is traced: its class can record calls."""
     return hasattr(type(value), "__fx_record__")

@@ -121,6 +121,7 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
     except KeyError:
         graph.lint(full=True)
         raise
+    graph.output_node()  # without one it could not be loaded
     known = set(names) if noted else set()
     meta = {node.name: _encode_meta(node, known, dropped) for node in noted}
     call_column, type_column, scope_column, loc_column = zip(*columns) if columns else [()] * 4

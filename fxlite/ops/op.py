@@ -20,6 +20,7 @@ are the same call), then either records a node (an argument is a Proxy) or runs 
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import weakref
@@ -39,7 +40,7 @@ from fxlite.base.errors import (
     ShapeError,
     did_you_mean,
 )
-from fxlite.base.state import active_tracer
+from fxlite.base.state import active_tracer, stands_for_any
 from fxlite.ops.facts import Facts
 from fxlite.ops.parameters import OptionalTensor as OptionalTensor
 from fxlite.ops.parameters import Tensor as Tensor
@@ -253,7 +254,7 @@ class Op(Facts):
             kind = self.tensor_kinds.get(name)
             if kind is None:
                 value = freeze(value)
-                if name == "dtype" and value is not None:
+                if name == "dtype" and value is not None and not stands_for_any(value):
                     value = dtypes.dtype(value)
             elif kind == "Tensors":
                 if not isinstance(value, (tuple, list)):
@@ -577,9 +578,17 @@ _MOST_NESTED = 64
 def freeze(value: Any, depth: int = 0) -> Any:
     """An attribute in its stored, immutable form: NumPy scalars become Python's, lists become
     tuples, NumPy dtypes become DTypes, named dims sympy expressions. Raises ArgumentError for what
-    is nested too deeply (``depth``: how deep this is)."""
+    is nested too deeply (``depth``: how deep this is), and for a member of an enum that is neither
+    a number nor text."""
     if value is None or type(value) in (bool, int, float, str):
         return value
+    if isinstance(value, enum.Enum):
+        if isinstance(value, (int, str)):
+            return value.value
+        raise ArgumentError(
+            f"{value} cannot stand in a graph, which is data and knows no class "
+            f"{type(value).__name__}; pass its value, {value.value!r}"
+        )
     if isinstance(value, (tuple, list)):
         if depth == _MOST_NESTED:
             raise ArgumentError(f"an argument is a list nested more than {_MOST_NESTED} deep")

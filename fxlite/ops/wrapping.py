@@ -9,18 +9,25 @@ Python imports the function from its module. C and CUDA cannot hold it and say s
 from __future__ import annotations
 
 import dis
+import enum
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import sympy
+
 from fxlite.base.errors import ArgumentError, expect
-from fxlite.base.state import is_traced
+from fxlite.base.location import here, with_place
+from fxlite.base.state import is_traced, stands_for_any
 from fxlite.ops.op import WRAPPED, Op
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.ops.parameters import kind_of
+from fxlite.types import shapes
+from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import type_of
 
 if TYPE_CHECKING:
@@ -47,6 +54,8 @@ class WrappedOp(ForeignOp):
         self.takes_in_order = list(kinds) == [p.name for p in ordered]
 
         def reference(**arguments: Any) -> Any:
+            if isinstance(dtype := arguments.get("dtype"), DType):
+                arguments["dtype"] = dtype.numpy
             return function(**arguments)
 
         reference.__doc__ = function.__doc__
@@ -72,6 +81,19 @@ class WrappedOp(ForeignOp):
         self.node_name = function.__name__
         self._infer = functools.partial(_result_type, infer)
 
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name. Raises ArgumentError for those that do not fit, and for attributes
+        that are no data, which neither text nor files could hold."""
+        for name, value in (*zip(self._names, args), *kwargs.items()):
+            if name not in self.tensor_kinds:
+                problem = _no_data(value, name)
+                if problem:
+                    raise ArgumentError(
+                        f"{self.title}: the argument {name!r} is {problem}; a graph is data and "
+                        "holds numbers, texts, None and tuples of them beside arrays"
+                    )
+        return super().bind(args, kwargs)
+
     def __eq__(self, other: object) -> bool:
         return other is self or other is self.wrapper or other is self.function
 
@@ -82,6 +104,27 @@ class WrappedOp(ForeignOp):
     def title(self) -> str:
         """``helpers.scale``, for messages."""
         return self.name.removeprefix("wrapped.")
+
+
+def _no_data(value: Any, name: str) -> str:
+    """What an attribute is, if it is none that a graph can hold; else empty."""
+    if isinstance(value, (tuple, list)):
+        return next(filter(None, (_no_data(v, name) for v in value)), "")
+    if isinstance(value, enum.Enum):
+        return f"{value}, a member of an enum: pass its value, {value.value!r}"
+    if isinstance(value, (np.dtype, DType)) or (
+        isinstance(value, type) and issubclass(value, (np.generic, bool, int, float))
+    ):
+        return "" if name == "dtype" else f"{value}: call the parameter dtype, or pass its name"
+    if value is Ellipsis or isinstance(value, slice):
+        return f"{value!r}: pass the numbers"
+    known = (type(None), bool, int, float, str, np.generic, np.ndarray, shapes.NamedDim, sympy.Expr)
+    return "" if isinstance(value, known) or _may_stand(value) else f"a {type(value).__name__}"
+
+
+def _may_stand(value: Any) -> bool:
+    """A node or traced value, whose place is refused elsewhere, or a pattern's parameter."""
+    return is_traced(value) or stands_for_any(value) or hasattr(value, "all_input_nodes")
 
 
 def _result_type(infer: Any, **types: Any) -> Any:
@@ -138,7 +181,11 @@ def wrap(fn_or_name: Any = None, *, infer: Any = None) -> Any:
                     f"program",
                     "annotate it as an array",
                 )
-        return proxy.tracer.record(op, op.bind((), bound))
+        try:
+            given = op.bind((), bound)
+        except ArgumentError as error:
+            raise with_place(error, here(2)) from None
+        return proxy.tracer.record(op, given)
 
     wrapper.wrapped_op = op  # type: ignore[attr-defined]
     op.wrapper = wrapper

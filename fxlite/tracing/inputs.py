@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.errors import ArgumentError, FxliteError, expect
+from fxlite.base.outside_text import is_name
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.graph.pytree import PH, Baked, Interface, Structure
@@ -365,7 +367,8 @@ def _nested(
         found = None if declared is PH else type_of(declared)
         # a keyword of **kwargs is a parameter of its own
         steps = keys if kind is inspect.Parameter.VAR_KEYWORD and keys else (name, *keys)
-        wish = re.sub(r"\W", "_", "_".join(map(str, steps)))
+        wish = re.sub(r"\W", "_", unicodedata.normalize("NFKC", "_".join(map(str, steps))))
+        wish = wish if is_name(wish) else f"_{wish}"
         target, proxy = placeholder(wish, found)
         proxies[target] = proxy
         return Structure("leaf", target)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.state import is_traced
+from fxlite.base.state import is_traced, stands_for_any
 from fxlite.ops.op import lookup, normalize_axes, normalize_axis
 from fxlite.tracing.writes.shared_memory import attach, fresh, is_number
 from fxlite.types import dtypes, shapes
@@ -174,11 +174,16 @@ def _parts(x: Any, sizes: Sequence[Any], axis: int) -> list[Any]:
     return list(lookup("split")(x, (*sizes[:-1], last), axis=axis))
 
 
+_NUMBERS = (bool, int, float, type(None))
+
+
 def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None,
          out: Any = None) -> Any:  # fmt: skip
     low, high = (a_min if min is None else min), (a_max if max is None else max)
-    if {type(low), type(high)} <= {bool, int, float, type(None)}:
+    if all(type(b) in _NUMBERS or hasattr(b, "is_wildcard") for b in (low, high)):
         return lookup("clip")(x, low, high)
+    if is_traced(x):
+        x.tracer.may_be_numbers(low, high)
     if getattr(x, "is_typed", True):
         from fxlite.ops.elementwise import clip_bounds
 
@@ -334,6 +339,8 @@ def outer(x: Any, y: Any, out: Any = None) -> Any:
 
 def astype(x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
            copy: bool = True) -> Any:  # fmt: skip
+    if stands_for_any(dtype):
+        return lookup("cast")(x, dtype)
     target = dtypes.dtype(dtype)
     if is_traced(x) and x.is_typed and x.type.dtype is target:
         return fresh(x, number=is_number(x)) if copy else x

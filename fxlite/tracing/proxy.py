@@ -9,6 +9,7 @@ instead.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ import numpy as np
 
 from fxlite.base.errors import TraceError
 from fxlite.base.facade import above
+from fxlite.base.location import is_own_file
+from fxlite.base.state import active_tracer
 from fxlite.ops.op import lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
@@ -175,7 +178,17 @@ class Proxy:
         return value in self._concrete("'in'", "use (x == value).any()")
 
     def __hash__(self) -> int:
-        return id(self)
+        """For fxlite itself; a program that hashes it, as an array it cannot, is refused."""
+        if active_tracer.get() is not self.tracer or is_own_file(
+            sys._getframe(1).f_code.co_filename
+        ):
+            return id(self)
+        raise self.tracer.error(
+            f"{self._node.name} is used as the key of a dict or put into a set, which NumPy's "
+            "arrays cannot be",
+            "use a text, a number or the place in a list as the key",
+            self._node,
+        )
 
     # -- writes ------------------------------------------------------------------------------
     def __setitem__(self, index: Any, value: Any) -> None:

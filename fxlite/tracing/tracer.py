@@ -78,6 +78,8 @@ class Tracer:
 
     #: Each parameter and buffer is a get_attr node, and each node has a location.
     proxy_buffer_attributes = record_stack_traces = True
+    #: What is traced is a pattern, whose parameters stand for operands and attributes.
+    is_pattern = False
     #: A program may write into its inputs; False for what is no program, as a pattern.
     writes_inputs = True
     #: The program's functions are captured: arrays that it makes are traced, see
@@ -364,6 +366,10 @@ class Tracer:
             )
         except FxliteError as error:
             raise with_place(error, origin[1]) from None
+
+    def may_be_numbers(self, *values: Any) -> None:
+        """Operands of a call that would be attributes of another op, if they were numbers; what a
+        parameter of a pattern stands for."""
 
     def trace_library(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]

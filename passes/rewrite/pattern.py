@@ -125,9 +125,14 @@ class Pattern:
             absent = {name for name, is_there in zip(optional, present) if not is_there}
             self._add_variants(absent)
 
-    def _add_variants(self, absent: set[str]) -> None:
+    def _add_variants(self, absent: set[str], attributes: frozenset[str] = frozenset()) -> None:
+        """The programs where those optional operands are missing, and those operands are numbers
+        that are attributes."""
         parameters, program = self.parameters, self.program
+        if attributes:
+            parameters = parameters.with_attributes({*attributes})
         wildcards: dict[Node, dict[str, Any]] = {}
+        either: set[str] = set()
         if isinstance(program, (Graph, GraphModule)):
             module = as_graph_module(program)
         else:
@@ -139,7 +144,7 @@ class Pattern:
                 arguments[parameters.rest] = (Operand(parameters.rest),)
             arguments.update({name: Wildcard(name) for name in parameters.attributes})
             try:
-                module, wildcards = trace_call(program, arguments)
+                module, wildcards, either = trace_call(program, arguments)
             except TraceError as error:
                 error.add_note(_UNTYPED)
                 raise
@@ -150,6 +155,8 @@ class Pattern:
             )  # fmt: skip
             if made is not None:
                 self.variants.append(made)
+        if either:
+            self._add_variants(absent, attributes | either)
 
     @property
     def outputs(self) -> int:
@@ -212,9 +219,10 @@ def as_graph_module(program: Graph | GraphModule) -> GraphModule:
 
 def trace_call(
     program: Callable[..., Any], arguments: Mapping[str, Any]
-) -> tuple[GraphModule, dict[Node, dict[str, Any]]]:
+) -> tuple[GraphModule, dict[Node, dict[str, Any]], set[str]]:
     """Trace a call of ``program``. Arguments are Operands (tuples of them for ``*xs``), or values
-    passed as they are. Returns the graph, and the attributes that hold wildcards, by node."""
+    passed as they are. Returns the graph, the attributes that hold wildcards, by node, and the
+    operands that would be attributes of another op if they were numbers."""
     operands = [a for v in arguments.values() for a in (v if isinstance(v, tuple) else (v,))]
     operands = [a for a in operands if isinstance(a, Operand)]
     types = {a.name: a.type for a in operands}
@@ -223,7 +231,7 @@ def trace_call(
     tracer = _PatternTracer()
     if isinstance(program, Module) and len(operands) == len(arguments):
         tracer.trace(program, inputs=types)  # the weights keep their paths
-        return tracer.module("pattern"), tracer.wildcards
+        return tracer.module("pattern"), tracer.wildcards, tracer.either
 
     inner = caller(program)
 
@@ -241,7 +249,7 @@ def trace_call(
     signature = inspect.Signature([_KINDS(a.name, kind) for a in operands])
     call.__signature__ = signature  # type: ignore[attr-defined]
     tracer.trace(call, inputs=types)
-    return tracer.module("pattern"), tracer.wildcards
+    return tracer.module("pattern"), tracer.wildcards, tracer.either
 
 
 def caller(program: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
@@ -279,11 +287,14 @@ class _PatternTracer(Tracer):
     """Keeps wildcards where they are written; they never reach an op's canonical form, which would
     want their values."""
 
+    is_pattern = True
     writes_inputs = False  # a pattern stands for values
 
     def __init__(self) -> None:
         super().__init__()
         self.wildcards: dict[Node, dict[str, Any]] = {}
+        #: Parameters that were traced as operands and could be attributes, of another op.
+        self.either: set[str] = set()
 
     def to_bool(self, obj: Proxy) -> bool:
         """Where fxlite itself compares a parameter, it is looked at as an attribute."""
@@ -298,6 +309,12 @@ class _PatternTracer(Tracer):
                 "the pattern, or written out"
             )
         raise _IsAttribute(names)
+
+    def may_be_numbers(self, *values: Any) -> None:
+        """Operands of a call that would be attributes of another op, if they were numbers."""
+        for node in _traced_in(values):
+            if node.op == "placeholder":
+                self.either.add(node.target)
 
     def create_arg(self, value: Any) -> Any:
         return value if isinstance(value, Wildcard) else super().create_arg(value)

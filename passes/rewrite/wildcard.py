@@ -103,6 +103,7 @@ class Wildcard:
     """Stands for an attribute (or a number) while a pattern is traced."""
 
     type = None  # as an operand it has no type
+    is_wildcard = True
 
     def __init__(self, name: str) -> None:
         self.name = name

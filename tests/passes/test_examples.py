@@ -51,6 +51,17 @@ def test_oracle_agrees(item: Pass, rung: str) -> None:
             assert compare(one, other, promise).agrees, (item.name, after.graph)
 
 
+@pytest.mark.parametrize("item", SHIPPED, ids=lambda p: p.name)
+def test_what_a_pass_makes_names_its_origin(item: Pass) -> None:
+    for example in item.examples:
+        before, after = run_example(item, example)
+        old = {n.name for n in before.graph.nodes}
+        for node in after.graph.nodes:
+            if node.name not in old:
+                (name, origin), *_ = node.meta["from"]
+                assert name and origin in old, (node, node.meta)
+
+
 def _numbers(type: fx.TensorType, seed: int) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(seed)
     if type.dtype.is_float:

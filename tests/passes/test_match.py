@@ -584,3 +584,27 @@ def test_search_among_orders_ends() -> None:
 
     gm = fx.symbolic_trace(build(50.0), x="f32[3]")
     assert not find_matches(gm, build(51.0)) and len(find_matches(gm, build(50.0))) == 1
+
+
+@pytest.mark.parametrize(("pattern", "program", "bound"), [
+    (lambda x, axis: x.sum(axis=axis), lambda x: x.sum(axis=1), {"axis": 1}),
+    (lambda x, a, b: x.sum(axis=(a, b)), lambda x: x.sum(axis=(1, 0)), {"a": 1, "b": 0}),
+    (lambda x, low, high: x.clip(low, high), lambda x: x.clip(0.5, 6), {"low": 0.5, "high": 6}),
+    (lambda x, low: np.tanh(x.clip(low)), lambda x: np.tanh(x.clip(0.5)), {"low": 0.5}),
+    (lambda x, d: x.astype(d), lambda x: x.astype("f64"), {"d": fx.dtypes.dtype("f64")}),
+    (lambda x, s: x.reshape(s), lambda x: x.reshape(3, 2), {"s": (3, 2)}),
+    (lambda x, a, b: x.reshape(a, b), lambda x: x.reshape(3, 2), {"a": 3, "b": 2}),
+    (lambda x, dim: F.softmax(x, dim), lambda x: F.softmax(x, 1), {"dim": 1}),
+    (lambda x, y, k: np.concatenate([x, y], k), lambda x: np.concatenate([x, x], 1), {"k": 1}),
+    (lambda x, how: np.einsum(how, x), lambda x: np.einsum("ij->ji", x), {"how": "ij->ji"}),
+])  # fmt: skip
+def test_plain_parameters_bind_attributes(pattern: Any, program: Any, bound: Any) -> None:
+    gm = fx.symbolic_trace(program, x="f32[2,3]")
+    (match,) = fx.replace_pattern(gm, pattern, pattern)
+    assert {name: match.bindings[name] for name in bound} == bound
+
+
+def test_bounds_that_are_arrays_still_match() -> None:
+    gm = fx.symbolic_trace(lambda x, y: x.clip(y, 6), x="f32[3]", y="f32[3]")
+    (match,) = fx.replace_pattern(gm, lambda x, a, b: x.clip(a, b), lambda x, a, b: x + a * b)
+    assert match.bindings["a"].name == "y" and match.bindings["b"] == 6

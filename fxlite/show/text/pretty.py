@@ -309,7 +309,14 @@ def graph_text(graph: Graph) -> str:
     words = words_of(graph)
     lines = [*_head(graph, words), *_weights_comment(graph)]
     lines += (f"    {_with_comment(code, comment)}" for code, comment in _lines(graph, words))
-    return "\n".join(lines)
+    return "\n".join([*lines, *_nothing(graph)])
+
+
+def _nothing(graph: Graph) -> list[str]:
+    """What stands in the body of a graph that has inputs and weights at most, as one that is still
+    to be written."""
+    given = ("placeholder", "get_attr")
+    return ["    pass"] if all(node.op in given for node in graph.nodes) else []
 
 
 def _head(graph: Graph, words: Words, width: int = 0) -> list[str]:
@@ -379,6 +386,7 @@ def executable_code(graph: Graph) -> str:
         line = f"    {node.name}{annotation_width(node.type)} = {call_text(node, words)}"
         dead = deletions.get(node)
         lines.append(f"{line}; del {dead}" if dead else line)
+    lines += _nothing(graph)
     return _IMPORT + "\n".join(lines) + "\n"
 
 
