@@ -451,8 +451,8 @@ class Text:
             if not target.takes_in_order:
                 parts = [f"{k}={v}" for k, v in zip(target.tensor_kinds, parts)]
             for name, value in node.kwargs.items():  # NumPy does not know fxlite's dtypes
-                text = f'"{value.long_name}"' if isinstance(value, DType) else self.value(value)
-                parts.append(f"{name}={text}")
+                called = value.long_name if isinstance(value, DType) else value
+                parts.append(f"{name}={self.value(called)}")
             return f"{self.file.functions[target]}({', '.join(parts)})"
         operator = self._operator(node)
         if operator is not None:
