@@ -152,8 +152,7 @@ def report(
 
 def _is_arithmetic(node: Any) -> bool:
     """True for float arithmetic of the program itself."""
-    made_by = next(iter(node.meta.get("from", ())), ("",))[0]
-    if made_by == "quantize" or node.target.name in ("getitem", "embedding"):
+    if "from" in node.meta or node.target.name in ("getitem", "embedding"):
         return False
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     return any(t is not None and t.dtype.is_float for t in types)
