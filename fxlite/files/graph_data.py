@@ -84,6 +84,7 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
     inputs: list[int] = []
     positions: dict[Node, int] = {}
     noted: list[Node] = []
+    own: dict[str, str] = {}  # ops that are not fxlite's, and the modules that register them
 
     def key(value: Any) -> Any:
         """What tells calls apart: all but which operands they read. Notes the operands."""
@@ -110,6 +111,8 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
             if call is None:
                 call = calls[call_key] = len(calls)
                 templates.append(_template(node))
+                if isinstance(target, OwnOp):
+                    own[target.name] = target.module
             columns.append(
                 (call, types.position(node.type), scopes.position(node.scope),
                  places.position(node.loc))
@@ -132,8 +135,8 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
     }  # fmt: skip
     if graph.interface is not None:
         data["interface"] = encode(pytree.to_data(graph.interface))
-    if own := {n.target for n in graph.nodes if isinstance(n.target, OwnOp)}:
-        data["ops"] = dict(sorted((op.name, op.module) for op in own))
+    if own:
+        data["ops"] = dict(sorted(own.items()))
     if graph.declared_dims:
         data["dims"] = {
             name: [dim.facts.minimum, dim.facts.maximum, dim.facts.multiple_of]

@@ -623,10 +623,14 @@ def _shown(value: Any) -> Any:
 def find_recorder(op: Op, bound: Mapping[str, Any]) -> Callable[[Op, dict[str, Any]], Any] | None:
     """Who records this call: the tracer of the first Proxy among the arguments, or None (run
     it)."""
-    for value in op.tensors(bound):
-        recorder = getattr(type(value), "__fx_record__", None)
-        if recorder is not None:
-            return functools.partial(recorder, value)
+    for name, kind in op.tensor_kinds.items():
+        value = bound.get(name)
+        if hasattr(value.__class__, "__fx_record__"):
+            return value.__fx_record__  # type: ignore[union-attr, no-any-return]
+        if kind == "Tensors":
+            for part in value or ():
+                if hasattr(part.__class__, "__fx_record__"):
+                    return part.__fx_record__  # type: ignore[no-any-return]
     tracer = active_tracer.get()
     if tracer is not None:
         named = any(shapes.names(v) for n, v in bound.items() if n not in op.tensor_kinds)

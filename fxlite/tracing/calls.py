@@ -36,11 +36,14 @@ class Places:
     def here(self, depth: int, scope: Scope | None) -> Location | None:
         """The location of the innermost caller outside fxlite, in the scope of a module."""
         frame: FrameType | None = sys._getframe(depth)
-        while frame is not None and (
-            KNOWN_OWN.get(frame.f_code.co_filename) or is_own_file(frame.f_code.co_filename)
-        ):
+        while frame is not None:
+            is_own = KNOWN_OWN.get(frame.f_code.co_filename)
+            if is_own is None:
+                is_own = is_own_file(frame.f_code.co_filename)
+            if not is_own:
+                break
             frame = frame.f_back
-        if frame is None:
+        else:
             return None
         last_frame, last_scope, call = self._last
         if frame is not last_frame or scope is not last_scope:

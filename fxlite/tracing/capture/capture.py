@@ -64,6 +64,10 @@ def captured(function: Callable[..., Any], library: bool = False) -> Callable[..
     return made
 
 
+#: What the tracer answers in place of NumPy and Python.
+_ANSWERED = {**BUILTINS, **ARRAYS}
+
+
 class _Caller:
     """What captured code calls in place of each call that it was written with."""
 
@@ -75,7 +79,7 @@ class _Caller:
         if tracer is None:
             return function(*args, **kwargs)
         try:
-            make = ARRAYS.get(function) or BUILTINS.get(function)
+            make = _ANSWERED.get(function)
         except TypeError:  # it has no hash
             make = None
         if make is not None:
