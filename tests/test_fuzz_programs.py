@@ -117,6 +117,9 @@ FINDINGS = {
     "lanes that begin where a row says": found(
         "np.triu(y.sum(0), -1), np.tril(y.max(1), 1)", y="f64[16,4,2]",
     ),
+    "what -1 is for no elements": found(
+        "y.reshape(y.shape[0], -1).sum()", y="f32[T,8,8]", sizes=({"T": 0}, {"T": 3}),
+    ),
     "many cells that are written one by one": found(  # in the time that a program has
         "F.softmin(y, -3)", x="f64[N,N,8]", y="f64[N,N,8]", sizes=({"N": 130},),
     ),

@@ -283,6 +283,8 @@ def _must_refuse(
     sanitizers watch that it reads no others."""
     if isinstance(error, IndexError):
         return
+    if "cannot reshape array of size 0" in str(error):
+        return  # what -1 stands for is known from the text, for every size: docs/shapes.md
     try:
         case.written(fx.Interpreter(case.optimized).run)(*arrays)
         return
