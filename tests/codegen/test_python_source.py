@@ -292,7 +292,7 @@ def test_defaults_of_inputs(tmp_path: Path) -> None:
     y = graph.placeholder("y", fx.parse_type("f32"), 2.5)
     graph.output(graph.call_function("mul", (x, y)))
     source = python_source(fx.GraphModule({}, graph, "scaled"))
-    assert "def forward(self, x, y=2.5):" in source
+    assert "def forward(self, x, y=np.float32(2.5)):" in source
 
 
 def test_leaf_modules_are_refused() -> None:
