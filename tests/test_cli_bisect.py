@@ -50,7 +50,7 @@ def returns_twice(gm):
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net.py").write_text(MODEL)
     (tmp_path / "my_passes.py").write_text(PASSES)
     monkeypatch.chdir(tmp_path)

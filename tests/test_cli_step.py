@@ -38,7 +38,7 @@ def idle(gm):
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     enter_folder(tmp_path, monkeypatch, {"net": NET, "my_passes": PASSES}, columns=80)
 
 

@@ -160,7 +160,7 @@ def _told(name: str, edits: _Edits, became: dict[Node, list[Node]]) -> Iterable[
         for node in new:
             sources.setdefault(node, []).append(old.name)
     for node in edits.made:
-        yield node, f"{name}: made{_from(node, sources.get(node, []))}"
+        yield node, f"{name}: made{_from(name, node, sources.get(node, []))}"
     for node, now in edits.reads.items():
         text = _reads_text(edits.read[node], now)
         if text and node not in edits.removed:
@@ -193,9 +193,9 @@ def _reads_text(was: list[Node], now: list[Node]) -> str:
     return ""
 
 
-def _from(node: Node, sources: list[str]) -> str:
+def _from(name: str, node: Node, sources: list[str]) -> str:
     chain = (node._meta or {}).get("from", ())
-    if chain:
+    if chain and chain[0][0] != name:
         rule, anchor = chain[0]
         return f" by the rule {rule} from {anchor}"
     return f" from {_listed(sources)}" if sources else ""

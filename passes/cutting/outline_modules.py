@@ -227,25 +227,30 @@ def with_own_constants(program: GraphModule) -> GraphModule:
     for node in reads:
         parent, _, name = node.target.rpartition(".")
         taken.setdefault(parent, set()).add(name)
+    order = {node: number for number, node in enumerate(gm.graph.nodes)}
+    read_by: list[tuple[Node, str, list[Node]]] = []
     for node in reads:
         if not _CONSTANT.fullmatch(node.target):
             continue
-        value = gm.get_attribute(node.target)
         readers: dict[str, list[Node]] = {}
         for user in node.users:
             path = user.scope.path if user.scope is not None else ""
             readers.setdefault(path, []).append(user)
-        for path, users in readers.items():
-            own = node
-            if path:
-                target = f"{path}.{_free_name(users[0], node, taken.setdefault(path, set()))}"
-                gm.set_attribute(target, value)
-                with gm.graph.inserting_before(node), gm.graph.with_origin(users[0]):
-                    own = gm.graph.get_attr(target, node.type)
-                for user in users:
-                    user.replace_input_with(node, own)
-            if value.ndim == 0 and value.dtype.isbuiltin == 1 and np.isfinite(value):
-                own.meta[NUMBER] = all(map(_is_elementwise, users))
+        read_by += [(node, path, users) for path, users in readers.items()]
+        if not readers:
+            gm.graph.erase_node(node)
+    # by where they are read, since one that modules share stands before the first of these
+    for node, path, users in sorted(read_by, key=lambda read: min(map(order.__getitem__, read[2]))):
+        own, value = node, gm.get_attribute(node.target)
+        if path:
+            target = f"{path}.{_free_name(users[0], node, taken.setdefault(path, set()))}"
+            gm.set_attribute(target, value)
+            with gm.graph.inserting_before(node), gm.graph.with_origin(users[0]):
+                own = gm.graph.get_attr(target, node.type)
+            for user in users:
+                user.replace_input_with(node, own)
+        if value.ndim == 0 and value.dtype.isbuiltin == 1 and np.isfinite(value):
+            own.meta[NUMBER] = all(map(_is_elementwise, users))
         if not node.users:
             gm.graph.erase_node(node)
     return gm

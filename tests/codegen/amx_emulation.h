@@ -38,8 +38,9 @@ typedef struct {
     uint8_t row[16][64];
 } amx_tile;
 
-static _Thread_local amx_tile amx_tiles[8];
-static int amx_allowed;
+/* Of the processor, whichever source asks: weak, as tiles may be objects of their own. */
+__attribute__((weak)) _Thread_local amx_tile amx_tiles[8];
+__attribute__((weak)) int amx_allowed;
 
 __attribute__((noreturn, unused)) static void amx_fault(const char *why)
 {

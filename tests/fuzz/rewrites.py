@@ -53,10 +53,14 @@ def _same_but_module(gm: fx.GraphModule, made: fx.GraphModule, kind: str) -> Rew
 
 
 # -- passes and rules ------------------------------------------------------------------------------
+#: What passes promise that mean to compute the same.
+SAME = ("exact", "allclose")
+
+
 def registered(c: Chooser) -> Rewrite:
     """Some of the registered passes that compute the same (quantization does not), in any order,
     checked by the manager."""
-    known = sorted(name for name, item in PASSES.items() if item.exactness.kind != "sqnr")
+    known = sorted(name for name, item in PASSES.items() if item.exactness.kind in SAME)
     names = [c.choose(known) for _ in range(c.number(1, 4))]
     before = facts(c.gm)
     made = PassManager(names, check=True)(c.gm)
