@@ -21,7 +21,7 @@ from fxlite.base.errors import FileFormatError
 from fxlite.cli import main
 from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.ops.op import REGISTRY
-from fxlite.passes.base import PassError, as_pass
+from fxlite.passes.base import PASSES, PassError, as_pass
 from fxlite.passes.installed import installed_passes
 from tests.security.parses import opened
 from tests.security.specimen import BREAKOUTS, packed
@@ -149,7 +149,7 @@ def test_files_without_such_ops_are_as_before() -> None:
 
 
 # -- passes of others ------------------------------------------------------------------------------
-PASSES = '''\
+PASSES_TEXT = '''\
 """Passes of a distribution."""
 import pathlib
 import fxlite as fx
@@ -194,13 +194,15 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of installed distributions, on the path."""
     site = tmp_path / "site"
     site.mkdir()
-    (site / "acme_passes.py").write_text(PASSES)
+    (site / "acme_passes.py").write_text(PASSES_TEXT)
     (site / "acme_raises.py").write_text("raise OSError('no licence')\n")
     distribution(site, "acme-passes", "1.2", ENTRIES)
     distribution(site, "other", "0.3", "[fxlite.passes]\nnothing = acme_passes:nothing\n")
     monkeypatch.syspath_prepend(site)
     for name in ("acme_passes", "acme_raises"):
         monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in re.findall(r"^(?!cse)(\w+) =", ENTRIES, re.M):  # other tests may register one
+        monkeypatch.delitem(PASSES, name, raising=False)
     return site
 
 
