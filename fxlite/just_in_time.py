@@ -9,7 +9,6 @@ one name, and 0 and 1 stay numbers, as in torch.compile.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import re
@@ -31,6 +30,7 @@ from fxlite.base.errors import (
     FxliteError,
     ShapeError,
     TraceError,
+    did_you_mean,
 )
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph import pytree
@@ -99,8 +99,7 @@ def jit(
     unknown = dict(options)
     find_backend(backend).checked(take_options(unknown))
     for name in unknown:
-        near = difflib.get_close_matches(name, [*declared_options(), *_OWN_OPTIONS], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name, [*declared_options(), *_OWN_OPTIONS], 1)
         raise ArgumentError(f"fx.jit has no option {name!r}{hint}")
     settings = _Settings(backend, dynamic, frozen, fallback, dict(options))
     if function is None:
@@ -122,7 +121,7 @@ class _Store:
     """The versions of a function, or of a method for one object."""
 
     signature: inspect.Signature
-    names: Sequence[str] = ()
+    names: Sequence[str] | None = None
     """Of the parameters, where all of them can be given by position."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     by_key: dict[Any, list[Version]] = field(default_factory=dict)
@@ -211,7 +210,9 @@ class JitFunction:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         names, defaults = self._store.names, self._store.defaults
-        if len(args) <= len(names):  # in a tenth of the time that the signature takes
+        if names is not None and len(args) <= len(
+            names
+        ):  # in a tenth of the time that the signature takes
             given = dict(zip(names, args)) | kwargs
             bound = {n: given[n] if n in given else defaults[n] for n in names
                      if n in given or n in defaults}  # fmt: skip

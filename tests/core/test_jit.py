@@ -133,6 +133,16 @@ def test_fixed_sizes_where_they_are_wanted() -> None:
     )
 
 
+def test_open_parameters_that_get_nothing_keep_the_defaults_behind_them() -> None:
+    def total(*arrays: Any, times: int = 2) -> Any:
+        return sum(arrays, np.zeros(3)) * times
+
+    call = python(total)
+    for arrays in ((), (values(3),), (values(3), values(3)), ()):
+        agrees(call, total, *arrays)
+        agrees(call, total, *arrays, times=3)
+
+
 @dataclass
 class Layer:
     weight: Any
