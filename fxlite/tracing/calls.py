@@ -30,8 +30,8 @@ class Places:
         self._known: dict[tuple[int, int, int], Location] = {}
         #: By the identity of frames, which are held here and therefore no others.
         self._running: dict[int, tuple[FrameType, FunctionCall]] = {}
-        #: Frame, scope and call of the node before: mostly they are those of the next.
-        self._last: tuple[FrameType | None, Scope | None, FunctionCall | None] = (None, None, None)
+        #: Frame and call of the node before: mostly they are those of the next.
+        self._last: tuple[FrameType | None, FunctionCall | None] = (None, None)
 
     def here(self, depth: int, scope: Scope | None) -> Location | None:
         """The location of the innermost caller outside fxlite, in the scope of a module."""
@@ -45,10 +45,10 @@ class Places:
             frame = frame.f_back
         else:
             return None
-        last_frame, last_scope, call = self._last
-        if frame is not last_frame or scope is not last_scope:
+        last_frame, call = self._last
+        if frame is not last_frame:
             call = self._call(frame, scope)
-            self._last = frame, scope, call
+            self._last = frame, call
         key = id(frame.f_code), frame.f_lasti, id(call)  # the location holds on to both
         found = self._known.get(key)
         if found is None:

@@ -41,9 +41,10 @@ _NEEDS_FRAME = frozenset(
 #: Stands in compiled code for the object that makes the calls.
 _MARK = "\0fxlite.call"
 
-#: Captured code by the id of the original and whether it is a library's, as long as there is the
-#: original; None: it stays as it is, as captured code itself does.
-_known: dict[tuple[int, bool], tuple[weakref.ref[CodeType], CodeType | None]] = {}
+_Known = dict[int, tuple[weakref.ref[CodeType], CodeType | None]]
+#: Captured code by the id of the original, as long as there is the original; None: it stays as it
+#: is, as captured code itself does. The second is for what a library's functions call.
+_known: tuple[_Known, _Known] = ({}, {})
 
 
 def captured(function: Callable[..., Any], library: bool = False) -> Callable[..., Any]:
@@ -78,14 +79,19 @@ class _Caller:
         tracer = active_tracer.get()
         if tracer is None:
             return function(*args, **kwargs)
+        kind = type(function)
+        if kind is MethodType:
+            inner = function.__func__
+            if type(inner) is FunctionType and _captured_code(inner.__code__, self.library):
+                return captured(inner, self.library)(function.__self__, *args, **kwargs)
+            return function(*args, **kwargs)
         try:
             make = _ANSWERED.get(function)
         except TypeError:  # it has no hash
             make = None
         if make is not None:
             return make(tracer, function, args, kwargs)
-        kind = type(function)
-        if kind is FunctionType or kind is MethodType:
+        if kind is FunctionType:
             return captured(function, self.library)(*args, **kwargs)
         if kind is functools.partial:
             given = {**function.keywords, **kwargs}
@@ -103,7 +109,7 @@ _NUMPYS = frozenset((BuiltinFunctionType, np.ufunc, type(np.concatenate)))
 
 # -- code ------------------------------------------------------------------------------------------
 def _captured_code(code: CodeType, library: bool) -> CodeType | None:
-    known = _known.get((id(code), library))
+    known = _known[library].get(id(code))
     if known is None or known[0]() is not code:
         wanted = library or is_program(code.co_filename)
         made = _recompiled(code, _CALLERS[library]) if wanted else None
@@ -116,8 +122,8 @@ def _captured_code(code: CodeType, library: bool) -> CodeType | None:
 
 
 def _remember(code: CodeType, library: bool, made: CodeType | None) -> None:
-    key, forget = (id(code), library), _known.pop  # which is there when the process ends, too
-    _known[key] = weakref.ref(code, lambda _: forget(key, None)), made
+    key, forget = id(code), _known[library].pop  # which is there when the process ends, too
+    _known[library][key] = weakref.ref(code, lambda _: forget(key, None)), made
 
 
 def is_program(file: str) -> bool:
