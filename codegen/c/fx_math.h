@@ -311,6 +311,19 @@ FX_FN float fx_log_f32(float x) {
     return x == 0.0f ? -FX_INF : y;
 }
 
+/* n and log(m) / ln 2 of x = 2^n m, so that powers of two are exact */
+FX_FN float fx_log2_f32(float x) {
+    int tiny = x < 1.17549435e-38f; /* subnormal: times 2^23 */
+    uint32_t bits = fx_bits_f32(tiny ? x * 8388608.0f : x);
+    uint32_t n = fx_exponent(bits);
+    float f = fx_float_from_bits(bits - (n << 23)) - 1.0f;
+    float whole = (float)(int32_t)n - (tiny ? 23.0f : 0.0f);
+    float y = fx_log_polynomial(f, 0.0f) * 1.44269504f + whole;
+    y = x < FX_INF ? y : x; /* infinity and NaN */
+    y = x < 0.0f ? FX_NAN : y;
+    return x == 0.0f ? -FX_INF : y;
+}
+
 /* With 2^n near 1 + x, log1p(x) = log(2^n (1 + f)), f = x / 2^n + (1 / 2^n - 1): rounding 1 + x
    does not matter, it only chooses n. The scale is 4 / 2^n, which is normal even for n = 128. */
 FX_FN float fx_log1p_f32(float x) {
@@ -597,12 +610,42 @@ FX_FN float fx_logaddexp_f32(float x, float y) {
     return x == y ? x + 0.693147182f : sum;
 }
 
+/* What few programs call, by the C library. */
+FX_FN float fx_log10_f32(float x) { return log10f(x); }
+FX_FN float fx_exp2_f32(float x) { return exp2f(x); }
+FX_FN float fx_cbrt_f32(float x) { return cbrtf(x); }
+FX_FN float fx_asinh_f32(float x) { return asinhf(x); }
+FX_FN float fx_acosh_f32(float x) { return acoshf(x); }
+FX_FN float fx_atanh_f32(float x) { return atanhf(x); }
+FX_FN float fx_fmod_f32(float x, float y) { return fmodf(x, y); }
+/* As frexp gives it, by the bits of |x|. */
+FX_FN int32_t fx_exponent_f32(float x) {
+    float size = fabsf(x);
+    int tiny = size < 1.17549435e-38f; /* subnormal: times 2^23 */
+    int32_t bits = (int32_t)fx_bits_f32(tiny ? size * 8388608.0f : size);
+    int32_t exponent = (bits >> 23) - (tiny ? 149 : 126);
+    return bits == 0 || bits >= 0x7f800000 ? 0 : exponent;
+}
+
 /* ---- double: elementary functions, by the C library ------------------------------------------ */
 
 FX_FN double fx_exp_f64(double x) { return exp(x); }
 FX_FN double fx_expm1_f64(double x) { return expm1(x); }
 FX_FN double fx_log_f64(double x) { return log(x); }
 FX_FN double fx_log1p_f64(double x) { return log1p(x); }
+FX_FN double fx_log2_f64(double x) { return log2(x); }
+FX_FN double fx_log10_f64(double x) { return log10(x); }
+FX_FN double fx_exp2_f64(double x) { return exp2(x); }
+FX_FN double fx_cbrt_f64(double x) { return cbrt(x); }
+FX_FN double fx_asinh_f64(double x) { return asinh(x); }
+FX_FN double fx_acosh_f64(double x) { return acosh(x); }
+FX_FN double fx_atanh_f64(double x) { return atanh(x); }
+FX_FN double fx_fmod_f64(double x, double y) { return fmod(x, y); }
+FX_FN int32_t fx_exponent_f64(double x) {
+    int exponent = 0;
+    if (x - x == 0.0) (void)frexp(x, &exponent);
+    return exponent;
+}
 FX_FN double fx_tanh_f64(double x) { return tanh(x); }
 FX_FN double fx_erf_f64(double x) { return erf(x); }
 FX_FN double fx_sigmoid_f64(double x) {
@@ -730,6 +773,19 @@ FX_FN uint32_t fx_floordiv_u32(uint32_t a, uint32_t b) { return b == 0u ? 0u : a
 FX_FN uint32_t fx_mod_u32(uint32_t a, uint32_t b) { return b == 0u ? 0u : a % b; }
 FX_FN uint64_t fx_floordiv_u64(uint64_t a, uint64_t b) { return b == 0u ? 0u : a / b; }
 FX_FN uint64_t fx_mod_u64(uint64_t a, uint64_t b) { return b == 0u ? 0u : a % b; }
+
+/* Greatest common divisors, by Euclid; of two zeros 0. */
+FX_FN uint64_t fx_gcd_u64(uint64_t a, uint64_t b) {
+    while (b != 0u) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+FX_FN int64_t fx_gcd_i64(int64_t a, int64_t b) {
+    return (int64_t)fx_gcd_u64((uint64_t)fx_abs_i64(a), (uint64_t)fx_abs_i64(b));
+}
 
 FX_FN unsigned char fx_maximum_bool(unsigned char a, unsigned char b) { return a | b; }
 FX_FN unsigned char fx_minimum_bool(unsigned char a, unsigned char b) { return a & b; }

@@ -54,6 +54,11 @@ def erf(x):
     return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
 
 
+def exponent(x):
+    """The exponent of np.frexp."""
+    return np.frexp(x)[1]
+
+
 def sigmoid(x):
     """``1 / (1 + exp(-x))``, which overflows on neither side."""
     e = np.exp(-np.abs(x))

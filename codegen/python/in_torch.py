@@ -74,6 +74,53 @@ def remainder(x, y):
     return torch.where(y == 0, 0, x % torch.where(y == 0, 1, y))
 
 
+def fmod(x, y):
+    """The remainder with the sign of ``x``; division of integers by 0 gives 0."""
+    if y.is_floating_point():
+        return torch.fmod(x, y)
+    return torch.where(y == 0, 0, torch.fmod(x, torch.where(y == 0, 1, y)))
+
+
+def cbrt(x):
+    """The cube root, which torch has not: a power, and a step of Newton's method."""
+    size = x.double().abs()
+    root = size ** (1 / 3)
+    near = root - (root * root * root - size) / (3 * root * root)
+    usual = (size > 0) & torch.isfinite(size)
+    return torch.copysign(torch.where(usual, near, root), x.double()).to(x.dtype)
+
+
+def heaviside(x, y):
+    """0 below zero, 1 above it, ``y`` at it; NaN stays NaN."""
+    return torch.where(torch.isnan(x), x, torch.heaviside(x, y))
+
+
+def exponent(x):
+    """The exponent of frexp, which is 0 for infinities and NaN."""
+    wide = x if x.dtype.is_floating_point else x.double()
+    finite = torch.isfinite(wide)
+    return torch.where(finite, torch.frexp(wide)[1], 0)
+
+
+def bitwise_count(x):
+    """How many bits of the absolute value are 1."""
+    if x.dtype == torch.bool:
+        return x.to(torch.uint8)
+    bits = torch.arange(x.element_size() * 8)
+    ones = (x.to(torch.int64).abs()[..., None] >> bits) & 1
+    return ones.sum(dim=-1).to(torch.uint8)
+
+
+def cummax(x, axis=0):
+    """The largest value so far."""
+    return torch.cummax(x, dim=axis).values
+
+
+def cummin(x, axis=0):
+    """The smallest value so far."""
+    return torch.cummin(x, dim=axis).values
+
+
 # -- recurrence ------------------------------------------------------------------------------------
 def lstm_step(x, hidden, state, cell):
     """The next state and cell from what inputs and state give to the gates i, f, g, o."""

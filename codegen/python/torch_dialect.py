@@ -55,6 +55,7 @@ class TorchText(NumpyText):
         argmax      .argmax dim=axis keepdim=keepdims
         argmin      .argmin dim=axis keepdim=keepdims
         cumsum      .cumsum axis
+        cumprod     .cumprod axis
         squeeze     .squeeze axis
         flip        .flip axis
         roll        .roll shift axis
@@ -141,7 +142,7 @@ class TorchText(NumpyText):
         """Operands of an elementwise op, of which NumPy says what they are computed in."""
         op: Op = node.target
         computed = result
-        if self.helper(op) is not None and not op.symbol:
+        if self.helper(op) is not None and not op.symbol and not result.is_float:
             return {}, None
         if result.is_bool:
             kinds = [v.type.dtype if isinstance(v, Node) else v for v in operands.values()]
@@ -194,7 +195,8 @@ class TorchText(NumpyText):
         common = self.casts.get(node.all_input_nodes[0], next(iter(kinds)))
         parts = [v if isinstance(v, Node) else self.tensor(v, common) for v in node.args]
         name = node.target.name
-        return f"{self.function(f'torch.{name}')}({', '.join(map(self.value, parts))})"
+        function = self.file.helpers.get(name) or self.function(f"torch.{name}")
+        return f"{function}({', '.join(map(self.value, parts))})"
 
     def tensor(self, number: Any, dtype: DType) -> Verbatim:
         """A number as a tensor."""

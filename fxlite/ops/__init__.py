@@ -13,6 +13,7 @@ from fxlite.ops.op import ALIASES, REGISTRY, WRAPPED, lookup
 
 FAMILIES = (
     "elementwise",
+    "numeric.elementary",
     "reduction",
     "view",
     "slicing",

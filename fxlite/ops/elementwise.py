@@ -242,7 +242,8 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> list[Sample]:
+def float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> list[Sample]:
+    """Samples of a function of one float, with values within these bounds, and hard ones."""
     found = [
         S(uniform("f32[B,5]", low, high), dims={"B": 3}),
         S(uniform("f64[7]", low, high)),
@@ -358,13 +359,6 @@ unary("reciprocal", np.reciprocal, "``1 / x``; of integers 1, -1 or 0, as NumPy.
 
 
 # -- exponentials and trigonometry -----------------------------------------------------------------
-def _log2(x: Expr) -> Expr:
-    """By the natural logarithm, of a half type in float32."""
-    wide = x.dtype.compute
-    log = expr.apply("log", expr.cast(x, wide))
-    return expr.cast(expr.apply("mul", log, expr.const(1 / math.log(2), wide)), x.dtype)
-
-
 def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
     """``1 / sqrt(x)`` with both roundings of the two ops."""
     if x.dtype.compute is x.dtype:
@@ -372,32 +366,30 @@ def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
     return expr.apply("reciprocal", expr.rounded(expr.apply("sqrt", x)))
 
 
+unary("exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, samples=float_samples(-20, 20))
 unary(
-    "exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, samples=_float_samples(-20, 20)
+    "expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5, samples=float_samples(-5, 5)
 )
-unary(
-    "expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5, samples=_float_samples(-5, 5)
-)
-unary("log", np.log, "Natural logarithm.", cost=8, ulp=1.0, samples=_float_samples(0.01, 100))
+unary("log", np.log, "Natural logarithm.", cost=8, ulp=1.0, samples=float_samples(0.01, 100))
 unary("log1p", np.log1p, "``log(1 + x)``, exact near 0.", cost=8, ulp=1.5,
-      samples=_float_samples(-0.9, 9))  # fmt: skip
-unary("log2", np.log2, "Logarithm to base 2.", scalar=_log2, ulp=1.8,
-      samples=_float_samples(0.01, 100))  # fmt: skip
-unary("sqrt", np.sqrt, "Square root.", cost=8, samples=_float_samples(0, 100))
+      samples=float_samples(-0.9, 9))  # fmt: skip
+unary("log2", np.log2, "Logarithm to base 2, exact for powers of two.", cost=8, ulp=1.8,
+      samples=float_samples(0.01, 100))  # fmt: skip
+unary("sqrt", np.sqrt, "Square root.", cost=8, samples=float_samples(0, 100))
 unary("rsqrt", lambda x: 1 / np.sqrt(x), "``1 / sqrt(x)``.", cost=8,
-      unless=_reciprocal_root_of_halves, samples=_float_samples(0.01, 100))  # fmt: skip
-unary("sin", np.sin, "Sine of x in radians.", cost=8, ulp=1.6, samples=_float_samples(-9, 9))
-unary("cos", np.cos, "Cosine of x in radians.", cost=8, ulp=1.6, samples=_float_samples(-9, 9))
-unary("tan", np.tan, "Tangent of x in radians.", cost=8, ulp=3.7, samples=_float_samples(-1.4, 1.4))
-unary("sinh", np.sinh, "Hyperbolic sine.", cost=8, ulp=2.0, samples=_float_samples(-5, 5))
-unary("cosh", np.cosh, "Hyperbolic cosine.", cost=8, ulp=1.6, samples=_float_samples(-5, 5))
-unary("tanh", np.tanh, "Hyperbolic tangent.", cost=8, ulp=1.5, samples=_float_samples(-6, 6))
+      unless=_reciprocal_root_of_halves, samples=float_samples(0.01, 100))  # fmt: skip
+unary("sin", np.sin, "Sine of x in radians.", cost=8, ulp=1.6, samples=float_samples(-9, 9))
+unary("cos", np.cos, "Cosine of x in radians.", cost=8, ulp=1.6, samples=float_samples(-9, 9))
+unary("tan", np.tan, "Tangent of x in radians.", cost=8, ulp=3.7, samples=float_samples(-1.4, 1.4))
+unary("sinh", np.sinh, "Hyperbolic sine.", cost=8, ulp=2.0, samples=float_samples(-5, 5))
+unary("cosh", np.cosh, "Hyperbolic cosine.", cost=8, ulp=1.6, samples=float_samples(-5, 5))
+unary("tanh", np.tanh, "Hyperbolic tangent.", cost=8, ulp=1.5, samples=float_samples(-6, 6))
 unary("asin", np.arcsin, "Inverse of sin, in radians.", cost=8, ulp=2.5,
-      samples=_float_samples(-0.95, 0.95))  # fmt: skip
+      samples=float_samples(-0.95, 0.95))  # fmt: skip
 unary("acos", np.arccos, "Inverse of cos, in radians.", cost=8, ulp=1.5,
-      samples=_float_samples(-0.95, 0.95))  # fmt: skip
+      samples=float_samples(-0.95, 0.95))  # fmt: skip
 unary("atan", np.arctan, "Inverse of tan, in radians.", cost=8, ulp=1.7,
-      samples=_float_samples(-0.95, 0.95))  # fmt: skip
+      samples=float_samples(-0.95, 0.95))  # fmt: skip
 
 
 def erf_reference(x: Any) -> Any:
@@ -453,7 +445,7 @@ _CODY_Q = (2.56852019228982242e0, 1.87295284992346725e0, 5.27905102951428412e-1,
 _exact_erf = np.vectorize(math.erf, otypes=[np.float64])
 unary("erf", erf_reference, "Error function.", cost=8, ulp=1.3,
       compute=lambda x: _exact_erf(x.astype(np.float64)).astype(x.dtype),
-      samples=_float_samples(-4, 4))  # fmt: skip
+      samples=float_samples(-4, 4))  # fmt: skip
 
 
 def sigmoid_reference(x: Any) -> Any:
@@ -471,7 +463,7 @@ def sigmoid_reference(x: Any) -> Any:
 unary("sigmoid", sigmoid_reference, "Logistic function ``1 / (1 + exp(-x))``.", cost=8, ulp=2.5,
       nonnegative=True,
       compute=lambda x: (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype),
-      samples=_float_samples(-9, 9))  # fmt: skip
+      samples=float_samples(-9, 9))  # fmt: skip
 
 
 # -- rounding --------------------------------------------------------------------------------------
@@ -480,7 +472,7 @@ def _whole(x: Expr) -> Expr | None:
     return None if x.dtype.is_float else x
 
 
-_ROUNDING: dict[str, Any] = {"keeps": True, "unless": _whole, "samples": _float_samples(-5, 5)}
+_ROUNDING: dict[str, Any] = {"keeps": True, "unless": _whole, "samples": float_samples(-5, 5)}
 unary("floor", np.floor, "Largest integer <= x.", **_ROUNDING)
 unary("ceil", np.ceil, "Smallest integer >= x.", **_ROUNDING)
 unary("trunc", np.trunc, "Integer part.", aliases=("fix",), **_ROUNDING)

@@ -200,31 +200,54 @@ for _record in (max, min, argmax, argmin):
     _record.elements(reduced_sizes)
 
 
-@op("scan", numpy=".cumsum axis:",
-    samples=[S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),
-             S("i32[3,4]", axis=0), S("u8[3,4]", axis=1),
-             S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1)],
-    bad=[Bad("f32[3]", axis=1, match="out of range")])  # fmt: skip
-def cumsum(x: Tensor, axis: int = 0) -> Tensor:
-    """Cumulative sum along ``axis``."""
-    array = np.asarray(x)
-    dtype = dtypes.dtype(array.dtype)
-    wide = np.cumsum(array, axis=axis, dtype=accumulated(dtype).compute.numpy)
-    return wide.astype(accumulated(dtype).numpy)
+# -- scans -----------------------------------------------------------------------------------------
+def _register_scan(name: str, ufunc: np.ufunc, kind: str, rule: Callable[[DType], DType],
+                   numpy: str, doc: str, moves_values: bool = False) -> Op:  # fmt: skip
+    """A running reduction along one axis; half types are accumulated in float32."""
+    samples = [S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),
+               S("i32[3,4]", axis=0), S("u8[3,4]", axis=1),
+               S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1),
+               S("bf16[5]"), S("f32[0,3]"), S("i64[4,0]", axis=1)]  # fmt: skip
+    samples += [S(special("f32[3,9]"), axis=1)] if moves_values else []
+
+    def call(x: Tensor, axis: int = 0) -> Tensor:
+        array = np.asarray(x)
+        result = rule(dtypes.dtype(array.dtype))
+        with np.errstate(all="ignore"):
+            wide = ufunc.accumulate(array, axis=axis, dtype=result.compute.numpy)
+            return wide.astype(result.numpy)
+
+    call.__doc__ = doc
+    bad = [Bad("f32[3]", axis=1, match="out of range")]
+    record = op(
+        "scan", name=name, numpy=numpy, samples=samples, bad=bad, moves_values=moves_values
+    )(call)
+
+    def infer(x: TensorType, axis: int = 0) -> TensorType:
+        normalize_axis(axis, x.rank)
+        return TensorType(x.shape, rule(x.dtype))
+
+    def body(i: MultiIndex, x: Reader, axis: int = 0) -> Expr:
+        axis = normalize_axis(axis, len(x.shape))
+        result = rule(x.dtype)
+
+        def element(k: Index) -> Expr:
+            return expr.cast(x[(*i[:axis], k, *i[axis + 1 :])], result.compute)
+
+        return expr.cast(expr.reduce(kind, [i[axis] + 1], element), result)
+
+    record.infer(infer)
+    record.body(body)
+    return record
 
 
-@cumsum.infer
-def _(x: TensorType, axis: int = 0) -> TensorType:
-    normalize_axis(axis, x.rank)
-    return TensorType(x.shape, accumulated(x.dtype))
-
-
-@cumsum.body
-def _(i: MultiIndex, x: Reader, axis: int = 0) -> Expr:
-    axis = normalize_axis(axis, len(x.shape))
-    result = accumulated(x.dtype)
-
-    def element(k: Index) -> Expr:
-        return expr.cast(x[(*i[:axis], k, *i[axis + 1 :])], result.compute)
-
-    return expr.cast(expr.reduce("sum", [i[axis] + 1], element), result)
+cumsum = _register_scan("cumsum", np.add, "sum", accumulated, ".cumsum axis:",
+                        "Cumulative sum along ``axis``.")  # fmt: skip
+cumprod = _register_scan("cumprod", np.multiply, "prod", accumulated, ".cumprod axis:",
+                         "Cumulative product along ``axis``.")  # fmt: skip
+cummax = _register_scan("cummax", np.maximum, "max", same, "np.maximum.accumulate x axis:",
+                        "Largest value so far along ``axis``; NaN wins from where it stands on.",
+                        moves_values=True)  # fmt: skip
+cummin = _register_scan("cummin", np.minimum, "min", same, "np.minimum.accumulate x axis:",
+                        "Smallest value so far along ``axis``; NaN wins from where it stands on.",
+                        moves_values=True)  # fmt: skip

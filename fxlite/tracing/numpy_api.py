@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _UFUNCS: dict[np.ufunc, Op] = {o.ufunc: o for o in REGISTRY.values() if o.ufunc is not None}
 _REDUCE = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
            np.logical_and: "all", np.logical_or: "any"}  # fmt: skip
+_ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax",
+               np.minimum: "cummin"}  # fmt: skip
 
 
 def call_ufunc(
@@ -73,8 +75,8 @@ def call_ufunc(
         rank = functions.value_type(inputs[1]).rank
         left = functions.expand_dims(inputs[0], tuple(range(-rank, 0))) if rank else inputs[0]
         result = _UFUNCS[ufunc](left, inputs[1])
-    elif method == "accumulate" and ufunc is np.add and not kwargs:
-        result = functions.cumsum(inputs[0], axis, dtype)
+    elif method == "accumulate" and ufunc in _ACCUMULATE and not kwargs:
+        result = functions.scan(_ACCUMULATE[ufunc])(inputs[0], axis, dtype)
     else:
         raise tracer.error(
             f"{name}{'' if method == '__call__' else '.' + method} has no fxlite op",
@@ -129,7 +131,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.amin: functions.extreme("min"),
     np.argmax: functions.extreme("argmax"),
     np.argmin: functions.extreme("argmin"),
-    np.cumsum: functions.cumsum,
+    np.cumsum: functions.scan("cumsum"),
+    np.cumprod: functions.scan("cumprod"),
     np.var: functions.var,
     np.std: functions.std,
     np.reshape: functions.reshape,
@@ -266,7 +269,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "argmin": functions.extreme("argmin"),
     "any": functions.extreme("any"),
     "all": functions.extreme("all"),
-    "cumsum": functions.cumsum,
+    "cumsum": functions.scan("cumsum"),
+    "cumprod": functions.scan("cumprod"),
     "var": functions.var,
     "std": functions.std,
     "reshape": functions.reshape,

@@ -404,13 +404,18 @@ def extreme(name: str) -> Callable[..., Any]:
     return call
 
 
-def cumsum(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    if _axis_of(x, axis) is None:
-        x, axis = ravel(x), 0
-    if dtype is None:
-        return lookup("cumsum")(x, axis=axis)
-    target = dtypes.dtype(dtype)
-    return lookup("cast")(lookup("cumsum")(_addends(x, target), axis=axis), target)
+def scan(name: str) -> Callable[..., Any]:
+    """np.cumsum and its like, with ``dtype=``."""
+
+    def call(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        if _axis_of(x, axis) is None:
+            x, axis = ravel(x), 0
+        if dtype is None:
+            return lookup(name)(x, axis=axis)
+        target = dtypes.dtype(dtype)
+        return lookup("cast")(lookup(name)(_addends(x, target), axis=axis), target)
+
+    return call
 
 
 def einsum(equation: str, *operands: Any, optimize: Any = False, dtype: Any = None) -> Any:

@@ -69,7 +69,8 @@ INTEGER_UNARY = ["neg", "abs", "sign"]
 INTEGER_BINARY = [
     "add", "sub", "mul", "maximum", "minimum", "floordiv", "mod", "pow", "shl", "shr",
 ]  # fmt: skip
-NO_SIMD = {"mod", "floordiv"}  # of floats: fmod is a call
+#: Of floats: functions of the C library are calls.
+NO_SIMD = set("mod floordiv fmod log10 exp2 cbrt asinh acosh atanh".split())
 
 
 @cache

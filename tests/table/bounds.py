@@ -23,13 +23,13 @@ Array = np.ndarray[Any, Any]
 #: other neighbour: 1.
 ULP = {
     **{u.__name__: (round(o.ulp) + 2, 5) for u, o in numpy_api._UFUNCS.items() if o.ulp},
-    **dict.fromkeys("prod cumsum dot matmul einsum".split(), (16, 16)),
+    **dict.fromkeys("prod cumsum cumprod dot matmul einsum".split(), (16, 16)),
     **dict.fromkeys("var std mean sum norm reduce".split(), (64, 64)),
 }
 
 
 #: Sums of products: their error is measured by the largest result, since terms may cancel.
-SUMS = frozenset("sum mean prod var std cumsum norm dot matmul einsum".split())
+SUMS = frozenset("sum mean prod var std cumsum cumprod norm dot matmul einsum".split())
 
 
 def _is_near_the_largest(a: Array, e: Array, bound: int) -> Array:

@@ -109,7 +109,7 @@ def beside_numbers() -> Iterator[Row]:
 
 
 #: Functions that keep, drop or take an axis: calls for every dtype on some shapes.
-REDUCTIONS = "sum mean prod any all max min argmax argmin var std cumsum".split()
+REDUCTIONS = "sum mean prod any all max min argmax argmin var std cumsum cumprod".split()
 _OPTIONS = {
     "[]": ("", "axis=None", "axis=0", "axis=-1", "keepdims=True", "axis=()"),
     "[0]": ("", "axis=0", "axis=-1", "keepdims=True"),
@@ -134,7 +134,9 @@ def reductions() -> Iterator[Row]:
         role = "hard" if name in ("any", "all", "max", "min", "argmax", "argmin") else "mild"
         sizes = (0, 1, 7, 1037) if "N" in shape else (0,)
         for option in options:
-            if name in ("cumsum", "argmax", "argmin") and ("keepdims" in option or "(" in option):
+            if name in ("cumsum", "cumprod", "argmax", "argmin") and (
+                "keepdims" in option or "(" in option
+            ):
                 continue  # no such argument
             arguments = ", ".join(filter(None, ("a", option)))
             kind = (f"{dtype}{shape}",)
@@ -143,7 +145,7 @@ def reductions() -> Iterator[Row]:
                     yield Row(name, f"np.{name}({arguments})", kind, (role,), (size,))
             else:
                 yield Row(name, f"np.{name}({arguments})", kind, (role,), sizes)
-    for name, dtype in itertools.product(("sum", "prod", "mean", "cumsum"), NAMES):
+    for name, dtype in itertools.product(("sum", "prod", "mean", "cumsum", "cumprod"), NAMES):
         for target in _TOTALS:
             text = f"np.{name}(a, axis=0, dtype={target})"
             yield Row(name, text, (f"{dtype}[7,2]",), ("mild",))

@@ -1,0 +1,1 @@
+"""Ops of numerical programs: NumPy's rarer functions, sorting, linear algebra, randomness."""

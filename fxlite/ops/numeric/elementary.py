@@ -1,0 +1,233 @@
+"""Element-wise functions of NumPy that numerical programs call now and then: other bases, inverse
+hyperbolic functions, NaN-ignoring extremes, greatest common divisors.
+
+In and out as in :mod:`fxlite.ops.elementwise`. A record that is made of other scalar functions says
+so in ``scalar``; the others name a function of ``codegen/c/fx_math.h``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import DTypeError
+from fxlite.ops.elementwise import as_numpy, binary, float_samples, unary
+from fxlite.ops.samples import S, special, uniform
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr
+from fxlite.scalar.functions import Function, define
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+
+# -- floats ----------------------------------------------------------------------------------------
+unary("log10", np.log10, "Logarithm to base 10.", cost=8, ulp=2.5,
+      samples=float_samples(0.01, 100))  # fmt: skip
+unary("exp2", np.exp2, "``2**x``.", cost=8, ulp=1.5, nonnegative=True,
+      samples=float_samples(-20, 20))  # fmt: skip
+unary("cbrt", np.cbrt, "Cube root, of negative numbers too.", cost=8, ulp=1.5,
+      samples=float_samples(-9, 9))  # fmt: skip
+unary("asinh", np.arcsinh, "Inverse of sinh.", cost=8, ulp=2.5, samples=float_samples(-9, 9))
+unary("acosh", np.arccosh, "Inverse of cosh, of numbers from 1 on.", cost=8, ulp=2.5,
+      samples=float_samples(1, 9))  # fmt: skip
+unary("atanh", np.arctanh, "Inverse of tanh, of numbers between -1 and 1.", cost=8, ulp=2.5,
+      samples=float_samples(-0.9, 0.9))  # fmt: skip
+
+
+def _times(numerator: float, denominator: float, x: Expr) -> Expr:
+    """A product with the quotient of two numbers of the dtype computed in, which NumPy rounds
+    twice."""
+    wide = x.dtype.compute
+    kind = wide.numpy.type
+    factor = expr.const(float(kind(numerator) / kind(denominator)), wide)
+    return expr.cast(expr.apply("mul", expr.cast(x, wide), factor), x.dtype)
+
+
+unary("deg2rad", np.deg2rad, "Degrees as radians.",
+      scalar=functools.partial(_times, math.pi, 180), samples=float_samples(-360, 360))  # fmt: skip
+unary("rad2deg", np.rad2deg, "Radians as degrees.",
+      scalar=functools.partial(_times, 180, math.pi), samples=float_samples(-9, 9))  # fmt: skip
+
+
+def _signbit(x: Expr) -> Expr:
+    zero = expr.const(0, x.dtype)
+    if not x.dtype.is_float:
+        return expr.apply("lt", x, zero)
+    return expr.apply("lt", expr.apply("copysign", expr.const(1, x.dtype), x), zero)
+
+
+def _of_floats(dtype: Any) -> DType:
+    """Integers as they are, bools as the smallest of these, which have no sign either."""
+    return dtypes.dtype("u8") if dtype is dtypes.bool_ else dtypes.result_type(dtype)
+
+
+unary("signbit", np.signbit, "True where the sign is set, that of -0.0 too.", rule=_of_floats,
+      scalar=_signbit, result=dtypes.bool_,
+      samples=[S("f32[B,5]", dims={"B": 3}), S(special("f64[9]")), S("f16[4]"), S("bf16[6]"),
+               S("i32[5]"), S("u8[4]")])  # fmt: skip
+
+_PAIRS = [
+    S("f32[B,4]", "f32[B,4]", dims={"B": 3}),
+    S("f32[3,1,4]", "f64[2,1]"),
+    S("f32[5]", 0.5),
+    S("i32[4]", uniform("i32[4]", 1, 5)),
+    S("u8[4]", uniform("u8[4]", 1, 5)),
+    S("f16[3,3]", "f32[3]"),
+    S(special("f64[6]"), "f64[6]"),
+    S("f32[6]", special("f32[6]")),
+    S("bf16[4]", 0.5),
+    S("f32[0,4]", "f32[4]"),
+]
+
+
+def _without_nan(function: str, x: Expr, y: Expr) -> Expr:
+    best = expr.apply(function, x, y)
+    if not x.dtype.is_float:
+        return best
+    other = expr.where(expr.apply("isnan", y), x, best)
+    return expr.where(expr.apply("isnan", x), y, other)
+
+
+binary("fmax", np.fmax, "Larger of the two; the other one where one is NaN.", commutative=True,
+       associative=True, samples=_PAIRS,
+       scalar=functools.partial(_without_nan, "maximum"))  # fmt: skip
+binary("fmin", np.fmin, "Smaller of the two; the other one where one is NaN.", commutative=True,
+       associative=True, samples=_PAIRS,
+       scalar=functools.partial(_without_nan, "minimum"))  # fmt: skip
+
+
+def _integer_rest(x: Expr, y: Expr) -> Expr | None:
+    """The rest of integers with the sign of ``x``, from the one with the sign of ``y``."""
+    if x.dtype.is_float:
+        return None
+    rest = expr.apply("mod", x, y)
+    if x.dtype.is_unsigned or x.dtype.is_bool:
+        return rest
+    zero = expr.const(0, x.dtype)
+    differ = expr.apply("xor", expr.apply("lt", x, zero), expr.apply("lt", rest, zero))
+    wrong = expr.apply("and", differ, expr.apply("ne", rest, zero))
+    return expr.where(wrong, expr.apply("sub", rest, y), rest)
+
+
+binary("fmod", np.fmod, "Remainder with the sign of ``x``, as C's fmod; integer ``x`` by 0 is 0.",
+       cost=8, unless=_integer_rest,
+       samples=[S("f32[4,5]", "f32[5]"), S("f64[8]", 0.75), S("i32[9]", uniform("i32[9]", -4, 5)),
+                S("i8[6]", 3), S(uniform("u8[6]", 0, 250), uniform("u8[6]", 0, 7)),
+                S(uniform("u64[6]", 0, 2**63), 10**9), S(special("f32[6]"), "f32[6]"),
+                S("f16[4]", 0.5), S("bf16[4]", "bf16[4]")])  # fmt: skip
+
+
+def _heaviside(x: Expr, y: Expr) -> Expr:
+    zero, one = expr.const(0, x.dtype), expr.const(1, x.dtype)
+    step = expr.where(expr.apply("gt", x, zero), one, x)  # NaN stays NaN
+    step = expr.where(expr.apply("lt", x, zero), zero, step)
+    return expr.where(expr.apply("eq", x, zero), y, step)
+
+
+binary("heaviside", np.heaviside, "0 below zero, 1 above it, ``y`` at it; NaN stays NaN.",
+       scalar=_heaviside, samples=_PAIRS)  # fmt: skip
+
+
+def _logaddexp2(x: Expr, y: Expr) -> Expr:
+    """Half types in float32."""
+    wide = x.dtype.compute
+    x, y, dtype = expr.cast(x, wide), expr.cast(y, wide), x.dtype
+    larger = expr.apply("maximum", x, y)
+    apart = expr.apply("neg", expr.apply("abs", expr.apply("sub", x, y)))
+    log = expr.apply("log1p", expr.apply("exp2", apart))
+    total = larger + expr.apply("mul", log, expr.const(1 / math.log(2), wide))
+    equal = expr.apply("eq", x, y)  # infinities too, whose difference is none
+    return expr.cast(expr.where(equal, x + expr.const(1, wide), total), dtype)
+
+
+binary("logaddexp2", np.logaddexp2, "``log2(2**x + 2**y)``, which does not overflow on the way.",
+       scalar=_logaddexp2, cost=8, ulp=4.0, commutative=True, samples=_PAIRS)  # fmt: skip
+
+
+binary("float_power", np.float_power, "``x`` to the power ``y`` in float64.", scalar="pow",
+       ulp=0.8,
+       rule=lambda x, y: dtypes.float64,
+       samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("i32[5]", -2), S("f32[6]", 3.0),
+                S(uniform("f64[5]", 0.1, 2), "i64[5]"), S(uniform("bf16[4]", 0.1, 2), 2.5),
+                S("bool[3]", 2)])  # fmt: skip
+
+unary("exponent", lambda x: np.frexp(x)[1], "The exponent e (int32) of ``x = m 2**e`` with m from "
+      "1/2 to 1, as np.frexp; 0 for zeros, infinities and NaN.", rule=as_numpy(np.exp),
+      result=dtypes.int32, cost=8, samples=float_samples(-9, 9))  # fmt: skip
+
+
+# -- integers --------------------------------------------------------------------------------------
+define(Function("gcd", 2, np.gcd, cost=16))
+
+
+def _integers(function: Any) -> Any:
+    rule = as_numpy(function)
+
+    def checked(x: Any, y: Any) -> DType:
+        found = rule(x, y)
+        if not found.is_integer:
+            raise DTypeError(f"it is defined for integers, not for {x} and {y}")
+        return found
+
+    return checked
+
+
+def _divisor(x: Expr, y: Expr) -> Expr:
+    """As 64-bit integers, the widest that there are."""
+    wide = x.dtype if x.dtype.is_unsigned and x.dtype.itemsize == 8 else dtypes.int64
+    return expr.apply("gcd", expr.cast(x, wide), expr.cast(y, wide))
+
+
+def _multiple(x: Expr, y: Expr) -> Expr:
+    """A product that is too large wraps, and may be negative then, as in NumPy."""
+    common = _divisor(x, y)
+    x_size, y_size = (expr.apply("abs", expr.cast(v, common.dtype)) for v in (x, y))
+    parts = expr.apply("floordiv", x_size, common)  # 0 where there is no divisor
+    return expr.cast(expr.apply("mul", parts, y_size), x.dtype)
+
+
+_WHOLE = [S("i32[B,4]", "i32[4]", dims={"B": 3}), S("i64[5]", 12), S("i8[6]", "i8[6]"),
+          S(uniform("u16[6]", 0, 200), uniform("u8[6]", 0, 200)),
+          S(uniform("u64[6]", 0, 2**31), uniform("u64[6]", 0, 60)), S("i32[0]", 3)]  # fmt: skip
+binary("gcd", np.gcd, "Greatest common divisor of integers; of two zeros 0.",
+       rule=_integers(np.gcd), scalar=lambda x, y: expr.cast(_divisor(x, y), x.dtype),
+       commutative=True,
+       associative=True, samples=_WHOLE)  # fmt: skip
+binary("lcm", np.lcm, "Least common multiple of integers; beside a zero 0.", rule=_integers(np.lcm),
+       scalar=_multiple, commutative=True, samples=_WHOLE)  # fmt: skip
+
+
+def _ones(x: Expr) -> Expr:
+    """Bits are added up in pairs, fours and eights, side by side; a product adds the eights."""
+    word = dtypes.dtype("u64")
+
+    def number(value: int) -> Expr:
+        return expr.Const(word, value)
+
+    if not x.dtype.is_unsigned and not x.dtype.is_bool:
+        x = expr.apply("abs", expr.cast(x, dtypes.int64))
+    x = expr.cast(x, word)
+    halves = expr.apply("and", expr.apply("shr", x, number(1)), number(0x5555555555555555))
+    x = expr.apply("sub", x, halves)
+    pairs = number(0x3333333333333333)
+    upper = expr.apply("and", expr.apply("shr", x, number(2)), pairs)
+    x = expr.apply("add", expr.apply("and", x, pairs), upper)
+    x = expr.apply("add", x, expr.apply("shr", x, number(4)))
+    x = expr.apply("and", x, number(0x0F0F0F0F0F0F0F0F))
+    total = expr.apply("mul", x, number(0x0101010101010101))
+    return expr.cast(expr.apply("shr", total, number(56)), dtypes.dtype("u8"))
+
+
+def _kept(dtype: Any) -> DType:
+    found = dtypes.result_type(dtype)
+    if found.is_float:
+        raise DTypeError(f"bits are counted of integers, not of {dtype}")
+    return found
+
+
+unary("bitwise_count", np.bitwise_count, "How many bits of the absolute value are 1, as uint8.",
+      rule=_kept, scalar=_ones, result=dtypes.dtype("u8"), cost=12,
+      samples=[S("i32[B,5]", dims={"B": 3}), S("i8[7]"), S(uniform("u64[5]", 0, 2**63)),
+               S(uniform("u8[9]", 0, 255)), S("i64[4]"), S("bool[4]")])  # fmt: skip
