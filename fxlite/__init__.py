@@ -25,10 +25,12 @@ from fxlite.graph.node import (
     map_arg,
 )
 from fxlite.graph.pytree import PH
+from fxlite.graph.subgraph import SubGraph
 from fxlite.ops.own import expression as expr
 from fxlite.ops.own.register import op
 from fxlite.ops.parameters import OptionalTensor, Tensor, Tensors
 from fxlite.ops.wrapping import has_side_effect, wrap
+from fxlite.tracing.control.functions import cond, fori_loop, scan, while_loop
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.tracer import GraphAppendingTracer, LayerTracer, Tracer
@@ -77,11 +79,11 @@ _LAZY = {
 
 __all__ = [
     "PH", "ArgsKwargsPair", "Argument", "Graph", "GraphAppendingTracer", "GraphModule",
-    "Interpreter", "LayerTracer", "Node", "OptionalTensor", "Proxy", "PythonCode", "Target",
-    "Tensor", "TensorType", "Tensors", "Tracer", "Transformer", "dims", "dtypes", "errors", "expr",
-    "has_side_effect", "immutable_dict", "immutable_list", "map_aggregate", "map_arg", "nn", "op",
-    "ops", "parse_type", "shapes",
-    "symbolic_trace", "wrap", *_LAZY,
+    "Interpreter", "LayerTracer", "Node", "OptionalTensor", "Proxy", "PythonCode", "SubGraph",
+    "Target", "Tensor", "TensorType", "Tensors", "Tracer", "Transformer", "cond", "dims",
+    "dtypes", "errors", "expr", "fori_loop", "has_side_effect", "immutable_dict",
+    "immutable_list", "map_aggregate", "map_arg", "nn", "op", "ops", "parse_type", "scan",
+    "shapes", "symbolic_trace", "while_loop", "wrap", *_LAZY,
 ]  # fmt: skip
 __all__ += dtypes.__all__
 

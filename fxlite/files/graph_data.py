@@ -10,6 +10,8 @@ In: a graph. Out: tables of what nodes share, and columns with one entry per nod
      "dims": {"T": [1, 512, 8]}, "guards": [["T <= 512", [file, line, function, check]]],
      "specialized": {"B": 8}, "ops": {"swiglu": "my_ops"}}
 
+An attribute that is a sub-graph is ``{"body": [graph, [names of its inputs]]}``.
+
 The columns ``call``, ``type``, ``scope`` and ``loc`` are positions in the tables; ``{"input": 0}``
 is the first operand of a node, and ``inputs`` are the positions of the operands of all nodes, one
 after the other. ``ops`` are those that are not fxlite's, with the modules that register them, which
@@ -39,6 +41,7 @@ from fxlite.graph import pytree
 from fxlite.graph.graph import OPCODES, Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import immutable, immutable_dict
+from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.ops.own.register import OwnOp
 from fxlite.types import guards, shapes
@@ -96,6 +99,8 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
             return kind, value
         if kind is tuple:
             return tuple([key(v) for v in value])
+        if kind is SubGraph:
+            return kind, id(value)  # equal ones may have other names
         return kind, json.dumps(encode(value, note))
 
     def note(node: Node) -> None:
@@ -160,7 +165,27 @@ def _template(node: Node) -> list[Any]:
 
     target = node.target.name if isinstance(node.target, Op) else node.target
     args = [encode(a, number) for a in node.args]
-    return [node.op, target, args, {k: encode(v, number) for k, v in node.kwargs.items()}]
+    bodies = bodies_of(node)
+    kwargs = {
+        k: {"body": _body_data(bodies[k])} if k in bodies else encode(v, number)
+        for k, v in node.kwargs.items()
+    }
+    return [node.op, target, args, kwargs]
+
+
+def _body_data(body: SubGraph) -> list[Any]:
+    """A sub-graph: its graph, and the names of its inputs in order."""
+    return [describe(body.graph, []), [node.name for node in body.inputs]]
+
+
+def _body(content: Any) -> SubGraph:
+    """The sub-graph of :func:`_body_data`."""
+    data, names = content
+    graph = rebuild(data)
+    inputs = {node.name: node for node in graph.placeholders}
+    if sorted(names) != sorted(inputs):
+        raise FileFormatError("the inputs of a sub-graph are other ones than it says")
+    return SubGraph(graph, [inputs[name] for name in names])
 
 
 def _scope_data(scope: Scope | None) -> Any:
@@ -353,7 +378,7 @@ def _call(entry: list[Any], own: Mapping[str, FactSymbol], modules: Mapping[str,
     op, target, args, kwargs = entry
     seen: list[int] = []
     args = tuple([decode(a, _operand(seen)) for a in args])
-    kwargs = {k: decode(v, _operand(seen)) for k, v in kwargs.items()}
+    kwargs = {k: decode(v, _attribute(seen)) for k, v in kwargs.items()}
     if own and op == "call_function":
         kwargs = {k: shapes.substitute(v, own) for k, v in kwargs.items()}
     if op not in OPCODES:
@@ -391,6 +416,11 @@ def _operand(seen: list[int]) -> Callable[[str, Any], Any]:
         return Operand(content)
 
     return read
+
+
+def _attribute(seen: list[int]) -> Callable[[str, Any], Any]:
+    operand = _operand(seen)
+    return lambda kind, content: _body(content) if kind == "body" else operand(kind, content)
 
 
 def _operands(value: Any) -> list[Operand]:

@@ -117,6 +117,8 @@ class Graph:
         #: node.
         self.current_origin: tuple[Scope | None, Location | None] | None = None
         self._interface: Interface | None = None
+        #: Whether it becomes a sub-graph of a node in another graph.
+        self.is_body = False
         #: Who is told values of each call: the last entries of the output are theirs.
         self._taps: tuple[Tap, ...] = ()
 

@@ -8,8 +8,25 @@ from typing import Any
 from fxlite.base.errors import ArgumentError, expect
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule, check_inputs
+from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.ops.op import Op
 from fxlite.types import shapes
+
+
+class RunningBody:
+    """A sub-graph as the op that has it calls it: an interpreter runs its nodes."""
+
+    def __init__(self, interpreter: Interpreter, body: SubGraph) -> None:
+        self.interpreter, self.body = interpreter, body
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        return self.interpreter.run_body(self.body, args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.body, name)
+
+    def __repr__(self) -> str:
+        return repr(self.body)
 
 
 class Interpreter:
@@ -129,7 +146,19 @@ class Interpreter:
         """Arguments with nodes replaced by values and named dims by numbers."""
         args = self.map_nodes_to_values(n.args, n)
         kwargs = self.map_nodes_to_values(n.kwargs, n)
-        return args, {k: shapes.substitute(v, self.dims) for k, v in kwargs.items()}
+        bodies = {name: RunningBody(self, body) for name, body in bodies_of(n).items()}
+        return args, {k: shapes.substitute(v, self.dims) for k, v in kwargs.items()} | bodies
+
+    def run_body(self, body: SubGraph, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Run a sub-graph once, its nodes one by one by :meth:`run_node`; ``env`` holds its values
+        meanwhile."""
+        around, self.env = self.env, dict(zip(body.inputs, args, strict=True))
+        try:
+            for node in body.calls:
+                self.env[node] = self.run_node(node)
+            return tuple([self.env[node] for node in body.results])
+        finally:
+            self.env = around
 
     def map_nodes_to_values(self, args: Any, n: Node) -> Any:
         """``args`` of node ``n`` with the nodes in it replaced by their values. Raises RuntimeError

@@ -122,6 +122,8 @@ def _check_call(node: Node) -> list[str]:
                 return [f"{node.describe()}: the target must be an op"]
             target.check_stored(node._args, node._kwargs)
             expected = target.type_of_call(node._args, node._kwargs)
+            for body in node._kwargs.values() if target.kind == "control" else ():
+                body.lint()
         elif op == "output":
             if len(node._args) != 1:
                 return [f"{node.describe()}: the output has one argument, not {len(node._args)}"]

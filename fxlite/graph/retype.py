@@ -50,11 +50,24 @@ def retype(graph: Graph, start: Node, waiting: Iterable[Node]) -> None:
                 return
         elif node in open_nodes:
             open_nodes.discard(node)
+            if node.op == "call_function" and node.target.kind == "control":
+                _fit_bodies(graph, node)
             new = _type_of(graph, node)
             if new != node.type:
                 graph._store.set_field(node, "type", new)
                 open_nodes.update(node.users)
         node = node._next
+
+
+def _fit_bodies(graph: Graph, node: Node) -> None:
+    """Sub-graphs take the types of the operands."""
+    try:
+        target, bound = node.target.canonicalize(node.arguments)
+    except FxliteError as error:
+        raise at_node(error, node) from None
+    args, kwargs = target.split_arguments(bound)
+    if kwargs != node._kwargs or args != node._args:
+        graph._store.assign(node, args, stored_kwargs(kwargs))
 
 
 def _type_of(graph: Graph, node: Node) -> Any:

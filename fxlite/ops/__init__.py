@@ -19,6 +19,7 @@ FAMILIES = (
     "slicing",
     "creation",
     "indexing",
+    "control",
     "contraction",
     "image.convolution",
     "image.transposed_convolution",

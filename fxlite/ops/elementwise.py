@@ -332,7 +332,7 @@ binary("nextafter", np.nextafter, "The next number of the dtype after x toward y
 unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inverse="neg",
       participle="negated")  # fmt: skip
 unary("abs", np.abs, "Absolute value.", numpy="np.abs x", keeps=True, nonnegative=True,
-      unless=lambda x: x if x.dtype.is_bool else None)  # fmt: skip
+      keeps_python_numbers=True, unless=lambda x: x if x.dtype.is_bool else None)  # fmt: skip
 unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", keeps=True)
 unary("square", np.square, "``x * x``; of bools int8.", scalar=lambda x: expr.apply("mul", x, x))
 unary("fabs", np.fabs, "Absolute value; integers become floats.", scalar="abs")
@@ -565,7 +565,7 @@ _get("maximum").canonical(_relu_of_maximum)
 
 
 # -- with attributes -----------------------------------------------------------------------------
-@op("pointwise", numpy="np.where condition x y", gives_number=None,
+@op("pointwise", numpy="np.where condition x y", gives_number=None, keeps_python_numbers=True,
     samples=[S("bool[3,4]", "f32[3,4]", "f32[4]"), S("bool[5]", "f32[5]", 0.0),
                           S("i32[4]", 1, "f32[4]"),
                           S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),

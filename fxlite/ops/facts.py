@@ -18,6 +18,8 @@ class Facts:
     # -- spelling
     #: Python's operator, for printing.
     symbol: str | None = None
+    #: Whether Python has it for numbers, too, besides as an operator.
+    keeps_python_numbers: bool = False
     #: NumPy's method of arrays that takes the elements of the op's only attribute one by one:
     #: ``x.reshape(2, 3)``, for printing.
     method: str | None = None
@@ -60,6 +62,8 @@ class Facts:
     #: Whether writing into the result changes the operand, in NumPy: ``always``; if the operand is
     #: ``contiguous`` enough; ``perhaps``, in ways that are not followed. Empty: never.
     shares_memory: str = ""
+    #: Whether the result is the first operand with a part of it written anew.
+    writes_part: bool = False
     #: Whether the result may have any order in memory, whatever that of the operands.
     any_order: bool = False
     #: Whether results of rank 0 are NumPy's immutable numbers; None: or arrays.

@@ -58,10 +58,11 @@ from fxlite.types.tensor_type import TensorType, type_of
 Axis: TypeAlias = int | tuple[int, ...] | None
 
 #: What a record may be. ``pointwise`` and ``view`` can be fused into any consumer; ``composite``
-#: ops have an expansion instead of a body; ``random`` ops are never merged, moved or removed.
+#: ops have an expansion instead of a body; ``random`` ops are never merged, moved or removed;
+#: ``control`` ops run sub-graphs, which are attributes.
 KINDS = (
     "pointwise view reduction contraction window gather scatter scan creation composite opaque "
-    "random"
+    "random control"
 ).split()
 
 _ALIASES = {"dim": "axis", "keepdim": "keepdims", "input": "x", "self": "x", "a": "x"}

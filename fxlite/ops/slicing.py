@@ -232,7 +232,7 @@ def _parts(at: Any, shape: Sequence[Any]) -> list[Any]:
     return result
 
 
-@op("gather",
+@op("gather", writes_part=True,
     samples=[S("f32[B,6]", "f32[B,3]", ((0, None, 1), (2, 5, 1)), dims={"B": 3}),
              S("f32[4,3]", "f32[3]", (1,)), S("f32[4,3]", "f32[4]", ((0, None, 1), -1)),
              S("f32[7]", "f32[3]", ((1, None, 2),)), S("f32[7,2]", 1.5, ((2, 7, 3), 0)),

@@ -51,7 +51,7 @@ def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, An
         value: Any = bound.get(name)
         kind = value.__class__
         if kind is Proxy and value.tracer is tracer:
-            found[name] = value.node
+            found[name] = tracer.local(value.node)
         elif kind not in PLAIN:
             return None
     return found

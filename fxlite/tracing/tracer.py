@@ -6,11 +6,12 @@ In: a module or a function over NumPy arrays, and (optionally) input types. Out:
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,6 +53,7 @@ from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.own_arrays import OwnArray, own_arrays
 from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.python_numbers import PythonNumber, settled
 from fxlite.tracing.traced_program import (
     TracedModule,
     adopt,
@@ -66,6 +68,9 @@ from fxlite.types.dtypes import is_same_array, plain_array
 from fxlite.types.guards import OPPOSITE, Guard
 from fxlite.types.shapes import Dim, NamedDim
 from fxlite.types.tensor_type import TensorType, type_of
+
+if TYPE_CHECKING:
+    from fxlite.tracing.control.bodies import Body
 
 
 class Tracer:
@@ -123,6 +128,8 @@ class Tracer:
         self.known: dict[Node, Any] = {}
         self.own_constants: dict[Node, Any] = {}
         self.writes = Writes()
+        #: The bodies of loops and conditions that are being traced, outer ones first.
+        self.bodies: list[Body] = []
         self._places = Places()
         own = type(self)
         self._is_plain = (
@@ -212,12 +219,15 @@ class Tracer:
                 raise self.error(
                     f"{value.node.name} comes from another trace", "trace the whole program at once"
                 )
-            return value.node
-        if type(value) in PLAIN or isinstance(value, Node):
+            return self.local(value.node)
+        if isinstance(value, Node):
+            return self.local(value)
+        if type(value) in PLAIN:
             return value
         if isinstance(value, (np.ndarray, np.generic)):
             try:
-                return self._constant(value, plain_array(value, "a constant of the program"))
+                kept = plain_array(value, "a constant of the program")
+                return self.local(self._constant(value, kept))
             except DTypeError as error:
                 raise with_place(error, self._place()[1]) from None
         if isinstance(value, NamedDim):
@@ -236,6 +246,33 @@ class Tracer:
         raise self.error(
             f"a {type(value).__name__} cannot be used as a tensor", "use arrays and numbers"
         )
+
+    def local(self, node: Node) -> Node:
+        """A value as the body that is being traced reads it; see :class:`Body`."""
+        if self.bodies:
+            return self.bodies[-1].lift(node)
+        if node.graph.is_body and node.graph is not self.graph:
+            raise self.value_of_body(node)
+        return node
+
+    def value_of_body(self, node: Node) -> TraceError:
+        """The error for a value that the program reads where the body is over that computed it."""
+        return self.error(
+            f"{node.name} was computed inside of a loop or condition that has ended",
+            "return it from there: carry it, or make it a result of both branches",
+            node,
+        )
+
+    @contextlib.contextmanager
+    def recording_into(self, graph: Graph) -> Iterator[None]:
+        """Inside, nodes go into a graph around the body that is being traced."""
+        before, bodies = self.graph, self.bodies
+        self.bodies = list(itertools.takewhile(lambda body: body.outer is not graph, bodies))
+        self.graph = graph
+        try:
+            yield
+        finally:
+            self.graph, self.bodies = before, bodies
 
     def path_of_module(self, mod: Module) -> str | None:
         """Path of a module in the traced root; None for one made inside the program."""
@@ -280,6 +317,12 @@ class Tracer:
         self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Proxy | tuple[Proxy, ...]:
         path = self.path_of_leaf(module)
+        if self.bodies:
+            raise self.error(
+                f"the leaf module {path} is called inside of {self.bodies[-1].what}, which holds "
+                "ops only",
+                "trace it with no leaves, or call it outside",
+            )
         node_args = tuple(self._leaf_arg(a) for a in args)
         node_kwargs = {k: self._leaf_arg(v) for k, v in kwargs.items()}
         leaf_type = leaf_result_type(module, node_args, node_kwargs)
@@ -314,12 +357,12 @@ class Tracer:
     # -- recording -----------------------------------------------------------------------------
     def record(self, op: Op, bound: dict[str, Any]) -> Any:
         """Record a call of an op; called by ops and proxies."""
-        plain = operand_nodes(self, op, bound) if self._is_plain else None
+        plain, is_number = operand_nodes(self, op, bound) if self._is_plain else None, False
         if plain is not None:
             node = self._create_call(op, plain)
             proxy = Proxy(node, self)
         else:
-            bound = with_sizes_as_tensors(self, op, bound)
+            bound, is_number = settled(op, with_sizes_as_tensors(self, op, bound))
             args, kwargs = op.split_arguments(op.map_tensors(self.create_arg, bound))
             proxy = self.create_proxy("call_function", op, args, kwargs, op.node_name)
             node = proxy.node
@@ -334,6 +377,8 @@ class Tracer:
             self._require_elements(op, bound, node.type)
         elif node.target.guards == "shape":
             self.require_sizes(node)
+        if is_number:
+            return PythonNumber(node, self)
         if op.shares_memory:
             note_view(proxy, op, bound)
         elif op.kind == "opaque":
@@ -443,6 +488,9 @@ class Tracer:
         return self.proxy(known[0])
 
     def _get_attr(self, target: str, value: Any, wish: str | None = None) -> Node:
+        if self.bodies:
+            with self.recording_into(self.bodies[0].outer):
+                return self._get_attr(target, value, wish)
         type = type_of(value)
         if self._is_plain:
             return self.graph._append("get_attr", target, (), NO_KWARGS, wish, type, self._place())
@@ -569,6 +617,7 @@ class Tracer:
         self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []
         self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
         self._own_arrays, self._used_arrays, self._options = None, [], []
+        self.bodies = []
         if isinstance(root, Module):
             self.root, self._adopted = root, TracedModule(root)
             self._paths = {id(m): p for p, m in root.named_modules()}

@@ -227,7 +227,7 @@ def names(value: Any) -> frozenset[str]:
         value = value.expr
     if isinstance(value, sympy.Expr):
         return frozenset(s.name for s in value.free_symbols)
-    return frozenset()
+    return value.__fx_dims__() if hasattr(value, "__fx_dims__") else frozenset()
 
 
 def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
@@ -240,7 +240,7 @@ def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
     if isinstance(value, sympy.Expr):
         found = {s: sympy.sympify(env[s.name]) for s in value.free_symbols if s.name in env}
         return normalize(value.xreplace(found) if found else value)  # `subs` takes 7 times as long
-    return value
+    return value.__fx_substitute__(env) if hasattr(value, "__fx_substitute__") else value
 
 
 def to_text(value: Dim) -> str:

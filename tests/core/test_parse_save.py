@@ -114,7 +114,7 @@ BAD = {
     "    y = (lambda: x)()\n    return y": r"line 2: expected self.PATH",
     "    x = ops.relu(x)\n    return x": r"line 2: x is defined twice",
     "    y = ops.relu(x)\n    return y\n    z = ops.relu(y)": r"line 4: nothing may follow",
-    "    for i in x:\n        pass\n    return x": r"line 2: expected: name: type = ops.NAME",
+    "    with x:\n        pass\n    return x": r"line 2: expected: name: type = ops.NAME",
     "    y: f33[3] = ops.relu(x)\n    return y": r"line 2: .*f33",
     "    y = ops.concat(x)\n    return y": r"line 2: tensors of ops.concat is a tuple",
     "    return [v for v in x]": r"line 2: expected a value",

@@ -28,6 +28,9 @@ BAD = [
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_record_is_complete(name: str) -> None:
     op = REGISTRY[name]
+    if op.kind == "control":  # whose bodies are traced; see tests/core/test_control_flow.py
+        assert op._infer is not None
+        return
     assert op.samples, f"{name} has no samples"
     assert op.__doc__, f"{name} has no documentation"
     assert op._infer is not None, f"{name} has no type rule"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.subgraph import SubGraph
 from fxlite.ops.op import Op
 from fxlite.types import shapes
 
@@ -303,11 +305,23 @@ def types_equal(a: Any, b: Any) -> bool:
     return a.dtype is b.dtype and shapes.shapes_equal(a.shape, b.shape)
 
 
+def _inner_difference(a: SubGraph, b: SubGraph) -> tuple[str, str]:
+    """How two sub-graphs differ: their first calls that do, or what they are."""
+    from fxlite.show.text.pretty import node_line
+
+    for one, other in zip_longest(a.calls, b.calls):
+        if one is None or other is None or next(differences(one, other), None) is not None:
+            return tuple("nothing" if n is None else node_line(n) for n in (one, other))  # type: ignore[return-value]
+    return repr(a), repr(b)
+
+
 def _value_difference(a: Any, b: Any) -> tuple[str, str] | None:
     """How two arguments differ, nodes apart (a node against a node is no difference here)."""
     if isinstance(a, Node) or isinstance(b, Node):
         both = isinstance(a, Node) and isinstance(b, Node)
         return None if both else (value_text(a), value_text(b))
+    if isinstance(a, SubGraph) and isinstance(b, SubGraph):
+        return None if a == b else _inner_difference(a, b)
     for kind in (list, tuple):
         if isinstance(a, kind) and isinstance(b, kind):
             if len(a) != len(b):

@@ -6,7 +6,8 @@ names the line and what was expected there. The text is taken apart with :mod:`a
 Each line is ``name: type = expression``; an expression is a call ``ops.NAME(...)``, an operator on
 values (``x + y``, ``-x``, ``x @ w``), a weight ``self.fc.weight``, or a call of a leaf module
 ``self.head(x)``. Lines like ``B = x.shape[0]`` say where a named dim comes from and are skipped;
-``assert T <= 512`` is a guard, or with the comment ``declared`` a fact of a named dim.
+``assert T <= 512`` is a guard, or with the comment ``declared`` a fact of a named dim. ``if``,
+``while`` and ``for`` are nodes with sub-graphs (:mod:`fxlite.show.text.block_parser`).
 Types may be left out; where they stand, they must agree with the op's rule. The comment on the
 right gives scope and location (file name, line); ``# weights:`` gives the types of weights.
 """
@@ -18,6 +19,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from fxlite.base.checked import checked
@@ -28,6 +30,7 @@ from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.show.comparison.compare import types_equal
+from fxlite.show.text.block_parser import BlockParser
 from fxlite.show.text.words import with_usual_words
 from fxlite.types import guards, shapes
 from fxlite.types.guards import Guard
@@ -53,8 +56,9 @@ def parse(text: str) -> Graph:
         return _Parser(textwrap.dedent(text)).run()
 
 
-class _Parser:
+class _Parser(BlockParser):
     def __init__(self, text: str) -> None:
+        super().__init__()
         self.text = text
         self.lines = text.splitlines()
         self.graph = Graph()
@@ -92,9 +96,8 @@ class _Parser:
         self._guards(conditions)
         *before, last = function.body
         is_empty = isinstance(last, ast.Pass)
-        for statement in before if is_empty else function.body:
-            if not isinstance(statement, ast.Assert):
-                self._statement(statement)
+        body_lines = before if is_empty else function.body
+        self.statements([s for s in body_lines if not isinstance(s, ast.Assert)])
         if is_empty and all(node.op == "placeholder" for node in self.graph.nodes):
             return self.graph  # one that is still to be written
         if self.graph._store.root._prev.op != "output":
@@ -107,10 +110,9 @@ class _Parser:
         if self.weight_types:
             read = weights_in(self.text)
             self.listed = [t for t in reversed(self.weight_types) if t in read]
-        for statement in function.body:
-            name = _assigned(statement)
-            if name is not None:
-                self.graph._store.namer.taken.add(name)
+        for part in ast.walk(function):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                self.graph._store.namer.taken.add(part.id)
 
     def _placeholders(self, function: ast.FunctionDef) -> None:
         arguments = function.args
@@ -122,9 +124,9 @@ class _Parser:
         defaults: list[Any] = [None] * (len(parameters) - len(arguments.defaults))
         renamed = {
             s.value.id: s.targets[0].id
-            for s in function.body
+            for s, following in pairwise([*function.body, None])
             if isinstance(s, ast.Assign) and isinstance(s.value, ast.Name)
-            if isinstance(s.targets[0], ast.Name)
+            if isinstance(s.targets[0], ast.Name) and not isinstance(following, ast.For | ast.While)
         }
         called = called_inputs(self.lines)
         for parameter, default in zip(parameters, [*defaults, *arguments.defaults], strict=True):
@@ -225,8 +227,9 @@ class _Parser:
 
     def _comment(self, statement: ast.stmt) -> str:
         """What stands behind a line's ``#``."""
-        end = statement.end_lineno or statement.lineno
-        text = cut(self.lines[end - 1], statement.end_col_offset or 0, None).strip()
+        last = statement.test if isinstance(statement, ast.If) else statement
+        end = last.end_lineno or last.lineno
+        text = cut(self.lines[end - 1], last.end_col_offset or 0, None).strip(": ")
         return text[1:].strip() if text.startswith("#") else ""
 
     def _comment_before(self, statement: ast.stmt) -> str:
@@ -240,9 +243,15 @@ class _Parser:
             raise self.error(at, f"expected a call or an operator, not {ast.unparse(value)!r}")
         if node.name != name:
             self.values[name] = node  # w = self.fc.weight: another name for it
+        self.check_declared(at, node, declared)
+
+    def check_declared(self, at: ast.stmt, node: Node, declared: Any) -> None:
+        """The type that a line says is that of the node."""
         if declared is not None and node.type is not None and not types_equal(node.type, declared):
-            annotation = getattr(at, "annotation", at)
-            raise self.error(annotation, f"{name} is declared {declared}, but it is {node.type}")
+            raise self.error(
+                getattr(at, "annotation", at),
+                f"{_assigned(at)} is declared {declared}, but it is {node.type}",
+            )
 
     def _new(
         self, at: Any, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -250,7 +259,7 @@ class _Parser:
     ) -> Node:  # fmt: skip
         graph = self.graph
         if name is not None:
-            if name in self.values:
+            if self.is_value(name):
                 raise self.error(at, f"{name} is defined twice")
             graph._store.namer.taken.discard(name)
         graph.current_origin = self.origin
@@ -293,7 +302,7 @@ class _Parser:
             return self._has_tensor(value.left) or self._has_tensor(value.right)
         if isinstance(value, ast.UnaryOp):
             return self._has_tensor(value.operand)
-        return isinstance(value, ast.Name) and value.id in self.values
+        return isinstance(value, ast.Name) and self.is_value(value.id)
 
     def _operator(self, at: ast.expr, op: Any, operands: Any, name: str | None) -> Node:
         symbol = (_SYMBOLS if len(operands) == 2 else _UNARY).get(type(op))
@@ -304,7 +313,7 @@ class _Parser:
         return self._new(at, "call_function", found, args, {}, name)
 
     def _name(self, value: ast.Name) -> Any:
-        node = self.values.get(value.id)
+        node = self.find(value.id)
         if node is not None:
             return node
         if value.id in _NUMBERS:
@@ -317,8 +326,9 @@ class _Parser:
         while wanted not in self.weights:  # those named before it in the comment come first
             target = self.listed.pop() if wanted in self.listed else wanted
             declared = self.weight_types.get(target)
-            self.weights[target] = self._new(value, "get_attr", target, (), {}, None, declared)
-        return self.weights[wanted]
+            with self.outermost():
+                self.weights[target] = self._new(value, "get_attr", target, (), {}, None, declared)
+        return self._captured(self.weights[wanted])
 
     def _path(self, value: ast.expr) -> str:
         """``self.layers[0].weight`` -> ``layers.0.weight``"""
@@ -404,7 +414,7 @@ class _Parser:
         if isinstance(value, ast.Name):
             if value.id in _NUMBERS and value.id not in self.dims:
                 return _NUMBERS[value.id]
-            if value.id in self.values:
+            if self.is_value(value.id):
                 raise self.error(
                     value, f"{value.id} is a value; a number or a dim is expected here"
                 )

@@ -20,6 +20,7 @@ import sympy
 
 from fxlite.base import outside_text
 from fxlite.graph.graph import Graph, Node, nodes_in
+from fxlite.show.text.blocks import Writer
 from fxlite.show.text.words import USUAL, Words, words_of
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
@@ -230,10 +231,7 @@ def _lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
     """(code, comment) for each line of the body."""
     yield from ((line, "") for line in _head_lines(graph, words))
     yield from condition_lines(graph, words)
-    annotation = _remembering(_annotation)
-    scope_text = _remembering(lambda scope: str(scope) if scope is not None and scope.path else "")
-    place_text = _remembering(lambda loc: loc.short if loc is not None else "")
-    shown: tuple[str, str] = ("", "")
+    writer = _writer(graph, words, _remembering(_annotation), _origins())
     for node in graph.nodes:
         op = node.op
         if op == "placeholder" or op == "get_attr":
@@ -241,13 +239,37 @@ def _lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
         if op == "output":
             yield node_line(node, words), ""
             continue
-        line = f"{node.name}{annotation(node.type)} = {call_text(node, words)}"
+        yield from writer.lines(node)
+
+
+def _origins() -> Callable[[Node], str]:
+    """What to say of where a node comes from: nothing where that was said of the one before."""
+    scope_text = _remembering(lambda scope: str(scope) if scope is not None and scope.path else "")
+    place_text = _remembering(lambda loc: loc.short if loc is not None else "")
+    shown: tuple[str, str] = ("", "")
+
+    def said(node: Node) -> str:
+        nonlocal shown
         origin = scope_text(node.scope), place_text(node.loc)
         if origin == shown:
-            yield line, ""
-            continue
+            return ""
         shown = origin
-        yield line, outside_text.comment(", ".join(p for p in origin if p)).strip()
+        return outside_text.comment(", ".join(p for p in origin if p)).strip()
+
+    return said
+
+
+def _writer(
+    graph: Graph, words: Words, annotation: Callable[[Any], str], origin: Callable[[Node], str]
+) -> Writer:
+    """Writes the nodes of a graph."""
+    taken = {*words, "self", *(str(node.target) for node in graph.placeholders)}
+    taken |= {node.name for node in graph.nodes} | graph.input_dims
+
+    def call(node: Node) -> str:
+        return call_text(node, words)
+
+    return Writer(call, lambda v: value_text(v, words), annotation, origin, taken)
 
 
 def _dim_lines(graph: Graph, words: Words) -> Iterator[str]:
@@ -374,8 +396,8 @@ def executable_code(graph: Graph) -> str:
     lines = [*_head(graph, words), *_weights_comment(graph)]
     lines += [f"    {line}" for line in _head_lines(graph, words)]
     lines += [f"    {_with_comment(*line)}" for line in condition_lines(graph, words)]
-    annotation_width = _remembering(lambda type: " " * len(_annotation(type)))
-    deletions = _deletions(graph)
+    width = _remembering(lambda type: " " * len(_annotation(type)))
+    writer, deletions = _writer(graph, words, width, lambda node: ""), _deletions(graph)
     for node in graph.nodes:
         op = node.op
         if op == "placeholder" or op == "get_attr":
@@ -383,9 +405,10 @@ def executable_code(graph: Graph) -> str:
         if op == "output":
             lines.append(f"    {node_line(node, words)}")
             continue
-        line = f"    {node.name}{annotation_width(node.type)} = {call_text(node, words)}"
+        lines += (f"    {line}" for line, _ in writer.lines(node))
         dead = deletions.get(node)
-        lines.append(f"{line}; del {dead}" if dead else line)
+        if dead and lines[-1].startswith(f"    {node.name}"):  # else in a branch
+            lines[-1] += f"; del {dead}"
     lines += _nothing(graph)
     return _IMPORT + "\n".join(lines) + "\n"
 

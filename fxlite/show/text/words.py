@@ -8,11 +8,14 @@ its text then begins with ``from fxlite.show.text.words import inf as inf_``, wh
 from __future__ import annotations
 
 import ast
+import builtins
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import inf as inf
 from math import nan as nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fxlite import ops as ops
 from fxlite.graph.graph import Graph
@@ -28,6 +31,11 @@ def Mod(a: int, b: int) -> int:
     return a % b
 
 
+def range(lower: Any, upper: Any) -> Iterator[np.int64]:
+    """The numbers of a loop's iterations, which are i64."""
+    return map(np.int64, builtins.range(int(lower), int(upper)))
+
+
 class Words(NamedTuple):
     """How a text writes each word."""
 
@@ -38,6 +46,7 @@ class Words(NamedTuple):
     Min: str = "Min"
     Max: str = "Max"
     Mod: str = "Mod"
+    range: str = "range"
 
     def import_lines(self, code: Iterable[str]) -> list[str]:
         """What a text begins with that writes words of its code in other spellings: one line, or

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
+#: Kinds of ops that are never computed while tracing.
+_UNKNOWN = ("random", "opaque", "control")
+
+
 def known_value(proxy: Proxy) -> np.ndarray[Any, Any] | None:
     """What a traced value holds, where that depends on no input and no weight. The array is for
     reading."""
@@ -51,7 +55,7 @@ def _may_be_known(tracer: Tracer, node: Node) -> bool:
     """Whether what a node holds is known where that of its operands is."""
     if node.op == "get_attr":
         return node in tracer.own_constants
-    if node.op != "call_function" or node.is_impure() or node.target.kind in ("random", "opaque"):
+    if node.op != "call_function" or node.is_impure() or node.target.kind in _UNKNOWN:
         return False
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     return all(isinstance(t, TensorType) and all(type(d) is int for d in t.shape) for t in types)
@@ -94,5 +98,8 @@ def fold_known(tracer: Tracer) -> None:
 
 def _is_written(node: Node) -> bool:
     updates = [user for user in node.users if user.op == "call_function"]
-    is_update = any(user.target.name == "slice_update" and user.args[0] is node for user in updates)
+    is_update = any(
+        user.target.kind == "control" or (user.target.writes_part and user.args[0] is node)
+        for user in updates
+    )
     return node.target.kind == "creation" and is_update

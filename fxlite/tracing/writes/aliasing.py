@@ -74,7 +74,8 @@ def current_node(view: View, tracer: Tracer) -> Node:
             if shares:
                 assert v.op is not None
                 v.source = parent.node
-                v.node = _call(tracer, v.op, (parent.node,), v.attributes)
+                with tracer.recording_into(parent.node.graph):
+                    v.node = _call(tracer, v.op, (parent.node,), v.attributes)
             else:
                 v.detach()
         v.seen = count
@@ -239,6 +240,14 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
         if len(chain) > 1:
             reason = f"shares memory with {name}, which {reason}"
         raise _refused(tracer, what, view.node, reason, name)
+    if chain[0].node.graph is not tracer.graph and tracer.bodies:
+        name = chain[0].node.name
+        raise tracer.error(
+            f"{what} changes {name}, a value from outside of {tracer.bodies[-1].what}",
+            f"let the loop carry it: start with {name}, and return what it becomes; or write into "
+            "a copy",
+            view.node,
+        )
     if any(v.op is not None and v.op.name == "expand" for v in chain):
         raise _refused(tracer, what, view.node, "is broadcast: NumPy makes it read-only")
     return chain

@@ -1,0 +1,256 @@
+"""SubGraph: a function of values inside of a graph, the body of a loop or a branch of a condition.
+
+In: a graph of inputs, calls of ops and an output that is a tuple of values. Out: a value that an op
+has as an attribute: it never changes, equal ones (same calls in the same order, under any names)
+compare equal, and a node gets another one as a whole, through its graph's journal; so undo, copies,
+files and comparisons need no rules of their own. What it reads is all among its inputs: weights and
+values of the program around it are operands of the node that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fxlite.base.errors import GraphError, expect
+from fxlite.graph.graph import Graph
+from fxlite.graph.node import Node, map_nodes
+from fxlite.graph.retype import infer_types
+from fxlite.ops.op import Op
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
+
+
+class SubGraph:
+    """See the module's text. ``inputs`` are its placeholders, ``results`` the values it gives; its
+    nodes are for reading, and :attr:`graph` is a copy to edit: ``SubGraph(edited)`` is what a node
+    gets then."""
+
+    __slots__ = ("_fitted", "_graph", "_key", "inputs", "results")
+
+    def __init__(self, graph: Graph, inputs: Sequence[Node] | None = None) -> None:
+        """Takes the graph over: it must not be edited from now on. ``inputs``: its placeholders in
+        another order than that in which they stand. Raises GraphError for a graph that reads
+        weights, calls leaf modules or has another result than a tuple of values."""
+        expect(graph, Graph, "a sub-graph", "it is SubGraph(graph)")
+        for node in graph.nodes:
+            if node.op in ("get_attr", "call_module"):
+                what = "reads a weight" if node.op == "get_attr" else "calls a leaf module"
+                raise GraphError(
+                    f"a sub-graph {what}, {node.target}; what it reads are inputs of it and "
+                    "operands of its node"
+                )
+        results = graph.output_node().args[0]
+        if type(results) is not tuple or not all(type(r) is Node for r in results):
+            raise GraphError(f"a sub-graph gives a tuple of values, not {results}")
+        self._graph = graph
+        self.inputs: tuple[Node, ...] = tuple(graph.placeholders if inputs is None else inputs)
+        self.results: tuple[Node, ...] = results
+        self._key: Any = None
+        self._fitted: dict[Any, SubGraph] = {}
+
+    @property
+    def nodes(self) -> Any:
+        """All nodes in order, for reading."""
+        return self._graph.nodes
+
+    @property
+    def calls(self) -> list[Node]:
+        """The calls of ops, in order."""
+        return [node for node in self._graph.nodes if node.op == "call_function"]
+
+    @property
+    def graph(self) -> Graph:
+        """A copy that may be edited."""
+        return self.copy()[0]
+
+    def copy(self) -> tuple[Graph, dict[Node, Node]]:
+        """A copy that may be edited, and the copy of each node."""
+        return self._graph.copy_with_nodes()
+
+    def edited(self, edit: Callable[[Graph], Any]) -> SubGraph:
+        """The sub-graph after an edit of a copy; itself where that changes nothing."""
+        graph, copies = self.copy()
+        before = graph.journal.version
+        edit(graph)
+        if graph.journal.version == before:
+            return self
+        return SubGraph(graph, [copies[node] for node in self.inputs])
+
+    def lint(self) -> None:
+        """Check its invariants. Raises GraphError."""
+        self._graph.lint()
+
+    @property
+    def input_types(self) -> tuple[TensorType, ...]:
+        return tuple(node.type for node in self.inputs)
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        return tuple(node.type for node in self.results)
+
+    @property
+    def used(self) -> tuple[bool, ...]:
+        """Whether each of the inputs is read."""
+        return tuple(bool(node.users) for node in self.inputs)
+
+    # -- other types, other inputs -------------------------------------------------------------
+    def fitted(self, types: Iterable[TensorType]) -> SubGraph:
+        """The same calls on inputs of other types. Raises what the type rules raise."""
+        types = tuple(types)
+        if types == self.input_types:
+            return self
+        found = self._fitted.get(types)
+        if found is None:
+            graph, copies = self.copy()
+            mine = [copies[node] for node in self.inputs]
+            infer_types(graph, dict(zip(mine, types, strict=True)), {})
+            found = self._fitted[types] = SubGraph(graph, mine)
+        return found
+
+    def reading_order(self, start: int) -> list[int]:
+        """The inputs from number ``start`` on that are read, counted from there, in the order in
+        which they first are."""
+        number = {node: n for n, node in enumerate(self.inputs[start:])}
+        read = (n for call in self.calls for n in call.all_input_nodes)
+        return [number[n] for n in dict.fromkeys((*read, *self.results)) if n in number]
+
+    def with_captured(self, start: int, place: Mapping[int, int]) -> SubGraph:
+        """With other inputs from number ``start`` on: ``place`` says for those that stay, counted
+        from there, where they stand then. Of several for one place the first stays."""
+        graph, copies = self.copy()
+        lead = [copies[node] for node in self.inputs[:start]]
+        kept: dict[int, Node] = {}
+        for number, node in enumerate(self.inputs[start:]):
+            own = copies[node]
+            if number in place and kept.setdefault(place[number], own) is own:
+                continue
+            if number in place:
+                own.replace_all_uses_with(kept[place[number]])
+            graph.erase_node(own)
+        return SubGraph(graph, [*lead, *(kept[n] for n in sorted(kept))])
+
+    def __fx_dims__(self) -> frozenset[str]:
+        """The named dims of its types and calls."""
+        found: set[str] = set()
+        for node in self._graph.nodes:
+            if isinstance(node.type, TensorType):
+                found |= shapes.names(node.type.shape)
+            for value in node._kwargs.values():
+                found |= shapes.names(value)
+        return frozenset(found)
+
+    def __fx_substitute__(self, env: Mapping[str, Dim]) -> SubGraph:
+        """With other sizes in place of named dims."""
+        if self.__fx_dims__().isdisjoint(env):
+            return self
+        key = tuple((name, env[name]) for name in sorted(self.__fx_dims__() & env.keys()))
+        found = self._fitted.get(key)
+        if found is None:
+            graph, copies = self.copy()
+            types = {copies[n]: n.type.substitute(env) for n in self.inputs}
+            infer_types(graph, types, env)
+            found = self._fitted[key] = SubGraph(graph, [copies[n] for n in self.inputs])
+        return found
+
+    # -- running -------------------------------------------------------------------------------
+    def __call__(self, *values: Any) -> tuple[Any, ...]:
+        """Run it on arrays."""
+        env = dict(zip(self.inputs, values, strict=True))
+        for node in self.calls:
+            args = map_nodes(node._args, env.__getitem__)
+            try:
+                env[node] = node.target(*args, **node._kwargs)
+            except Exception as error:
+                error.add_note(f"while running {node.describe()}")
+                raise
+        return tuple([env[node] for node in self.results])
+
+    # -- as a value ----------------------------------------------------------------------------
+    @property
+    def key(self) -> Any:
+        """What tells it from others; hashable."""
+        if self._key is None:
+            number = {node: n for n, node in enumerate(self.inputs)}
+            rows: list[Any] = [self.input_types]
+            for node in self.calls:
+                args = map_nodes(node._args, lambda n: ("value", number[n]))
+                number[node] = len(number)
+                attributes = tuple((k, v, v.__class__) for k, v in node._kwargs.items())
+                rows.append((node.target.name, _with_kinds(args), attributes, node.type))
+            rows.append(tuple(number[node] for node in self.results))
+            self._key = tuple(rows)
+        return self._key
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SubGraph):
+            return NotImplemented
+        return self is other or self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __copy__(self) -> SubGraph:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> SubGraph:
+        return self
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(node.name for node in self.inputs)
+        results = ", ".join(node.name for node in self.results)
+        return f"<sub-graph ({inputs}) -> ({results}), {len(self.calls)} calls>"
+
+
+def _with_kinds(value: Any) -> Any:
+    """1, 1.0 and True differ."""
+    if type(value) is tuple:
+        return tuple(map(_with_kinds, value))
+    return value, value.__class__
+
+
+def bodies_of(node: Node) -> dict[str, SubGraph]:
+    """The sub-graphs of a node, by the names of the attributes."""
+    if node.op != "call_function" or not isinstance(node.target, Op) or not node._kwargs:
+        return {}
+    if node.target.kind != "control":
+        return {}
+    return {name: v for name, v in node._kwargs.items() if isinstance(v, SubGraph)}
+
+
+class BodyBuilder:
+    """Makes a sub-graph of a node in the graph ``outer``. What it reads of that is *captured*:
+    ``captured`` maps a value there to the input that it is here."""
+
+    def __init__(self, outer: Graph) -> None:
+        self.outer = outer
+        self.graph = Graph(None, outer.tracer_cls)
+        self.graph.is_body = True
+        self.graph.declare_dims(outer.declared_dims)
+        self.inputs: list[Node] = []
+        self.captured: dict[Node, Node] = {}
+
+    def input(self, name: str, type: TensorType | None) -> Node:
+        """The next input that is not captured."""
+        self.inputs.append(self._placeholder(name, type))
+        return self.inputs[-1]
+
+    def capture(self, node: Node) -> Node:
+        """The input for a value of the graph around."""
+        if node not in self.captured:
+            self.captured[node] = self._placeholder(node.name, node.type)
+        return self.captured[node]
+
+    def _placeholder(self, name: str, type: TensorType | None) -> Node:
+        graph, known = self.graph, [*self.inputs, *self.captured.values()]
+        with graph.inserting_after(known[-1]) if known else graph.inserting_before():
+            name = graph._store.namer.unique(name)
+            graph._store.namer.taken.discard(name)
+            return graph.create_node("placeholder", name, (), {}, name, type)
+
+    def finish(self, results: Sequence[Node], captured: Iterable[Node]) -> SubGraph:
+        """The sub-graph; its inputs end with those for ``captured``, of which it may read some."""
+        self.graph.output(tuple(results))
+        inner = [self.capture(node) for node in captured]
+        return SubGraph(self.graph, [*self.inputs, *inner])
