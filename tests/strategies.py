@@ -28,7 +28,7 @@ from tests.graph_builder import LARGEST, NAMED, Builder, axis_of, elements
 INPUT_TYPES = (
     "f32[B,4]", "f32[3,4]", "f32[B,T]", "f32[4]", "f32", "f32[B,1,4]", "f32[0,4]", "f32[1]",
     "f64[B,3]", "i64[B,T]", "i32[3,4]", "bool[B,4]", "f32[T,2,4]", "f16[4]", "bf16[3,1]", "u8[5]",
-    "f32[B,2,4,5]", "u16[4]", "u32[3,4]", "u64[B,T]",
+    "f32[B,2,4,5]", "u16[4]", "u32[3,4]", "u64[B,T]", "c64[B,4]", "c128[3,1]",
 )  # fmt: skip
 ORIGINS = (None, Scope("", "Model"), Scope("layers.0", "Block"), Scope("layers.1.attn", "Attn"))
 #: Ops that the samples leave to the other families: they draw numbers, or need no tensor.
@@ -66,7 +66,7 @@ class Drawn:
 UNARY = (
     "neg", "relu", "exp", "abs", "sigmoid", "tanh", "sin", "cos", "sqrt", "square", "log", "erf",
     "rsqrt", "reciprocal", "floor", "ceil", "round", "trunc", "sign", "expm1", "log1p", "atan",
-    "isnan", "isfinite", "logical_not", "bitwise_not",
+    "isnan", "isfinite", "logical_not", "bitwise_not", "real", "imag", "conj",
 )  # fmt: skip
 ACTIVATIONS = (
     "gelu", "silu", "elu", "softplus", "hardswish", "leaky_relu", "relu6", "mish", "selu", "celu",
@@ -77,7 +77,7 @@ BINARY = (
     "ne", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide",
     "remainder",
 )  # fmt: skip
-LITERALS = (1, 2, 0, 0.5, -1.0, -0.0, 1.0, 3, -2.5, float("inf"), 1e-300, True)
+LITERALS = (1, 2, 0, 0.5, -1.0, -0.0, 1.0, 3, -2.5, float("inf"), 1e-300, True, 2j, 1 - 0.5j)
 
 
 def pointwise_one(b: Builder) -> None:

@@ -27,6 +27,8 @@ from fxlite.base import outside_text
 from fxlite.base.errors import FileFormatError
 from fxlite.base.outside_text import line, lines
 
+#: Where the header of a safetensors file has texts that mean nothing to the format.
+NOTES = "__metadata__"
 MANIFEST, GRAPH, WEIGHTS = "manifest.json", "graph.json", "weights.safetensors"
 #: The version that is written. A reader refuses another major version that is newer; of a newer
 #: minor version it leaves out what it does not know.
@@ -185,7 +187,7 @@ def map_safetensors(
             raise FileFormatError(f"{name} is not a safetensors file: its header is incomplete")
         try:
             header = json.loads(file.read(length))
-            header.pop("__metadata__", None)
+            notes = header.pop(NOTES, None)
             found = {key: _place(entry, dtypes) for key, entry in header.items()}
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             what = lines(f"{type(error).__name__}: {error}")[:500]
@@ -213,7 +215,40 @@ def map_safetensors(
             arrays[key] = flat.reshape(shape)
         except (ValueError, OverflowError) as error:
             raise FileFormatError(f"{name}: {key} has a shape that NumPy lacks: {error}") from None
-    return {key: arrays[line(key)] for key in found}
+    return whole_numbers({key: arrays[line(key)] for key in found}, notes, name)
+
+
+#: The text of a header that fxlite writes.
+_COMPLEX = "complex"
+
+
+def real_parts(arrays: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str] | None]:
+    """Arrays as the format has them, and texts for the header. Complex numbers, of which only newer
+    versions of the format know some, are stored as real ones with one more axis, their parts."""
+    names = [name for name, array in arrays.items() if array.dtype.kind == "c"]
+    parts = {n: arrays[n].reshape(*arrays[n].shape, 1).view(arrays[n].real.dtype) for n in names}
+    return {**arrays, **parts}, {_COMPLEX: json.dumps(sorted(names))} if names else None
+
+
+def whole_numbers(arrays: dict[str, Array], notes: Any, name: str) -> dict[str, Array]:
+    """The arrays of :func:`real_parts` as they were, by the texts of a header. Raises
+    FileFormatError."""
+    text = notes.get(_COMPLEX) if isinstance(notes, dict) else None
+    if text is None:
+        return arrays
+    try:
+        made = {key: _joined(arrays[line(key)]) for key in json.loads(text)}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = lines(f"{type(error).__name__}: {error}")[:500]
+        raise FileFormatError(f"{name} is damaged: complex numbers: {what}") from None
+    return {**arrays, **made}
+
+
+def _joined(parts: Array) -> Array:
+    kinds = {"float32": "complex64", "float64": "complex128"}
+    if not parts.ndim or parts.shape[-1] != 2 or parts.dtype.name not in kinds:
+        raise ValueError(f"{parts.dtype}{list(parts.shape)} are no parts of complex numbers")
+    return parts.view(kinds[parts.dtype.name])[..., 0]
 
 
 def _place(

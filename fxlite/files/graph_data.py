@@ -430,7 +430,7 @@ def _operands(value: Any) -> list[Operand]:
 
 
 def _is_operand(value: Any) -> bool:
-    return value is None or isinstance(value, (Operand, bool, int, float))
+    return value is None or isinstance(value, (Operand, bool, int, float, complex))
 
 
 def _filled(value: Any, operands: list[Node]) -> Any:

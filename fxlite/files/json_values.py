@@ -43,6 +43,8 @@ def encode(value: Any, node_data: Callable[[Node], Any] = by_name) -> Any:
         return value
     if type(value) is float:
         return value if math.isfinite(value) else {"float": repr(value)}
+    if type(value) is complex:
+        return {"complex": [encode(value.real), encode(value.imag)]}
     if isinstance(value, Node):
         return node_data(value)
     if isinstance(value, tuple):
@@ -110,8 +112,16 @@ def _text(read: Callable[[str], Any]) -> Callable[[Any], Any]:
     return checked
 
 
+def _complex(content: Any) -> complex:
+    parts = decode(content, refuse, 2)
+    if not isinstance(parts, tuple) or [type(p) for p in parts] != [float, float]:
+        raise FileFormatError(f"a complex number has two parts, not {repr(content)[:100]}")
+    return complex(*parts)
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "float": _text(float),
+    "complex": _complex,
     "dtype": _text(dtypes.dtype),
     "type": _text(parse_type),
     "dim": _text(shapes.parse),

@@ -39,7 +39,16 @@ from fxlite.base.checked import checked
 from fxlite.base.console import write_whole
 from fxlite.base.errors import FileFormatError, FxliteError, expect
 from fxlite.base.state import paused_gc
-from fxlite.files.archive import MINOR, VERSION, map_safetensors, pack, unpack
+from fxlite.files.archive import (
+    MINOR,
+    NOTES,
+    VERSION,
+    map_safetensors,
+    pack,
+    real_parts,
+    unpack,
+    whole_numbers,
+)
 from fxlite.files.graph_data import check_keys, check_path, describe, rebuild, skipped
 from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
 from fxlite.nn.module import Parameter
@@ -139,7 +148,8 @@ def _arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
             raise FileFormatError(f"{name}: {what}: {error}") from None
         # a copy where the library gives bytes, which newer versions do not
         arrays[key] = np.require(shaped, requirements="W")
-    return arrays
+    length = int.from_bytes(data[:8], "little")
+    return whole_numbers(arrays, json.loads(data[8 : 8 + length]).get(NOTES), name)
 
 
 _DTYPES: dict[str, np.dtype[Any]] = {d.name.upper(): d.numpy for d in dtypes.ALL} | {
@@ -161,9 +171,9 @@ def save_safetensors(arrays: dict[str, np.ndarray[Any, Any]], path: str | os.Pat
 def _weights_bytes(arrays: dict[str, Any]) -> bytes:
     from safetensors.numpy import save as to_bytes
 
-    return bytes(
-        to_bytes({k: np.ascontiguousarray(v).reshape(np.shape(v)) for k, v in arrays.items()})
-    )
+    plain = {k: np.ascontiguousarray(v).reshape(np.shape(v)) for k, v in arrays.items()}
+    stored, notes = real_parts(plain)
+    return bytes(to_bytes(stored, notes))
 
 
 # -- a whole module --------------------------------------------------------------------------------

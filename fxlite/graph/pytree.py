@@ -28,7 +28,7 @@ from fxlite.types.dtypes import is_same_array
 from fxlite.types.tensor_type import TensorType
 
 #: Values that may stand in a structure as they are.
-CONSTANTS = (bool, int, float, str, type(None))
+CONSTANTS = (bool, int, float, complex, str, type(None))
 
 _CLASSES: dict[str, type] = {}
 

@@ -387,6 +387,11 @@ class Module:
             for k, v in arrays.items()
             if v.shape != own[k].shape
         ]
+        problems += [
+            f"{k}: expected {own[k].dtype}, got {v.dtype}, whose imaginary parts would be lost"
+            for k, v in arrays.items()
+            if v.dtype.kind == "c" != own[k].dtype.kind
+        ]
         if strict:
             import difflib
 
@@ -443,7 +448,7 @@ def made_with(module: Module) -> dict[str, Any] | None:
     return {name: v for name, v in kept.items() if v is None or isinstance(v, _PLAIN)}
 
 
-_PLAIN = (bool, int, float, str, tuple)
+_PLAIN = (bool, int, float, complex, str, tuple)
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from fxlite.ops.op import ALIASES, REGISTRY, WRAPPED, lookup
 
 FAMILIES = (
     "elementwise",
+    "complex_numbers",
     "numeric.elementary",
     "reduction",
     "view",

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ShapeError
+from fxlite.base.errors import DTypeError, ShapeError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import (
     Axis,
@@ -48,7 +48,9 @@ def dtype_of(x: Any) -> DType | None:
 
 def result_dtype(dtype: DType) -> DType:
     """Result dtype for an operand dtype: itself; integers and bool give float64, as NumPy's
-    mean."""
+    mean. Raises DTypeError for complex numbers."""
+    if dtype.is_complex:
+        raise DTypeError(f"it takes real numbers, not {dtype}; take .real, .imag or abs first")
     return dtype if dtype.is_float else dtypes.float64
 
 

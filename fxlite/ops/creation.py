@@ -29,7 +29,9 @@ from fxlite.types.tensor_type import TensorType
 
 def _default_dtype(*values: Any) -> DType:
     """NumPy's dtype of Python numbers; a named dim is an int."""
-    kinds = {type(v) if type(v) in (bool, int, float) else int for v in values}
+    kinds = {type(v) if type(v) in dtypes.NUMBERS else int for v in values}
+    if complex in kinds:
+        return dtypes.complex128
     if float in kinds:
         return dtypes.float64
     return dtypes.bool_ if kinds == {bool} else dtypes.int64
@@ -49,7 +51,8 @@ def _created(shape: Any, dtype: DType) -> TensorType:
 @op("creation", guards="shape",
     samples=[S((2, 3), 1.5), S((), 7), S((3,), True), S((0, 2), 1, "f32"), S((2,), -1, "i8"),
              S(4, 2.5, "bf16"),
-             S((2,), float("-inf"), "f16")])  # fmt: skip
+             S((2,), float("-inf"), "f16"), S((2,), 1 - 2j), S(3, complex("inf-0j"), "c64"),
+             S((2, 2), 0.5, "c128")])  # fmt: skip
 def full(shape: tuple[int, ...], value: float, dtype: DType | None = None) -> Tensor:
     """A tensor of ``shape`` filled with a number (or a named dim); the default dtype is NumPy's for
     that number: f64, i64 or bool.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
 DTypeRule = Callable[..., DType]  # operand dtypes (or Python scalars) -> dtype computed in
+Result = DType | Callable[[DType], DType] | None
 
 
 def promoted(*operands: Any) -> DType:
@@ -54,8 +56,19 @@ def _asked(function: Callable[..., Any], operands: tuple[Any, ...]) -> DType:
         with np.errstate(all="ignore"):
             return dtypes.dtype(np.asarray(function(*ones)).dtype)
     except TypeError:
-        names = ", ".join(o.name if isinstance(o, DType) else o.__name__ for o in operands)
-        raise DTypeError(f"NumPy does not define it for {names}; cast an operand") from None
+        raise refused(operands, _instead(operands)) from None
+
+
+def _instead(operands: Sequence[Any]) -> str:
+    if any(o is complex or (isinstance(o, DType) and o.is_complex) for o in operands):
+        return "take .real, .imag or abs of the complex operand"
+    return "cast an operand"
+
+
+def refused(operands: Sequence[Any], what: str) -> DTypeError:
+    """The error of operands that an op does not take."""
+    names = ", ".join(o.name if isinstance(o, DType) else o.__name__ for o in operands)
+    return DTypeError(f"NumPy does not define it for {names}; {what}")
 
 
 def truth(*operands: Any) -> DType:
@@ -78,9 +91,10 @@ def as_truth(value: Expr) -> Expr:
     return expr.apply("ne", value, expr.const(0, value.dtype))
 
 
-def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: DType | None) -> None:
+def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: Result) -> None:
     """Give an elementwise op its type rule and body. ``scalar`` maps operands already cast to
-    ``rule``'s dtype to the result; ``result`` is the output dtype if not the computed one."""
+    ``rule``'s dtype to the result; ``result`` is the output dtype if not the computed one, or a
+    function of that."""
     names = list(record.tensor_kinds)
 
     def infer(**bound: Any) -> TensorType:
@@ -89,6 +103,8 @@ def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: DTy
         computed = rule(*(weak_dtype(o) for o in operands))
         if result is not dtypes.bool_ or any(weak_dtype(o) is dtypes.bool_ for o in operands):
             require_literals(computed, operands)
+        if callable(result):
+            return TensorType(shape, result(computed))
         return TensorType(shape, result or computed)
 
     def body(i: MultiIndex, **bound: Any) -> Expr:
@@ -144,13 +160,15 @@ def _weak(reader: Reader) -> Any:
 
 
 #: Facts of a record that are facts of the scalar function that it defines.
-_OF_FUNCTION = frozenset(("operator", "cost", "cancels", "keeps", "of_bools", "halves"))
+_OF_FUNCTION = frozenset(
+    ("operator", "cost", "cancels", "keeps", "of_bools", "halves", "complex_cost")
+)
 
 
 def elementwise(
     call: Callable[..., Any], name: str, ufunc: Callable[..., Any], doc: str, *,
     rule: DTypeRule | None = None, scalar: str | Callable[..., Expr] | None = None,
-    unless: Callable[..., Expr | None] | None = None, result: DType | None = None,
+    unless: Callable[..., Expr | None] | None = None, result: Result = None,
     compute: Callable[..., Any] | None = None, ulp: float = 0.0, aliases: tuple[str, ...] = (),
     **facts: Any,
 ) -> Op:  # fmt: skip
@@ -200,8 +218,29 @@ def unary(
     base = [S("f32[B,5]", dims={"B": 3}), S("f64[7]"), S("f32[]"), S(special("f32[9]"))]
     base += [S("f16[4,3]"), S("bf16[6]"), S("i32[5]"), S("f32[0,3]"), S("u32[5]")]
     base += [S("bool[4]")] if name in ("square", "relu") else []
-    facts["samples"] = base if samples is None else samples
+    found = base if samples is None else samples
+    facts["samples"] = [*found, *_COMPLEX] if _takes_complex(ufunc, 1) else found
     return elementwise(call, name, ufunc, doc, **facts)
+
+
+_COMPLEX = [S("c64[B,5]", dims={"B": 3}), S("c128[7]"), S("c128[]")]
+_COMPLEX_PAIRS = [
+    S("c64[B,4]", "c64[4]", dims={"B": 3}),
+    S("c128[5]", 1 - 2.5j),
+    S("f32[4]", 1j),
+    S("i32[4]", "c64[4]"),
+    S(2.0, "c64[3]"),
+]
+
+
+def _takes_complex(ufunc: Callable[..., Any], arity: int) -> bool:
+    """Whether NumPy defines a function for complex numbers."""
+    try:
+        with np.errstate(all="ignore"):
+            ufunc(*[np.ones((), np.complex64)] * arity)
+    except TypeError:
+        return False
+    return True
 
 
 def binary(
@@ -227,7 +266,8 @@ def binary(
         S("f32[0,4]", "f32[4]"),
     ]
     facts.setdefault("bad", [Bad("f32[3]", "f32[4]", match="do not broadcast")])
-    facts["samples"] = base if samples is None else samples
+    found = base if samples is None else samples
+    facts["samples"] = [*found, *_COMPLEX_PAIRS] if _takes_complex(ufunc, 2) else found
     return elementwise(call, name, ufunc, doc, **facts)
 
 
@@ -265,9 +305,9 @@ binary("add", np.add, "Sum ``x + y``.", symbol="+", operator="+", commutative=Tr
        associative=True, of_bools="or", participle="shifted")  # fmt: skip
 binary("sub", np.subtract, "Difference ``x - y``.", symbol="-", operator="-")
 binary("mul", np.multiply, "Product ``x * y``.", symbol="*", operator="*", commutative=True,
-       associative=True, of_bools="and", participle="scaled")  # fmt: skip
+       complex_cost=6, associative=True, of_bools="and", participle="scaled")  # fmt: skip
 binary("div", np.true_divide, "Quotient ``x / y``; integers give float64.", symbol="/",
-       operator="/", cost=8, aliases=("true_divide",))  # fmt: skip
+       operator="/", cost=8, complex_cost=12, aliases=("true_divide",))  # fmt: skip
 _DIVISION_SAMPLES = [
     S("f32[4,5]", "f32[5]"),
     S("f64[8]", 0.75),
@@ -288,7 +328,7 @@ binary("remainder", np.remainder, "Remainder with the sign of ``y``; integer ``x
 def _power_dtype(x: Any, y: Any) -> DType:
     """NumPy's dtype of a power; it has no negative powers of integers."""
     found = as_numpy(np.power)(x, y)
-    if not found.is_float and type(y) is int and y < 0:
+    if not found.is_inexact and type(y) is int and y < 0:
         raise LiteralError(
             f"integers have no power {y} among the integers; raise floats to it: .astype('f32')"
         )
@@ -297,7 +337,7 @@ def _power_dtype(x: Any, y: Any) -> DType:
 
 def _power_reference(x: Any, y: Any) -> Any:
     """NumPy's operator takes the square root for the number 0.5, np.power not for every dtype."""
-    if type(y) is float and y == 0.5 and isinstance(x, np.ndarray) and x.dtype.kind == "f":
+    if type(y) is float and y == 0.5 and isinstance(x, np.ndarray) and x.dtype.kind in "fc":
         return np.sqrt(x)
     return np.power(x, y)
 
@@ -332,7 +372,8 @@ binary("nextafter", np.nextafter, "The next number of the dtype after x toward y
 unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inverse="neg",
       participle="negated")  # fmt: skip
 unary("abs", np.abs, "Absolute value.", numpy="np.abs x", keeps=True, nonnegative=True,
-      keeps_python_numbers=True, unless=lambda x: x if x.dtype.is_bool else None)  # fmt: skip
+      keeps_python_numbers=True, rule=promoted, result=lambda d: d.real, complex_cost=4,
+      unless=lambda x: x if x.dtype.is_bool else None)  # fmt: skip
 unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", keeps=True)
 unary("square", np.square, "``x * x``; of bools int8.", scalar=lambda x: expr.apply("mul", x, x))
 unary("fabs", np.fabs, "Absolute value; integers become floats.", scalar="abs")
@@ -345,7 +386,7 @@ def _of_float_abs(x: Any) -> Any:
 
 def _reciprocal_of_integers(x: Expr) -> Expr | None:
     """As C truncates it; 0 gives what infinity is cast to."""
-    if x.dtype.is_float:
+    if x.dtype.is_inexact:
         return None
     wide = x.dtype.itemsize >= 4
     none = expr.const(np.iinfo(x.dtype.numpy).min if wide else 0, x.dtype)
@@ -366,7 +407,8 @@ def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
     return expr.apply("reciprocal", expr.rounded(expr.apply("sqrt", x)))
 
 
-unary("exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, samples=float_samples(-20, 20))
+unary("exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, complex_cost=5,
+      samples=float_samples(-20, 20))  # fmt: skip
 unary(
     "expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5, samples=float_samples(-5, 5)
 )
@@ -392,9 +434,18 @@ unary("atan", np.arctan, "Inverse of tan, in radians.", cost=8, ulp=1.7,
       samples=float_samples(-0.95, 0.95))  # fmt: skip
 
 
-def erf_reference(x: Any) -> Any:
-    """Error function: Python's ``math.erf`` element by element, rounded once to x's dtype."""
+def real_array(x: Any) -> Any:
+    """An array of real numbers. Raises TypeError for complex ones."""
     array = np.asarray(x)
+    if array.dtype.kind == "c":
+        raise TypeError(f"it takes real numbers, not {array.dtype}")
+    return array
+
+
+def erf_reference(x: Any) -> Any:
+    """Error function: Python's ``math.erf`` element by element, rounded once to x's dtype. Raises
+    TypeError for complex numbers."""
+    array = real_array(x)
     dtype = float_dtype(dtypes.dtype(array.dtype)).numpy
     wide = array.astype(np.float64)
     return _vector_erf(wide).astype(dtype)[()] if wide.size else wide.astype(dtype)
@@ -449,8 +500,9 @@ unary("erf", erf_reference, "Error function.", cost=8, ulp=1.3,
 
 
 def sigmoid_reference(x: Any) -> Any:
-    """Logistic function, evaluated so that neither side overflows."""
-    array = np.asarray(x)
+    """Logistic function, evaluated so that neither side overflows. Raises TypeError for complex
+    numbers."""
+    array = real_array(x)
     dtype = float_dtype(dtypes.dtype(array.dtype))
     wide = array.astype(dtype.compute.numpy)
     with np.errstate(all="ignore"):
@@ -469,7 +521,7 @@ unary("sigmoid", sigmoid_reference, "Logistic function ``1 / (1 + exp(-x))``.", 
 # -- rounding --------------------------------------------------------------------------------------
 def _whole(x: Expr) -> Expr | None:
     """Integers are whole already."""
-    return None if x.dtype.is_float else x
+    return None if x.dtype.is_inexact else x
 
 
 _ROUNDING: dict[str, Any] = {"keeps": True, "unless": _whole, "samples": float_samples(-5, 5)}
@@ -540,7 +592,7 @@ unary("relu", lambda x: np.maximum(x, 0), "``maximum(x, 0)``; NaN stays NaN.",
 
 def _relu_of_maximum(x: Any, y: Any) -> Any:
     for value, zero in ((x, y), (y, x)):
-        if not isinstance(value, (int, float)) and _is_plain_zero(zero, value):
+        if not isinstance(value, dtypes.NUMBERS) and _is_plain_zero(zero, value):
             return relu, {"x": value}
     return None
 
@@ -550,7 +602,7 @@ def _is_plain_zero(number: Any, x: Any) -> bool:
     if type(number) not in (int, float) or number != 0 or math.copysign(1, number) < 0:
         return False
     found = getattr(x, "type", None)
-    return type(number) is int or found is None or found.dtype.is_float
+    return type(number) is int or found is None or found.dtype.is_inexact
 
 
 def _get(name: str) -> Op:
@@ -662,11 +714,15 @@ def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
              S("f32[4]", "bool"), S("bool[4]", "f32"), S("f64[5]", "f16"), S("f32[5]", "bf16"),
              S("bf16[5]", "f32"), S(uniform("i64[5]", -300, 300), "i8"), S("f16[4]", "f64"),
              S(uniform("f64[6]", 0, 200), "u8"), S("i8[4]", "i16"),
+             S("c64[5]", "c128"), S("c128[4]", "f32"), S("f32[4]", "c64"), S("i32[3]", "c128"),
+             S("c64[4]", "bool"), S(uniform("c64[4]", -9, 9), "i16"), S("bf16[3]", "c64"),
              S("i64[5]", "u64"), S(uniform("u64[5]", 0, 2**63), "f32"),
              S(uniform("f32[5]", 0, 99), "u32")])  # fmt: skip
 def cast(x: Tensor, dtype: DType) -> Tensor:
-    """``x`` converted to ``dtype``; float to integer truncates toward zero."""
-    with np.errstate(all="ignore"):
+    """``x`` converted to ``dtype``; float to integer truncates toward zero, and of a complex number
+    that becomes another one the imaginary part is dropped."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
         return np.asarray(x).astype(dtypes.dtype(dtype).numpy)
 
 

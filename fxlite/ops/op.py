@@ -49,6 +49,7 @@ from fxlite.ops.parameters import kind_of
 from fxlite.ops.samples import BadSample, Sample
 from fxlite.scalar import expr
 from fxlite.scalar.expr import ConstReader, Expr, MultiIndex, Reader
+from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
@@ -78,7 +79,7 @@ _ASKS_FIRST = frozenset(("gather", "scatter", "composite"))
 _OF_ARGUMENTS = (TypeError, AttributeError, ValueError, KeyError, RecursionError, OverflowError)
 
 #: Defaults of parameters without annotation that are attributes.
-_PLAIN = (bool, int, float, str, tuple, list, dict)
+_PLAIN = (*dtypes.NUMBERS, str, tuple, list, dict)
 
 #: Kinds whose results of rank 0 are NumPy's numbers, or never are.
 _NUMBERS = {"pointwise": True, "reduction": True, "creation": False}
@@ -480,7 +481,7 @@ def _type_key(value: Any) -> Any:
     kind = value.__class__
     if kind is tuple:
         return tuple([_type_key(v) for v in value])
-    if kind is int or kind is float or kind is bool:
+    if kind in dtypes.NUMBERS:
         return kind, value
     return getattr(value, "type", value)
 
@@ -493,7 +494,7 @@ def _attribute_key(item: tuple[str, Any]) -> Any:
 
 
 def _type_or_value(value: Any) -> Any:
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, dtypes.NUMBERS):
         return value
     if not hasattr(value, "type"):
         raise ArgumentError(f"a tensor is expected where {value!r} stands")
@@ -527,7 +528,7 @@ def as_multi_index(index: Any) -> MultiIndex:
 
 def type_reader(value: Any) -> Reader:
     """What a body reads where only the type of an operand, or a number, is known."""
-    return ConstReader(value) if isinstance(value, (bool, int, float)) else TypeReader(value)
+    return ConstReader(value) if isinstance(value, dtypes.NUMBERS) else TypeReader(value)
 
 
 def _count(node: Expr, memo: dict[int, Any]) -> Any:
@@ -536,8 +537,14 @@ def _count(node: Expr, memo: dict[int, Any]) -> Any:
     memo[id(node)] = True
     inner = 0 if isinstance(node, expr.Load) else sum(_count(c, memo) for c in node.children)
     if isinstance(node, expr.Reduction):
-        return shapes.product(_loop_size(v.extent) for v in node.variables) * (inner + 1)
-    return inner + int(isinstance(node, expr.Apply) and node.function not in ("where", "and"))
+        step = FUNCTIONS[COMBINATIONS[node.kind].function].operations(node.body.dtype)
+        return shapes.product(_loop_size(v.extent) for v in node.variables) * (inner + step)
+    if not isinstance(node, expr.Apply) or node.function in ("where", "and"):
+        return inner
+    is_made = node.dtype.is_complex and not node.args[-1].dtype.is_complex  # of two parts
+    return inner + FUNCTIONS[node.function].operations(
+        node.dtype if is_made else node.args[-1].dtype
+    )
 
 
 def _loop_size(extent: Index) -> shapes.Dim:
@@ -572,6 +579,9 @@ def to_dim(index: Index) -> shapes.Dim:
     return shapes.normalize(total)
 
 
+#: Attributes that are stored as they are.
+_ITSELF = frozenset((*dtypes.NUMBERS, str))
+
 #: Lists inside of lists of an attribute.
 _MOST_NESTED = 64
 
@@ -581,7 +591,7 @@ def freeze(value: Any, depth: int = 0) -> Any:
     tuples, NumPy dtypes become DTypes, named dims sympy expressions. Raises ArgumentError for what
     is nested too deeply (``depth``: how deep this is), and for a member of an enum that is neither
     a number nor text."""
-    if value is None or type(value) in (bool, int, float, str):
+    if value is None or type(value) in _ITSELF:
         return value
     if isinstance(value, enum.Enum):
         if isinstance(value, (int, str)):
@@ -610,7 +620,7 @@ def freeze(value: Any, depth: int = 0) -> Any:
 def number_or_type(value: Any) -> Any:
     """What a type rule is asked with: a Python number as it is, else the type of an array or of a
     NumPy scalar (one of these, ``np.float64``, is a ``float``, too)."""
-    return value if type(value) in (bool, int, float) else type_of(value)
+    return value if type(value) in dtypes.NUMBERS else type_of(value)
 
 
 def _shown(value: Any) -> Any:
@@ -759,7 +769,9 @@ def normalize_axes(axis: Any, rank: int) -> tuple[int, ...]:
 def require_float(type: TensorType, name: str) -> None:
     """Raise DTypeError naming the argument unless ``type`` is a float type."""
     if not type.dtype.is_float:
-        raise DTypeError(f"{name} must be a float tensor, not {type}; cast it with .astype('f32')")
+        complex_too = "take its .real, .imag or abs"
+        instead = complex_too if type.dtype.is_complex else "cast it with .astype('f32')"
+        raise DTypeError(f"{name} must be a float tensor, not {type}; {instead}")
 
 
 def pair(value: Any, what: str) -> tuple[int, int]:
@@ -774,6 +786,6 @@ def pair(value: Any, what: str) -> tuple[int, int]:
 @functools.cache
 def float_dtype(dtype: DType) -> DType:
     """Dtype of exp, sqrt, ... for an operand dtype, as NumPy's ufuncs resolve it."""
-    if dtype.is_float:
+    if dtype.is_inexact:
         return dtype
     return dtypes.dtype(np.exp(np.ones((), dtype.numpy)).dtype)

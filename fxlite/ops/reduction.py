@@ -34,6 +34,9 @@ _SAMPLES = [
     S("i32[4,5]", axis=0),
     S("f32[2,100]", axis=1),
     S("f32[]"),
+    S("c64[3,5]", axis=1),
+    S("c128[2,200]"),
+    S("c64[B,40]", axis=0, keepdims=True, dims={"B": 3}),
 ]
 _BAD = [Bad("f32[3,4]", axis=2, match="out of range"), Bad("f32[3,4]", axis=(1, -1), match="twice")]
 
@@ -135,7 +138,8 @@ max = _register("max", _numpy(np.max, False), same, "Largest value over ``axis``
 min = _register("min", _numpy(np.min, False), same, "Smallest value over ``axis``; NaN wins.",
                 "min",
                 _EXTREMES, ("amin",), moves_values=True)  # fmt: skip
-_TRUTH = [S("bool[3,4]", axis=1), S("f32[3,4]"), S("i32[2,3,4]", axis=(0, 1), keepdims=True)]
+_TRUTH = [S("bool[3,4]", axis=1), S("f32[3,4]"), S("i32[2,3,4]", axis=(0, 1), keepdims=True),
+          S("c64[3,2]", axis=1)]  # fmt: skip
 any = _register("any", lambda x, a, k: np.any(x, axis=a, keepdims=k), lambda d: dtypes.bool_,
                 "True where any element over ``axis`` is not zero.", "any", _TRUTH)  # fmt: skip
 all = _register("all", lambda x, a, k: np.all(x, axis=a, keepdims=k), lambda d: dtypes.bool_,
@@ -149,7 +153,7 @@ def mean(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def _mean_dtype(dtype: DType) -> DType:
-    return dtype if dtype.is_float else dtypes.float64
+    return dtype if dtype.is_inexact else dtypes.float64
 
 
 @mean.infer
@@ -175,7 +179,7 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
     samples = [S("f32[B,7]", axis=1, dims={"B": 3}), S("f32[4,5]"), S("i32[4,5]", axis=0),
                S(special("f32[3,3]"), axis=1), S("f64[2,3,40]", axis=-1, keepdims=True),
                S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1), S("f32[]"),
-               S("u64[4,5]", axis=0)]  # fmt: skip
+               S("u64[4,5]", axis=0), S("c64[4,5]", axis=1)]  # fmt: skip
     numpy = f".{name} {_NAMED}"
     record = op("reduction", numpy=numpy, name=name, samples=samples, bad=_BAD[:1])(call)
 
@@ -207,7 +211,7 @@ def _register_scan(name: str, ufunc: np.ufunc, kind: str, rule: Callable[[DType]
     samples = [S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),
                S("i32[3,4]", axis=0), S("u8[3,4]", axis=1),
                S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1),
-               S("bf16[5]"), S("f32[0,3]"), S("i64[4,0]", axis=1)]  # fmt: skip
+               S("bf16[5]"), S("c64[3,4]", axis=1), S("f32[0,3]"), S("i64[4,0]", axis=1)]  # fmt: skip
     samples += [S(special("f32[3,9]"), axis=1)] if moves_values else []
 
     def call(x: Tensor, axis: int = 0) -> Tensor:

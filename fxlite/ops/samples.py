@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.scalar.functions import complex_of
 from fxlite.types.tensor_type import TensorType, parse_type
 
 
 @dataclass(frozen=True)
 class Random:
     """A random array: normal for floats (unless ``low``/``high`` are given), uniform integers in
-    ``[low, high)`` else. ``special`` mixes in zeros, NaN and infinities."""
+    ``[low, high)`` else; of complex numbers both parts are such floats. ``special`` mixes in zeros,
+    NaN and infinities."""
 
     type: TensorType
     low: float | None = None
@@ -31,6 +33,14 @@ class Random:
         """The array, with named dims replaced by ``dims``."""
         concrete = self.type.substitute(dims)
         shape, dtype = concrete.shape, concrete.dtype
+        if dtype.is_complex:
+            kind = TensorType(shape, dtype.real)
+            real, imag = (Random(kind, self.low, self.high).make(rng, {}) for _ in range(2))
+            if self.special:
+                pairs = [*_SPECIAL_PARTS, *(pair[::-1] for pair in _SPECIAL_PARTS)]
+                for part, chosen in zip((real, imag), np.transpose(pairs)):
+                    part.reshape(-1)[: len(chosen)] = chosen[: part.size]
+            return np.asarray(complex_of(real, imag))
         if dtype.is_bool:
             return np.asarray(rng.integers(0, 2, shape).astype(np.bool_))
         if dtype.is_integer:
@@ -48,6 +58,10 @@ class Random:
             flat[: len(chosen)] = chosen[: flat.size]
             values = flat.reshape(values.shape)
         return np.asarray(values).astype(dtype.numpy)
+
+
+#: Parts of complex numbers that stand for their kind.
+_SPECIAL_PARTS = ((0.0, 0.0), (0.0, 1.5), (np.inf, 1.0), (np.nan, 1.0))
 
 
 def uniform(text: str, low: float, high: float) -> Random:

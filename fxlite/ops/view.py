@@ -368,10 +368,10 @@ def pad(x: Tensor, padding: tuple[tuple[int, int], ...], value: float = 0) -> Te
 def fill_value(value: Any, dtype: dtypes.DType, wraps: bool = False) -> Any:
     """A Python number as an element of the dtype, floats not rounded yet. Raises LiteralError where
     it does not fit: see :func:`fxlite.types.dtypes.literal`."""
-    if type(value) not in (bool, int, float):
+    if type(value) not in dtypes.NUMBERS:
         raise ArgumentError(f"value must be a number, not {value!r}")
     found = dtypes.literal(value, dtype, wraps)
-    return float(value) if dtype.is_float else found
+    return float(value) if dtype.is_float else complex(value) if dtype.is_complex else found
 
 
 @pad.infer

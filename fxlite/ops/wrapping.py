@@ -26,7 +26,7 @@ from fxlite.base.state import is_traced, stands_for_any
 from fxlite.ops.op import WRAPPED, Op
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.ops.parameters import kind_of
-from fxlite.types import shapes
+from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import type_of
 
@@ -113,12 +113,12 @@ def _no_data(value: Any, name: str) -> str:
     if isinstance(value, enum.Enum):
         return f"{value}, a member of an enum: pass its value, {value.value!r}"
     if isinstance(value, (np.dtype, DType)) or (
-        isinstance(value, type) and issubclass(value, (np.generic, bool, int, float))
+        isinstance(value, type) and issubclass(value, (np.generic, *dtypes.NUMBERS))
     ):
         return "" if name == "dtype" else f"{value}: call the parameter dtype, or pass its name"
     if value is Ellipsis or isinstance(value, slice):
         return f"{value!r}: pass the numbers"
-    known = (type(None), bool, int, float, str, np.generic, np.ndarray, shapes.NamedDim, sympy.Expr)
+    known = (type(None), *dtypes.NUMBERS, str, np.generic, np.ndarray, shapes.NamedDim, sympy.Expr)
     return "" if isinstance(value, known) or _may_stand(value) else f"a {type(value).__name__}"
 
 

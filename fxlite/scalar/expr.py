@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeAlias
 from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Extremum, Index, Quotient, Remainder, Value, Var
 from fxlite.types import dtypes
-from fxlite.types.dtypes import DType
+from fxlite.types.dtypes import DType, Number
 
 MultiIndex: TypeAlias = tuple[Index, ...]
 
@@ -99,9 +99,9 @@ def run_time_values(index: MultiIndex) -> list[Value]:
 
 @dataclass(frozen=True, eq=False)
 class Const(Expr):
-    """A literal: Python bool, int or float (NaN and infinity included)."""
+    """A literal: Python bool, int, float or complex (NaN and infinity included)."""
 
-    value: bool | int | float
+    value: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,15 +216,18 @@ class Local(Expr):
     index: MultiIndex = ()
 
 
-def const(value: bool | int | float, dtype: DType) -> Const:
+def const(value: Number, dtype: DType) -> Const:
     """A literal of the given dtype, rounded to it. Raises LiteralError where it does not fit."""
     return Const(dtype, dtypes.literal(value, dtype))
 
 
 def cast(value: Expr, dtype: DType) -> Expr:
-    """Conversion; none where the dtype is right already, folded on literals."""
+    """Conversion; none where the dtype is right already, folded on literals. Of a complex number
+    that becomes another one the real part is left."""
     if value.dtype is dtype:
         return value
+    if value.dtype.is_complex and not dtype.is_complex:
+        return cast(apply("real", value), dtype)
     if isinstance(value, Const) and not (
         isinstance(value.value, float) and not dtype.is_float and not abs(value.value) < 2**31
     ):
@@ -278,7 +281,15 @@ def apply(function: str, *args: Expr) -> Expr:
     if known.of_bools and args[-1].dtype.is_bool:
         known = FUNCTIONS[known.of_bools]
     assert known.arity == len(args), function
-    return Apply(known.result or args[-1].dtype, known.name, args)
+    if len(args) == 1 and isinstance(args[0], Const) and args[0].dtype.is_complex and known.keeps:
+        found = known.compute(args[0].dtype.numpy.type(args[0].value))
+        return const(found.item(), known.gives(args[0].dtype))
+    return Apply(known.gives(args[-1].dtype), known.name, args)
+
+
+def parts(value: Expr) -> tuple[Expr, Expr]:
+    """The real and the imaginary part of a complex number."""
+    return apply("real", value), apply("imag", value)
 
 
 def where(condition: Expr, a: Any, b: Any) -> Expr:
@@ -372,7 +383,7 @@ class Reader(Protocol):
 class ConstReader:
     """A Python scalar read as a rank-0 input."""
 
-    value: bool | int | float
+    value: Any
 
     @property
     def shape(self) -> MultiIndex:
@@ -412,7 +423,10 @@ def read_guarded(x: Reader, index: MultiIndex, guard: Expr, other: Any) -> Expr:
 
 def _is_zero(node: Expr) -> bool:
     """True for a literal 0 that is not -0.0."""
-    return isinstance(node, Const) and node.value == 0 and math.copysign(1, node.value) > 0
+    if not isinstance(node, Const) or node.value != 0:
+        return False
+    value = complex(node.value)
+    return math.copysign(1, value.real) > 0 and math.copysign(1, value.imag) > 0
 
 
 def read_at_value(

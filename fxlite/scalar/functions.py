@@ -29,8 +29,8 @@ class Function:
     compute: Callable[..., Any]
     #: C's operator, between two operands or in front of one.
     operator: str = ""
-    #: The dtype of what it gives, if that is not the operands'.
-    result: DType | None = None
+    #: The dtype of what it gives, if that is not the operands', or a function of that one.
+    result: DType | Callable[[DType], DType] | None = None
     #: How many additions it takes as long as, about. What costs more than one is not computed twice
     #: to save memory.
     cost: int = 1
@@ -44,6 +44,18 @@ class Function:
     of_bools: str = ""
     #: Whether half types have functions of their own: the result depends on the type's numbers.
     halves: bool = False
+    #: How many operations of real numbers it takes of complex ones.
+    complex_cost: int = 2
+
+    def operations(self, operand: DType) -> int:
+        """How many operations of real numbers it takes of operands of a dtype."""
+        return self.complex_cost if operand.is_complex else 1
+
+    def gives(self, operand: DType) -> DType:
+        """The dtype of what it gives for operands of a dtype."""
+        if self.result is None or isinstance(self.result, DType):
+            return self.result or operand
+        return self.result(operand)
 
 
 FUNCTIONS: dict[str, Function] = {}
@@ -55,12 +67,34 @@ def define(function: Function) -> None:
     FUNCTIONS[function.name] = function
 
 
+def complex_of(x: Any, y: Any) -> Any:
+    """The complex numbers of these real and imaginary parts, float32 or float64; unlike ``x + 1j *
+    y`` it takes infinities and zeros of both signs as they are."""
+    x, y = np.asarray(x), np.asarray(y)
+    parts = np.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x, y, np.complex64))
+    parts.real, parts.imag = x, y
+    return parts[()]
+
+
+def _complex_dtype(part: DType) -> DType:
+    return dtypes.complex64 if part is dtypes.float32 else dtypes.complex128
+
+
+def _part(dtype: DType) -> DType:
+    return dtype.real
+
+
 for _function in (
     Function("and", 2, np.bitwise_and, operator="&"),
     Function("or", 2, np.bitwise_or, operator="|"),
     Function("xor", 2, np.bitwise_xor, operator="^"),
     Function("where", 3, np.where, keeps=True),
     Function("fma", 3, lambda a, b, c: a * b + c),
+    # the complex number of two parts, and what belongs to one
+    Function("complex", 2, complex_of, result=_complex_dtype, complex_cost=0),
+    Function("real", 1, np.real, result=_part, keeps=True, complex_cost=0),
+    Function("imag", 1, np.imag, result=_part, keeps=True, complex_cost=0),
+    Function("conj", 1, np.conjugate, keeps=True, complex_cost=1),
     # mul that is rounded: never part of a fused multiply-add
     Function("product", 2, np.multiply),
     # x within [low, high], NaN being low
@@ -83,8 +117,11 @@ class Combination:
     neutral: float
     positions: bool = False
 
-    def start(self, dtype: DType) -> bool | int | float:
+    def start(self, dtype: DType) -> Any:
         """What it starts from, as a number of the dtype."""
+        if dtype.is_complex:
+            is_finite = math.isfinite(self.neutral)
+            return complex(self.neutral, 0.0 if is_finite else self.neutral)
         if dtype.is_float:
             return float(self.neutral)
         if dtype.is_bool:

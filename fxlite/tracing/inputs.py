@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 #: Types of values that nodes hold as they are.
-PLAIN = frozenset((int, float, bool, type(None)))
+PLAIN = frozenset((int, float, bool, complex, type(None)))
 
 
 def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any] | None:
@@ -81,7 +81,7 @@ def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict
 
 def number_as_array(value: Any) -> Any:
     """A number among the program's results as an array of rank 0; anything else as it is."""
-    return np.asarray(value) if isinstance(value, (bool, int, float)) else value
+    return np.asarray(value) if isinstance(value, dtypes.NUMBERS) else value
 
 
 #: Makes a placeholder: (wished target, type or None, default or nothing) -> (target, proxy).
@@ -274,7 +274,7 @@ def make_inputs(
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
+    return type(value) in (int, float, complex)
 
 
 def kept_default(parameter: inspect.Parameter, declared: Any) -> Any:
@@ -283,7 +283,7 @@ def kept_default(parameter: inspect.Parameter, declared: Any) -> Any:
     default, wanted = parameter.default, declared
     if default is parameter.empty or isinstance(declared, (dict, list, tuple)):
         return ...
-    if not isinstance(default, (bool, int, float, np.ndarray, np.generic)):
+    if not isinstance(default, (*dtypes.NUMBERS, np.ndarray, np.generic)):
         return ...
     wanted, array = type_of(declared), np.asarray(default)
     is_number = not isinstance(default, (np.ndarray, np.generic))

@@ -25,7 +25,7 @@ from fxlite.graph.graph import Graph
 from fxlite.ops.op import Op
 from fxlite.ops.slicing import cuts_of, slice_bounds
 from fxlite.ops.view import as_shape
-from fxlite.types import shapes
+from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.guards import Guard
 from fxlite.types.shapes import Dim, decide
@@ -86,7 +86,7 @@ def element_guards(
     """``N >= 1`` for the axes that a call of ``op`` reduces, where it has no value for none, and
     ``H >= 3`` where a window of 3 must fit; nothing where ``known`` guards say as much. Raises
     ShapeError for an axis without elements."""
-    if any(not isinstance(t, (TensorType, int, float)) for t in op.tensors(types)):
+    if any(not isinstance(t, (TensorType, *dtypes.NUMBERS)) for t in op.tensors(types)):
         return []
     needed = op.needed_sizes(types)
     if any(type(size) is int and size == 0 for size in needed):

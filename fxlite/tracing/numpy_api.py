@@ -96,13 +96,13 @@ def _computed_as(
     """The operands of ``np.add(x, y, dtype=...)``, which computes in that dtype."""
     target = dtypes.dtype(dtype)
     try:
-        if target.is_bool and any(type(v) in (int, float) for v in operands):
+        if target.is_bool and any(type(v) in (int, float, complex) for v in operands):
             raise TypeError("a number is no bool")
         with np.errstate(all="ignore"):
             ufunc(*[np.ones((), target.numpy) for _ in operands], dtype=target.numpy)
         return [
             v
-            if isinstance(v, (bool, int, float, shapes.NamedDim))
+            if isinstance(v, (*dtypes.NUMBERS, shapes.NamedDim))
             else functions.converted(v, target, casting)
             for v in operands
         ]
@@ -178,7 +178,13 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.vdot: functions.vdot,
     np.count_nonzero: functions.count_nonzero,
     np.result_type: functions.result_type,
-    np.real: lambda x: x,
+    np.real: functions.real_,
+    np.imag: functions.imag_,
+    np.angle: functions.angle,
+    np.isreal: lambda x: lookup("eq")(functions.imag_(x), 0),
+    np.iscomplex: lambda x: lookup("ne")(functions.imag_(x), 0),
+    np.isrealobj: lambda x: not functions.is_complex(x),
+    np.iscomplexobj: functions.is_complex,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
@@ -286,8 +292,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "astype": functions.astype,
     "copy": functions.copy_method,
     "dot": functions.dot,
-    "conj": lambda x: x,
-    "conjugate": lambda x: x,
+    "conj": functions.conj,
+    "conjugate": functions.conj,
     "diagonal": functions.diagonal,
     "trace": functions.trace,
     "fill": fill,

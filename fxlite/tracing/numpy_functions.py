@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +30,32 @@ def value_type(x: Any) -> TensorType:
         return x.type
     array = np.asarray(x)
     return TensorType(array.shape, dtypes.dtype(array.dtype))
+
+
+def is_complex(x: Any) -> bool:
+    """Whether a value is known to be of complex numbers."""
+    return bool(getattr(x, "is_typed", True)) and value_type(x).dtype.is_complex
+
+
+def real_(x: Any) -> Any:
+    """``x.real`` and np.real: of real numbers themselves."""
+    return lookup("real")(x) if is_complex(x) or not getattr(x, "is_typed", True) else x
+
+
+def imag_(x: Any) -> Any:
+    """``x.imag`` and np.imag: of real numbers zeros."""
+    return lookup("imag")(x)
+
+
+def conj(x: Any) -> Any:
+    """``x.conj()``: of real numbers themselves."""
+    return lookup("conj")(x) if is_complex(x) or not getattr(x, "is_typed", True) else x
+
+
+def angle(z: Any, deg: bool = False) -> Any:
+    """np.angle, in radians or degrees."""
+    found = lookup("atan2")(imag_(z), real_(z))
+    return lookup("mul")(found, 180 / math.pi) if deg else found
 
 
 def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
@@ -112,9 +139,12 @@ def expand_dims(x: Any, axis: Any) -> Any:
 def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0,
         keepdims: bool = False) -> Any:  # fmt: skip
     if dtype is not None:
-        if not dtypes.dtype(dtype).is_float:
+        if not dtypes.dtype(dtype).is_inexact:
             raise ValueError(f"a variance in {dtypes.dtype(dtype)} is not traced")
         x = astype(x, dtype)
+    if is_complex(x):  # the mean of squared distances is that of both parts together
+        real, imag = (var(part(x), axis, ddof=ddof, keepdims=keepdims) for part in (real_, imag_))
+        return lookup("add")(real, imag)
     return lookup("var")(x, axis=axis, correction=ddof, keepdims=keepdims)
 
 
@@ -174,7 +204,7 @@ def _parts(x: Any, sizes: Sequence[Any], axis: int) -> list[Any]:
     return list(lookup("split")(x, (*sizes[:-1], last), axis=axis))
 
 
-_NUMBERS = (bool, int, float, type(None))
+_NUMBERS = (*dtypes.NUMBERS, type(None))
 
 
 def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None,
@@ -201,7 +231,7 @@ def _as_clipped(x: Any, bounds: list[Any]) -> Any:
         return x
     from fxlite.ops.elementwise import as_numpy
 
-    plain = (bool, int, float)
+    plain = dtypes.NUMBERS
     weak = [v if type(v) in plain else value_type(v).dtype for v in values]
     return astype(x, as_numpy(np.clip if len(bounds) == 2 else np.maximum)(*weak), copy=False)
 
@@ -311,13 +341,16 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """np.linalg.norm of vectors: 2-norm, 1-norm, infinity; of matrices the root of all squares."""
     found = value_type(x)
-    if not found.dtype.is_float:
+    if not found.dtype.is_inexact:
         x = lookup("cast")(x, "f64")
     one_axis = isinstance(axis, int) or (axis is None and found.rank == 1)
     if ord is not None and not one_axis:
         raise ValueError(f"np.linalg.norm of matrices is traced without ord, not with {ord!r}")
     if ord in (None, 2):
-        return lookup("sqrt")(lookup("sum")(lookup("square")(x), axis=axis, keepdims=keepdims))
+        squares = lookup("square")(real_(x))
+        if found.dtype.is_complex:
+            squares = lookup("add")(squares, lookup("square")(imag_(x)))
+        return lookup("sqrt")(lookup("sum")(squares, axis=axis, keepdims=keepdims))
     if ord == 1:
         return lookup("sum")(lookup("abs")(x), axis=axis, keepdims=keepdims)
     if ord in (math.inf, "inf"):
@@ -344,6 +377,11 @@ def astype(x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok:
     target = dtypes.dtype(dtype)
     if is_traced(x) and x.is_typed and x.type.dtype is target:
         return fresh(x, number=is_number(x)) if copy else x
+    if is_traced(x) and is_complex(x) and not target.is_complex and not target.is_bool:
+        said = x.tracer.error(
+            f"{x.type} becomes {target}, which drops the imaginary part", "x.real"
+        )
+        warnings.warn(str(said), np.exceptions.ComplexWarning, stacklevel=2)
     return lookup("cast")(x, target)
 
 
@@ -372,7 +410,7 @@ def reduction(name: str) -> Callable[..., Any]:
         if dtype is None:
             return lookup(name)(x, axis=axis, keepdims=keepdims)
         target = dtypes.dtype(dtype)
-        if name == "mean" and not target.is_float:  # the sum in that dtype, divided as floats
+        if name == "mean" and not target.is_inexact:  # the sum in that dtype, divided as floats
             sizes = value_type(x).shape
             count = shapes.product(sizes[a] for a in normalize_axes(axis, len(sizes)))
             total = reduction("sum")(x, axis, target, keepdims=keepdims)
@@ -517,12 +555,12 @@ def inner(x: Any, y: Any) -> Any:
 
 
 def vdot(x: Any, y: Any) -> Any:
-    return dot(ravel(x), ravel(y))
+    return dot(conj(ravel(x)), ravel(y))
 
 
 def vecdot(x: Any, y: Any, axis: int = -1) -> Any:
     x, y = (moveaxis(v, axis, -1) for v in (x, y))
-    return lookup("einsum")((x, y), "...i,...i->...")
+    return lookup("einsum")((conj(x), y), "...i,...i->...")
 
 
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -532,7 +570,7 @@ def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *,
             keepdims: bool = False) -> Any:  # fmt: skip
     """np.average; weights that add up to 0 give infinities or NaN, where NumPy raises."""
-    if not value_type(x).dtype.is_float:
+    if not value_type(x).dtype.is_inexact:
         x = lookup("cast")(x, dtypes.float64)
     rank, add = value_type(x).rank, reduction("sum")
     ones = full_like(x, 1)

@@ -103,7 +103,22 @@ class Proxy:
 
     @property
     def real(self) -> Any:
-        return self
+        return numpy_functions.real_(self)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        is_complex = numpy_functions.is_complex(self)
+        self[...] = lookup("complex")(value, self.imag) if is_complex else value
+
+    @property
+    def imag(self) -> Any:
+        return numpy_functions.imag_(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if not numpy_functions.is_complex(self):
+            raise TypeError("a value of real numbers has no imaginary part to set")
+        self[...] = lookup("complex")(self.real, value)
 
     @property
     def T(self) -> Any:

@@ -239,7 +239,7 @@ class Tracer:
             return tuple(mapped) if isinstance(value, tuple) else mapped
         if isinstance(value, dict):
             return {k: self.create_arg(v) for k, v in value.items()}
-        if isinstance(value, (bool, int, float)):
+        if isinstance(value, dtypes.NUMBERS):
             return value
         if hasattr(value, "__fx_create_arg__"):
             return value.__fx_create_arg__(self)
@@ -748,7 +748,7 @@ def call_method(
 
 def _has_elements(type: Any) -> bool:
     """True for a number, and for a type whose sizes are known and not 0."""
-    return type.has_elements if isinstance(type, TensorType) else isinstance(type, (int, float))
+    return type.has_elements if isinstance(type, TensorType) else isinstance(type, dtypes.NUMBERS)
 
 
 def _type_of_operand(value: Any) -> Any:

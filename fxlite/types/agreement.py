@@ -6,7 +6,8 @@ off most, what is expected and found there, the error and the bound, as text and
 
 Compared are, in this order: nesting, shapes and dtypes, places of NaN and infinities, values. A
 float may be off by :func:`bound` times the largest finite number that is expected in its array: the
-terms of a sum are as large as that, also where they cancel. docs/numerics.md derives the bound.
+terms of a sum are as large as that, also where they cancel. docs/numerics.md derives the bound. A
+complex number is compared as two floats, its parts; the largest one is that among all parts.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ USUAL = Chain(operations=3, terms=512, products=1)
 def bound(dtype: Any, chain: Chain = USUAL) -> float:
     """How far two results may be apart, as a part of the largest number: each of the two is rounded
     in every operation. Half types are computed in float32 and rounded once for each operation. 0
-    for integers."""
-    kind = dtypes.dtype(dtype)
+    for integers; of complex numbers it is that of their parts."""
+    kind = dtypes.dtype(dtype).real
     name = kind.name
     if not kind.is_float:
         return 0.0
@@ -297,6 +298,8 @@ def _compare_arrays(
         return Agreement("type", None, None, _type_text(e), _type_text(a))
     if promise.kind == "changes":
         return Agreement(size=e.size)
+    if e.dtype.kind == "c" or a.dtype.kind == "c":
+        return _compare_parts(e, a, promise, chain, spread)
     if promise.kind == "sqnr" and e.dtype.kind != "b":
         return _signal(e, a, promise.db or 0.0)
     dtype = dtypes.dtype(e.dtype)
@@ -305,10 +308,27 @@ def _compare_arrays(
     return _close(e, a, dtype, promise, chain, spread)
 
 
+def _compare_parts(
+    e: Array, a: Array, promise: Exactness, chain: Chain, spread: Array | None
+) -> Agreement:
+    """Complex numbers as twice as many real ones; what is found is said of the numbers."""
+    room = None if spread is None else np.stack([spread, spread], -1)
+    found = _compare_arrays(_parts(e), _parts(a), promise, chain, room)
+    if found.place is None:
+        return replace(found, size=e.size)
+    place = found.place[:-1]
+    wrong = -(-found.wrong // 2)  # at least
+    return replace(found, place=place, expected=e[place], actual=a[place], wrong=wrong, size=e.size)
+
+
+def _parts(array: Array) -> Array:
+    return np.stack([array.real, array.imag], -1)
+
+
 def _dtypes_fit(expected: Any, actual: Any, promise: Exactness) -> bool:
     if promise.kind != "sqnr":
         return bool(expected == actual)
-    return all(d == expected or dtypes.dtype(d).is_float for d in (expected, actual))
+    return all(d == expected or dtypes.dtype(d).is_inexact for d in (expected, actual))
 
 
 def _equal(e: Array, a: Array, is_float: bool, spread: Array | None) -> Agreement:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "bfloat16", "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64",
-    "uint8", "uint16", "uint32", "uint64",
+    "bfloat16", "bool_", "complex64", "complex128", "float16", "float32", "float64", "int8",
+    "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 ]  # fmt: skip
+
+#: Python's numbers, which are weak beside arrays (NEP 50), and their types.
+Number: TypeAlias = bool | int | float | complex
+NUMBERS = (bool, int, float, complex)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,30 +44,33 @@ class DType:
     - ``name``: what prints in types (``f32``); in capitals it is the name in safetensors files.
     - ``long_name``: what NumPy calls it.
     - ``numpy``: the NumPy dtype.
-    - ``buffer``: the characters that NumPy's buffers give for what is stored. The size of an item
-      tells ``int`` from ``long``.
+    - ``buffer``: the characters that NumPy's buffers give for what is stored, of complex numbers
+      what follows the ``Z``. The size of an item tells ``int`` from ``long``, and these apart.
     - ``c_name``: how C and CUDA spell the type of a value in a register.
     - ``colours``: fill and border in pictures. The usual float32 is pale, what is rare in a model
       of floats is not.
     - ``c_stored``: how C and CUDA spell the type of a value in memory, where that is another.
     - ``c_note``: what C has in memory, in words, where the type does not say it.
     - ``c_suffix``: what ends a literal in C. Those of signed types need it only from 2**31 on.
+    - ``cuda_name``: how CUDA spells the type of a value in memory, where C has another.
     """
 
     name: str
     long_name: str
     numpy: np.dtype[Any]
-    kind: Literal["bool", "signed", "unsigned", "float"]
+    kind: Literal["bool", "signed", "unsigned", "float", "complex"]
     buffer: str
     c_name: str
     colours: tuple[str, str]
     c_stored: str = ""
     c_note: str = ""
     c_suffix: str = ""
+    cuda_name: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "c_stored", self.c_stored or self.c_name)
         object.__setattr__(self, "c_note", self.c_note or self.c_stored)
+        object.__setattr__(self, "cuda_name", self.cuda_name or self.c_stored)
 
     @property
     def itemsize(self) -> int:
@@ -73,6 +80,20 @@ class DType:
     @property
     def is_float(self) -> bool:
         return self.kind == "float"
+
+    @property
+    def is_complex(self) -> bool:
+        return self.kind == "complex"
+
+    @property
+    def is_inexact(self) -> bool:
+        """True for floats and for complex numbers, which are two of them: what rounds."""
+        return self.kind == "float" or self.kind == "complex"
+
+    @property
+    def real(self) -> DType:
+        """The dtype of a part of a complex number; other dtypes themselves."""
+        return self if self.kind != "complex" else dtype(self.numpy.type().real.dtype)
 
     @property
     def is_half(self) -> bool:
@@ -101,7 +122,7 @@ class DType:
     @functools.cached_property
     def accumulator(self) -> DType:
         """The dtype of sums and products, NumPy's: integers are added up in 64 bits."""
-        return self if self.is_float else dtype(np.zeros(1, self.numpy).sum().dtype)
+        return self if self.is_inexact else dtype(np.zeros(1, self.numpy).sum().dtype)
 
     @property
     def stored(self) -> np.dtype[Any]:
@@ -160,10 +181,19 @@ float32 = DType(
 float64 = DType(
     "f64", "float64", np.dtype(np.float64), "float", "d", "double", ("#d9c8ee", "#7d55b3")
 )
+complex64 = DType(
+    "c64", "complex64", np.dtype(np.complex64), "complex", "f", "float _Complex",
+    ("#cfe6c4", "#5b9441"), cuda_name="fx_c64",
+)  # fmt: skip
+complex128 = DType(
+    "c128", "complex128", np.dtype(np.complex128), "complex", "d", "double _Complex",
+    ("#a9d6b5", "#2f7d4a"), cuda_name="fx_c128",
+)  # fmt: skip
 
 ALL = tuple(d for d in globals().values() if isinstance(d, DType))
 FLOATS = tuple(d for d in ALL if d.is_float)
 INTEGERS = tuple(d for d in ALL if d.is_integer)
+COMPLEX = tuple(d for d in ALL if d.is_complex)
 
 BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
 _LONGEST = 100  # characters of the name of a dtype
@@ -174,9 +204,9 @@ _USUAL: dict[Any, DType] = {**BY_NUMPY, **BY_NAME, **{d: d for d in ALL}}
 
 def dtype(value: Any) -> DType:
     """The :class:`DType` meant by a name (``"f32"``, ``"float32"``), a NumPy dtype or scalar type,
-    a Python type (``float`` is f64, ``int`` i64, ``bool`` bool) or a DType.
+    a Python type (``complex`` is c128, ``float`` f64, ``int`` i64, ``bool`` bool) or a DType.
 
-    Raises DTypeError for anything else, complex numbers included."""
+    Raises DTypeError for anything else."""
     try:
         found = _USUAL.get(value)
     except TypeError:  # not hashable
@@ -196,7 +226,7 @@ def dtype(value: Any) -> DType:
 _PROMOTED: dict[tuple[Any, ...], DType] = {}
 
 
-def result_type(*operands: DType | bool | int | float) -> DType:
+def result_type(*operands: DType | Number) -> DType:
     """The dtype NumPy gives to arithmetic on these operands. Python scalars are weak (NEP 50).
 
     Raises DTypeError where NumPy (with ml_dtypes) has no common type."""
@@ -222,11 +252,21 @@ def _promote(operands: list[Any]) -> DType:
         raise DTypeError(f"no common dtype for {names}; cast one of them first") from None
 
 
-def literal(value: bool | int | float, dtype: DType, wraps: bool = False) -> Any:
+def literal(value: Number, dtype: DType, wraps: bool = False) -> Any:
     """A Python number as an element of ``dtype``, as NumPy converts one (NEP 50): rounded to it,
     truncated to an integer, or, with ``wraps``, taken modulo the integers that there are.
 
     Raises LiteralError where the dtype does not hold it."""
+    if dtype.is_complex:
+        number = complex(value)
+        return number if dtype is complex128 else complex(_rounded(number, dtype))
+    if isinstance(value, complex):
+        if dtype.is_bool:
+            return bool(value)
+        raise LiteralError(
+            f"the number {value} is complex and {dtype} is not; take its .real or cast the "
+            f"tensor beside it to a complex dtype"
+        )
     try:
         if dtype.is_bool:
             return bool(value)
@@ -247,7 +287,7 @@ def literal(value: bool | int | float, dtype: DType, wraps: bool = False) -> Any
     )
 
 
-def _rounded(value: float, dtype: DType) -> Any:
+def _rounded(value: float | complex, dtype: DType) -> Any:
     with np.errstate(all="ignore"):
         return dtype.numpy.type(value)
 
@@ -287,7 +327,7 @@ def is_same_array(a: Array, b: Array) -> bool:
     """Whether two arrays hold the same; NaN is like NaN."""
     if a is b or a.dtype != b.dtype or a.dtype.isbuiltin != 1:
         return a is b or (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
-    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
 
 
 def require_plain(value: Any, what: str = "") -> None:

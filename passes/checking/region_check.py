@@ -20,6 +20,7 @@ import numpy as np
 
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.passes.checking.changed_region import Half, Key, Region, Side
+from fxlite.scalar.functions import complex_of
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import shapes
 from fxlite.types.agreement import USUAL, Agreement, Exactness, compare
@@ -112,6 +113,9 @@ def _value(type: Any, draw: Draw, generator: np.random.Generator) -> Any:
         return tuple(_value(t, draw, generator) for t in type)
     concrete = draw.concrete(type)
     shape, dtype = concrete.shape, concrete.dtype
+    if dtype.is_complex:
+        parts = (_value(TensorType(shape, dtype.real), draw, generator) for _ in range(2))
+        return complex_of(*parts)
     if dtype.is_bool:
         return generator.integers(0, 2, shape).astype(np.bool_)
     if dtype.is_integer:

@@ -136,7 +136,7 @@ def _same_dtype(value: Any, root: Node) -> bool:
 
 
 def _is_exact(node: Node) -> bool:
-    return isinstance(node.type, TensorType) and not node.type.dtype.is_float
+    return isinstance(node.type, TensorType) and not node.type.dtype.is_inexact
 
 
 # -- steps -----------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ class Steps:
                 elif not self.same_weight(what, value):
                     return False
                 slots[slot] = value
-            elif value.__class__ not in (int, float, bool) or not bind_template(
+            elif value.__class__ not in (int, float, bool, complex) or not bind_template(
                 what, value, slots, self.wildcards
             ):
                 return False
@@ -380,5 +380,5 @@ def _configuration(module: Module) -> list[tuple[str, Any]]:
         (f"{path}.{name}", value)
         for path, part in module.named_modules()
         for name, value in part.__dict__.items()
-        if not name.startswith("_") and isinstance(value, (bool, int, float, str, tuple))
+        if not name.startswith("_") and isinstance(value, (bool, int, float, complex, str, tuple))
     ]

@@ -49,8 +49,14 @@ def is_integer(x: Any) -> bool:
     """True for a tensor of integers and a Python int; bool is neither."""
     found = dtype(x)
     if found is not None:
-        return not found.is_float and not found.is_bool
+        return found.is_integer
     return isinstance(x, int) and not isinstance(x, bool)
+
+
+def is_complex(x: Any) -> bool:
+    """True for a tensor of complex numbers and a Python complex."""
+    found = dtype(x)
+    return found.is_complex if found is not None else isinstance(x, complex)
 
 
 def is_bool(x: Any) -> bool:
@@ -77,7 +83,7 @@ def dim(x: Any, axis: int) -> Dim | None:
 
 def constant(x: Any) -> bool:
     """True for a number, a weight, a buffer, and an array of the program: known before it runs."""
-    return isinstance(x, (bool, int, float)) or (isinstance(x, Node) and x.op == "get_attr")
+    return isinstance(x, dtypes.NUMBERS) or (isinstance(x, Node) and x.op == "get_attr")
 
 
 def only_use(x: Any) -> bool:

@@ -30,6 +30,8 @@ def same_number(a: Any, b: Any, node: Node | None) -> bool:
     """Equal numbers. Beside a float tensor ``2`` and ``2.0`` are the same operand."""
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return type(a) is type(b) and bool(a == b)
+    if isinstance(a, complex) or isinstance(b, complex):
+        return type(a) is type(b) and repr(a) == repr(b)
     if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
         return type(a) is type(b) and bool(a == b)
     if repr(float(a)) != repr(float(b)):  # tells 0.0 from -0.0; NaN is NaN
@@ -41,7 +43,7 @@ def same_number(a: Any, b: Any, node: Node | None) -> bool:
 
 def _is_float(node: Node) -> bool:
     types = [n.type for n in node.all_input_nodes if isinstance(n.type, TensorType)]
-    return bool(types) and all(t.dtype.is_float for t in types)
+    return bool(types) and all(t.dtype.is_inexact for t in types)
 
 
 @functools.cache
@@ -92,6 +94,8 @@ def same_value(a: Any, b: Any) -> bool:
         return isinstance(a, known) and isinstance(b, known) and shapes.equal(a, b)
     if type(a) in (int, float) and type(b) in (int, float):
         return repr(float(a)) == repr(float(b)) and (a == b or a != a)
+    if isinstance(a, complex):  # tells zeros of different sign apart; NaN is NaN
+        return type(a) is type(b) and repr(a) == repr(b)
     return type(a) is type(b) and bool(a == b)
 
 

@@ -28,7 +28,7 @@ from fxlite.graph.graph import Node
 from fxlite.ops.op import REGISTRY
 from fxlite.passes.base import enter
 from fxlite.passes.rewrite.node_rule import Answer, Call, is_call, node_rule
-from fxlite.passes.rewrite.predicates import dtype, is_integer
+from fxlite.passes.rewrite.predicates import dtype, is_complex, is_integer
 from fxlite.passes.rewrite.rule import rule
 from fxlite.passes.rewrite.rule_set import AnyRule, RuleSet
 from fxlite.passes.rules.redundant import training_dropout, why_dropout_stays
@@ -37,8 +37,11 @@ from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
 
-# -- arithmetic, comparisons and casts -------------------------------------------------------------
 # -- arithmetic ------------------------------------------------------------------------------------
+def _with_one_part(x: Any) -> bool | str:
+    return not is_complex(x) or "the other part of a complex number may change a zero's sign"
+
+
 @rule(register=False)
 def times_one(x: Any) -> Any:
     """``x * 1`` is x."""
@@ -46,7 +49,9 @@ def times_one(x: Any) -> Any:
 
 
 times_one.replacement(lambda x: x)
+times_one.where(_with_one_part)
 times_one.example(lambda x: np.exp(x) * 1.0, x="f32[4]")
+times_one.counterexample(lambda z: z * 1, "the zero of (-0-1j) becomes positive", z="c64[4]")
 times_one.counterexample(lambda n: n * 1.0, "the product of integers and 1.0 is f64", n="i32[4]")
 
 
@@ -57,6 +62,7 @@ def divided_by_one(x: Any) -> Any:
 
 
 divided_by_one.replacement(lambda x: x)
+divided_by_one.where(_with_one_part)
 divided_by_one.example(lambda x: np.exp(x) / 1, x="f32[4]")
 divided_by_one.counterexample(lambda n: n / 1, "the quotient of integers is a float", n="i32[4]")
 
@@ -114,6 +120,7 @@ def plus_negative_zero(x: Any) -> Any:
 
 
 plus_negative_zero.replacement(lambda x: x)
+plus_negative_zero.where(_with_one_part)
 plus_negative_zero.example(lambda x: np.exp(x) + -0.0, x="f32[4]")
 plus_negative_zero.counterexample(lambda x: x + 0.0, "it turns -0.0 into 0.0", x="f32[4]")
 
@@ -147,6 +154,8 @@ twice_is_none.counterexample(
 def twice_is_once(node: Node) -> Answer:
     """``relu(relu(x))`` is ``relu(x)``, and so with abs, floor, ceil, trunc, round, sign, relu6."""
     (x,) = node.args
+    if node.target.name == "sign" and is_complex(x):
+        return None
     return x if is_call(x, node.target.name) else None
 
 
@@ -163,6 +172,8 @@ def sign_is_lost(node: Node) -> Answer:
     kind = dtype(x)
     if node.target.name == "abs" and (kind is None or kind.is_unsigned):
         return None  # of unsigned numbers, abs is no more than the identity: -1 is 255
+    if node.target.name == "square" and is_complex(x.args[0]):
+        return None if is_call(x, "abs") else Call("square", x.args[0])
     return Call(node.target.name, x.args[0])
 
 
@@ -176,7 +187,7 @@ def not_negative(node: Node) -> Answer:
     """relu and abs of what is never negative (exp, sigmoid, softmax, relu, ...) are that value."""
     (x,) = node.args
     found = dtype(x)
-    if found is None or x.op != "call_function" or not x.target.nonnegative:
+    if found is None or x.op != "call_function" or not x.target.nonnegative or found.is_complex:
         return None
     return x if found.is_float else "the smallest integer has a negative abs"
 
@@ -224,7 +235,7 @@ def clip_of_clip(node: Node) -> Answer:
     interval."""
     (inner,) = node.args
     found = dtype(node)
-    if not is_call(inner, "clip", "relu") or found is None:
+    if not is_call(inner, "clip", "relu") or found is None or found.is_complex:
         return None
     if inner.target is not node.target and found.is_float:
         return "relu turns -0.0 into 0.0, clip at 0 does not"
@@ -332,6 +343,8 @@ def keeps_every_value(source: DType, target: DType) -> bool:
         return True
     if target.is_bool:
         return False
+    if source.is_complex or target.is_complex:
+        return target.is_complex and keeps_every_value(source.real, target.real)
     bits, room = _bits(source), _bits(target)
     if source.is_float:
         return target.is_float and bits <= room and _reach(source) <= _reach(target)
@@ -356,11 +369,11 @@ def cast_of_cast(source: DType, between: DType, target: DType) -> bool:
     """True if ``source -> between -> target`` equals ``source -> target`` for every value."""
     if not keeps_every_value(source, between):
         return False
-    if target.is_bool or target.is_float:
+    if target.is_bool or target.is_inexact:
         return True
-    if source.is_float:
+    if source.is_inexact:
         return source is target  # out of range, the answer depends on the dtype cast from
-    return not between.is_float or keeps_every_value(source, target)
+    return not between.is_inexact or keeps_every_value(source, target)
 
 
 # -- views: they move elements or change nothing ---------------------------------------------------

@@ -28,7 +28,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "subclass": (X.view(Plain), "pass np.asarray"),
     "records": (np.rec.fromarrays([X[0], X[1]], names="p,q"), "pass np.asarray"),
     "foreign": (X.astype(">f4"), "foreign byte order|astype"),
-    "complex": (X.astype(np.complex64), "complex64.*(not a dtype|astype)"),
+    "long": (X.astype(np.longdouble), "(not a dtype|astype)"),
     "object": (X.astype(object), "(not a dtype|astype)"),
     "text": (X.astype(str), "(not a dtype|astype)"),
     "dates": (X.astype("datetime64[s]"), "(not a dtype|astype)"),

@@ -21,6 +21,7 @@ from fxlite.graph.graph import Node
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import Op
 from fxlite.passes.rules.decompose import decompose
+from fxlite.scalar.functions import complex_of
 from fxlite.types import dtypes
 from fxlite.types.agreement import USUAL, Chain, bound, compare, computed, exact, leaves
 
@@ -68,7 +69,7 @@ class Disturbed(Contiguous):
         """A mean of integers, which become floats before they are added up and may cancel."""
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         whole = np.asarray(args[0])
-        if dtypes.dtype(whole.dtype).is_float:
+        if dtypes.dtype(whole.dtype).is_inexact:
             return node.target(*args, **kwargs)
         return node.target(self._disturb(whole.astype(np.float64)), *args[1:], **kwargs)
 
@@ -77,12 +78,15 @@ class Disturbed(Contiguous):
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         finite = _map(args, lambda a: np.nan_to_num(a, posinf=0.0, neginf=0.0))
         anew = node.target(*finite, **kwargs)
-        if not isinstance(result, np.ndarray) or not dtypes.dtype(result.dtype).is_float:
+        if not isinstance(result, np.ndarray) or not dtypes.dtype(result.dtype).is_inexact:
             return result
         is_open = ~np.isfinite(anew) & self.rng.choice([True, False], result.shape)
         return np.where(is_open, np.asarray(np.nan, result.dtype), result)
 
     def _disturb(self, array: Array) -> Array:
+        if array.dtype.kind == "c":
+            parts = self._disturb(np.stack([array.real, array.imag], -1))
+            return np.asarray(complex_of(parts[..., 0], parts[..., 1]))
         if not dtypes.dtype(array.dtype).is_float or not array.size:
             return array
         wide = array.astype(np.float64)
@@ -99,7 +103,7 @@ class Disturbed(Contiguous):
 
     def _steps(self, array: Array) -> tuple[float, float]:
         """How far a value may be off: as a part of it, and at least."""
-        wide = array.astype(np.float64)
+        wide = _wide(array)
         largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
         step = bound(array.dtype, self.chain) * self.strength
         return step, 0.1 * step * largest
@@ -109,14 +113,19 @@ class Disturbed(Contiguous):
         least of many numbers that are nearly the same would be another one in each run, and equal
         to itself alone."""
         a, b = np.asarray(a), np.asarray(b)
-        floats = [x for x in (a, b) if dtypes.dtype(x.dtype).is_float and x.size]
+        floats = [x for x in (a, b) if dtypes.dtype(x.dtype).is_inexact and x.size]
         if not floats:
             return answers
         steps = [self._steps(x) for x in floats]
-        near = sum(s * np.abs(x.astype(np.float64)) + t for x, (s, t) in zip(floats, steps))
-        is_near = np.abs(a.astype(np.float64) - b.astype(np.float64)) <= near
+        near = sum(s * np.abs(_wide(x)) + t for x, (s, t) in zip(floats, steps))
+        is_near = np.abs(np.real(_wide(a) - _wide(b))) <= near
         other = is_near & (self.rng.choice([True, False], answers.shape) | (self.seed % 2 == 0))
         return np.where(other, ~answers, answers)
+
+
+def _wide(array: Array) -> Array:
+    """In float64 or complex128."""
+    return np.asarray(array).astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _map(value: Any, function: Any) -> Any:
@@ -199,11 +208,11 @@ class Reference:
         spreads = []
         for number, e in enumerate(leaves(self.result) if results is None else results):
             disturbed = [r[number] for r in runs]
-            if not dtypes.dtype(e.dtype).is_float:
+            if not dtypes.dtype(e.dtype).is_inexact:
                 same = np.all([d == e for d in disturbed], axis=0)
                 spreads.append(np.where(same, 0.0, np.inf))
                 continue
-            x, others = e.astype(np.float64), [d.astype(np.float64) for d in disturbed]
+            x, others = _wide(e), [_wide(d) for d in disturbed]
             decided = np.all(
                 [(np.isfinite(o) & np.isfinite(x)) | np.isnan(o) & np.isnan(x) | (o == x)
                  for o in others], axis=0,

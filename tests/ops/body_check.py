@@ -48,7 +48,7 @@ def check_body(op: Op, sample: Sample) -> None:
     buffers: dict[str, Any] = {}
 
     def reader(value: Any) -> Any:
-        if isinstance(value, (bool, int, float)):
+        if isinstance(value, (bool, int, float, complex)):
             return ConstReader(value)
         name = f"b{len(buffers)}"
         buffers[name] = np.asarray(value)

@@ -95,6 +95,14 @@ def _attach_canonical(record: Op, rank: int) -> None:
     record.canonical(rule)
 
 
+def _require_order(dtype: DType) -> None:
+    """Raise DTypeError for a dtype of which no maximum is pooled."""
+    if dtype.is_bool:
+        raise DTypeError("not defined for bool; use fx.ops.any, or cast to an integer first")
+    if dtype.is_complex:
+        raise DTypeError(f"not defined for {dtype}; take abs, .real or .imag first")
+
+
 def lowest(dtype: DType) -> bool | int | float:
     """The value that never wins a maximum."""
     if dtype.is_float:
@@ -327,8 +335,7 @@ def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
         ceil_mode: bool = False,
     ) -> TensorType:  # fmt: skip
         found = _infer(rank, x, _windows(rank, kernel_size, stride, padding, dilation), ceil_mode)
-        if found.dtype.is_bool:
-            raise DTypeError("not defined for bool; use fx.ops.any, or cast to an integer first")
+        _require_order(found.dtype)
         return found
 
     def avg_type(
@@ -505,8 +512,8 @@ def _attach(record: Op, rank: int, kind: str) -> None:
         x = require_layout(x, rank)
         if kind == "sum":
             require_float(x, "x")
-        elif x.dtype.is_bool:
-            raise DTypeError("not defined for bool; use fx.ops.any, or cast to an integer first")
+        else:
+            _require_order(x.dtype)
         sizes = output_sizes(output_size, rank)
         kept = (n if out is None else out for n, out in zip(x.shape[2:], sizes))
         return TensorType((*x.shape[:2], *kept), x.dtype)

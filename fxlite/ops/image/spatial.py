@@ -23,7 +23,7 @@ from fxlite.ops.op import Op
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
-from fxlite.types import shapes
+from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType, type_of
 
@@ -82,9 +82,7 @@ def canonical_forms(record: Op, forms: Mapping[str, Callable[[Any], Any]]) -> No
 
 def checked_type(record: Op, **bound: Any) -> TensorType:
     """Result type of a call on arrays (and numbers); the errors are the ones tracing gives."""
-    types = record.map_tensors(
-        lambda v: v if isinstance(v, (bool, int, float)) else type_of(v), bound
-    )
+    types = record.map_tensors(lambda v: v if isinstance(v, dtypes.NUMBERS) else type_of(v), bound)
     found: TensorType = record.result_type(types)
     return found
 

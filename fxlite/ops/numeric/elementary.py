@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import DTypeError
-from fxlite.ops.elementwise import as_numpy, binary, float_samples, unary
+from fxlite.ops.elementwise import as_numpy, binary, float_samples, refused, unary
 from fxlite.ops.samples import S, special, uniform
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr
@@ -51,6 +51,12 @@ unary("rad2deg", np.rad2deg, "Radians as degrees.",
       scalar=functools.partial(_times, 180, math.pi), samples=float_samples(-9, 9))  # fmt: skip
 
 
+def _require_real(dtype: Any) -> None:
+    """Raise DTypeError for complex numbers."""
+    if dtype is complex or isinstance(dtype, complex) or getattr(dtype, "is_complex", False):
+        raise refused((dtype,), "take .real, .imag or abs of the complex operand")
+
+
 def _signbit(x: Expr) -> Expr:
     zero = expr.const(0, x.dtype)
     if not x.dtype.is_float:
@@ -60,6 +66,7 @@ def _signbit(x: Expr) -> Expr:
 
 def _of_floats(dtype: Any) -> DType:
     """Integers as they are, bools as the smallest of these, which have no sign either."""
+    _require_real(dtype)
     return dtypes.dtype("u8") if dtype is dtypes.bool_ else dtypes.result_type(dtype)
 
 
@@ -84,7 +91,7 @@ _PAIRS = [
 
 def _without_nan(function: str, x: Expr, y: Expr) -> Expr:
     best = expr.apply(function, x, y)
-    if not x.dtype.is_float:
+    if not x.dtype.is_inexact:
         return best
     other = expr.where(expr.apply("isnan", y), x, best)
     return expr.where(expr.apply("isnan", x), y, other)
@@ -148,13 +155,18 @@ binary("logaddexp2", np.logaddexp2, "``log2(2**x + 2**y)``, which does not overf
 
 binary("float_power", np.float_power, "``x`` to the power ``y`` in float64.", scalar="pow",
        ulp=0.8,
-       rule=lambda x, y: dtypes.float64,
+       rule=lambda x, y: dtypes.result_type(x, y, dtypes.float64),
        samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("i32[5]", -2), S("f32[6]", 3.0),
                 S(uniform("f64[5]", 0.1, 2), "i64[5]"), S(uniform("bf16[4]", 0.1, 2), 2.5),
                 S("bool[3]", 2)])  # fmt: skip
 
+def _split_float(dtype: Any) -> DType:
+    _require_real(dtype)
+    return as_numpy(np.exp)(dtype)
+
+
 unary("exponent", lambda x: np.frexp(x)[1], "The exponent e (int32) of ``x = m 2**e`` with m from "
-      "1/2 to 1, as np.frexp; 0 for zeros, infinities and NaN.", rule=as_numpy(np.exp),
+      "1/2 to 1, as np.frexp; 0 for zeros, infinities and NaN.", rule=_split_float,
       result=dtypes.int32, cost=8, samples=float_samples(-9, 9))  # fmt: skip
 
 
@@ -222,7 +234,7 @@ def _ones(x: Expr) -> Expr:
 
 def _kept(dtype: Any) -> DType:
     found = dtypes.result_type(dtype)
-    if found.is_float:
+    if found.is_inexact:
         raise DTypeError(f"bits are counted of integers, not of {dtype}")
     return found
 

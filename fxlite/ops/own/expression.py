@@ -133,7 +133,7 @@ class Scalar:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (Scalar, bool, int, float, np.generic)) or (
+    return isinstance(value, (Scalar, *dtypes.NUMBERS, np.generic)) or (
         isinstance(value, np.ndarray) and value.ndim == 0
     )
 
@@ -341,7 +341,7 @@ def _apply(op: Op, operands: Sequence[Any], **attributes: Any) -> Scalar:
 def _type_of_number(value: Any) -> Any:
     from fxlite.types.tensor_type import TensorType
 
-    return value if isinstance(value, (bool, int, float)) and not isinstance(
+    return value if isinstance(value, dtypes.NUMBERS) and not isinstance(
         value, np.generic
     ) else TensorType((), dtypes.dtype(value.dtype))  # fmt: skip
 
@@ -386,7 +386,7 @@ def element(value: Any) -> Expr:
     """What a body returned as an expression. Raises ArgumentError for anything but a number."""
     if isinstance(value, Scalar):
         return value.expr
-    if isinstance(value, (bool, int, float, np.generic)):
+    if isinstance(value, (*dtypes.NUMBERS, np.generic)):
         return expr.const(
             value.item() if isinstance(value, np.generic) else value,
             dtypes.dtype(np.asarray(value).dtype),

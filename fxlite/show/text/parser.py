@@ -279,7 +279,7 @@ class _Parser(BlockParser):
     def _expression(self, value: ast.expr, name: str | None = None, declared: Any = None) -> Any:
         """A tensor operand: a node, a number, or None. ``name`` is for the node it makes."""
         if isinstance(value, ast.Call):
-            return self._call(value, name, declared)
+            return self._literal(value) if _is_complex(value) else self._call(value, name, declared)
         if isinstance(value, ast.Name):
             return self._name(value)
         if isinstance(value, (ast.Attribute, ast.Subscript)):
@@ -409,8 +409,11 @@ class _Parser(BlockParser):
             return made if isinstance(value, ast.List) else tuple(made)
         if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
             inner = self._literal(value.operand)
-            if isinstance(inner, (int, float)):
+            if isinstance(inner, (int, float, complex)):
                 return -inner
+        found = self._complex(value)
+        if found is not None:
+            return found
         if isinstance(value, ast.Name):
             if value.id in _NUMBERS and value.id not in self.dims:
                 return _NUMBERS[value.id]
@@ -428,6 +431,26 @@ class _Parser(BlockParser):
             return shapes.from_ast(value, ast.unparse(value))
         except FxliteError as error:
             raise self.error(value, str(error)) from None
+
+    def _complex(self, value: ast.expr) -> complex | None:
+        """``1+2j`` or ``complex(inf, 0.0)``; None for another expression."""
+        if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
+            imaginary = value.right
+            if not isinstance(imaginary, ast.Constant) or type(imaginary.value) is not complex:
+                return None
+            real = self._literal(value.left)
+            if type(real) in (int, float):
+                return complex(
+                    real + imaginary.value
+                    if isinstance(value.op, ast.Add)
+                    else real - imaginary.value
+                )
+        if isinstance(value, ast.Call) and _is_complex(value):
+            parts = [self._literal(a) for a in value.args]
+            if len(parts) == 2 and all(type(p) in (int, float) for p in parts):
+                return complex(*parts)
+            raise self.error(value, "complex takes a real and an imaginary part, two numbers")
+        return None
 
     # -- types ---------------------------------------------------------------------------------
     def _type(self, value: ast.expr) -> Any:
@@ -454,6 +477,12 @@ class _Parser(BlockParser):
 
 _NOT_LITERAL = object()
 _DIM_FUNCTIONS = {"Min", "Max", "Mod", "min", "max"}
+
+
+def _is_complex(value: ast.expr) -> bool:
+    """Whether a call makes a complex number."""
+    function = value.func if isinstance(value, ast.Call) else None
+    return isinstance(function, ast.Name) and function.id == "complex"
 
 
 def _op_name(function: ast.expr) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import linecache
+import math
 import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -60,6 +61,8 @@ def value_text(value: Any, words: Words = USUAL) -> str:
     kind = value.__class__
     if kind is Node:
         return attribute_text(value.target) if value.op == "get_attr" else value.name
+    if kind is complex:
+        return complex_text(value, words.complex, lambda part: _float_text(part, words))
     if kind in _PLAIN:
         return repr(value) if kind is not float or words is USUAL else _float_text(value, words)
     if isinstance(value, DType):
@@ -81,6 +84,23 @@ def value_text(value: Any, words: Words = USUAL) -> str:
 
 def _float_text(value: float, words: Words) -> str:
     return re.sub("inf|nan", lambda found: str(getattr(words, found[0])), repr(value))
+
+
+def complex_text(
+    value: complex, word: str = "complex", part_text: Callable[[float], str] = repr
+) -> str:
+    """A complex number as Python text that gives its parts, the signs of zeros included: ``2j``,
+    ``(1+2j)``, ``(-1j)``, or ``complex(0.0, -1.0)``, which ``0-1j`` is, too, and ``-1j`` is not."""
+    real, imag = value.real, value.imag
+    signs = math.copysign(1, real), math.copysign(1, imag)
+    if math.isfinite(real) and math.isfinite(imag):
+        if real == 0 and signs == (1, 1):
+            return repr(value)
+        if real == 0 and signs == (-1, -1):
+            return f"(-{-value!r})"
+        if real and imag:
+            return repr(value)
+    return f"{word}({part_text(real)}, {part_text(imag)})"
 
 
 def dim_text(dim: Any, words: Words) -> str:

@@ -23,7 +23,7 @@ from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
 Min, Max = shapes.minimum, shapes.maximum
-slice = slice
+slice, complex = slice, complex
 
 
 def Mod(a: int, b: int) -> int:
@@ -43,6 +43,7 @@ class Words(NamedTuple):
     inf: str = "inf"
     nan: str = "nan"
     slice: str = "slice"
+    complex: str = "complex"
     Min: str = "Min"
     Max: str = "Max"
     Mod: str = "Mod"

@@ -29,7 +29,7 @@ from fxlite.tracing.writes.strides import (
     reshaped,
     view_layout,
 )
-from fxlite.types import shapes
+from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _fitted(tracer: Tracer, value: Any, type: Any) -> Node:
     """A node of exactly that type."""
     if _has_shape(value, type):
         return value  # type: ignore[no-any-return]
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, dtypes.NUMBERS):
         attributes = {"shape": type.shape, "value": value, "dtype": type.dtype}
         node = _call(tracer, lookup("full"), (), attributes)
     else:

@@ -19,7 +19,7 @@ from fxlite.ops.op import broadcast_shapes
 from fxlite.tracing.writes.aliasing import write
 from fxlite.tracing.writes.scatter import chosen, prepared, set_item
 from fxlite.tracing.writes.shared_memory import is_number, view_of
-from fxlite.types import shapes
+from fxlite.types import dtypes, shapes
 
 if TYPE_CHECKING:
     from fxlite.tracing.proxy import Proxy
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def is_operand(value: Any) -> bool:
     """What an operator of a proxy accepts on its other side."""
-    kinds = (np.ndarray, np.generic, bool, int, float, shapes.NamedDim)
+    kinds = (np.ndarray, np.generic, *dtypes.NUMBERS, shapes.NamedDim)
     return is_traced(value) or isinstance(value, kinds)
 
 

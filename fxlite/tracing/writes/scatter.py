@@ -9,6 +9,7 @@ error, as there. What is written is cast and broadcast as NumPy does (:func:`pre
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def prepared(
         if scalar and not np.can_cast(value.dtype, target.numpy, casting):  # type: ignore[arg-type]
             raise _not_cast(tracer, value.dtype, destination, what, instead)
         value = value.item() if scalar else value  # NumPy refuses a scalar that does not fit, too
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, dtypes.NUMBERS):
         if casting != "unsafe" and not _fits(np.result_type(value), target):
             raise _not_cast(tracer, type(value).__name__, destination, what, instead)
         return _number(tracer, value, target, what)
@@ -72,6 +73,9 @@ def prepared(
     if found.dtype is not target:
         if casting != "unsafe" and not np.can_cast(found.dtype.numpy, target.numpy, casting):  # type: ignore[arg-type]
             raise _not_cast(tracer, found.dtype, destination, what, instead)
+        if found.dtype.is_complex and not target.is_complex and not target.is_bool:
+            said = tracer.error(f"{what}: {found} becomes {target}, which drops the imaginary part")
+            warnings.warn(str(said), np.exceptions.ComplexWarning, stacklevel=2)
         value = lookup("cast")(value, target)
     while value.type.rank > destination.rank and value.type.shape[0] == 1:
         value = lookup("squeeze")(value, 0)
@@ -88,9 +92,9 @@ def _number(tracer: Tracer, value: Any, target: dtypes.DType, what: str) -> Any:
 
 
 def _fits(source: Any, target: dtypes.DType) -> bool:
-    kinds = "biuf"
-    order = {"b": 0, "i": 1, "u": 1, "f": 2}
-    kind = "f" if target.is_float else "b" if target.is_bool else "i"
+    kinds = "biufc"
+    order = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+    kind = "c" if target.is_complex else "f" if target.is_float else "b" if target.is_bool else "i"
     return source.kind in kinds and order[source.kind] <= order[kind]
 
 
@@ -125,7 +129,7 @@ def program_line() -> Location | None:
 def chosen(tracer: Tracer, condition: Any, value: Any, node: Node) -> Node:
     """``np.where(condition, value, node)`` in node's dtype."""
     dtype = node.type.dtype
-    if isinstance(value, (bool, int, float)) and dtype is dtypes.bfloat16:
+    if isinstance(value, dtypes.NUMBERS) and dtype is dtypes.bfloat16:
         value = lookup("full")((), value, dtype)  # not weak beside bfloat16
     new = tracer.record(
         lookup("where"),

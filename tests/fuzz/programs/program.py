@@ -16,6 +16,7 @@ import numpy as np
 
 import fxlite as fx
 import fxlite.nn.functional as F
+from fxlite.scalar.functions import complex_of
 from fxlite.types import shapes
 from fxlite.types.tensor_type import parse_type
 
@@ -100,6 +101,9 @@ def draw(rng: np.random.Generator, text: str, sizes: Sizes, hard: bool = False) 
     kind = parse_type(text)
     shape = tuple(int(d) for d in shapes.substitute(kind.shape, dict(sizes)))
     dtype = kind.dtype.numpy
+    if kind.dtype.is_complex:
+        parts = (rng.standard_normal(shape) * rng.choice((0.5, 1.0, 3.0)) for _ in range(2))
+        return np.asarray(complex_of(*parts)).astype(dtype)
     if kind.dtype.is_float:
         values = rng.standard_normal(shape) * rng.choice((0.5, 1.0, 3.0))
         if hard:
