@@ -12,15 +12,12 @@ NOT_YET = {
     "azimint_naive": "a mask that selects a number of elements known when it runs",
     "channel_flow": "a while loop on a value",
     "cholesky2": "np.linalg.cholesky",
-    "contour_integral": "complex numbers",
+    "contour_integral": "np.linalg.solve",
     "crc16": "an if on a value",
-    "mandelbrot1": "complex numbers",
-    "mandelbrot2": "complex numbers",
+    "mandelbrot2": "a shape that is assigned, and a mask",
     "nbody": "a mask that selects a number of elements known when it runs",
     "nussinov": "an if on a value",
-    "scattering_self_energies": "complex numbers",
     "spmv": "slices whose bounds are computed",
-    "stockham_fft": "complex numbers",
 }
 
 

@@ -46,7 +46,7 @@ def rounds_computed_floats(graph: Graph) -> bool:
             return True
         if node.target.name == "int_recurrence" and (depends or not _is_exact_loop(node)):
             return True
-        is_float = not isinstance(node.type, TensorType) or node.type.dtype.is_float
+        is_float = not isinstance(node.type, TensorType) or node.type.dtype.is_inexact
         if is_float and (depends or not _has_the_same_bits(node)):
             inexact.add(node)
     return False
@@ -135,10 +135,12 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
     for variable, label, node in outputs:
         dtype = node.type.dtype
         count = dim_c(node.type.size)
-        if dtype.is_float:
+        if dtype.is_inexact:
+            if dtype.is_complex:  # as their parts
+                count = dim_c(2 * node.type.size)
             call = (
-                f'compare_floats("{label}", value_{dtype.name}, {variable}, {_expected(label)}, '
-                f"{count}, {bound(dtype, chain):.3g})"
+                f'compare_floats("{label}", value_{dtype.real.name}, {variable}, '
+                f"{_expected(label)}, {count}, {bound(dtype, chain):.3g})"
             )
         else:
             call = (

@@ -16,6 +16,7 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import title_of
 from fxlite.codegen.c.emit import c_name, entry_of
+from fxlite.codegen.c.tiles.library import definitions, needed
 from fxlite.codegen.cuda.printer import CudaPrinter, KernelText, line_comment
 from fxlite.codegen.cuda.schedule import device_kernels
 from fxlite.codegen.cuda.templates import claims, render
@@ -105,7 +106,9 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
     head = [line_comment(_about(prefix, program)), '#include "prelude.cuh"', '#include "fx_math.h"']
     places = [line_comment(f"where {i}: {t}") for i, t in enumerate(locations)]
     text = "\n\n".join(resolved(kernel.text, _MACROS) for kernel, _ in kernels)
-    source = "\n".join([*head, "", *places, *([""] if places else []), text, ""])
+    numbers = needed(text, definitions("complex"))
+    before = [*head, "", *places, *([""] if places else []), *([numbers] if numbers else [])]
+    source = "\n".join([*before, text, ""])
     sources = {f"{prefix}.cu": source, **{n: _header(n) for n in ("prelude.cuh", "fx_math.h")}}
     names = _names(module, program, [kernel for kernel, _ in kernels])
     launches = tuple(_launch(kernel, value, names) for kernel, value in kernels)

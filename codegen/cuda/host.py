@@ -45,7 +45,7 @@ class _Host:
         places, at = dict[str, tuple[int, str]](), 0
         for name, array in program.weights.items():
             node = self.weight_nodes[name]
-            places[buffer_name(node)] = at, node.type.dtype.c_stored
+            places[buffer_name(node)] = at, node.type.dtype.cuda_name
             at += array.nbytes + -array.nbytes % _ALIGNMENT
         self.weights_bytes = at
         self.weights = Weights(f"{self.name}_weights", places, self._tag)
@@ -78,8 +78,8 @@ class _Host:
 
     def parameters(self) -> list[str]:
         name_of = self.program.name_of
-        parts = [f"const {n.type.dtype.c_stored} *{name_of(n)}" for n in self.plan.inputs]
-        parts += [f"{n.type.dtype.c_stored} *{o}" for n, o in zip(self.plan.results, self.outputs)]
+        parts = [f"const {n.type.dtype.cuda_name} *{name_of(n)}" for n in self.plan.inputs]
+        parts += [f"{n.type.dtype.cuda_name} *{o}" for n, o in zip(self.plan.results, self.outputs)]
         parts += [*self.sizes, "const void *weights", "void *workspace"]
         return [*parts, *(["fx_error *error"] if self.fails else []), "cudaStream_t stream"]
 
@@ -205,7 +205,7 @@ class _Host:
         if not values:
             return []
         name_of = self.program.name_of
-        members = [f"    {n.type.dtype.c_stored} *{name_of(n)};  // {n.type}" for n in values]
+        members = [f"    {n.type.dtype.cuda_name} *{name_of(n)};  // {n.type}" for n in values]
         return [
             comment("Pointers to the values of a call, which take turns in the workspace."),
             f"struct {self.name}_state {{",
@@ -237,7 +237,7 @@ class _Host:
                 held[name_of(node)] = f"{STATE}.{name_of(node)}"
                 start = f"arena + offset[{plan.slot_of[node]}]"
                 lines.append(
-                    f"    {held[name_of(node)]} = ({node.type.dtype.c_stored} *)({start});"
+                    f"    {held[name_of(node)]} = ({node.type.dtype.cuda_name} *)({start});"
                 )
         else:
             lines.append("    (void)workspace;")

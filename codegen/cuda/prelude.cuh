@@ -107,6 +107,11 @@ struct fx_min_op {
     template <typename T> __device__ T operator()(T a, T b) const { return fx_min(a, b); }
 };
 
+// The value of another lane; complex numbers, which no instruction moves, have their own.
+template <typename T> __device__ inline T fx_shuffle(unsigned mask, T value, int lane) {
+    return __shfl_sync(mask, value, lane);
+}
+
 // One value per lane, combined over the 32 lanes of the calling warp; every lane gets the result.
 // All 32 lanes must exist and call.
 template <typename T, typename Combine>
@@ -130,7 +135,7 @@ __device__ inline T fx_block_reduce(T value, Combine combine) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) {
         bool inside = lane + distance < lanes && lane < distance;
-        T other = __shfl_sync(mask, value, inside ? lane + distance : lane);
+        T other = fx_shuffle(mask, value, inside ? lane + distance : lane);
         if (inside) value = combine(value, other);
     }
     __syncthreads();  // the readers of an earlier reduction are done with `partial`

@@ -20,6 +20,7 @@ from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.text import signature
 from fxlite.scalar.index import Index, unflatten
+from fxlite.types.dtypes import DType
 
 #: Where a shared loop starts, and by how much it steps.
 _SHARES = {
@@ -47,6 +48,9 @@ class CudaPrinter(CPrinter):
     """Prints one kernel as CUDA C."""
 
     restrict = "__restrict__"
+
+    def register_type(self, dtype: DType) -> str:
+        return dtype.cuda_name if dtype.is_complex else dtype.c_name
 
     def statement(self, s: Stmt, depth: int) -> list[str]:
         pad = "    " * depth
@@ -85,7 +89,7 @@ class CudaPrinter(CPrinter):
         body = self.block(kernel.body, 1)
         words = set(re.findall(r"\w+", "\n".join(body)))
         parameters = [
-            (f"{'' if b.is_output else 'const '}{b.dtype.c_stored} *{self.restrict} {b.name}",
+            (f"{'' if b.is_output else 'const '}{b.dtype.cuda_name} *{self.restrict} {b.name}",
              b.name)
             for b in kernel.buffers
         ]  # fmt: skip

@@ -333,10 +333,11 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
     for output, (result, node), (wanted, _) in zip(program.outputs, results, expected):
         dtype, count = node.type.dtype, int(node.type.size)
         compared = f'compare_integers("{output}", {result}, {wanted}, {count}, {dtype.itemsize})'
-        if dtype.is_float:
+        if dtype.is_inexact:
             limit = f"{bound(dtype, chain):.3g}"
+            count *= 2 if dtype.is_complex else 1  # as their parts
             compared = (
-                f'compare_floats("{output}", value_{dtype.name}, {result}, {wanted}, '
+                f'compare_floats("{output}", value_{dtype.real.name}, {result}, {wanted}, '
                 f"{count}, {limit})"
             )
         lines += wrap(f"    failed |= {compared};")

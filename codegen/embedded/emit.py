@@ -56,7 +56,7 @@ def require_small(module: GraphModule) -> None:
     for node in module.graph.nodes:
         types = node.type if isinstance(node.type, tuple) else (node.type,)
         for kind in types if node.op != "output" else ():
-            if kind is not None and kind.dtype.name == "f64":
+            if kind is not None and kind.dtype.real.name == "f64":
                 raise CodegenError(
                     f"{node.describe()} is {kind}: small devices compute float64 by functions, at "
                     "a fiftieth of the speed; use float32 (x.astype(np.float32))"
@@ -75,7 +75,9 @@ def emit(module: GraphModule) -> CProgram:
         if n.op == "get_attr"
     }
     finite = frozenset(
-        buffer_name(n) for n, a in arrays.items() if n.type.dtype.is_float and np.isfinite(a).all()
+        buffer_name(n)
+        for n, a in arrays.items()
+        if n.type.dtype.is_inexact and np.isfinite(a).all()
     )
     planned = planned_calls(module, plain=partial(_call, finite))
     structure = structure_of(prefix, planned, (), None, loops=True)
@@ -359,6 +361,8 @@ def constant_array(name: str, dtype: DType, values: np.ndarray[Any, Any]) -> lis
     flat = np.ascontiguousarray(values).ravel()
     if dtype.name == "f32":
         texts = [_float(v) for v in flat]
+    elif dtype.name == "c64":
+        texts = [f"__builtin_complex({_float(v.real)}, {_float(v.imag)})" for v in flat]
     elif dtype.itemsize == 8:
         end = "ULL" if dtype.is_unsigned else "LL"
         texts = ["INT64_MIN" if v == -(1 << 63) else f"{v}{end}" for v in flat.tolist()]

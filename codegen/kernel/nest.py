@@ -425,7 +425,7 @@ def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tupl
     for v in node.variables:
         position = position * v.extent + Index.of(v)
     better = expr.apply(COMBINATIONS[node.kind].function, value, best)
-    if body.dtype.is_float:
+    if body.dtype.is_inexact:
         unset = expr.apply("logical_not", expr.apply("isnan", best))
         better = expr.apply("or", better, expr.apply("and", expr.apply("isnan", value), unset))
     first = expr.apply("lt", where, expr.const(0, dtypes.int64))

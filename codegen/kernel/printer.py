@@ -50,6 +50,9 @@ _PRECEDENCE = {
     "||": _OR,
 }  # fmt: skip
 _OF_BOOLS = {"&": "&&", "|": "||", "^": "!="}
+#: C's operators of complex numbers that mean what NumPy's do: its products take infinities for
+#: special, its quotients may overflow on the way, and it does not order them.
+_OF_COMPLEX = frozenset(("+", "-", "==", "!="))
 _ASSOCIATIVE = frozenset(("+", "*", "&&", "||", "&", "|", "^"))
 
 
@@ -69,6 +72,10 @@ class CPrinter:
     index_type = "int64_t"
     minmax = ("fx_min", "fx_max")
     """What chooses of two indices."""
+
+    def register_type(self, dtype: DType) -> str:
+        """The type of a value in a register."""
+        return dtype.c_name
 
     def __init__(self, buffers: Sequence[Buffer], locations: list[str] | None = None) -> None:
         self.shapes = {b.name: b.shape for b in buffers}
@@ -99,7 +106,8 @@ class CPrinter:
 
     def _text(self, e: Expr) -> tuple[str, int]:
         if isinstance(e, Const):
-            return self.constant(e), _ATOM if not str(e.value).startswith("-") else _UNARY
+            is_negative = not e.dtype.is_complex and str(e.value).startswith("-")
+            return self.constant(e), _UNARY if is_negative else _ATOM
         if isinstance(e, IndexValue):
             text = self.index(e.index)
             if text.isidentifier() or text.isdecimal():
@@ -122,6 +130,9 @@ class CPrinter:
     def constant(self, e: Const) -> str:
         """A literal in the type it is computed in."""
         dtype, value = e.dtype, e.value
+        if isinstance(value, complex):
+            parts = (self.constant(Const(dtype.real, v)) for v in (value.real, value.imag))
+            return f"fx_complex_{dtype.real.name}({', '.join(parts)})"
         if dtype.is_bool:
             return "true" if value else "false"
         if dtype.is_integer:
@@ -171,11 +182,13 @@ class CPrinter:
             )
         if target.compute is source.compute:
             return self._text(e.operand)
+        if source.is_complex and target.is_complex:
+            return f"fx_cast_{source.name}_{target.name}({inner})", _ATOM
         if source.is_float and target.is_integer:
             return f"fx_cast_{source.compute.name}_{target.name}({inner})", _ATOM
         if target.is_bool:
             return f"{self.value(e.operand, _EQUAL + 1)} != 0", _EQUAL
-        return f"({target.c_name}){self.value(e.operand, _UNARY)}", _UNARY
+        return f"({self.register_type(target)}){self.value(e.operand, _UNARY)}", _UNARY
 
     def checked_index(self, e: CheckedIndex) -> str:
         """Bounds check of a run-time index."""
@@ -193,7 +206,7 @@ class CPrinter:
             return self._choice(*e.args), _CHOICE
         function = FUNCTIONS[name]
         symbol = function.operator
-        if not symbol:
+        if not symbol or (dtype.is_complex and symbol not in _OF_COMPLEX):
             args = ", ".join(self.value(a) for a in e.args)
             kind = e.args[-1].dtype if function.halves else dtype
             return f"fx_{name}_{kind.name}({args})", _ATOM
@@ -205,7 +218,7 @@ class CPrinter:
         a, b = e.args
         left = self.value(a, precedence)
         same = isinstance(b, Apply) and b.function == name and symbol in _ASSOCIATIVE
-        right = self.value(b, precedence if same and not dtype.is_float else precedence + 1)
+        right = self.value(b, precedence if same and not dtype.is_inexact else precedence + 1)
         if precedence in (
             _BITS,
             _AND,
@@ -241,7 +254,7 @@ class CPrinter:
         pad = "    " * depth
         if isinstance(s, Let):
             is_index = isinstance(s.value, IndexValue)
-            ctype = self.index_type if is_index else s.value.dtype.c_name
+            ctype = self.index_type if is_index else self.register_type(s.value.dtype)
             return [f"{pad}const {ctype} {s.name} = {self.value(s.value, _CHOICE)};"]
         if isinstance(s, Alloc):
             return self._alloc(s, pad)
@@ -278,7 +291,7 @@ class CPrinter:
         return [*lines, *self.block(s.body, depth + 1), f"{pad}}}"]
 
     def _alloc(self, s: Alloc, pad: str) -> list[str]:
-        ctype, start = s.dtype.c_name, self.value(s.init)
+        ctype, start = self.register_type(s.dtype), self.value(s.init)
         if not s.size:
             return [f"{pad}{ctype} {s.name} = {start};"]
         if isinstance(s.init, Const) and s.init.value == 0:
@@ -292,6 +305,7 @@ class CPrinter:
             isinstance(s.value, Apply)
             and FUNCTIONS[s.value.function].operator in ("+", "*")
             and not _is_small(s.value.dtype)
+            and not (s.value.dtype.is_complex and s.value.function != "add")
         ):
             first, second = s.value.args
             if self.value(first) == target:

@@ -33,8 +33,8 @@ COLUMNS = 256
 
 
 def is_long(node: Reduction, most: int = SERIAL) -> bool:
-    """True for a sum of floats that may have more than ``most`` terms."""
-    if node.kind != "sum" or not node.body.dtype.is_float:
+    """True for a sum of floats or complex numbers that may have more than ``most`` terms."""
+    if node.kind != "sum" or not node.body.dtype.is_inexact:
         return False
     terms = product(v.extent for v in node.variables).constant
     return terms is None or terms > most
@@ -70,13 +70,14 @@ class Wide:
     @staticmethod
     def of(computed: DType, size: int = 0, doubles: bool = True) -> Wide:
         """A total of numbers that are computed in this type."""
-        wide = dtypes.float64 if doubles else computed
+        wide = dtypes.complex128 if computed.is_complex else dtypes.float64
+        wide = wide if doubles else computed
         left = fresh_local(wide, "_left") if computed is wide else None
         return Wide(fresh_local(wide, "_wide"), left, size)
 
     def start(self) -> list[Stmt]:
         """It is declared as zero."""
-        zero = expr.const(0.0, self.sum.dtype)
+        zero = expr.const(0, self.sum.dtype)
         parts = [self.sum] if self.left is None else [self.sum, self.left]
         return [Alloc(part.name, part.dtype, zero, self.size) for part in parts]
 
@@ -84,7 +85,7 @@ class Wide:
         """A number is added to it, or to element ``at``."""
         total = self._at(self.sum, at)
         if self.left is None:
-            return [_plus(total, expr.cast(value, dtypes.float64))]
+            return [_plus(total, expr.cast(value, total.dtype))]
         left = self._at(self.left, at)
         names = [fresh_local(total.dtype, "_t") for _ in range(3)]
         term, new, kept = names
@@ -109,11 +110,18 @@ class Wide:
         if self.left is None:
             return total
         left = self._at(self.left, at)
-        return expr.apply("where", expr.apply("isnan", left), total, expr.apply("add", total, left))
+        if not total.dtype.is_complex:
+            return _completed(total, left)
+        parts = zip(expr.parts(total), expr.parts(left))
+        return expr.apply("complex", *(_completed(*part) for part in parts))
 
     @staticmethod
     def _at(part: Local, at: MultiIndex) -> Local:
         return Local(part.dtype, part.name, at)
+
+
+def _completed(total: Expr, left: Expr) -> Expr:
+    return expr.apply("where", expr.apply("isnan", left), total, expr.apply("add", total, left))
 
 
 def _binary(function: str, a: Expr, b: Expr) -> Expr:
@@ -171,7 +179,7 @@ def sum_in_lanes(
         again = expr.fresh_var(LANES, "lane")
         element = Local(computed, parts.name, (Index.of(again),))
         added = For(again, tuple(wides.add(element, (Index.of(again),))), "lanes")
-        return [Alloc(parts.name, computed, expr.const(0.0, computed), LANES), *inside, added]
+        return [Alloc(parts.name, computed, expr.const(0, computed), LANES), *inside, added]
 
     rest: list[Stmt] = []
     statements: list[Stmt]
@@ -255,7 +263,7 @@ def sum_of_rows(
 
     def emptied(inside: Sequence[Stmt]) -> list[Stmt]:
         added = row(lambda c: wides.add(Local(computed, parts.name, (c,)), (c,)))
-        zero = expr.const(0.0, computed)
+        zero = expr.const(0, computed)
         return [Alloc(parts.name, computed, zero, wides.size), *inside, added]
 
     last, moved = order[-1], dict[Var, Index]()

@@ -125,7 +125,8 @@ def _case(
 
 
 def _random(node: Node, dims: Mapping[str, int], generator: np.random.Generator) -> Array:
-    """Standard normal floats; positions that exist for what is looked up; else zeros and ones."""
+    """Standard normal floats, and parts of complex numbers; positions that exist for what is looked
+    up; else zeros and ones."""
     declared: TensorType = node.type
     shape = shapes.substitute(declared.shape, dims)
     if any(type(size) is not int or size < 0 for size in shape):
@@ -133,6 +134,9 @@ def _random(node: Node, dims: Mapping[str, int], generator: np.random.Generator)
     dtype = declared.dtype
     if dtype.is_float:
         return np.asarray(generator.standard_normal(shape), dtype.numpy)
+    if dtype.is_complex:
+        parts = generator.standard_normal((*shape, 2))
+        return np.asarray(parts.view(np.complex128)[..., 0], dtype.numpy)
     limit = 2
     if dtype.is_integer:
         limit = max(2, min(_positions(node, dims), np.iinfo(dtype.numpy).max))

@@ -162,8 +162,8 @@ class Evaluator:
         how = COMBINATIONS[node.kind]
         function = FUNCTIONS[how.function].compute
         total: Any = node.body.dtype.compute.numpy.type(how.start(node.body.dtype))
-        if node.kind == "sum" and node.body.dtype.is_float:
-            total = np.float64(total)  # however many there are
+        if node.kind == "sum" and node.body.dtype.is_inexact:
+            total = np.result_type(total, np.float64).type(total)  # however many there are
         best: Any = np.int64(-1)
         for number, point in enumerate(itertools.product(*(range(n) for n in longest))):
             env = self.env | {v.name: p for v, p in zip(node.variables, point)}

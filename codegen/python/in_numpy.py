@@ -49,6 +49,14 @@ def load_weights(model, path):
 
 
 # -- functions of numbers --------------------------------------------------------------------------
+def complex_of(x, y):
+    """The complex numbers of these real and imaginary parts."""
+    dtype = np.result_type(x, y, np.complex64)
+    numbers = np.empty(np.broadcast_shapes(np.shape(x), np.shape(y)), dtype)
+    numbers.real, numbers.imag = x, y
+    return numbers[()]
+
+
 def erf(x):
     """Error function."""
     return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)

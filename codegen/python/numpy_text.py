@@ -95,6 +95,10 @@ class NumpyText(TableText):
             return self.value(x)
         return self.by_spelling(node, "np.pad x padding constant_values=value")
 
+    @uses("complex_of")
+    def op_complex(self, node: Node, x: Any, y: Any) -> str:
+        return f"{self.file.helpers['complex_of']}({self.value(x)}, {self.value(y)})"
+
     def op_rsqrt(self, node: Node, x: Any) -> tuple[str, int]:
         return f"1 / {self.function('np.sqrt')}({self.value(x)})", LEVELS["/"]
 

@@ -38,7 +38,7 @@ from fxlite.nn.container import Weights
 from fxlite.ops.op import Op
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.scalar.index import Index, to_text
-from fxlite.show.text.pretty import has_operator
+from fxlite.show.text.pretty import complex_text, has_operator
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
@@ -386,6 +386,8 @@ class Text:
         if isinstance(value, slice):
             parts = (value.start, value.stop, value.step)
             return f"slice({', '.join(map(self.value, parts))})"
+        if isinstance(value, complex):
+            return complex_text(value, part_text=self.value)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return number_text(value)
         return repr(value)
@@ -397,6 +399,8 @@ class Text:
         if isinstance(number, float) and float(value.dtype.type(float(short))) == number:
             number = float(short)
         kind = f"{self.file.imports['np']}.{value.dtype.type.__name__}"
+        if isinstance(number, complex):
+            return f"{kind}({self.value(number)})"
         return f"{kind}({number_text(number, 'factor')})"
 
     def dtype(self, value: DType) -> str:

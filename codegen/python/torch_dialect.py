@@ -400,7 +400,14 @@ class TorchDialect(TableDialect):
     def check(self, node: Node) -> None:
         super().check(node)
         types = [node.type, *(n.type for n in node.all_input_nodes)]
-        for type in (t for one in types for t in (one if isinstance(one, tuple) else (one,))):
+        flat = [t for one in types for t in (one if isinstance(one, tuple) else (one,))]
+        is_complex = any(isinstance(t, TensorType) and t.dtype.is_complex for t in flat)
+        if is_complex or any(isinstance(v, complex) for v in node.bound.values()):
+            raise CodegenError(
+                f"{node.describe()}: the dialect 'torch' has no complex numbers; write the "
+                f"source in the dialect 'numpy'"
+            )
+        for type in flat:
             if isinstance(type, TensorType) and type.dtype.name in ("u16", "u32", "u64"):
                 raise CodegenError(
                     f"{node.describe()}: torch does not compute with {type.dtype.long_name}; cast "

@@ -58,7 +58,7 @@ static int view_input(State *state, PyObject *array, const Input *wanted, Py_buf
         PyErr_Clear();
         return 0;
     }
-    const char *format = view->format;
+    const char *format = view->format + (view->format[0] == 'Z'); /* a complex number */
     if (view->itemsize == wanted->bytes && view->ndim == wanted->rank && format[0]
         && !format[1] && strchr(wanted->formats, format[0]))
         return 1;

@@ -211,7 +211,8 @@ def _register_scan(name: str, ufunc: np.ufunc, kind: str, rule: Callable[[DType]
     samples = [S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),
                S("i32[3,4]", axis=0), S("u8[3,4]", axis=1),
                S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1),
-               S("bf16[5]"), S("c64[3,4]", axis=1), S("f32[0,3]"), S("i64[4,0]", axis=1)]  # fmt: skip
+               S("bf16[5]"), S("c64[3,4]", axis=1), S("f32[0,3]"),
+               S("i64[4,0]", axis=1)]  # fmt: skip
     samples += [S(special("f32[3,9]"), axis=1)] if moves_values else []
 
     def call(x: Tensor, axis: int = 0) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite.codegen.c.tiles.library import definitions, needed
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.program.program import optimize
@@ -58,7 +59,15 @@ def bundle(number: int) -> tuple[list[Case], str]:
     """Every ninth op's samples, and their source."""
     names = sorted(REGISTRY)[number::BUNDLES]
     cases = [make_case(name, i) for name in names for i in range(len(REGISTRY[name].samples))]
-    return cases, "\n".join(case.emitted.source for case in cases)
+    return cases, joined(cases)
+
+
+def joined(cases: list[Case]) -> str:
+    """The sources of cases as one, with what they share of complex numbers once."""
+    shared, sources = definitions("complex"), [case.emitted.source for case in cases]
+    own = [source.replace(needed(source, shared) or "\0", "") for source in sources]
+    head = '#include "prelude.cuh"\n#include "fx_math.h"\n'
+    return "\n".join([head, needed("\n".join(sources), shared), *own])
 
 
 @pytest.mark.parametrize("number", range(BUNDLES))
@@ -91,7 +100,7 @@ def test_samples_compile_for_devices(number: int, arch: str) -> None:
         if not some:
             continue
         try:
-            cubin = compile_cubin("\n".join(c.emitted.source for c in some), arch, quick=quick)
+            cubin = compile_cubin(joined(some), arch, quick=quick)
         except CudaToolkitNotFound as error:
             pytest.skip(str(error))
         assert set(cubin.kernels) == {x.kernel for case in some for x in case.emitted.launches}

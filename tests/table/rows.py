@@ -17,7 +17,9 @@ from fxlite.types import dtypes
 
 #: Sizes that rows with the named dim N are called with.
 LENGTHS = (0, 1, 7, 1037)
-NAMES = tuple(d.name for d in dtypes.ALL)
+NAMES = tuple(d.name for d in dtypes.ALL if not d.is_complex)
+#: Complex numbers have rows of their own: :func:`complex_numbers`.
+COMPLEX = tuple(d.name for d in dtypes.COMPLEX)
 
 
 @dataclass(frozen=True)
@@ -309,15 +311,61 @@ def functions() -> Iterator[Row]:
         yield Row("where", "np.where(c, a, b)", (*kinds, "bool[7]"), ("mild", "mild", "truth"))
 
 
+#: Numbers beside complex arrays.
+_BESIDE_COMPLEX = ("2", "-0.5", "1j", "(1 - 2j)", "np.float32(0.1)", "np.complex64(2j)",
+                   "np.float64(0.1)", "np.int8(3)")  # fmt: skip
+
+
+def complex_numbers() -> Iterator[Row]:
+    """Complex numbers, in calls that NumPy takes and in those that it refuses. Their values are
+    mild: what infinities become depends on whether a product is fused with a sum."""
+    for name, dtype in itertools.product(ufuncs(1), COMPLEX):
+        yield Row(f"complex.{name}", f"np.{name}(a)", (f"{dtype}[N]",), ("mild",), (0, 37))
+        yield Row(f"complex.{name}", f"np.{name}(a)", (f"{dtype}[]",), ("mild",))
+    for name, x, y in itertools.product(ufuncs(2), COMPLEX, (*NAMES, *COMPLEX)):
+        if y != "bf16":  # with ml_dtypes' own rules of promotion
+            yield Row(
+                f"complex.{name}",
+                f"np.{name}(a, b)",
+                (f"{x}[N]", f"{y}[N]"),
+                ("mild", "mild2"),
+                (37,),
+            )
+            yield Row(
+                f"complex.{name}", f"np.{name}(a, b)", (f"{y}[]", f"{x}[2,5]"), ("mild", "mild2")
+            )
+    operators = ("a + {}", "{} - a", "a * {}", "{} / a", "a ** {}", "a == {}", "a < {}", "a // {}")
+    for form, number in itertools.product(operators, _BESIDE_COMPLEX):
+        for dtype in (*COMPLEX, "f32", "f64", "f16", "i32", "u8", "bool"):
+            yield Row("complex.operator", form.format(number), (f"{dtype}[9]",), ("mild",))
+    for name, dtype in itertools.product(REDUCTIONS, COMPLEX):
+        for shape, option in (("[7]", ""), ("[2,5]", "axis=1"), ("[0,3]", "axis=0"), ("[]", "")):
+            arguments = ", ".join(filter(None, ("a", option)))
+            yield Row(f"complex.{name}", f"np.{name}({arguments})", (f"{dtype}{shape}",), ("mild",))
+    for (name, calls), dtype in itertools.product(CALLS.items(), COMPLEX):
+        for text, shapes, _ in calls:
+            for shape in shapes:
+                yield Row(f"complex.{name}", text, (f"{dtype}{shape}",), ("mild",), (5,))
+    for x, y in itertools.product(COMPLEX, ("i16", "f32", "f64", *COMPLEX)):
+        for text in JOINS:
+            yield Row("complex.matmul", text, (f"{x}[7]", f"{y}[7]"), ("mild", "mild2"))
+    for name, dtype in itertools.product(("real", "imag", "angle"), (*COMPLEX, "f32", "i32")):
+        yield Row(f"complex.{name}", f"np.{name}(a)", (f"{dtype}[N]",), ("mild",), (7,))
+    for name, dtype in itertools.product(("isreal", "iscomplex"), (*COMPLEX, "f64")):
+        yield Row(f"complex.{name}", f"np.{name}(a)", (f"{dtype}[7]",), ("mild",))
+
+
 def every() -> list[Row]:
     """The whole table, each call once."""
-    parts = (elementwise(), beside_numbers(), reductions(), functions(), integers())
+    parts = (elementwise(), beside_numbers(), reductions(), functions(), integers(),
+             complex_numbers())  # fmt: skip
     return list(dict.fromkeys(itertools.chain(*parts)))
 
 
 def names_without_calls() -> list[str]:
     """NumPy names that the tracer knows and the table does not try."""
     tried = {*ufuncs(1), *ufuncs(2), *REDUCTIONS, *CALLS, "amax", "amin"}
+    tried |= {row.function.removeprefix("complex.") for row in complex_numbers()}
     # tests/core/test_numpy_functions.py and test_in_place.py try these
     tried |= {
         "average",
@@ -325,6 +373,8 @@ def names_without_calls() -> list[str]:
         "diag",
         "diagonal",
         "inner",
+        "iscomplexobj",
+        "isrealobj",
         "real",
         "result_type",
         "trace",

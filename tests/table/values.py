@@ -81,7 +81,10 @@ def make(role: str, text: str, sizes: dict[str, int]) -> Array:
     elif role == "salted":
         return _salted(make("mild", text, sizes), dtype.name, rng)
     elif role == "mild":
-        if dtype.is_float:
+        if dtype.is_complex:
+            values = np.round(rng.uniform(-2, 2, (2, max(count, 1))), 2)
+            values = values[0] + 1j * values[1]
+        elif dtype.is_float:
             values = np.round(rng.uniform(-2, 2, max(count, 1)), 2)
         else:
             low = 0 if dtype.is_bool or np.iinfo(dtype.numpy).min == 0 else -6

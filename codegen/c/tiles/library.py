@@ -26,9 +26,9 @@ from importlib.resources.abc import Traversable
 from fxlite.codegen.kernel.text import wrap
 
 FILES = (
-    "helpers", "matrix", "amx", "bf16", "int8", "int8_epilogue", "dynamic_scale", "conv_int8",
-    "depthwise_int8", "conv_amx", "weight_only", "recurrence", "conv", "conv_bf16", "depthwise",
-    "channels_last", "winograd", "attention",
+    "helpers", "complex", "matrix", "amx", "bf16", "int8", "int8_epilogue", "dynamic_scale",
+    "conv_int8", "depthwise_int8", "conv_amx", "weight_only", "recurrence", "conv", "conv_bf16",
+    "depthwise", "channels_last", "winograd", "attention",
 )  # fmt: skip
 """The definitions of each may use those of the files before it."""
 
@@ -71,11 +71,11 @@ class Definition:
         return _words(self.text)
 
 
-def needed(users: str, definitions: Sequence[Definition] | None = None) -> str:
+def needed(users: str, among: Sequence[Definition] | None = None) -> str:
     """Of these definitions (or all) those that C text reaches, with their comments."""
-    definitions = library() if definitions is None else definitions
+    among = library() if among is None else among
     by_name: dict[str, list[Definition]] = {}
-    for definition in definitions:
+    for definition in among:
         for name in definition.names:
             by_name.setdefault(name, []).append(definition)
     work, found = [*_words(users)], set[int]()
@@ -86,7 +86,7 @@ def needed(users: str, definitions: Sequence[Definition] | None = None) -> str:
                 work += definition.words
     kept: list[str] = []
     wanted = ""  # the file, if something after its last title is kept
-    for definition in reversed(definitions):
+    for definition in reversed(among):
         if id(definition) in found or (not definition.names and wanted == definition.file):
             kept.append(definition.text)
             wanted = "" if _TITLE.match(definition.template) else definition.file
@@ -124,9 +124,15 @@ def constant(file: str, name: str) -> int:
 
 
 @cache
+def definitions(file: str) -> tuple[Definition, ...]:
+    """The definitions of one of the files."""
+    return tuple(definitions_of(file, _read(file)))
+
+
+@cache
 def library() -> tuple[Definition, ...]:
     """All definitions."""
-    return tuple(definition for file in FILES for definition in definitions_of(file, _read(file)))
+    return tuple(definition for file in FILES for definition in definitions(file))
 
 
 def includes(program: str = "fx") -> str:

@@ -160,6 +160,7 @@ binary("float_power", np.float_power, "``x`` to the power ``y`` in float64.", sc
                 S(uniform("f64[5]", 0.1, 2), "i64[5]"), S(uniform("bf16[4]", 0.1, 2), 2.5),
                 S("bool[3]", 2)])  # fmt: skip
 
+
 def _split_float(dtype: Any) -> DType:
     _require_real(dtype)
     return as_numpy(np.exp)(dtype)
