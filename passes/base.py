@@ -24,8 +24,10 @@ from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, FxliteError, did_you_mean, expect
 from fxlite.base.location import is_own_file
 from fxlite.graph.graph import Graph, Node
-from fxlite.graph.graph_module import Container, GraphModule, passes_of, set_passes
+from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
+from fxlite.passes.attributes import unique_attribute
 from fxlite.passes.derived import derivations, set_derivations
+from fxlite.passes.inside import edit_bodies, say_not_inside
 from fxlite.passes.installed import InstalledPassError, installed_pass, installed_passes
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.passes.origins import note_origins, note_origins_in
@@ -122,6 +124,8 @@ class Pass:
         self.function = function
         self.name = name
         self.exactness = as_exactness(exactness)
+        #: Whether it does to the bodies of loops and conditions what it does to the graph.
+        self.inside = True
         self.examples: list[Example] = []
         self.counterexamples: list[Example] = []
 
@@ -179,7 +183,11 @@ class Pass:
 def graph_pass(function: Callable[..., Any]) -> Pass: ...
 @overload
 def graph_pass(
-    function: None = None, *, name: str | None = None, exactness: Exactness | str = "exact"
+    function: None = None,
+    *,
+    name: str | None = None,
+    exactness: Exactness | str = "exact",
+    inside: bool = True,
 ) -> Callable[[Callable[..., Any]], Pass]: ...
 @checked
 def graph_pass(
@@ -187,6 +195,7 @@ def graph_pass(
     *,
     name: str | None = None,
     exactness: Exactness | str = "exact",
+    inside: bool = True,
 ) -> Any:
     """Make a pass of a function that edits ``gm`` in place (or returns another module) and register
     it::
@@ -197,10 +206,13 @@ def graph_pass(
             for node in gm.graph.find_nodes(op="call_function", target="cast"):
                 ...
 
-    The function gets a copy, so it may edit freely; when it raises, the copy is thrown away."""
+    The function gets a copy, so it may edit freely; when it raises, the copy is thrown away. It is
+    called for the bodies of loops and conditions, too, each as a module of its own in which weights
+    are inputs, unless it is not for the ``inside`` of them, which the ledger then says."""
 
     def wrap(function: Callable[..., Any]) -> Pass:
         made = Pass(function, name or function.__name__, exactness)
+        made.inside = inside
         enter(made)
         return made
 
@@ -272,6 +284,10 @@ def run_in_place(
         with graph.transaction(item.name):
             position = len(graph.journal.records)
             with read_only_weights(module):
+                if item.inside:
+                    edit_bodies(module, lambda body: item.function(body, **options))
+                else:
+                    say_not_inside(module, item.name)
                 result = item.function(module, **options)
             if module.graph is graph:
                 note_origins(item.name, graph, position)
@@ -352,30 +368,3 @@ def _node_in_traceback(traceback: TracebackType | None, graph: Graph) -> Node | 
             found = here or found
         traceback = traceback.tb_next
     return found
-
-
-def unique_attribute(module: GraphModule, wish: str) -> str:
-    """A free path for a new weight: ``wish``, ``wish_1``, ... A path inside a leaf module, which
-    belongs to the user, becomes a name on the root."""
-    parent: Any = module
-    for part in wish.split(".")[:-1]:
-        parent = parent._modules.get(part)
-        if parent is None:
-            break
-        if type(parent) is not Container:
-            wish = wish.replace(".", "_")
-            break
-    counts: dict[str, int] = module.__dict__.setdefault("_name_counts", {})
-    name = wish
-    while _has_attribute(module, name):
-        counts[wish] = counts.get(wish, 0) + 1
-        name = f"{wish}_{counts[wish]}"
-    return name
-
-
-def _has_attribute(module: GraphModule, path: str) -> bool:
-    try:
-        module.get_attribute(path)
-    except AttributeError:
-        return False
-    return True

@@ -131,6 +131,12 @@ class Group:
     reads: dict[Node, list[MultiIndex]] = field(default_factory=dict)
     operand_views: set[Node] = field(default_factory=set)
     beside: Node | None = None
+    #: The results of a loop or condition that somebody reads, which are stored, not the root.
+    parts: tuple[Node, ...] = ()
+    #: For what is stored into memory that holds an operand so far: that operand.
+    taken: dict[Node, Node] = field(default_factory=dict)
+    #: The plan of the bodies of a loop or condition, by who makes a program of it.
+    bodies: Any = None
 
     @property
     def index(self) -> MultiIndex:
@@ -140,15 +146,17 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """``template``, ``scan``, ``scatter`` or ``loops``."""
+        """``template``, ``scan``, ``scatter``, ``control`` or ``loops``."""
         if self.anchor is not None:
             return "template"
         target = self.root.target
-        return target.kind if target.kind in ("scan", "scatter") else "loops"
+        return target.kind if target.kind in ("scan", "scatter", "control") else "loops"
 
     @property
     def stored(self) -> tuple[Node, ...]:
         """The values that it stores."""
+        if self.kind == "control":
+            return self.parts
         return (self.root,) if self.beside is None else (self.root, self.beside)
 
     @property
@@ -214,6 +222,11 @@ class _Grouping:
         for node in reversed(self.graph.nodes):
             if node.op != "call_function":
                 continue
+            if node.target.kind == "control":
+                self._start_control(node)
+                continue
+            if part_of_control(node) is not None:
+                continue
             groups = self.readers.get(node, [])
             alone = node in results or node in self.stored or not groups
             if alone or not self._take(node, groups):
@@ -232,6 +245,15 @@ class _Grouping:
         self._admit(made, node, [made.index])
         if self.claims(node):
             made.anchor = node
+
+    def _start_control(self, node: Node) -> None:
+        """A group of a loop or condition, which stores its results that somebody reads."""
+        parts = tuple(user for user in node.users if user.users)
+        made = Group(node, (), dict.fromkeys((node, *parts)), parts=parts)
+        self.groups.append(made)
+        for read in node.all_input_nodes:
+            made.reads[read] = []
+            self.readers.setdefault(read, []).append(made)
 
     def _admit(self, target: Group, node: Node, indices: Iterable[MultiIndex]) -> None:
         target.members[node] = None
@@ -258,6 +280,8 @@ class _Grouping:
         inside = {m for g in groups for m in g.members}
         if not all(u in inside for u in node.users):
             return False
+        if any(g.kind == "control" for g in groups):
+            return self._take_constant(node, groups)
         if any(len(g.members) >= MOST_MEMBERS for g in groups):
             return False
         if node.target.kind in ("view", "creation"):
@@ -271,9 +295,18 @@ class _Grouping:
             self._admit(found, node, found.reads[node])
         return True
 
+    def _take_constant(self, node: Node, groups: list[Group]) -> bool:
+        """A number that loops and conditions read is written into them."""
+        if constant_of(node) is None or any(g.kind != "control" for g in groups):
+            return False
+        for found in groups:
+            found.members[node] = None
+            del found.reads[node]
+        return True
+
     # -- rules -----------------------------------------------------------------------------------
     def _fits(self, node: Node, found: Group) -> bool:
-        if found.kind in ("scan", "scatter"):
+        if found.kind in ("scan", "scatter", "control"):
             return False
         indices = found.reads[node]
         kind = node.target.kind
@@ -377,7 +410,7 @@ class _Grouping:
 
     def _view_fits(self, node: Node, found: Group) -> bool:
         """A view is free in loops. In front of a contraction it must stay one strided access."""
-        if found.kind in ("scan", "scatter"):
+        if found.kind in ("scan", "scatter", "control"):
             return False
         if found.anchor is None or not self._is_operand(node, found):
             return len(found.reads[node]) <= MOST_READS
@@ -408,6 +441,25 @@ class _Grouping:
         while left is not node and left in found.operand_views:
             left = left.args[0]
         return left is node
+
+
+def constant_of(node: Node) -> Expr | None:
+    """A number of rank 0 that a program makes, as an expression."""
+    if node.op != "call_function" or node.target.name != "full" or node.type.rank:
+        return None
+    value, dtype = node.arguments["value"], node.type.dtype
+    if isinstance(value, (bool, int, float)):
+        return expr.const(value, dtype)
+    return expr.cast(expr.index_value(Index.of(value)), dtype)
+
+
+def part_of_control(node: Node) -> Node | None:
+    """The loop or condition of which a node is a result."""
+    if node.op != "call_function" or node.target.name != "getitem":
+        return None
+    source = node.args[0]
+    is_part = source.op == "call_function" and source.target.kind == "control"
+    return source if is_part else None
 
 
 def _only_elementwise(found: Group) -> bool:

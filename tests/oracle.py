@@ -106,7 +106,7 @@ def _python(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
 
 def _kernel(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
     optimized, _ = optimize(module)
-    return run_program(plan(optimized, templates.claims), inputs)
+    return run_program(plan(optimized, templates.claims, control=True), inputs)
 
 
 def _c(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:

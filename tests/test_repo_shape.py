@@ -126,8 +126,8 @@ def test_downward_imports_pass() -> None:
 ROOMS = {
     "fxlite": "base types scalar ops nn graph tracing show files backend".split(),
     "passes": (
-        "installed derived ledger origins base group rewrite cutting checking manager shape_prop "
-        "rules costing profiling quantize.schemes quantize.conversion "
+        "attributes installed derived ledger inside origins base group rewrite cutting checking "
+        "manager shape_prop rules costing profiling quantize.schemes quantize.conversion "
         "quantize.planning quantize surgery"
     ).split(),
     "codegen": (

@@ -16,6 +16,8 @@ from typing import Any
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c import templates
+from fxlite.codegen.c.control import control_function
+from fxlite.codegen.c.control import dim_c as dim_c
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import join_scales
 from fxlite.codegen.c.render.alternatives import OUTSIDE, epilogue_decision, thread_decision
@@ -27,14 +29,13 @@ from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
-from fxlite.codegen.kernel.schedule import schedule
+from fxlite.codegen.kernel.updates import loops
 from fxlite.codegen.program.program import Program, plan
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group
 from fxlite.passes.ledger import add_refusals, refusal
 from fxlite.passes.rules.decompose import decompose
-from fxlite.scalar.index import Index, to_text
 from fxlite.types.shapes import Dim
 
 
@@ -105,7 +106,10 @@ def planned_calls(
     CodegenError for graphs that cannot be compiled."""
     while True:
         claims = templates.plain_claims if plain else templates.claims_in(matmul_precision)
-        program = plan(module, claims, apart, list if plain else join_scales, packed=True)
+        program = plan(
+            module, claims, apart, list if plain else join_scales, packed=True,
+            control=plain is None,
+        )  # fmt: skip
         made = Planned(program, [], {}, module_arrays(module), [])
         if plain is None:
             given = made.arrays, made.packed, made.locations, matmul_precision, choices
@@ -261,6 +265,9 @@ def group_call(
     """The call of a function of the group's own. ``weights`` are the module's arrays; packed ones
     are put into ``packed`` by their names in C, texts that errors refer to by number into
     ``locations``. ``choices`` decide in place of the models."""
+    if found.kind == "control":
+        whole = control_function(found, name, locations)
+        return Call(name, name, whole.text, whole.arguments, found, whole.scratch)
     choice = choices.get(form_of(found).key, NO_CHOICE) if choices else NO_CHOICE
     made = _own_call(found, name, weights, packed, locations, matmul_precision, choice)
     decisions = (*made.decisions, *epilogue_decision(found))
@@ -293,7 +300,7 @@ def _own_call(
             given = made.arguments, found, made.scratch
             text = resolved(made.text, macros())
             return Call(name, name, text, *given, decisions=made.decisions)
-    kernel = schedule(found, name)
+    kernel = loops(found, name)
     return loops_call(found, kernel, CPrinter(kernel.buffers, locations), declined)
 
 
@@ -326,8 +333,3 @@ def _with_own_names(made: TemplateFunction, taken: Packed) -> TemplateFunction:
                 packed={new if n == name else n: w for n, w in made.packed.items()},
             )
     return made
-
-
-def dim_c(dim: Dim) -> str:
-    """A dim as a C integer expression."""
-    return to_text(Index.of(dim), repr, "/", ("fx_min", "fx_max"), dim_name)

@@ -91,7 +91,16 @@ def form_of(group: Group) -> Form:
         parts.append((member.target.name, member.type, place(member.args), repr(attributes)))
     anchor = None if group.anchor is None else number[group.anchor]
     beside = None if group.beside is None else repr(group.beside.kwargs)
-    key = (number[group.root], anchor, beside, *parts, *map(_operand_key, operands))
+    if group.kind == "control":
+        beside = group.root.name  # no other has its text
+    key = (
+        number[group.root],
+        anchor,
+        beside,
+        bool(group.taken),
+        *parts,
+        *map(_operand_key, operands),
+    )
     taken = [cuts.get(node, (0, 0)) for node in operands]
     return Form(key, tuple(operands), tuple(p for p, _ in taken), tuple(s for _, s in taken))
 

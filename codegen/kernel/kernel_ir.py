@@ -8,7 +8,7 @@ returns a new tree. ``Kernel.check()`` finds what would make a printer emit nons
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from fxlite.base.errors import CodegenError
 from fxlite.base.facade import above
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, Load, Local, MultiIndex
-from fxlite.scalar.index import Index, Var
+from fxlite.scalar.index import Given, Index, Var
 from fxlite.types.dtypes import DType
 
 LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel simd", "lanes")
@@ -215,11 +215,16 @@ def _check_expr(kernel: Kernel, value: Expr, bound: frozenset[Var], known: set[s
             raise CodegenError(f"kernel {kernel.name} reads {node.name} before it exists")
         elif isinstance(node, expr.Reduction):
             raise CodegenError(f"kernel {kernel.name} still holds a reduction")
-    unbound = {v.name for v in expr.free_variables(value)} - {v.name for v in bound}
+    unbound = _names(expr.free_variables(value)) - {v.name for v in bound}
     if unbound:
         raise CodegenError(
             f"kernel {kernel.name} uses {', '.join(sorted(unbound))} outside its loop"
         )
+
+
+def _names(variables: Iterable[Var]) -> set[str]:
+    """Of variables that a kernel must bind itself."""
+    return {v.name for v in variables if not isinstance(v, Given)}
 
 
 def _check_access(kernel: Kernel, name: str, index: MultiIndex, bound: frozenset[Var]) -> None:
@@ -228,6 +233,6 @@ def _check_access(kernel: Kernel, name: str, index: MultiIndex, bound: frozenset
         raise CodegenError(
             f"kernel {kernel.name}: {name} has rank {len(buffer.shape)} but {len(index)} indices"
         )
-    unbound = {v.name for i in index for v in i.variables()} - {v.name for v in bound}
+    unbound = _names(v for i in index for v in i.variables()) - {v.name for v in bound}
     if unbound:
         raise CodegenError(f"kernel {kernel.name}: index of {name} uses {unbound} outside its loop")

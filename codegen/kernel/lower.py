@@ -44,13 +44,16 @@ class Lowered:
     beside: Expr | None = None
 
 
-class _Lowering:
+class Lowering:
+    """Lowers the values of a group, each once for each index; notes the buffers that it reads."""
+
     def __init__(self, group: Group, stop: Node | None = None) -> None:
         self.group = group
         self.stop = stop  # a member that is not expanded: read as a Load of itself
         self.memo: dict[tuple[Node, MultiIndex], Expr] = {}
         self.buffers: dict[Node, Buffer] = {}
         self.stopped: list[tuple[MultiIndex, Load]] = []
+        self.renamed: dict[Node, str] = {}  # read from the memory of another name
 
     def read(self, node: Node, index: MultiIndex) -> Expr:
         key = (node, index)
@@ -59,6 +62,10 @@ class _Lowering:
             if node is self.stop:
                 found = Load(node.type.dtype, buffer_name(node), index)
                 self.stopped.append((index, found))
+            elif (known := index_of(node)) is not None:
+                found = expr.index_value(known)
+            elif node in self.renamed:
+                found = Load(node.type.dtype, self.renamed[node], index)
             elif node in self.group.members:
                 found = expr.rounded(element_of(node, index, self.read))
                 expr.with_label(found, buffer_name(node))
@@ -73,6 +80,12 @@ class _Lowering:
         return found
 
 
+def index_of(node: Node) -> Index | None:
+    """The value of a node that was noted to be an index: the number of an iteration, and what is
+    computed of it and sizes alone."""
+    return node._meta.get("index") if node._meta is not None else None
+
+
 def _is_number(node: Node) -> bool:
     """True for a constant of rank 0: written into the source as a literal."""
     return node.op == "get_attr" and node.type.rank == 0 and node.graph.owning_module is not None
@@ -80,7 +93,7 @@ def _is_number(node: Node) -> bool:
 
 def lower(group: Group) -> Lowered:
     """The group's root as an expression over its space."""
-    state = _Lowering(group)
+    state = Lowering(group)
     value = state.read(group.root, group.index)
     beside = None
     if group.beside is not None:
@@ -136,7 +149,7 @@ def lower_contraction(group: Group) -> Contraction:
     anchor = group.anchor
     assert anchor is not None
     coordinates, epilogue, store, outer = _around(group, anchor)
-    inner = _Lowering(group)
+    inner = Lowering(group)
     own = element_of(anchor, tuple(Index.of(c) for c in coordinates), inner.read)
     sums = [n for n in expr.walk(own) if isinstance(n, Reduction)]
     if len(sums) != 1 or sums[0].kind != "sum":
@@ -166,7 +179,7 @@ def lower_attention(group: Group) -> Contraction:
     anchor = group.anchor
     assert anchor is not None
     coordinates, epilogue, store, outer = _around(group, anchor)
-    inner = _Lowering(group)
+    inner = Lowering(group)
     query, key, value, *mask = anchor.args
     *batch, row, column = coordinates
     feature = expr.fresh_var(query.type.shape[-1], "c")
@@ -200,7 +213,7 @@ def _around(
         coordinates = tuple(expr.fresh_var(v.extent, "c") for v in group.space)
         store: MultiIndex = tuple(Index.of(c) for c in coordinates)
         return coordinates, Load(anchor.type.dtype, buffer_name(anchor), store), store, {}
-    state = _Lowering(group, stop=anchor)
+    state = Lowering(group, stop=anchor)
     index = group.index
     value = state.read(group.root, index)
     ((read_index, _),) = state.stopped
@@ -226,7 +239,7 @@ def _placed(epilogue: Expr, anchor: Node, value: Expr) -> Expr:
     return expr.transform(epilogue, place)
 
 
-def _buffers(inner: _Lowering, outer: dict[str, Buffer]) -> tuple[Buffer, ...]:
+def _buffers(inner: Lowering, outer: dict[str, Buffer]) -> tuple[Buffer, ...]:
     return tuple(({b.name: b for b in inner.buffers.values()} | outer).values())
 
 

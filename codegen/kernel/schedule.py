@@ -80,11 +80,11 @@ def schedule(
     if rows is not None:
         return finish(name, (*lowered.buffers, output), rows, group)
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
-    _fill(nest, space, value, store, output.name)
+    fill(nest, space, value, store, output.name)
     return finish(name, (*lowered.buffers, output), nest.levels[0], group)
 
 
-def _fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, output: str) -> None:
+def fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, output: str) -> None:
     """Put loops over ``space`` inside those of ``nest``, which store the value. Where a loop has
     several cases, each is a loop of its own: inside the same outer ones where rows are short, which
     are written at once, else inside outer ones of its own, of which threads take parts. The threads
@@ -108,7 +108,7 @@ def _fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, ou
         joinable = (within, *behind) if is_row or not before else (within,)
         loops, there, at = collapse(joinable, there, at, nest.shapes, output)
         loops = (*loops, *behind[len(joinable) - 1 :])
-        _fill(outer, loops if is_row else (*before, *loops), there, at, output)
+        fill(outer, loops if is_row else (*before, *loops), there, at, output)
     nest.add(outer, [])
 
 

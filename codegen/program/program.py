@@ -30,13 +30,15 @@ from fxlite.codegen.program.arena import (
     in_slots,
     pack,
 )
+from fxlite.codegen.program.control import Names, plan_control
+from fxlite.codegen.program.in_place import taken_over
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.base import Pass
 from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 from fxlite.passes.cutting.inline_modules import flattened
-from fxlite.passes.group import Group, group
+from fxlite.passes.group import Group, group, part_of_control
 from fxlite.passes.ledger import refusals
 from fxlite.passes.manager import PassManager
 from fxlite.passes.rules.decompose import Keep
@@ -141,6 +143,10 @@ class Program:
     slot_of: dict[Node, int]
     results: list[Node]
     offset_of: dict[Node, int] = field(default_factory=dict)
+    #: Of a body: results have memory of the program as other values, values of rank 0 need none,
+    #: and some have memory of their own.
+    is_body: bool = False
+    apart: frozenset[Node] = frozenset()
 
     @property
     def inputs(self) -> list[Node]:
@@ -169,32 +175,76 @@ class Program:
     def lifetimes(self) -> dict[Node, tuple[int, int]]:
         """The values that need memory of the arena: the groups that compute them and the last ones
         that read it."""
-        return _lifetimes(self.groups, self.stored, self.results)
+        held = _lifetimes(self.groups, self.stored, self.results, self.is_body)
+        if self.is_body:
+            held = {n: span for n, span in held.items() if n.type.rank and n not in self.apart}
+        return held
 
 
 def plan(
     module: GraphModule, claims: Callable[[Node], bool], apart: Collection[Node] = (),
     join: Callable[[Sequence[Group]], list[Group]] = list, packed: bool = False,
+    control: bool = False, names: Names | None = None, writable: Collection[Node] | None = None,
 ) -> Program:  # fmt: skip
     """Group the graph and plan its memory; nodes that are ``apart`` are no part of their readers'
     kernels; ``join`` makes fewer groups of them where the target can. ``packed``: the target has
     one block of memory, in which values may start anywhere; they do if their sizes are numbers.
+    ``control``: it has loops and conditions, and values may be written over others. ``writable``:
+    of a body, the inputs that it may write over; ``names`` are those of its function.
     Raises CodegenError for what no back end can do."""
     unexpanded = {r.node: r.reason for r in refusals(module) if r.pass_name == "decompose"}
     for node in module.graph.nodes:
-        _check(node, claims, unexpanded)
-    groups = join(group(module, claims, apart))
-    results = list(_flat_results(module))
-    stored: dict[Node, Node] = {}
-    kept: list[Group] = []
-    for found in groups:
-        source = None if found.root in results else _same_memory(found)
-        if source is not None:
-            stored[found.root] = stored.get(source, source)
-        else:
-            kept.append(found)
-    kept = _shared_first(kept, stored)
-    return _with_memory(Program(module, kept, stored, [], {}, results), packed)
+        _check(node, claims, unexpanded, control)
+    is_body = writable is not None
+    early = {n for n in module.graph.nodes if is_body and _writes_part(n)}
+    while True:
+        groups = join(group(module, claims, {*apart, *early}))
+        results = list(_flat_results(module))
+        stored: dict[Node, Node] = {}
+        kept: list[Group] = []
+        for found in groups:
+            source = None if found.root in results and not is_body else _same_memory(found)
+            if source is not None:
+                stored[found.root] = stored.get(source, source)
+            else:
+                kept.append(found)
+        kept = _shared_first(kept, stored) if not is_body else kept
+        if not control:
+            break
+        more = taken_over(kept, stored, results, writable or (), is_body) - early
+        if not more:
+            break
+        early |= more
+    program = Program(module, kept, stored, [], {}, results, is_body=is_body)
+    names = names or Names({node.name for node in module.graph.nodes})
+
+    def plan_body(inner: GraphModule, own: list[Node], names: Names) -> Program:
+        return plan(inner, _no_template, packed=packed, control=True, names=names, writable=own)
+
+    for found in kept:
+        if found.kind == "control":
+            found.bodies = plan_control(found, names, plan_body)
+    if is_body:
+        program = replace(program, apart=_apart(program))
+    return _with_memory(program, packed)
+
+
+def _writes_part(node: Node) -> bool:
+    """Whether a call writes a part of an array, which is done in place where that is possible."""
+    return node.op == "call_function" and node.target.writes_part
+
+
+def _no_template(node: Node) -> bool:
+    return False
+
+
+def _apart(program: Program) -> frozenset[Node]:
+    """The results of a body that a loop carries on in memory of their own, in turns with what it
+    carried before: values that the body computes anew."""
+    memories = [program.memory(node) for node in program.results]
+    return frozenset(
+        m for m in memories if m.op == "call_function" and m.type.rank and memories.count(m) == 1
+    )
 
 
 def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[Group]:
@@ -246,14 +296,16 @@ def _with_memory(
     held, first = program.lifetimes, first or {}
     offset_of = _pack(held, first) if packed else {}
     if offset_of:
-        end = max(offset + _rounded(node.type.nbytes) for node, offset in offset_of.items())
+        end = max(offset + rounded(node.type.nbytes) for node, offset in offset_of.items())
         slots, slot_of = [Slot([end])], dict.fromkeys(offset_of, 0)
     else:
         slots, slot_of = _in_slots(held, first)
     return replace(program, slots=slots, slot_of=slot_of, offset_of=offset_of)
 
 
-def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, str]) -> None:
+def _check(
+    node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, str], control: bool
+) -> None:
     if node.op == "call_module":
         owner = node.graph.owning_module
         assert owner is not None
@@ -273,7 +325,17 @@ def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, 
                 f"{node.describe()}: {node.target.title} is a Python function, which compiled code "
                 f'cannot call; {node.target.way_out}, or use backend="python"'
             )
-        if not node.target.has_body and not claims(node):
+        is_control = node.target.kind == "control"
+        if is_control and not control:
+            raise CodegenError(
+                f"{node.describe()}: this back end has no loops and conditions; use backend="
+                '"c" or backend="python"'
+            )
+        if (
+            not node.target.has_body
+            and not claims(node)
+            and not (is_control or part_of_control(node) is not None)
+        ):
             why = "the op has no body; run passes.decompose first"
             if node.name in unexpanded and node.type is not None:
                 why = (
@@ -312,15 +374,20 @@ def _same_memory(found: Group) -> Node | None:
 
 
 def _lifetimes(
-    groups: list[Group], stored: dict[Node, Node], results: list[Node]
+    groups: list[Group], stored: dict[Node, Node], results: list[Node], is_body: bool = False
 ) -> dict[Node, tuple[int, int]]:
-    outside = set(results)
+    outside = set() if is_body else set(results)
     held: dict[Node, tuple[int, int]] = {}
     for step, found in enumerate(groups):
         for node in (stored.get(n, n) for n in found.inputs):
             if node in held:
                 held[node] = held[node][0], step
-        held.update((value, (step, step)) for value in found.stored if value not in outside)
+        for value in found.stored:
+            memory = stored.get(value, value)
+            if memory in held:
+                held[memory] = held[memory][0], step
+            elif memory not in outside and memory.op == "call_function":
+                held[memory] = step, step
     for node in (stored.get(n, n) for n in results):
         if node in held:  # copied into the result behind all groups
             held[node] = held[node][0], len(groups)
@@ -329,7 +396,7 @@ def _lifetimes(
 
 def _pack(held: Mapping[Node, tuple[int, int]], first: Mapping[Node, Node]) -> dict[Node, int]:
     """Offsets in one block; none if a size has a name, or too many values are held at one time."""
-    sizes = [_rounded(node.type.nbytes) for node in held]
+    sizes = [rounded(node.type.nbytes) for node in held]
     numbers = [size for size in sizes if type(size) is int]
     if len(numbers) < len(sizes):
         return {}
@@ -347,7 +414,7 @@ def _in_slots(
     held: Mapping[Node, Span], first: Mapping[Node, Node]
 ) -> tuple[list[Slot], dict[Node, int]]:
     """Slots, and the one of each value: the smaller of two plans where values share places."""
-    sizes, same = [_rounded(node.type.nbytes) for node in held], _same(held, first)
+    sizes, same = [rounded(node.type.nbytes) for node in held], _same(held, first)
     found = in_slots(sizes, list(held.values()), same)
     other = in_fewest_slots(sizes, list(held.values()), same) if first else None
     if other is not None and _bytes_at_samples(other[0]) < _bytes_at_samples(found[0]):
@@ -366,7 +433,7 @@ SAMPLES = (300, 16, 1)
 """Values of named sizes at which plans of memory are compared."""
 
 
-def _rounded(size: Dim) -> Dim:
+def rounded(size: Dim) -> Dim:
     """Size in bytes rounded up to the alignment; named sizes are rounded when they are known."""
     if type(size) is int:
         return -(-size // ALIGNMENT) * ALIGNMENT

@@ -17,7 +17,7 @@ structure.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,11 +209,13 @@ _GRID = ("parallel", "simd", "parallel simd", "independent")
 def run_kernel(
     kernel: Kernel, inputs: Mapping[str, Any], dims: Mapping[str, int]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Outputs by name. ``inputs`` maps buffer names to arrays."""
+    """Outputs by name. ``inputs`` maps buffer names to arrays: an output among them has values
+    already, of which some are written over."""
     outputs = {
-        b.name: np.zeros([int(s.evaluate(dims)) for s in b.shape], b.dtype.compute.numpy)
+        b.name: np.array(inputs[b.name], b.dtype.compute.numpy) if b.name in inputs
+        else np.zeros([int(s.evaluate(dims)) for s in b.shape], b.dtype.compute.numpy)
         for b in kernel.outputs
-    }
+    }  # fmt: skip
     runner = _Runner(kernel, {**inputs, **outputs}, dict(dims))
     runner.run(kernel.body, 0, None)
     return {b.name: outputs[b.name].astype(b.dtype.numpy, copy=False) for b in kernel.outputs}
@@ -326,9 +328,9 @@ class _Runner:
 
 def scheduled(program: Program) -> list[Kernel]:
     """The loops of each group; those with a template, too, get the loops their op's body says."""
-    from fxlite.codegen.kernel.schedule import schedule
+    from fxlite.codegen.kernel.updates import loops
 
-    return [schedule(found, "kernel") for found in program.groups]
+    return [loops(found, "kernel") for found in program.groups if found.kind != "control"]
 
 
 def run_program(
@@ -354,10 +356,41 @@ def run_program(
         held = memory[buffer_name(program.memory(node))]
         return np.asarray(held).reshape(node.type.substitute(dims).shape)
 
-    for found, kernel in zip(program.groups, kernels or scheduled(program), strict=True):
-        read = {buffer_name(n): value(n) for n in found.inputs}
-        memory.update(run(kernel, read, dims))
+    _run_groups(program, memory, dims, kernels, run)
     return [value(node) for node in program.results]
+
+
+def _run_groups(
+    program: Program, memory: MutableMapping[str, Any], env: Mapping[str, int],
+    kernels: Sequence[Kernel] | None = None, run: RunKernel = run_kernel,
+) -> None:  # fmt: skip
+    """Run the groups of a program in a memory."""
+    from fxlite.codegen.kernel.lower import buffer_name
+    from fxlite.codegen.program.run_control import run_control
+
+    def value(node: Node) -> Any:
+        held = memory[buffer_name(program.memory(node))]
+        return np.asarray(held).reshape(node.type.substitute(env).shape)
+
+    left = iter(kernels or _scheduled_once(program))
+    for found in program.groups:
+        if found.kind == "control":
+            run_control(program, found, memory, env, _run_groups)
+            continue
+        read = {buffer_name(n): value(n) for n in found.inputs}
+        for new, operand in found.taken.items():  # it is written over
+            read[buffer_name(new)] = value(operand)
+        for name, made in run(next(left), read, env).items():
+            node = next(n for n in found.stored if buffer_name(n) == name)
+            memory[buffer_name(program.memory(node))] = made
+
+
+def _scheduled_once(program: Program) -> list[Kernel]:
+    """:func:`scheduled`, kept with the program: bodies run again and again."""
+    known = program.__dict__.get("_kernels")
+    if known is None:
+        known = program.__dict__["_kernels"] = scheduled(program)
+    return known
 
 
 # -- nested arguments and results ------------------------------------------------------------------

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 active_tracer: ContextVar[Tracer | None] = ContextVar("active_tracer", default=None)
 
 
+#: Iterations after which a loop of a graph ends, where what it computes is looked at with numbers
+#: that were drawn: as many before a rewrite as after it.
+most_iterations: ContextVar[int | None] = ContextVar("most_iterations", default=None)
+
+
 def stands_for_any(value: Any) -> bool:
     """True for a parameter of a pattern, which as an attribute of a call stands for any."""
     return hasattr(value, "is_wildcard") or (is_traced(value) and value.tracer.is_pattern)

@@ -454,6 +454,9 @@ class Node(NodeFields):
             owner: Any = self.graph.owning_module
             return owner is None or is_impure_module(owner.get_submodule(self.target))
         if op == "call_function":
+            if self.target.kind == "control":
+                bodies = self._kwargs.values()
+                return any(n.is_impure(impure_random) for body in bodies for n in body.calls)
             has_effect: bool = self.target.has_side_effect
             return has_effect or (impure_random and self.target.kind == "random")
         return op != "get_attr"

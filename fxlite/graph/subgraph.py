@@ -9,6 +9,7 @@ values of the program around it are operands of the node that has it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -200,7 +201,12 @@ class SubGraph:
     def __repr__(self) -> str:
         inputs = ", ".join(node.name for node in self.inputs)
         results = ", ".join(node.name for node in self.results)
-        return f"<sub-graph ({inputs}) -> ({results}), {len(self.calls)} calls>"
+        return f"<sub-graph ({inputs}) -> ({results}), {len(self.calls)} calls, {self.digest}>"
+
+    @property
+    def digest(self) -> str:
+        """A text that tells it from others, in all processes."""
+        return hashlib.sha256(repr(self.key).encode()).hexdigest()[:12]
 
 
 def _with_kinds(value: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError
+from fxlite.base.state import most_iterations
 from fxlite.ops.op import Op, Tensor, Tensors, op
 from fxlite.ops.parameters import Attribute
 from fxlite.types import dtypes
@@ -117,9 +118,10 @@ def while_loop(carried: Tensors, captured: Tensors, cond_fn: Attribute, body_fn:
 
     Raises DTypeError unless ``cond_fn`` gives one bool, ShapeError where an iteration changes the
     type of a carried value."""
-    values = tuple(carried)
-    while _truth(cond_fn(*values, *captured)[0]):
+    values, left = tuple(carried), most_iterations.get()
+    while left != 0 and _truth(cond_fn(*values, *captured)[0]):
         values = body_fn(*values, *captured)
+        left = None if left is None else left - 1
     return values
 
 
@@ -145,8 +147,9 @@ def fori_loop(
 
     Raises DTypeError unless the bounds are integers, ShapeError where an iteration changes the type
     of a carried value."""
-    values = tuple(carried)
-    for i in range(int(np.asarray(lower)[()]), int(np.asarray(upper)[()])):
+    values, most = tuple(carried), most_iterations.get()
+    first, end = int(np.asarray(lower)[()]), int(np.asarray(upper)[()])
+    for i in range(first, end if most is None else min(end, first + most)):
         values = body_fn(np.int64(i), *values, *captured)
     return values
 

@@ -1,4 +1,5 @@
-"""Indexing by run-time integers: take, index, gather, embedding, scatter_add, one_hot.
+"""Indexing by run-time integers: take, index, gather, embedding, scatter_add, index_update,
+one_hot.
 
 In: tensors and integer tensors. Negative indices count from the end; one out of range is an
 IndexError when the program runs, in compiled code too. ``subscript``, NumPy's ``x[...]``, is
@@ -8,6 +9,7 @@ written with these ops and the views in :mod:`fxlite.tracing.subscript`.
 from __future__ import annotations
 
 import builtins
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,10 @@ from fxlite.ops.op import (
     shape_of,
     weak_dtype,
 )
+from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S, uniform
-from fxlite.ops.slicing import select
+from fxlite.ops.slicing import parts_of, select, slice_update
+from fxlite.ops.view import dims_of, fill_value
 from fxlite.scalar import expr
 from fxlite.scalar.expr import CheckedIndex, Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index, Value
@@ -45,7 +49,11 @@ def require_integers(value: Any, name: str) -> None:
 
 def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[Index, Expr]:
     """A run-time index wrapped and bounds-checked, and the condition under which it may be used."""
-    checked = CheckedIndex(dtypes.int64, expr.cast(position, dtypes.int64), extent, where_text)
+    position = expr.cast(position, dtypes.int64)
+    known = expr.as_index(position)
+    if known is not None and Index.of(0) <= known and known < extent:
+        return known, expr.TRUE
+    checked = CheckedIndex(dtypes.int64, position, extent, where_text)
     return Index.of(Value(checked)), expr.apply("ge", checked, expr.const(0, dtypes.int64))
 
 
@@ -269,6 +277,122 @@ def _(i: MultiIndex, x: Reader, index: Reader, source: Reader, axis: int) -> Exp
 
     total = expr.reduce("sum", [index.shape[axis]], term)
     return expr.cast(expr.cast(x[i], computed) + total, x.dtype)
+
+
+@op("gather", writes_part=True,
+    samples=[S("f32[B,6]", "f32[6]", [uniform("i64[]", -3, 3)], (None,), dims={"B": 3}),
+             S("f32[4,3]", "f32[]", [uniform("i64[]", 0, 4), uniform("i32[]", 0, 3)], (None, None)),
+             S("f64[4,5]", "f64[2]", [uniform("i64[]", -4, 0)], (None, (1, 3, 1))),
+             S("f64[4,5]", 2.5, [uniform("i64[]", 0, 5)], ((0, None, 2), None)),
+             S("i32[3,4]", "i32[1]", [uniform("u8[]", 0, 3)], (None, (1, 2, 1))),
+             S("bool[4]", True, [uniform("i64[]", 0, 4)], (None,)),
+             S("bf16[4,2]", "bf16[2]", [uniform("i64[]", 0, 4)], (None,)),
+             S("f16[2,2,3]", "f16[3]", [uniform("i64[]", 0, 2)], (1, None))],
+    bad=[Bad("f32[3]", "f32[2]", ["i64[]"], (None,), match="do not broadcast"),
+         Bad("f32[3]", "f64[]", ["i64[]"], (None,), match="dtype of x"),
+         Bad("f32[3]", "f32[]", ["f32[]"], (None,), match="must hold integers"),
+         Bad("f32[3]", "f32[]", ["i64[2]"], (None,), match="one integer"),
+         Bad("f32[3,2]", "f32[]", ["i64[]"], (None, None), match="2 positions in at")])  # fmt: skip
+def index_update(x: Tensor, values: Tensor, positions: Tensors, at: Attribute) -> Tensor:
+    """A copy of ``x`` with ``out[at] = values``, where each None in ``at`` stands for the next of
+    ``positions``, integers; the rest is as in slice_update. ``out[i] = v`` of a computed ``i`` is
+    traced as this op.
+
+    Raises ShapeError where ``values`` do not fit, DTypeError unless they have the dtype of ``x``,
+    IndexError at run time for a position out of range."""
+    out = np.array(x)
+    given = iter(positions)
+    found = [next(given) if part is None else part for part in at]
+    out[tuple(builtins.slice(*p) if isinstance(p, tuple) else np.asarray(p)[()] for p in found)] = (
+        values
+    )
+    return out
+
+
+def _known_parts(positions: Any, at: Any, shape: Any) -> list[Any]:
+    """``at`` for each axis; None for those of the positions."""
+    if not isinstance(at, tuple) or len(at) > len(shape):
+        raise ArgumentError(f"at must hold at most {len(shape)} ints, slices and None, not {at!r}")
+    count = sum(part is None for part in at)
+    if count != len(positions):
+        raise ArgumentError(f"there are {count} positions in at, but {len(positions)} given")
+    whole = tuple((0, None, 1) if part is None else part for part in at)
+    found = parts_of(whole, shape)
+    return [None if n < len(at) and at[n] is None else part for n, part in enumerate(found)]
+
+
+def parts_of_update(bound: Mapping[str, Any]) -> list[Any]:
+    """What a call of slice_update or index_update writes, for each axis: a position, None for one
+    that is computed, or (start, stop, length, step)."""
+    return _known_parts(bound.get("positions", ()), bound["at"], bound["x"].type.shape)
+
+
+@index_update.canonical
+def _(x: Any, values: Any, positions: Any, at: Any) -> Any:
+    if not isinstance(at, tuple):
+        return None
+    fixed = tuple(value for value in positions if type(value) is int)
+    if not positions or fixed:
+        given = iter(positions)
+        whole = [next(given, None) if part is None else part for part in at]
+        moving = tuple(v for v in positions if type(v) is not int)
+        new = tuple(p if type(p) is int or isinstance(p, tuple) else None for p in whole)
+        if moving:
+            return index_update, {"x": x, "values": values, "positions": moving, "at": new}
+        return slice_update, {"x": x, "values": values, "at": new}
+    return None
+
+
+@index_update.infer
+def _(x: TensorType, values: Any, positions: Any, at: Any) -> TensorType:
+    for one in positions:
+        require_integers(one, "positions")
+        if shape_of(one):
+            raise ShapeError(f"a position is one integer, not {one}")
+    part = tuple(p[2] for p in _known_parts(positions, at, x.shape) if isinstance(p, tuple))
+    if not isinstance(values, TensorType):
+        fill_value(values, x.dtype)
+        return x
+    if values.dtype is not x.dtype:
+        raise DTypeError(f"values must have the dtype of x, {x.dtype}; cast them with .astype")
+    if not shapes.shapes_equal(broadcast_shapes(part, values.shape), part):
+        text = f"({', '.join(map(str, part))})"
+        raise ShapeError(f"values {values} do not broadcast to the part that is written, {text}")
+    return x
+
+
+@index_update.body
+def _(i: MultiIndex, x: Reader, values: Reader, positions: tuple[Reader, ...], at: Any) -> Expr:
+    given = iter(positions)
+    known, free, taken = [], [], []
+    conditions: list[Expr] = []
+    for axis, part in enumerate(_known_parts(positions, at, dims_of(x))):
+        if part is not None:
+            known.append(at[axis] if axis < len(at) else (0, None, 1))
+            free.append(i[axis])
+            taken.append(axis)
+            continue
+        value = expr.cast(next(given)[()], dtypes.int64)
+        text = f"index_update on axis {axis}"
+        checked = CheckedIndex(dtypes.int64, value, x.shape[axis], text)
+        conditions.append(expr.apply("eq", checked, expr.index_value(i[axis])))
+    inside = expr.both(*conditions)
+
+    class Part:
+        """What stands at the positions, as slice_update reads it."""
+
+        dtype, shape = x.dtype, tuple(x.shape[axis] for axis in taken)
+
+        def __getitem__(self, index: Any) -> Expr:
+            return x[i]
+
+    if not taken:
+        new = expr.const(fill_value(values.value, x.dtype), x.dtype) if isinstance(
+            values, expr.ConstReader
+        ) else values[()]  # fmt: skip
+    else:
+        new = slice_update.element(tuple(free), {"x": Part(), "values": values, "at": tuple(known)})
+    return expr.where(inside, new, x[i])
 
 
 @op("gather",

@@ -210,7 +210,7 @@ def _(i: MultiIndex, x: Reader, axis: int, index: Any) -> Expr:
 
 
 # -- writing ---------------------------------------------------------------------------------------
-def _parts(at: Any, shape: Sequence[Any]) -> list[Any]:
+def parts_of(at: Any, shape: Sequence[Any]) -> list[Any]:
     """``at`` for each axis of ``shape``: an int, or (start, stop, length, step) as dims."""
     if not isinstance(at, tuple) or len(at) > len(shape):
         raise ArgumentError(f"at must hold at most {len(shape)} ints and slices, not {at!r}")
@@ -265,7 +265,7 @@ def _(x: Any, values: Any, at: Any) -> Any:
     if known is None:
         return None
     plain: list[Any] = []
-    for part, size in zip(_parts(at, known.shape), known.shape):
+    for part, size in zip(parts_of(at, known.shape), known.shape):
         if isinstance(part, tuple):
             first, last, _, step = part
             part = (first, None if shapes.equal(last, size) else last, step)
@@ -278,7 +278,7 @@ def _(x: Any, values: Any, at: Any) -> Any:
 
 @slice_update.infer
 def _(x: TensorType, values: Any, at: Any) -> TensorType:
-    part = tuple(p[2] for p in _parts(at, x.shape) if isinstance(p, tuple))
+    part = tuple(p[2] for p in parts_of(at, x.shape) if isinstance(p, tuple))
     if not isinstance(values, TensorType):
         fill_value(values, x.dtype)
         return x
@@ -294,7 +294,7 @@ def _(x: TensorType, values: Any, at: Any) -> TensorType:
 def _(i: MultiIndex, x: Reader, values: Reader, at: Any) -> Expr:
     conditions: list[Expr] = []
     position: list[Index] = []  # in the part that is written
-    for axis, part in enumerate(_parts(at, dims_of(x))):
+    for axis, part in enumerate(parts_of(at, dims_of(x))):
         if not isinstance(part, tuple):
             if type(part) is int and x.shape[axis].constant is not None:
                 conditions.append(expr.equals(i[axis], part))

@@ -429,11 +429,39 @@ def _is_zero(node: Expr) -> bool:
     return math.copysign(1, value.real) > 0 and math.copysign(1, value.imag) > 0
 
 
+def as_index(value: Expr) -> Index | None:
+    """An i64 that is computed of indices and numbers alone, as an index; None for others."""
+    if isinstance(value, IndexValue):
+        return value.index
+    if isinstance(value, Const) and type(value.value) is int:
+        return Index.of(value.value)
+    if not isinstance(value, Apply) or value.dtype is not dtypes.int64:
+        return None
+    symbol = FUNCTIONS[value.function].operator
+    operands = [as_index(a) for a in value.args]
+    return index_arithmetic(symbol, *operands) if len(operands) == 2 else None
+
+
+def index_arithmetic(symbol: str | None, one: Index | None, other: Index | None) -> Index | None:
+    """``one + other``, also with ``-`` and ``*``, as an index; None for what is none."""
+    if one is None or other is None:
+        return None
+    if symbol == "+":
+        return one + other
+    if symbol == "-":
+        return one - other
+    is_scaled = one.constant is not None or other.constant is not None
+    return one * other if symbol == "*" and is_scaled else None
+
+
 def read_at_value(
     x: Reader, axis: int, before: MultiIndex, position: Expr, after: MultiIndex, where_text: str
 ) -> Expr:
     """``x[before, position, after]`` with a run-time position on ``axis``, bounds-checked."""
     position = cast(position, dtypes.int64)
+    known = as_index(position)
+    if known is not None and Index.of(0) <= known and known < x.shape[axis]:
+        return x[(*before, known, *after)]
     checked = CheckedIndex(dtypes.int64, position, x.shape[axis], where_text)
     guard = apply("ge", checked, const(0, dtypes.int64))
     return add_guard(x[(*before, Index.of(Value(checked)), *after)], guard)

@@ -32,6 +32,11 @@ class Var:
 
 
 @dataclass(frozen=True)
+class Given(Var):
+    """The variable of a loop around all that is looked at."""
+
+
+@dataclass(frozen=True)
 class DimVar:
     """A named dim, ``>= 0``, and what else is known of its values."""
 

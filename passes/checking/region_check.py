@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.state import most_iterations
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.passes.checking.changed_region import Half, Key, Region, Side
 from fxlite.scalar.functions import complex_of
@@ -368,7 +369,25 @@ def evaluate(
     roots: list[Node],
     dims: Mapping[str, int],
 ) -> list[Any]:
-    """Values of ``roots`` computed from those of the inputs."""
+    """Values of ``roots`` computed from those of the inputs; of loops a few iterations run."""
+    token = most_iterations.set(_ITERATIONS)
+    try:
+        return _evaluate(side, half, values, roots, dims)
+    finally:
+        most_iterations.reset(token)
+
+
+#: How many iterations of a loop are compared: one reads what another has written.
+_ITERATIONS = 3
+
+
+def _evaluate(
+    side: Side,
+    half: Half,
+    values: Mapping[Key, Any],
+    roots: list[Node],
+    dims: Mapping[str, int],
+) -> list[Any]:
     known: dict[Node, Any] = {node: values[key] for key, node in half.inputs.items()}
     for node in half.nodes:
         call = side.call(node)

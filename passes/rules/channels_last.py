@@ -49,7 +49,7 @@ _NEAR = 8  # nodes that are looked at for the reason why an image is as it is
 _SWEEPS = 6  # over a component; each can only lower its cost
 
 
-@graph_pass(exactness="allclose")
+@graph_pass(exactness="allclose", inside=False)
 def channels_last(gm: GraphModule, bf16: bool = False) -> None:
     """Compute convolutions, pooling and what is between them on channels-last images where that is
     faster: torch's ``memory_format=torch.channels_last`` for the parts of a graph that gain by it.

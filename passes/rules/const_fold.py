@@ -113,7 +113,7 @@ const_fold.counterexample(
 
 
 def _is_constant(gm: GraphModule, node: Node, constant: dict[Node, str], limit: int) -> bool:
-    if node.op != "call_function" or node.is_impure():
+    if node.op != "call_function" or node.is_impure() or node.target.kind == "control":
         return False
     if not all(used in constant for used in node.all_input_nodes):
         return False

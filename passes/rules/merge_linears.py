@@ -57,7 +57,7 @@ from fxlite.types.tensor_type import TensorType
 Parallel = list[Node]
 
 
-@graph_pass(exactness="allclose")
+@graph_pass(exactness="allclose", inside=False)
 def merge_linears(gm: GraphModule) -> None:
     """Merge linear layers (and matmuls) that multiply the same value with weights of their own.
 
@@ -262,7 +262,7 @@ class _Step:
     stop: int
 
 
-@graph_pass(exactness="allclose")
+@graph_pass(exactness="allclose", inside=False)
 def merge_steps(gm: GraphModule) -> None:
     """Merge products of selects or slices of one value with the same weight (linear layers and
     matmuls) into one product of the value.

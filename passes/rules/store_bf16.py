@@ -34,7 +34,7 @@ _LARGEST_KERNEL = 5  # rows and columns of a depthwise convolution's kernel
 _FUSED = ("pointwise", "contraction", "composite")  # behind others a cast may be a kernel
 
 
-@graph_pass(exactness="sqnr")
+@graph_pass(exactness="sqnr", inside=False)
 def store_bf16(gm: GraphModule) -> None:
     """Cast a float32 activation to bf16 where all that reads it are products with constant weights
     (linear layers, channels-last convolutions) and depthwise convolutions.

@@ -65,7 +65,7 @@ def _new_weight(gm: GraphModule, node: Node, name: str, value: Any) -> Node:
     return gm.graph.get_attr(path)
 
 
-@graph_pass(exactness="changes")
+@graph_pass(exactness="changes", inside=False)
 def low_rank(gm: GraphModule, where: Any = None, rank: int = 8) -> None:
     """Replace weights of linear layers by products of two, the nearest ones of that rank.
 

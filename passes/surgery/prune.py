@@ -34,7 +34,7 @@ MEASURES: dict[str, Callable[[Array], Array]] = {"l1": np.abs, "l2": np.square}
 Measure = str | Callable[[Array], Array]
 
 
-@graph_pass(exactness="changes")
+@graph_pass(exactness="changes", inside=False)
 def prune_channels(
     gm: GraphModule, amount: float = 0.3, by: Measure = "l1", where: Any = None
 ) -> None:
@@ -64,7 +64,7 @@ def prune_channels(
     _prune(gm, slots, amount, by, "prune_channels")
 
 
-@graph_pass(exactness="changes")
+@graph_pass(exactness="changes", inside=False)
 def prune_heads(
     gm: GraphModule, amount: float = 0.25, by: Measure = "l1", where: Any = None
 ) -> None:

@@ -175,7 +175,7 @@ def write(
     while level:
         first, at = folded(ops, types, level)
         if first < level:
-            new = _call(tracer, lookup("slice_update"), (present(first), new), {"at": at})
+            new = updated(tracer, present(first), new, at)
             level = first
         else:
             done[level] = new = _fitted(tracer, new, types[level])
@@ -184,6 +184,23 @@ def write(
         done[level] = new
     done[0] = _fitted(tracer, new, types[0])
     _replace(tracer, views, done, given=value)
+
+
+def as_position(tracer: Tracer, index: Any) -> Node:
+    """A number that is computed, as an operand of index_update."""
+    return tracer.create_arg(index)  # type: ignore[no-any-return]
+
+
+def updated(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:
+    """``node`` with ``new`` written ``at`` ints, slices, and nodes of numbers that are computed."""
+    positions = tuple(tracer.local(part) for part in at if hasattr(part, "all_input_nodes"))
+    known = tuple(None if hasattr(part, "all_input_nodes") else part for part in at)
+    if not positions:
+        return _call(tracer, lookup("slice_update"), (node, new), {"at": known})
+    op, given = lookup("index_update"), {"values": new, "positions": positions, "at": known}
+    target, bound = op.canonicalize(op.bind((), {"x": tracer.local(node), **given}))
+    args, attributes = target.split_arguments(bound)
+    return tracer.create_proxy("call_function", target, args, attributes)._node
 
 
 def _replace(
@@ -306,12 +323,17 @@ def folded(
     """The longest run of slices and selects that ends at level ``end`` and is one part of the value
     at level ``first``: (first, ``at`` for slice_update); first is ``end`` if there is none."""
     first, at = end, ()
-    while first and end - first < _MOST_FOLDED and ops[first - 1][0].starts_at:
+    while first and end - first < _MOST_FOLDED and _is_part(*ops[first - 1]):
         found = _part(ops[first - 1 : end], types[first - 1 : end])
         if found is None:
             break
         first, at = first - 1, found
     return first, at
+
+
+def _is_part(op: Op, attributes: Mapping[str, Any]) -> bool:
+    """A slice, a select, or a take at a number that is computed."""
+    return bool(op.starts_at) or hasattr(attributes.get("index"), "all_input_nodes")
 
 
 def _part(
@@ -327,6 +349,12 @@ def _part(
     for (op, attributes), before in zip(ops, types):
         position = normalize_axis(attributes["axis"], before.rank)
         axis, size = axes[position], before.shape[position]
+        if not op.starts_at:  # a take at a number
+            if at[axis] != whole:
+                return None
+            at[axis] = attributes["index"]
+            del axes[position]
+            continue
         start, _, step = at[axis]
         if op.name == "select":
             index = attributes["index"]

@@ -20,7 +20,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
 from fxlite.tracing.subscript import Part, basic_part, items_of
-from fxlite.tracing.writes.aliasing import Step, write
+from fxlite.tracing.writes.aliasing import Step, as_position, folded, updated, write
 from fxlite.tracing.writes.shared_memory import View, is_number, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import plain_array
@@ -195,6 +195,8 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
         raise tracer._located(error, program_line()) from None
     if part.mask is not None:
         _set_masked(y, part, value, items, what)
+    elif part.arrays and not any(_shape(a) for a in part.arrays):
+        _set_at_numbers(y, part, value, what)
     elif part.arrays:
         _set_indexed(y, part, value, what)
     elif not _is_same(value, view_of(y), part.x.steps):
@@ -249,6 +251,51 @@ def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) ->
 
 def _is_list(item: Any) -> bool:
     return isinstance(item, list) and bool(item) and np.asarray(item).dtype == np.bool_
+
+
+# -- numbers that are computed ---------------------------------------------------------------------
+def _set_at_numbers(y: Proxy, part: Part, value: Any, what: str) -> None:
+    """``y[i, 1:] = value`` with computed numbers among the indices: one call that writes there."""
+    tracer, x = y.tracer, part.x
+    order = sorted(range(len(part.axes)), key=part.axes.__getitem__)
+    axes = [part.axes[n] for n in order]
+    positions = [as_position(tracer, part.arrays[n]) for n in order]
+    ops = [(op, attributes) for op, attributes, _ in x.steps]
+    types = [y.type, *(type for _, _, type in x.steps)]
+    first, at = folded(ops, types, len(ops)) if ops else (0, ((0, None, 1),) * y.type.rank)
+    steps, whole = x.steps, ((0, None, 1),) * x.type.rank
+    if first == 0:  # its slices and the positions are one part of y
+        left = [axis for axis, p in enumerate(at) if isinstance(p, tuple)]
+        axes, steps, whole = [left[axis] for axis in axes], (), at
+    given = dict(zip(axes, positions))
+    parts = [given.get(axis, p) for axis, p in enumerate(whole)]
+    if not steps and _reads_part(value, view_of(y), parts):
+        return  # as Python writes at the end of y[i] += 1
+    shape = tuple(d for axis, d in enumerate(x.type.shape) if axis not in part.axes)
+    new = prepared(tracer, x.type.with_shape(shape), value, what)
+
+    def changed(node: Node) -> Node:
+        return updated(tracer, node, new, parts)
+
+    write(y, changed, steps, what)
+
+
+def _reads_part(value: Any, base: View, parts: list[Any]) -> bool:
+    """True for ``y[i, 1:] = t`` where ``t`` is the view y[i, 1:]."""
+    view, chain = getattr(value, "_view", None), list[View]()
+    while view is not None and view is not base:
+        chain.append(view)
+        view = view.parent
+    if view is None or any(v.op is None for v in chain):
+        return False
+    chain.reverse()
+    ops: list[Any] = [(v.op, v.attributes) for v in chain]
+    first, at = folded(ops, [base.node.type, *(v.node.type for v in chain)], len(ops))
+    return first == 0 and len(at) == len(parts) and all(map(_is_like, at, parts))
+
+
+def _is_like(one: Any, other: Any) -> bool:
+    return one is other or (type(one) in (int, tuple) and one == other)
 
 
 # -- arrays of indices -----------------------------------------------------------------------------

@@ -122,6 +122,10 @@ def note_view(result: Proxy, op: Op, bound: Mapping[str, Any]) -> None:
     number = is_number(operands[0])
     if number:
         return  # what is made of a number is an array of its own
+    if op.name == "take" and number is False and node.target is op:
+        # a row at a number of NumPy or Python is a view
+        attach(result, operands[0], op, {"axis": node.bound["axis"], "index": node.args[1]})
+        return
     known = op.shares_memory != "perhaps" and number is False
     attach(result, operands[0], node.target if known else None, node.kwargs if known else {})
 
@@ -167,7 +171,7 @@ def note_leaf_call(tracer: Tracer, what: str, arguments: Any) -> None:
 
 def fresh(proxy: Proxy, in_c_order: bool = False, number: bool | None = False) -> Proxy:
     """A copy: the same value in memory of its own. ``number``: what it is if its rank is 0."""
-    made = proxy.tracer.proxy(proxy.node)
+    made = proxy.tracer.proxy(proxy.tracer.local(proxy.node))
     if getattr(made._node.type, "shape", None) != ():
         number = False
     made._view = View(made._node, Memory(is_number=number), proxy.tracer.writes.count)

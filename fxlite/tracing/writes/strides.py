@@ -76,7 +76,7 @@ def view_layout(
         strides[axis], in_order = shapes.normalize(-strides[axis]), False
     elif op.added_axes > 0:
         strides.insert(axis, 0)
-    elif op.added_axes < 0:
+    elif op.added_axes < 0 or op.name == "take":  # at a number
         del strides[axis]
     else:
         return None

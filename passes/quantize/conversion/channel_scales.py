@@ -84,7 +84,7 @@ _SWEEPS = 20
 _ENOUGH = 0.01  # log of the scales, below which nothing is gained
 
 
-@graph_pass(exactness="allclose")
+@graph_pass(exactness="allclose", inside=False)
 def equalize(gm: GraphModule) -> None:
     """Scale the channels between two layers so that their weights have equal ranges on both sides:
     cross-layer equalization, to be done before quantization.

@@ -87,7 +87,7 @@ def float_results(interpreter: Interpreter) -> list[Any]:
 
 
 # -- without data ----------------------------------------------------------------------------------
-@graph_pass(exactness=sqnr(20))
+@graph_pass(exactness=sqnr(20), inside=False)
 def quantize_dynamic(gm: GraphModule) -> GraphModule | None:
     """Products with weights in 8-bit integers, activations quantized row by row while it runs.
 
@@ -97,7 +97,7 @@ def quantize_dynamic(gm: GraphModule) -> GraphModule | None:
     return _converted(gm, dynamic_int8())
 
 
-@graph_pass(exactness=sqnr(10))
+@graph_pass(exactness=sqnr(10), inside=False)
 def quantize_weights(gm: GraphModule, bits: int = 8, group_size: int = 32) -> GraphModule | None:
     """Weights stored as 8-bit or 4-bit integers; arithmetic in float.
 
@@ -109,7 +109,7 @@ def quantize_weights(gm: GraphModule, bits: int = 8, group_size: int = 32) -> Gr
     return _converted(gm, weight_only_int8() if bits == 8 else weight_only_int4(group_size))
 
 
-@graph_pass(exactness=sqnr(20))
+@graph_pass(exactness=sqnr(20), inside=False)
 def cast_floats(gm: GraphModule, dtype: str = "bf16") -> GraphModule | None:
     """All float32 arithmetic and weights in bfloat16, or ``dtype="f16"``: half the bytes.
 

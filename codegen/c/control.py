@@ -1,0 +1,424 @@
+"""Loops and conditions in C: one function for each node of the program, in which those inside of it
+stand, too.
+
+In: a planned group of a control op. Out: the call of a function with ``for``, ``while`` and ``if``,
+whose bodies are the loops of their kernels. Numbers are local variables. What a loop carries is
+written where it lies; where an iteration computes an array anew, two places take turns. Arrays
+between the kernels of a body lie in the scratch of the function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.codegen.c.tiles.library import macros
+from fxlite.codegen.kernel.kernel_ir import Alloc, Kernel, Let, Store
+from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.names import derived, dim_name, resolved, value_name
+from fxlite.codegen.kernel.printer import CPrinter
+from fxlite.codegen.kernel.text import comment, signature, wrap
+from fxlite.codegen.kernel.updates import loops
+from fxlite.codegen.program.control import BodyPlan, ControlPlan
+from fxlite.codegen.program.program import Program, rounded
+from fxlite.graph.graph import Node
+from fxlite.graph.subgraph import bodies_of
+from fxlite.ops.control import BODIES
+from fxlite.passes.group import Group, constant_of
+from fxlite.scalar import expr
+from fxlite.scalar.index import Index, to_text
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+
+_BYTES = "scratch"
+
+
+@dataclass(frozen=True)
+class ControlFunction:
+    """The text of a function, the arguments of its call, and bytes of scratch, in C."""
+
+    text: str
+    arguments: tuple[str, ...]
+    scratch: str
+
+
+def control_function(group: Group, name: str, locations: list[str]) -> ControlFunction:
+    """The function of a group."""
+    return _Function(group, name, locations).function()
+
+
+def dim_c(dim: Dim) -> str:
+    """A dim as a C integer expression."""
+    return to_text(Index.of(dim), repr, "/", ("fx_min", "fx_max"), dim_name)
+
+
+class _Printer(CPrinter):
+    """Prints kernels where they stand in a function: values of rank 0 are its variables, and values
+    that lie at one place have one name."""
+
+    def __init__(self, locations: list[str]) -> None:
+        super().__init__((), locations)
+        self.places: dict[str, str] = {}
+        self.numbers: set[str] = set()
+
+    def address(self, buffer: str, index: Sequence[Index]) -> str:
+        place = self.places.get(buffer, buffer)
+        if place in self.numbers:
+            return place
+        return place + super().address(buffer, index).removeprefix(buffer)
+
+
+class _Function:
+    def __init__(self, group: Group, name: str, locations: list[str]) -> None:
+        self.group, self.name = group, name
+        self.printer = _Printer(locations)
+        self.scratch: Dim = 0
+        self.pointers: list[str] = []  # declarations of what lies in scratch
+        self.turning: list[str] = []  # those of places that take turns in the loop at hand
+        self.kernels = 0
+
+    # -- the whole -----------------------------------------------------------------------------
+    def function(self) -> ControlFunction:
+        node, taken = self.group.root, set(self.group.taken.values())
+        parameters: list[str] = []
+        arguments: list[str] = []
+        lines: list[str] = []
+        for operand in node.all_input_nodes:
+            own = _own_name(operand)
+            if operand in self.group.members:
+                continue
+            if not operand.type.rank:
+                self.printer.numbers.add(own)
+                known = _literal(self.printer, operand)
+                if known is None:
+                    pointer = derived(own, "at")
+                    parameters.append(f"const {operand.type.dtype.c_stored} *{pointer}")
+                    arguments.append(buffer_name(operand))
+                    known = f"*{pointer}"
+                lines.append(f"    const {operand.type.dtype.c_stored} {own} = {known};")
+            elif operand not in taken:
+                parameters.append(f"const {operand.type.dtype.c_stored} *{own}")
+                arguments.append(buffer_name(operand))
+        for part in self.group.parts:
+            parameters.append(f"{part.type.dtype.c_stored} *{_result(part)}")
+            arguments.append(buffer_name(part))
+        body = self.control(self.group, None, 1)
+        for part in self.group.parts:
+            if not part.type.rank:
+                body.append(f"    *{_result(part)} = {buffer_name(part)};")
+        text = "\n".join([*lines, *self.pointers, *body])
+        dims = [d for d in sorted(self._dims()) if re.search(rf"\b{dim_name(d)}\b", text)]
+        parameters += [f"int64_t {dim_name(d)}" for d in dims]
+        arguments += map(dim_name, dims)
+        for word, kind in ((_BYTES, "unsigned char *"), ("error", "fx_error *"),
+                           ("n_threads", "int ")):  # fmt: skip
+            if re.search(rf"\b{word}\b", text):
+                parameters.append(f"{kind}{word}")
+                arguments.append(word)
+        lines = [line for line in lines if len(re.findall(_variable(line), text)) > 1]
+        body = _without_unread([*self.pointers, *body])
+        whole = [comment(_about(self.group)), *signature(self.name, parameters), *lines, *body, "}"]
+        used = _BYTES in arguments
+        return ControlFunction(
+            resolved("\n".join(whole), macros()), tuple(arguments),
+            dim_c(self.scratch) if used else "0",
+        )  # fmt: skip
+
+    def _dims(self) -> set[str]:
+        found: set[str] = set()
+        for body in bodies_of(self.group.root).values():
+            found |= shapes.names(body)
+        return found
+
+    # -- loops and conditions ------------------------------------------------------------------
+    def control(self, group: Group, program: Program | None, depth: int) -> list[str]:
+        """The lines of a group of ``program``, None: of the function itself."""
+        plan: ControlPlan = group.bodies
+        if group.root.target.name == "cond":
+            return self._cond(group, plan, program, depth)
+        pad, node = "    " * depth, group.root
+        lines, places = self._start(group, plan, program, depth)
+        around, self.turning = self.turning, []
+        for each in plan.bodies.values():
+            self._bind(each, group, program)
+        body = plan.bodies["body_fn"]
+        if node.target.name == "while_loop":
+            test = plan.bodies["cond_fn"]
+            inner = self._body(test, depth + 1)
+            condition = self._place(test.program, test.results[0])
+            short = re.fullmatch(rf"\s*const bool {condition} = (.*);", inner[0]) if (
+                len(inner) == 1
+            ) else None  # fmt: skip
+            head = [f"{pad}while ({short[1] if short else condition if not inner else 1}) {{"]
+            if inner and short is None:
+                head += [*inner, f"{pad}    if (!{condition}) break;"]
+            checks = [f"{pad}    if (error->code) break;"]
+        else:
+            lower, upper = (self._number(program, node.arguments[n]) for n in ("lower", "upper"))
+            index = buffer_name(body.inputs[0])
+            self.printer.numbers.add(index)
+            head = [f"{pad}for (int64_t {index} = {lower}; {index} < {upper}; ++{index}) {{"]
+            checks = []
+        inner = [*self._body(body, depth + 1), *self._next(body, plan.carried, depth + 1)]
+        if self.printer.uses_error:
+            inner += checks
+        lines += [f"{pad}{line}" for line in self.turning]
+        self.turning = around
+        return [*lines, *head, *inner, f"{pad}}}", *self._end(group, plan, places, depth)]
+
+    def _start(
+        self, group: Group, plan: ControlPlan, program: Program | None, depth: int
+    ) -> tuple[list[str], dict[int, str]]:
+        """Lines that set what a loop carries, and where arrays are to be at the end."""
+        pad, lines, places = "    " * depth, list[str](), dict[int, str]()
+        parts = {part.kwargs["index"]: part for part in group.parts}
+        for number, value in enumerate(group.root.arguments["carried"]):
+            inner = plan.carried[number]
+            name, ctype, part = buffer_name(inner), _ctype(inner), parts.get(number)
+            start = self._number(program, value)
+            if not inner.type.rank:
+                self.printer.numbers.add(name)
+                lines.append(f"{pad}{ctype} {name} = {start};")
+                continue
+            if part is None:
+                place = derived(name, "place")
+                self.pointers += wrap(f"    {self._reserved(place, ctype, inner.type.nbytes)}")
+            else:
+                place = _result(part) if program is None else self._place(program, part)
+            if part is None or part not in group.taken:
+                lines.append(f"{pad}fx_copy({place}, {start}, {dim_c(inner.type.nbytes)});")
+            places[number] = place
+            lines.append(f"{pad}{ctype} *{name} = {place};")
+        return lines, places
+
+    def _next(self, body: BodyPlan, carried: Sequence[Node], depth: int) -> list[str]:
+        """Lines that make the results of an iteration what the next one is given."""
+        pad, before, lines = "    " * depth, list[str](), list[str]()
+        own = {buffer_name(n) for n in carried}
+        for inner, result in zip(carried, body.results):
+            name, ctype = buffer_name(inner), _ctype(inner)
+            value = self._place(body.program, result)
+            if value == name:
+                continue
+            memory = body.program.memory(result)
+            if not inner.type.rank:
+                if value in own:
+                    new = derived(name, "next")
+                    before.append(f"{pad}const {ctype} {new} = {value};")
+                    value = new
+                lines.append(f"{pad}{name} = {value};")
+                continue
+            if memory not in body.program.apart:
+                other = derived(name, "next")
+                self.turning.append(self._reserved(other, ctype, inner.type.nbytes))
+                before.append(f"{pad}fx_copy({other}, {value}, {dim_c(inner.type.nbytes)});")
+                value = other
+            swap = derived(name, "last")
+            lines += [f"{pad}{ctype} *const {swap} = {name};", f"{pad}{name} = {value};",
+                      f"{pad}{value} = {swap};"]  # fmt: skip
+        return [*before, *lines]
+
+    def _end(
+        self, group: Group, plan: ControlPlan, places: dict[int, str], depth: int
+    ) -> list[str]:
+        pad, lines = "    " * depth, list[str]()
+        body = plan.bodies["body_fn"]
+        for part in group.parts:
+            number = part.kwargs["index"]
+            inner = plan.carried[number]
+            name = buffer_name(inner)
+            if not inner.type.rank:
+                self.printer.numbers.add(buffer_name(part))
+                lines.append(f"{pad}const {_ctype(inner)} {buffer_name(part)} = {name};")
+            elif self._place(body.program, body.results[number]) != name:
+                size = dim_c(inner.type.nbytes)
+                lines.append(f"{pad}if ({name} != {places[number]}) "
+                             f"fx_copy({places[number]}, {name}, {size});")  # fmt: skip
+        return lines
+
+    def _cond(
+        self, group: Group, plan: ControlPlan, program: Program | None, depth: int
+    ) -> list[str]:
+        pad, lines = "    " * depth, list[str]()
+        for part in group.parts:
+            if not part.type.rank:
+                self.printer.numbers.add(buffer_name(part))
+                lines.append(f"{pad}{_ctype(part)} {buffer_name(part)};")
+        for name, head in (("true_fn", self._number(program, group.root.arguments["pred"])),
+                           ("false_fn", "")):  # fmt: skip
+            body = plan.bodies[name]
+            self._bind(body, group, program)
+            for part in group.parts:  # what a branch computes anew is computed where it is wanted
+                memory = body.program.memory(body.results[part.kwargs["index"]])
+                if memory in body.program.apart and part not in group.taken:
+                    place = _result(part) if program is None else self._place(program, part)
+                    self.printer.places[buffer_name(memory)] = place
+            inside = self._body(body, depth + 1)
+            for part in group.parts:
+                result = body.results[part.kwargs["index"]]
+                value = self._place(body.program, result)
+                if not part.type.rank:
+                    inside.append(f"{pad}    {buffer_name(part)} = {value};")
+                    continue
+                place = _result(part) if program is None else self._place(program, part)
+                if value != place:
+                    size = dim_c(part.type.nbytes)
+                    inside.append(f"{pad}    fx_copy({place}, {value}, {size});")
+            if name == "true_fn":
+                lines += [f"{pad}if ({head}) {{", *inside]
+            elif inside:
+                lines += [f"{pad}}} else {{", *inside]
+        return [*lines, f"{pad}}}"]
+
+    def _bind(self, body: BodyPlan, group: Group, program: Program | None) -> None:
+        """What a body captures is where it is around."""
+        node = group.root
+        captured = node.arguments.get(BODIES[node.target][1], ())
+        inputs = body.inputs[len(body.inputs) - len(captured) :]
+        for inner, outer in zip(inputs, captured):
+            self.printer.places[buffer_name(inner)] = self._number(program, outer)
+
+    # -- bodies --------------------------------------------------------------------------------
+    def _body(self, body: BodyPlan, depth: int) -> list[str]:
+        """The kernels of a body."""
+        program, lines = body.program, list[str]()
+        base = self.scratch
+        self._arena(program, base)
+        for node in body.inputs:
+            if not node.type.rank:
+                self.printer.numbers.add(buffer_name(node))
+        for group in program.groups:
+            if group.kind == "control":
+                lines += self.control(group, program, depth)
+                continue
+            kernel = loops(group, f"kernel{self.kernels}")
+            self.kernels += 1
+            lines += self._inline(kernel, group, program, depth)
+        return lines
+
+    def _arena(self, program: Program, base: Dim) -> None:
+        """Declare where the arrays of a body lie, behind those of the bodies around it."""
+        starts: list[Dim] = [base]
+        for slot in program.slots:
+            starts.append(shapes.normalize(starts[-1] + slot.size))
+        for node in program.slot_of:
+            start = starts[program.slot_of[node]] + program.offset_of.get(node, 0)
+            name, ctype = buffer_name(node), _ctype(node)
+            self.pointers += wrap(f"    {ctype} *const {name} = {_at(ctype, start)};")
+        self.scratch = starts[-1]
+        for node in sorted(n for n in program.apart if buffer_name(n) not in self.printer.places):
+            made = self._reserved(buffer_name(node), _ctype(node), node.type.nbytes)
+            self.turning.append(made)
+
+    def _reserved(self, name: str, ctype: str, size: Dim) -> str:
+        """The declaration of an array of its own."""
+        start = self.scratch
+        self.scratch = shapes.normalize(start + rounded(size))
+        return f"{ctype} *{name} = {_at(ctype, start)};"
+
+    def _inline(self, kernel: Kernel, group: Group, program: Program, depth: int) -> list[str]:
+        """A kernel's loops where they stand."""
+        printer, pad, root = self.printer, "    " * depth, group.root
+        for node in (*group.inputs, *group.stored):
+            printer.places[buffer_name(node)] = self._place(program, node)
+            if not node.type.rank:
+                printer.numbers.add(self._place(program, node))
+        for buffer in kernel.buffers:
+            printer.shapes[buffer.name], printer.dtypes[buffer.name] = buffer.shape, buffer.dtype
+        printer.work = kernel.work
+        if not root.type.rank:
+            ctype, name = _ctype(root), self._place(program, root)
+            if len(kernel.body) == 1 and isinstance(kernel.body[0], Store):
+                (line, *rest) = printer.block(kernel.body, depth)
+                return [f"{pad}const {ctype} {line.strip()}", *rest]
+            return [f"{pad}{ctype} {name};", f"{pad}{{", *printer.block(kernel.body, depth + 1),
+                    f"{pad}}}"]  # fmt: skip
+        if any(isinstance(s, (Let, Alloc)) for s in kernel.body):
+            return [f"{pad}{{", *printer.block(kernel.body, depth + 1), f"{pad}}}"]
+        return printer.block(kernel.body, depth)
+
+    # -- values --------------------------------------------------------------------------------
+    def _place(self, program: Program | None, node: Node) -> str:
+        """The name of the variable or pointer of a value."""
+        if program is None:
+            return _own_name(node)
+        memory = program.memory(node)
+        name = buffer_name(memory)
+        return self.printer.places.get(name, name)
+
+    def _number(self, program: Program | None, value: Any) -> str:
+        """An operand of a loop or condition: its variable, or a number."""
+        if not isinstance(value, Node):
+            return str(value)
+        constant = constant_of(value)
+        if constant is not None:
+            return self.printer.narrow(self.printer.value(constant), value.type.dtype)
+        if program is None and value in self.group.taken.values():
+            part = next(p for p, v in self.group.taken.items() if v is value)
+            return _result(part)
+        return self._place(program, value)
+
+
+def _ctype(node: Node) -> str:
+    """What a value is in memory, or as a variable."""
+    dtype = node.type.dtype
+    name: str = dtype.c_name if dtype.is_bool and not node.type.rank else dtype.c_stored
+    return name
+
+
+def _at(ctype: str, start: Dim) -> str:
+    """A place in scratch."""
+    start = shapes.normalize(start)
+    return f"({ctype} *)" + (_BYTES if start == 0 else f"({_BYTES} + {dim_c(start)})")
+
+
+def _own_name(node: Node) -> str:
+    """What an operand is called in the function: as a value, also a weight."""
+    return value_name(node.name)
+
+
+def _result(part: Node) -> str:
+    """The pointer that the function is given for a result."""
+    return derived(buffer_name(part), "out") if not part.type.rank else buffer_name(part)
+
+
+def _literal(printer: CPrinter, node: Node) -> str | None:
+    """A constant of rank 0 as a number."""
+    if node.op != "get_attr" or node.graph.owning_module is None:
+        return None
+    value = node.graph.owning_module.get_attribute(node.target).item()
+    return printer.narrow(printer.value(expr.const(value, node.type.dtype)), node.type.dtype)
+
+
+def _variable(line: str) -> str:
+    """A pattern for the variable that a line declares."""
+    found = re.match(r"\s*(?:const )?[\w ]+?\*?(?:const )?(\w+)(?: = |;)", line)
+    return rf"\b{found[1]}\b" if found else "$^"
+
+
+def _without_unread(lines: Sequence[str]) -> list[str]:
+    """Lines without declarations of variables that nothing reads, as numbers of iterations that all
+    who read them know by another name."""
+    left = list(lines)
+    while True:
+        text = "\n".join(left)
+        kept = [
+            line for line in left
+            if not re.match(r"\s*(const \w+|\w+ \*(const )?)\s?\w+ = [^;]*;$", line)
+            or len(re.findall(_variable(line), text)) > 1
+        ]  # fmt: skip
+        if len(kept) == len(left):
+            return kept
+        left = kept
+
+
+def _about(group: Group) -> str:
+    node = group.root
+    kind = "a condition" if "true_fn" in bodies_of(node) else "a loop"
+    parts = ", ".join(f"{p.name}: {p.type}" for p in group.parts)
+    lines = [f"{node.name}: {kind} that gives {parts}"]
+    count = sum(len(body.calls) for body in bodies_of(node).values())
+    lines.append(f"{count} calls in its bodies")
+    return "\n".join([*lines, *([node.origin] if node.origin else [])])

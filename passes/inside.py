@@ -1,0 +1,118 @@
+"""Passes inside of loops and conditions: what a pass does to a graph it does to the sub-graphs of
+its nodes, each as a graph of its own.
+
+In: a module, and what edits a module in place. Out: nodes with other sub-graphs. In a sub-graph all
+that comes from around it is an input, weights too; a constant that a pass makes there becomes a
+buffer of the module around, which the body captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.subgraph import SubGraph, bodies_of
+from fxlite.ops.control import BODIES
+from fxlite.passes.attributes import unique_attribute
+from fxlite.passes.ledger import add_refusals, refusals, refuse
+
+#: Edits a module; may give another one instead.
+Edit = Callable[[GraphModule], Any]
+
+
+def control_nodes(graph: Graph) -> list[Node]:
+    """The loops and conditions of a graph, without those inside of their bodies."""
+    return [node for node in graph.nodes if bodies_of(node)]
+
+
+def edit_bodies(gm: GraphModule, edit: Edit) -> None:
+    """Let ``edit`` work on the sub-graphs of all nodes, from the innermost ones out."""
+    for node in control_nodes(gm.graph):
+        new: dict[str, Any] = {}
+        extra: list[Node] = []
+        for name, body in bodies_of(node).items():
+            made = _edited(gm, node, body, edit)
+            if made is not None:
+                new[name], constants = made
+                extra += [c for c in constants if c not in extra]
+        if new:
+            _assign(node, new, extra)
+
+
+def edit_here_and_inside(gm: GraphModule, edit: Edit) -> None:
+    """:func:`edit_bodies`, then the module itself."""
+    edit_bodies(gm, edit)
+    edit(gm)
+
+
+def say_not_inside(gm: GraphModule, name: str) -> None:
+    """Note in the ledger that a pass leaves sub-graphs alone."""
+    for node in control_nodes(gm.graph):
+        refuse(gm, name, node, "the pass does not go inside of loops and conditions")
+
+
+def _edited(
+    gm: GraphModule, node: Node, body: SubGraph, edit: Edit
+) -> tuple[tuple[Graph, list[Node], dict[Node, Node]], list[Node]] | None:
+    """A copy of a body after the edit: its graph, its inputs, and those of constants around it by
+    their nodes there; and these. None where nothing changed."""
+    graph, copies = body.copy()
+    module = GraphModule({}, graph, "body")
+    module.training = gm.training
+    graph = module.graph
+    before = graph.journal.version
+    inputs = [_same(graph, copies[n]) for n in body.inputs]
+    edit_bodies(module, edit)
+    result = edit(module)
+    add_refusals(gm, refusals(module))
+    if isinstance(result, GraphModule) and result is not module:
+        return None
+    if graph.journal.version == before:
+        return None
+    constants: dict[Node, Node] = {}
+    for read in graph.find_nodes(op="get_attr"):
+        around = _constant_around(gm, node, module.get_attribute(read.target), read)
+        last = graph.placeholders[-1:]
+        with graph.inserting_after(last[0]) if last else graph.inserting_before():
+            taken = graph.placeholder(graph._store.namer.unique(f"{read.name}_0"), read.type)
+        read.replace_all_uses_with(taken)
+        graph.erase_node(read)
+        constants[around] = taken
+    return (graph, inputs, constants), list(constants)
+
+
+def _same(graph: Graph, node: Node) -> Node:
+    if node.graph is graph:
+        return node
+    return next(n for n in graph.placeholders if n.name == node.name)
+
+
+def _constant_around(gm: GraphModule, node: Node, value: Any, read: Node) -> Node:
+    path = unique_attribute(gm, read.target.rpartition(".")[2])
+    gm.set_attribute(path, value)
+    with gm.graph.inserting_before(node), gm.graph.with_origin(node):
+        return gm.graph.get_attr(path)
+
+
+def _assign(node: Node, new: dict[str, Any], extra: list[Node]) -> None:
+    """Give a node its new bodies, which read constants besides what they did."""
+    op = node.target
+    _, captured, _ = BODIES[op]
+    bound = dict(node.arguments)
+    for name, body in bodies_of(node).items():
+        if name in new:
+            graph, inputs, constants = new[name]
+        else:
+            graph, copies = body.copy()
+            inputs, constants = [copies[n] for n in body.inputs], {}
+        for around in extra:
+            if around not in constants:
+                with graph.inserting_after(graph.placeholders[-1]):
+                    wish = graph._store.namer.unique(around.name)
+                    constants[around] = graph.placeholder(wish, around.type)
+        bound[name] = SubGraph(graph, [*inputs, *(constants[n] for n in extra)])
+    bound[captured] = (*bound.get(captured, ()), *extra)
+    target, bound = op.canonicalize(op.bind((), bound))
+    node.graph._set_arguments(node, *target.split_arguments(bound))

@@ -1,0 +1,224 @@
+"""Loops and conditions as kernels in NumPy and as C: where values lie, what is written over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.base.errors import CodegenError
+from tests.core.test_control_flow import CASES
+from tests.oracle import agree
+
+RNG = np.random.default_rng(0)
+RUNGS = ("graph", "python", "kernel", "c")
+
+
+def source(program: Callable[..., Any], *types: str) -> str:
+    """The functions that a program is in C."""
+    made = fx.compile(fx.symbolic_trace(program, *types), backend="c").sources
+    return next(text for name, text in made.items() if name.endswith(".c"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_graph_does_c_does(case: str) -> None:
+    program, types, inputs = CASES[case]
+    agree(program, *inputs, types=types, rungs=("kernel", "c"))
+    agree(program, *inputs, rungs=("kernel", "c"))
+
+
+def bubbles(x: Any) -> Any:
+    def outer(i: Any, x: Any) -> Any:
+        def inner(j: Any, x: Any) -> Any:
+            def swapped() -> Any:
+                y = x.copy()
+                last = y[j]
+                y[j] = y[j + 1]
+                y[j + 1] = last
+                return y
+
+            return fx.cond(x[j] > x[j + 1], swapped, lambda: x)
+
+        return fx.fori_loop(0, x.shape[0] - 1 - i, inner, x)
+
+    return fx.fori_loop(0, x.shape[0], outer, x)
+
+
+def stencil(x: Any, n: Any) -> Any:
+    """Places that take turns, an odd number of times, inside of a loop whose places do."""
+
+    def outer(i: Any, x: Any) -> Any:
+        def inner(j: Any, x: Any) -> Any:
+            return np.concatenate([x[1:], x[:1]]) * 0.5 + x[0] + j
+
+        return fx.fori_loop(0, i + 1, inner, x) - x[::-1]
+
+    return fx.fori_loop(0, n, outer, x)
+
+
+def nussinov(seq: Any) -> Any:
+    n = seq.shape[0]
+    zero = np.int32(0)
+
+    def outer(k: Any, table: Any) -> Any:
+        i = n - 1 - k
+
+        def inner(j: Any, table: Any) -> Any:
+            left = fx.cond(j - 1 >= 0, lambda: table[i, j - 1], lambda: zero)
+            table[i, j] = np.maximum(table[i, j], left)
+            below = fx.cond(i + 1 < n, lambda: table[i + 1, j], lambda: zero)
+            table[i, j] = np.maximum(table[i, j], below)
+
+            def paired() -> Any:
+                match = fx.cond(
+                    i < j - 1, lambda: (seq[i] + seq[j] == 3).astype(np.int32), lambda: zero
+                )
+                return np.maximum(table[i, j], table[i + 1, j - 1] + match)
+
+            table[i, j] = fx.cond((j - 1 >= 0) & (i + 1 < n), paired, lambda: table[i, j])
+
+            def split(at: Any, table: Any) -> Any:
+                table[i, j] = np.maximum(table[i, j], table[i, at] + table[at + 1, j])
+                return table
+
+            return fx.fori_loop(i + 1, j, split, table)
+
+        return fx.fori_loop(i + 1, n, inner, table)
+
+    return fx.fori_loop(0, n, outer, np.zeros((n, n), np.int32))
+
+
+def crc16(data: Any) -> Any:
+    def outer(k: Any, crc: Any) -> Any:
+        def bit(j: Any, state: Any) -> Any:
+            crc, byte = state
+            odd = ((crc & 1) ^ (byte & 1)) > 0
+            return fx.cond(odd, lambda: (crc >> 1) ^ 0x8408, lambda: crc >> 1), byte >> 1
+
+        return fx.fori_loop(0, 8, bit, (crc, 0xFF & data[k]))[0]
+
+    return fx.fori_loop(0, data.shape[0], outer, np.int64(0xFFFF))
+
+
+def relaxed(p: Any, tol: Any) -> Any:
+    """A loop that ends at a tolerance, as channel_flow's."""
+
+    def step(p: Any, steps: Any, change: Any) -> Any:
+        new = p.copy()
+        new[1:-1] = (p[:-2] + p[2:]) / 2
+        return new, steps + 1, np.abs(new - p).max()
+
+    return fx.while_loop(lambda p, n, d: (d > tol) & (n < 100), step, (p, 0, 1.0))
+
+
+def rows(x: Any, n: Any) -> Any:
+    """Rows and parts of rows of what a loop carries; numbers from both ends."""
+
+    def body(i: Any, val: Any) -> Any:
+        out, last = val
+        out[i] = x * i
+        out[i, 1:3] += last
+        out[-1 - i, ::2] = out[i, :1]
+        out[0, i] -= 1
+        return out, out[i].sum()
+
+    return fx.fori_loop(0, n, body, (np.ones((4, 4)), 0.0))
+
+
+def mandelbrot(c: Any, most: Any) -> Any:
+    def point(k: Any, counts: Any) -> Any:
+        re, im = c[k, 0], c[k, 1]
+
+        def step(x: Any, y: Any, n: Any) -> Any:
+            return x * x - y * y + re, 2 * x * y + im, n + 1
+
+        def inside(x: Any, y: Any, n: Any) -> Any:
+            return (x * x + y * y < 4) & (n < most)
+
+        counts[k] = fx.while_loop(inside, step, (0.0, 0.0, 0))[2]
+        return counts
+
+    return fx.fori_loop(0, c.shape[0], point, np.zeros(c.shape[0], np.int64))
+
+
+def spmv(starts: Any, columns: Any, values: Any, x: Any) -> Any:
+    def row(i: Any, y: Any) -> Any:
+        def term(k: Any, total: Any) -> Any:
+            return total + values[k] * x[columns[k]]
+
+        y[i] = fx.fori_loop(starts[i], starts[i + 1], term, 0.0)
+        return y
+
+    return fx.fori_loop(0, starts.shape[0] - 1, row, np.zeros(starts.shape[0] - 1))
+
+
+PROGRAMS: dict[str, tuple[Any, ...]] = {
+    "bubbles": (bubbles, ("f64[N]",), RNG.standard_normal(7)),
+    "stencil": (stencil, ("f64[N]", "i64[]"), RNG.standard_normal(5), np.int64(4)),
+    "nussinov": (nussinov, ("i32[N]",), RNG.integers(0, 4, 11).astype(np.int32)),
+    "crc16": (crc16, ("i64[N]",), RNG.integers(0, 256, 20)),
+    "relaxed": (relaxed, ("f64[N]", "f64[]"), RNG.standard_normal(9), np.float64(1e-3)),
+    "rows": (rows, ("f64[4]", "i64[]"), RNG.standard_normal(4), np.int64(4)),
+    "mandelbrot": (mandelbrot, ("f64[N,2]", "i64[]"), RNG.standard_normal((9, 2)), np.int64(30)),
+    "spmv": (
+        spmv, ("i64[R]", "i64[K]", "f64[K]", "f64[N]"), np.array([0, 2, 2, 5]),
+        np.array([0, 3, 1, 2, 3]), RNG.standard_normal(5), RNG.standard_normal(4),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("named", [True, False])
+def test_programs(name: str, named: bool) -> None:
+    program, types, *inputs = PROGRAMS[name]
+    agree(program, *inputs, types=types if named else None, rungs=RUNGS)
+
+
+def test_a_loop_reads_as_written_by_hand() -> None:
+    text = source(bubbles, "f64[9]")
+    start = text.index("static void k0_fori_loop")
+    assert text[start : text.index("\n}", start)].splitlines()[1:] == [
+        "    fx_copy(getitem, x, 72);",
+        "    double *x_1 = getitem;",
+        "    for (int64_t i = 0; i < 9; ++i) {",
+        "        const int64_t sub = 8 - i;",
+        "        double *x_2 = x_1;",
+        "        for (int64_t j = 0; j < sub; ++j) {",
+        "            const bool gt = x_2[j] > x_2[j + 1];",
+        "            if (gt) {",
+        "                const double take_2 = x_2[j];",
+        "                x_2[j] = x_2[j + 1];",
+        "                x_2[j + 1] = take_2;",
+        "            }",
+        "        }",
+        "    }",
+    ]
+
+
+@pytest.mark.parametrize("name", ["nussinov", "rows", "mandelbrot", "spmv"])
+def test_no_iteration_copies_an_array(name: str) -> None:
+    program, types, *_ = PROGRAMS[name]
+    text = source(program, *types)
+    loop = text[text.index("fori_loop") :]
+    loop = loop[loop.index("    for (") : loop.index("\n}\n")]
+    assert "fx_copy" not in loop
+    assert "scratch" not in loop
+
+
+def test_an_index_out_of_range_ends_a_loop() -> None:
+    def program(x: Any) -> Any:
+        return fx.while_loop(lambda i, s: s < 10, lambda i, s: (i + 1, s + x[i]), (0, 0.0))
+
+    fn = fx.compile(fx.symbolic_trace(program, "f64[N]"), backend="c")
+    assert fn(np.array([5.0, 5.0]))[0] == 2
+    with pytest.raises(IndexError, match="index 2 is out of bounds for size 2"):
+        fn(np.array([1.0, 1.0]))
+
+
+@pytest.mark.parametrize("backend", ["cuda"])
+def test_other_back_ends_say_so(backend: str) -> None:
+    with pytest.raises(CodegenError, match=r"node fori_loop(?s:.*)has no loops and conditions"):
+        fx.compile(fx.symbolic_trace(bubbles, "f64[N]"), backend=backend, device="shim")
