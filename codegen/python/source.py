@@ -55,6 +55,7 @@ from fxlite.nn.module import Module
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.cutting.outline_modules import outline_modules, with_own_constants
+from fxlite.passes.inside import control_nodes
 from fxlite.show.comparison.compare import operands
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
@@ -153,9 +154,19 @@ def find_dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
+def _refuse_control(gm: GraphModule) -> None:
+    """Raise CodegenError for loops and conditions, which files of classes cannot say."""
+    for node in control_nodes(gm.graph):
+        raise CodegenError(
+            f"{node.describe()}: files of classes have no loops and conditions; str(gm.graph) and "
+            "gm.graph.python_code() have them, and a .fxl file (fx.save)"
+        )
+
+
 def written_program(gm: GraphModule, dialect: str) -> tuple[GraphModule, dict[str, str]]:
     """The graph that the text of a dialect says, and the paths of weights that it calls otherwise
     than ``gm`` (new path -> path in ``gm``). Raises what :func:`python_source` does."""
+    _refuse_control(gm)
     gm = flattened(gm)
     for node in gm.graph.nodes:
         if node.op == "call_module":

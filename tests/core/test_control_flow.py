@@ -335,3 +335,25 @@ def test_a_sub_graph_holds_no_weights() -> None:
     graph.output((graph.get_attr("w"),))
     with pytest.raises(GraphError, match="reads a weight, w"):
         fx.SubGraph(graph)
+
+
+# -- looking at it ---------------------------------------------------------------------------------
+def test_bodies_are_boxes_in_pictures(tmp_path: Path) -> None:
+    gm = fx.symbolic_trace(halvings, "f32[B]", "f32[]")
+    dot = gm.graph.to_dot()
+    boxes = [line.strip() for line in dot.splitlines() if line.strip().startswith("label=")]
+    assert 'label="while_loop (Loop)";' in boxes
+    assert '"if (If)' in dot
+    assert '"else (If)' in dot
+    edges = {line.strip(" ;") for line in dot.splitlines() if "->" in line}
+    assert {'"sum" -> "mul"', '"gt_1" -> "cond"', '"add" -> "while_loop"'} <= edges
+    for case in CASES.values():
+        graph = fx.symbolic_trace(case[0], *case[1]).graph
+        for ending in ("svg", "html"):
+            graph.draw(tmp_path / f"x.{ending}")
+
+
+def test_files_of_classes_have_none() -> None:
+    gm = fx.symbolic_trace(powers, "f32[3]", "i64[]")
+    with pytest.raises(fx.errors.CodegenError, match=r"node fori_loop.*no loops and conditions"):
+        gm.source()

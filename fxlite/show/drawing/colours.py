@@ -40,6 +40,7 @@ KINDS: dict[str, Colour] = {
     "opaque": ("#fbe0e0", "#d06a6a"),
     "random": ("#fbe0e0", "#d06a6a"),
     "module": ("#fbe0e0", "#d06a6a"),
+    "control": ("#dceefb", "#4f9fd0"),
 }
 DTYPES: dict[str, Colour] = {d.name: d.colours for d in dtypes.ALL}
 CHANGES: dict[str, Colour] = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from fxlite.graph.graph import Graph, Node, nodes_in
+from fxlite.show.drawing.bodies import with_open_bodies
 from fxlite.show.drawing.colours import SCHEMES, Colours, DrawError, changes_between
 from fxlite.show.drawing.layout import Box, layout
 from fxlite.show.drawing.outline import Outline, Part, close_below, outline
@@ -78,9 +79,11 @@ def picture(
     removed: list[str] = []
     if changed_from is not None:
         changes, removed = changes_between(changed_from, graph)
-    found = outline(graph, weights, fold, marks=changes if color == "change" else None)
+    drawn, copies = with_open_bodies(graph)
+    changes = {copies.get(node, node): text for node, text in changes.items()}
+    found = outline(drawn, weights, fold, marks=changes if color == "change" else None)
     closed_at = close_below(found, depth)
-    ratios = ratios_by_node(graph, sqnr or {})
+    ratios = ratios_by_node(drawn, sqnr or {})
     if sqnr and not ratios:
         names = ", ".join(list(sqnr)[:3])
         raise DrawError(f"sqnr= has {names}, …, but no module or node of this graph")
