@@ -62,6 +62,7 @@ from fxlite.passes.rules.const_fold import const_fold, split_const_subgraphs
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.fuse_attention import fuse_attention
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn, fuse_conv_bn_eval, fuse_linear_bn_eval
+from fxlite.passes.rules.loop_invariants import loop_invariants
 from fxlite.passes.rules.merge_linears import merge_linears, merge_steps
 from fxlite.passes.rules.redundant import CSEPass, cse, dce, get_CSE_banned_ops, remove_dropout
 from fxlite.passes.rules.simplify import simplify
@@ -153,6 +154,7 @@ __all__ = [
     "inline",
     "inline_modules",
     "ledger",
+    "loop_invariants",
     "low_rank",
     "memory_timeline",
     "merge_linears",

@@ -130,7 +130,7 @@ def _range_index(node: Node, number: Node) -> Index | None:
     lower, upper = known_index(node.args[0]), known_index(node.args[1])
     if lower is None or upper is None or not lower.is_nonnegative():
         return None
-    return Index.of(Given(value_name(number.name), upper))
+    return Index.of(Given(value_name(number.name), upper, lower))
 
 
 def known_index(value: Any) -> Index | None:

@@ -69,6 +69,7 @@ def standard_passes(
         ),
         passes.merge_linears,
         passes.cse,
+        passes.loop_invariants,
         passes.merge_steps,  # after cse: a step read twice is one product
         passes.dce,
         *([passes.store_bf16] if bf16 else []),

@@ -33,7 +33,9 @@ class Var:
 
 @dataclass(frozen=True)
 class Given(Var):
-    """The variable of a loop around all that is looked at."""
+    """The variable of a loop around all that is looked at, which begins with ``least``."""
+
+    least: Index
 
 
 @dataclass(frozen=True)
@@ -369,6 +371,8 @@ def _divides_no_negative(atom: Quotient | Remainder) -> bool:
 
 def _smallest(atom: Atom) -> Index:
     """Lower bound of a non-negative atom, in dims."""
+    if isinstance(atom, Given):
+        return atom.least.lower() or Index({})
     if isinstance(atom, DimVar):
         return Index({(atom,): 1})
     if isinstance(atom, Extremum) and atom.kind == "max":

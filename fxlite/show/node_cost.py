@@ -30,6 +30,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Parameter
 from fxlite.ops.op import Op
+from fxlite.show.loop_cost import loop_cost
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import shapes
@@ -113,6 +114,9 @@ def _known_cost(node: Node) -> Cost:
     if node.type is None:
         raise GraphError(f"{node.describe()} has no type; trace with input types")
     op: Op = node.target
+    if op.kind == "control":
+        sums = (loop_cost(node, part) for part in (node_flops, _read, _written))
+        return Cost(*sums)
     types = op.map_tensors(_type_of, node.arguments)
     call = op, tuple(types.items()), _static(node.type)
     try:
@@ -121,6 +125,14 @@ def _known_cost(node: Node) -> Cost:
         if "unhashable" not in str(error):  # an attribute such as a slice
             raise
         return _call_cost.__wrapped__(*call)
+
+
+def _read(node: Node) -> Dim:
+    return _known_cost(node).read
+
+
+def _written(node: Node) -> Dim:
+    return _known_cost(node).written
 
 
 def is_view(op: Op) -> bool:

@@ -8,7 +8,9 @@ from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
+from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.ops.op import Op
+from fxlite.tracing.control.bodies import Body
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 
@@ -24,6 +26,8 @@ class Transformer(Interpreter):
                 return super().call_function(target, args, kwargs)
 
         gm = NegToSigmoid(gm).transform()
+
+    The bodies of loops and conditions are built anew in the same way.
 
     What comes from a node keeps its scope and location, and its name and meta where the
     method of this class recorded it."""
@@ -56,8 +60,32 @@ class Transformer(Interpreter):
         return made
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments with nodes replaced by proxies."""
-        return self.map_nodes_to_values(n.args, n), dict(self.map_nodes_to_values(n.kwargs, n))
+        """Arguments with nodes replaced by proxies, bodies of loops and conditions transformed."""
+        args = self.map_nodes_to_values(n.args, n)
+        bodies = bodies_of(n)
+        if not bodies:
+            return args, dict(self.map_nodes_to_values(n.kwargs, n))
+        made = {name: self._transformed(n, body) for name, body in bodies.items()}
+        self._current = n
+        more = dict.fromkeys(node for body, _ in made.values() for node in body.captured)
+        kwargs = {name: body.finish(results, more) for name, (body, results) in made.items()}
+        *lead, captured = args if len(args) == len(n.target.tensor_kinds) else (*args, ())
+        return (*lead, (*captured, *map(self.tracer.proxy, more))), kwargs
+
+    def _transformed(self, n: Node, body: SubGraph) -> tuple[Body, list[Node]]:
+        """A body of ``n`` while it is built anew, and its results."""
+        around = self.env
+        with Body(self.tracer, n.name) as made:
+            self.env = {node: made.own(node.name, node.type) for node in body.inputs}
+            try:
+                for node in body.calls:
+                    self._current, self.tracer.origin = node, (node.scope, node.loc)
+                    self.env[node] = self.run_node(node)
+                results = [self.tracer.create_arg(self.env[node]) for node in body.results]
+            finally:
+                self.env = around
+                self.tracer.origin = (n.scope, n.loc)
+        return made, results
 
     def _make(self, op: str, target: Any, args: Any, kwargs: Any, type: Any = None) -> Proxy:
         current = self._current

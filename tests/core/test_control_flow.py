@@ -13,6 +13,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ParseError, TraceError
+from fxlite.show.node_cost import total_cost
 from tests.fuzz.results import exact_difference
 from tests.oracle import agree
 
@@ -236,6 +237,38 @@ def test_an_interpreter_walks_into_bodies() -> None:
         )
         fx.Interpreter(wrong).run(X, np.int64(4))
     assert any("while running node take" in note for note in caught.value.__notes__)
+
+
+def test_a_transformer_builds_bodies_anew() -> None:
+    class Scaled(fx.Transformer):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target is fx.ops.mul:
+                return (args[0] - args[1]) * np.float32([1, 2, 3])
+            return super().call_function(target, args, kwargs)
+
+    gm = fx.symbolic_trace(powers, "f32[3]", "i64[]")
+    made = Scaled(gm).transform()
+    made.graph.lint(full=True)
+    expected = fx.fori_loop(0, 3, lambda i, t: t + (X - i) * np.float32([1, 2, 3]), X)
+    np.testing.assert_array_equal(made(X, np.int64(3)), expected)
+    assert "x - cast" in str(made.graph)
+    assert "mul" not in str(gm.graph.find_nodes(op="call_function", target=fx.ops.sub))
+
+
+def test_cost_counts_iterations() -> None:
+    def triangle(x: Any) -> Any:
+        def outer(i: Any, y: Any) -> Any:
+            return fx.fori_loop(0, i, lambda j, y: y + x, y)
+
+        return fx.fori_loop(0, x.shape[0], outer, x)
+
+    gm = fx.symbolic_trace(triangle, "f32[N]")
+    flops = total_cost(gm.graph).flops
+    assert str(fx.shapes.normalize(flops * 2)) == "N**3 - N**2"  # N*(N - 1)/2 rows of N
+    gm = fx.symbolic_trace(lambda x: fx.fori_loop(0, 5, lambda i, y: y * x, x), "f32[4]")
+    assert total_cost(gm.graph).flops == 20
+    gm = fx.symbolic_trace(two_tests, "f32[4]")
+    assert "while_loop_trips" in str(total_cost(gm.graph).flops)
 
 
 # -- bad input -------------------------------------------------------------------------------------

@@ -1,0 +1,133 @@
+"""Loop-invariant code motion: what each iteration of a loop would compute anew of values that do
+not change is computed once, before the loop.
+
+Before::
+
+    for i in range(0, n):
+        exp: f32[8] = ops.exp(w)
+        add: f32[8] = total + exp
+        total = add
+
+After::
+
+    exp: f32[8] = ops.exp(w)
+    for i in range(0, n):
+        add: f32[8] = total + exp
+        total = add
+
+A loop may not run at all, so only calls move that cannot fail, and none that draw random numbers
+or have effects; numbers and views, which cost nothing, stay where they are read. What a branch of a
+condition computes stays in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.subgraph import SubGraph, bodies_of
+from fxlite.passes.base import graph_pass
+from fxlite.passes.inside import control_nodes
+from fxlite.types.tensor_type import TensorType
+
+
+@graph_pass
+def loop_invariants(gm: GraphModule) -> None:
+    """Move what does not change in a loop out of it. Calls that may fail, such as those that check
+    an index when they run, stay: the loop may not run at all."""
+    for node in control_nodes(gm.graph):
+        if "body_fn" in node.kwargs:
+            for name in bodies_of(node):
+                _move_out(node, name)
+
+
+def _move_out(node: Node, name: str) -> None:
+    """Move the calls of one body that depend on captured values alone."""
+    body: SubGraph = node.kwargs[name]
+    captured = node.arguments.get("captured", ())
+    start = len(body.inputs) - len(captured)
+    outside: dict[Node, Any] = dict(zip(body.inputs[start:], captured))
+    moved: list[Node] = []
+    for call in body.calls:
+        if _may_move(call) and all(n in outside for n in call.all_input_nodes):
+            outside[call] = None
+            moved.append(call)
+    wanted = [call for call in moved if _is_worth(call) and _is_read_inside(call, outside, body)]
+    needed = _needed(wanted)
+    if not wanted:
+        return
+    graph = node.graph
+    with graph.inserting_before(node):
+        for call in body.calls:
+            if call in needed:
+                outside[call] = graph.node_copy(call, outside.__getitem__)
+    _capture(node, name, wanted, [outside[call] for call in wanted])
+
+
+def _needed(wanted: list[Node]) -> set[Node]:
+    found: set[Node] = set()
+    work = list(wanted)
+    while work:
+        call = work.pop()
+        if call not in found and call.op == "call_function":
+            found.add(call)
+            work += call.all_input_nodes
+    return found
+
+
+def _may_move(call: Node) -> bool:
+    """Whether a call cannot fail and does the same whenever it runs."""
+    kind = call.target.kind
+    if kind in ("control", "random", "opaque", "gather", "scatter") or call.is_impure():
+        return False
+    if call.target.starts_at and not all(n.type.is_concrete for n in call.all_input_nodes):
+        return False  # an element of an axis that may be shorter
+    return call.target.guards == "" and isinstance(call.type, TensorType)
+
+
+def _is_worth(call: Node) -> bool:
+    """Whether computing a call once is worth keeping its value."""
+    return call.target.kind not in ("view", "creation")
+
+
+def _is_read_inside(call: Node, outside: dict[Node, Any], body: SubGraph) -> bool:
+    return call in body.results or any(user not in outside for user in call.users)
+
+
+def _capture(node: Node, name: str, calls: list[Node], values: list[Node]) -> None:
+    """Let a body read values around it in the place of calls; the others get them, too."""
+    bound = dict(node.arguments)
+    for key, body in bodies_of(node).items():
+        graph, copies = body.copy()
+        inputs = [copies[n] for n in body.inputs]
+        for call, value in zip(calls, values):
+            with graph.inserting_after(graph.placeholders[-1]):
+                wish = graph._store.namer.unique(f"{call.name}_0")
+                given = graph.placeholder(wish, value.type)
+            inputs.append(given)
+            if key == name:
+                copies[call].replace_all_uses_with(given)
+        graph.eliminate_dead_code()
+        bound[key] = SubGraph(graph, inputs)
+    bound["captured"] = (*bound.get("captured", ()), *values)
+    target, bound = node.target.canonicalize(node.target.bind((), bound))
+    node.graph._set_arguments(node, *target.split_arguments(bound))
+
+
+def _loop(x: Any, w: Any) -> Any:
+    from fxlite.tracing.control.functions import fori_loop
+
+    return fori_loop(0, 3, lambda i, y: y * np.exp(w), x)
+
+
+def _all_changes(x: Any) -> Any:
+    from fxlite.tracing.control.functions import fori_loop
+
+    return fori_loop(0, 3, lambda i, y: y * np.exp(y), x)
+
+
+loop_invariants.example(_loop, "exp of what the loop does not change", x="f32[4]", w="f32[4]")
+loop_invariants.counterexample(_all_changes, "each iteration computes another value", x="f32[4]")
