@@ -256,6 +256,7 @@ class _Function:
                     place = _result(part) if program is None else self._place(program, part)
                     self.printer.places[buffer_name(memory)] = place
             inside = self._body(body, depth + 1)
+            copies: list[tuple[str, str, Node]] = []
             for part in group.parts:
                 result = body.results[part.kwargs["index"]]
                 value = self._place(body.program, result)
@@ -264,8 +265,8 @@ class _Function:
                     continue
                 place = _result(part) if program is None else self._place(program, part)
                 if value != place:
-                    size = dim_c(part.type.nbytes)
-                    inside.append(f"{pad}    fx_copy({place}, {value}, {size});")
+                    copies.append((place, value, part))
+            inside += self._copied(copies, depth + 1)
             if name == "true_fn":
                 lines += [f"{pad}if ({head}) {{", *inside]
             elif inside:
@@ -279,6 +280,27 @@ class _Function:
         inputs = body.inputs[len(body.inputs) - len(captured) :]
         for inner, outer in zip(inputs, captured):
             self.printer.places[buffer_name(inner)] = self._number(program, outer)
+
+    def _copied(self, copies: list[tuple[str, str, Node]], depth: int) -> list[str]:
+        """Lines that copy arrays (to, from, value) as if all were read before one is written."""
+        pad, lines, left = "    " * depth, list[str](), list(copies)
+        while left:
+            read = [source for _, source, _ in left]
+            free = next((c for c in left if c[0] not in read), None)
+            if free is None:  # they change places
+                place, source, value = left.pop(0)
+                kept = derived(place, f"kept{self.kernels}")
+                self.kernels += 1
+                size = dim_c(value.type.nbytes)
+                declared = self._reserved(kept, _ctype(value), value.type.nbytes)
+                self.pointers += wrap(f"    {declared}")
+                lines.append(f"{pad}fx_copy({kept}, {source}, {size});")
+                left.append((place, kept, value))
+                continue
+            left.remove(free)
+            place, source, value = free
+            lines.append(f"{pad}fx_copy({place}, {source}, {dim_c(value.type.nbytes)});")
+        return lines
 
     # -- bodies --------------------------------------------------------------------------------
     def _body(self, body: BodyPlan, depth: int) -> list[str]:

@@ -95,7 +95,7 @@ def plan_control(group: Group, names: Names, plan_body: PlanBody) -> ControlPlan
             if inner.op == "call_function":
                 _note_index(inner, _of_iterations(known_index(inner)))
         first = start - len(carried)
-        writable = [n for n in inputs[first:start] if n.type.rank]
+        writable = [n for n in inputs[first:start] if n.type.rank and name != "cond_fn"]
         writable += [inputs[start + number] for number in sorted(taken)]
         found.carried = inputs[first:start]
         results = list(module.graph.output_node().args[0])

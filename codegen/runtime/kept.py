@@ -57,6 +57,7 @@ from fxlite.codegen.runtime.toolchain import compile_flags, cpu_identity, find_c
 from fxlite.files.archive import release
 from fxlite.files.serialize import collect_weights, describe_module
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.subgraph import nodes_inside
 from fxlite.ops.op import Op
 
 # -- digests of large arrays -----------------------------------------------------------------------
@@ -321,7 +322,7 @@ def _calls_own_ops(module: GraphModule) -> bool:
     """Whether all ops are fxlite's, here and in the modules it calls."""
     for each in module.modules():
         if isinstance(each, GraphModule):
-            ops = {n.target for n in each.graph.nodes if isinstance(n.target, Op)}
+            ops = {n.target for n in nodes_inside(each.graph) if isinstance(n.target, Op)}
             if not all(map(_is_own, ops)):
                 return False
     return True

@@ -10,7 +10,7 @@ values of the program around it are operands of the node that has it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fxlite.base.errors import GraphError, expect
@@ -78,6 +78,10 @@ class SubGraph:
         if graph.journal.version == before:
             return self
         return SubGraph(graph, [copies[node] for node in self.inputs])
+
+    def find(self, query: str, sizes: Mapping[str, int] | None = None) -> list[Any]:
+        """Nodes by a query, as :meth:`Graph.find`."""
+        return self._graph.find(query, sizes)
 
     def lint(self) -> None:
         """Check its invariants. Raises GraphError."""
@@ -223,6 +227,14 @@ def bodies_of(node: Node) -> dict[str, SubGraph]:
     if node.target.kind != "control":
         return {}
     return {name: v for name, v in node._kwargs.items() if isinstance(v, SubGraph)}
+
+
+def nodes_inside(graph: Graph) -> Iterator[Node]:
+    """All nodes of a graph, and of the sub-graphs in it."""
+    for node in graph.nodes:
+        yield node
+        for body in bodies_of(node).values():
+            yield from nodes_inside(body._graph)
 
 
 class BodyBuilder:

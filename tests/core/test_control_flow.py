@@ -386,6 +386,14 @@ def test_bodies_are_boxes_in_pictures(tmp_path: Path) -> None:
             graph.draw(tmp_path / f"x.{ending}")
 
 
+def test_queries_find_what_bodies_call() -> None:
+    gm = fx.symbolic_trace(nested, "f32[N]", "i64[]")
+    assert [m.last.name for m in gm.graph.find("(div|fori_loop)")] == [
+        "fori_loop_1", "fori_loop", "div",
+    ]  # fmt: skip
+    assert len(gm.graph.find("add > sub")) == 1
+
+
 def test_files_of_classes_have_none() -> None:
     gm = fx.symbolic_trace(powers, "f32[3]", "i64[]")
     with pytest.raises(fx.errors.CodegenError, match=r"node fori_loop.*no loops and conditions"):

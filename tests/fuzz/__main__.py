@@ -12,6 +12,9 @@ and undefined-behaviour sanitizers. ``--program SEED.NUMBER`` runs one of them a
 ``--arguments 5000`` calls everything public with a wrong argument, and the command line with wrong
 words.
 
+``--control 1000`` compares programs with loops and conditions inside of each other, with writes
+into parts, views and swaps of what they carry.
+
 ``--names 100`` gives that many programs of the zoo hostile names.
 
 ``--table`` compares every function x dtype x shape x hard value with NumPy, ``--numpy-tests`` the
@@ -32,6 +35,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.arguments import ArgumentCounts, check_arguments
+from tests.fuzz.control import check_control
 from tests.fuzz.example import Counts, check
 from tests.fuzz.files import FileCounts, check_files
 from tests.fuzz.names import check_names
@@ -54,6 +58,7 @@ def main() -> int:
     parser.add_argument("--sanitize", type=int, default=0, metavar="M", help="of these, with ASan")
     parser.add_argument("--jobs", type=int, default=1, help="processes for --programs (1)")
     parser.add_argument("--program", metavar="SEED.NUMBER", help="one of the --programs again")
+    parser.add_argument("--control", type=int, metavar="PROGRAMS", help="fuzz loops instead")
     parser.add_argument("--names", type=int, metavar="PROGRAMS", help="try hostile names instead")
     parser.add_argument("--table", action="store_true", help="every op x dtype x shape x value")
     parser.add_argument("--numpy-tests", action="store_true", help="what NumPy's own tests call")
@@ -76,6 +81,8 @@ def main() -> int:
         return _quantized(options.quantized, seed, options.flags.split(), kinds)
     if options.programs is not None:
         return many(options.programs, seed, options.sanitize, options.jobs)
+    if options.control is not None:
+        return _control(options.control, seed)
     if options.names is not None:
         words, tried = check_names(options.names, seed)
         print(f"{options.names} programs, {tried} of {words} names; seed {seed}")
@@ -92,6 +99,20 @@ def main() -> int:
     print(f"\nThe whole run again: python -m tests.fuzz {again}")
     print("This example alone: python -m tests.fuzz --repro BLOB, with the BLOB above")
     return 1
+
+
+def _control(count: int, seed: int) -> int:
+    """The fuzzer of loops and conditions; returns the exit status."""
+    start, lines = time.perf_counter(), 0
+    for number in range(count):
+        try:
+            lines += check_control(seed, number)
+        except Exception as error:
+            print(f"FAILED: program {number} of seed {seed}: {error}")
+            return 1
+    seconds = time.perf_counter() - start
+    print(f"{count} programs, {lines} lines of graphs; seed {seed}, {seconds:.0f} s")
+    return 0
 
 
 def _files(count: int, seed: int) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 from fxlite.base.errors import did_you_mean
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.node import axes_rank
+from fxlite.graph.subgraph import bodies_of
 from fxlite.ops.op import Op
 from fxlite.show.query.parser import (
     At,
@@ -73,7 +74,8 @@ class QueryMatch:
 
 
 def find(graph: Graph, query: str, sizes: Mapping[str, int] | None = None) -> list[QueryMatch]:
-    """The places where a query holds, in the graph's order; the language is described above.
+    """The places where a query holds, in the graph's order; the language is described above. Those
+    in bodies of loops and conditions stand behind the graph's own.
 
     Each node that a chain can end in is found once, with one chain that leads to it. ``sizes`` are
     values of named dims. Raises QueryError for a text that is no query, for a question about types
@@ -84,9 +86,13 @@ def find(graph: Graph, query: str, sizes: Mapping[str, int] | None = None) -> li
     for chain in chains:
         for match in _find_chain(chain, facts):
             found.setdefault(match.last, match)
+    inside = [
+        match for node in graph.nodes for body in bodies_of(node).values()
+        for match in body.find(query, sizes)
+    ]  # fmt: skip
     if len(chains) == 1:
-        return list(found.values())
-    return [found[node] for node in facts.nodes if node in found]
+        return [*found.values(), *inside]
+    return [*(found[node] for node in facts.nodes if node in found), *inside]
 
 
 def unknown_places(graph: Graph, query: str) -> list[str]:
