@@ -200,6 +200,14 @@ class NumpyText(TableText):
         function = self.file.helpers["updated"]
         return f"{function}({self.value(x)}, {place}, {self.value(values)})"
 
+    @uses("updated")
+    def op_index_update(
+        self, node: Node, x: Any, values: Any, positions: Sequence[Any], at: Sequence[Any]
+    ) -> str:
+        given = iter(positions)
+        whole = [next(given) if part is None else part for part in at]
+        return self.op_slice_update(node, x, values, whole)
+
     def op_split(self, node: Node, x: Any, sizes: Sequence[Any], axis: int) -> str:
         cuts = [self.value(start) for start, _ in cuts_of(tuple(sizes))[1:]]
         parts = self.value(len(sizes)) if len({*sizes}) == 1 else f"[{', '.join(cuts)}]"

@@ -279,6 +279,19 @@ class TorchText(NumpyText):
         place = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         return f"{self.file.helpers['updated']}({self.value(x)}, {place}, {self.value(values)})"
 
+    @uses("updated")
+    def op_index_update(
+        self, node: Node, x: Any, values: Any, positions: Sequence[Any], at: Sequence[Any]
+    ) -> str:
+        given = iter(positions)
+        parts = [
+            self.value(slice(*p)) if isinstance(p, tuple)
+            else self.position(next(given)) if p is None else self.value(p)
+            for p in at
+        ]  # fmt: skip
+        place = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        return f"{self.file.helpers['updated']}({self.value(x)}, {place}, {self.value(values)})"
+
     def op_take(self, node: Node, x: Any, index: Any, axis: int) -> str:
         return f"{self.owner(x)}[{self.at(x, axis, self.value(index))}]"
 
