@@ -37,7 +37,6 @@ from fxlite.graph import pytree
 from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
-from fxlite.tracing.capture.capture import captured
 from fxlite.tracing.inputs import signature_of, title
 from fxlite.tracing.read_state import ATOMS, ReadState
 from fxlite.tracing.symbolic_trace import symbolic_trace
@@ -65,7 +64,7 @@ MANY_VALUES = 8
 MOST_TRACES = 8
 #: What fewer named sizes may help against.
 _MAY_BE_SIZES = (ShapeError, TraceError, CodegenError)
-_OWN_OPTIONS = ("backend", "dynamic", "frozen", "fallback")
+_OWN_OPTIONS = ("backend", "dynamic", "frozen", "fallback", "loops")
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -77,6 +76,7 @@ def jit(
     dynamic: bool = True,
     frozen: bool = False,
     fallback: bool = False,
+    loops: str = "auto",
     **options: Any,
 ) -> Any:
     """Compile a function when it is called: ``@fx.jit``, ``fx.jit(f)``, ``@fx.jit(threads=1)``.
@@ -92,6 +92,7 @@ def jit(
     them changes, also in place, the next call compiles anew. To know that, each call compares them,
     arrays with a copy; ``frozen=True`` says that nothing of it changes and spares both.
     ``fallback=True``: what cannot be compiled is run by NumPy, with a warning that says why.
+    ``loops``: which loops stay loops, see :func:`fxlite.symbolic_trace`.
 
     Methods are compiled for each object, and an nn.Module with its weights. Called with traced
     values the function is part of the trace. Raises what :func:`fxlite.compile` raises, when it is
@@ -101,7 +102,8 @@ def jit(
     for name in unknown:
         hint = did_you_mean(name, [*declared_options(), *_OWN_OPTIONS], 1)
         raise ArgumentError(f"fx.jit has no option {name!r}{hint}")
-    settings = _Settings(backend, dynamic, frozen, fallback, dict(options))
+    Tracer(loops=loops)  # says what is wrong with it
+    settings = _Settings(backend, dynamic, frozen, fallback, loops, dict(options))
     if function is None:
         return lambda wrapped: JitFunction(wrapped, settings)
     return JitFunction(function, settings)
@@ -113,6 +115,7 @@ class _Settings:
     dynamic: bool
     frozen: bool
     fallback: bool
+    loops: str
     options: Mapping[str, Any]
 
 
@@ -190,9 +193,11 @@ class JitFunction:
     # -- calls -------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the version for these arguments, which is compiled if there is none."""
-        if active_tracer.get() is not None or any(map(is_traced, (*args, *kwargs.values()))):
+        tracer = active_tracer.get()
+        if tracer is not None or any(map(is_traced, (*args, *kwargs.values()))):
             is_module = isinstance(self._root, Module)
-            return (self._root if is_module else captured(self._function))(*args, **kwargs)
+            own = self._root if is_module or tracer is None else tracer.captured(self._function)
+            return own(*args, **kwargs)
         bound = self._bind(args, kwargs)
         found = self._version(bound, self._settings.fallback)
         if found is None:
@@ -338,8 +343,9 @@ class JitFunction:
             types_of[name] = mapped(value, name, type_at)
             if not all(path in sizes or leaf is None for path, leaf in parts.items()):
                 concrete[name] = mapped(value, name, lambda p, v: pytree.PH if p in sizes else v)
-        tracer = _OneProblem() if again else None
-        return symbolic_trace(self._root, concrete_args=concrete, inputs=types_of, tracer=tracer)
+        loops = self._settings.loops
+        how: dict[str, Any] = {"tracer": _OneProblem(loops=loops)} if again else {"loops": loops}
+        return symbolic_trace(self._root, concrete_args=concrete, inputs=types_of, **how)
 
     def _reason(self, key: Any, bound: dict[str, Any], shapes: Shapes) -> str:
         """Why a call needs a version that there is not."""

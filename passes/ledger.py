@@ -1,5 +1,5 @@
-"""The ledger: what passes refused to do, why, and what that leaves on the table; and what a back
-end decided about kernels where there were alternatives.
+"""The ledger: what passes refused to do, why, and what that leaves on the table; what a back end
+decided about kernels where there were alternatives; and what a trace made of loops.
 
 In: refusals as passes meet them. Out: a list on the module they made, carried from pass to pass,
 which prints as a table, the dearest first.
@@ -94,6 +94,10 @@ def refusals(module: GraphModule) -> list[Refusal]:
     to_come = module.__dict__.pop("_ledger_to_come", None)
     if to_come is not None:
         to_come()
+    notes = module.__dict__.pop("_trace_notes", {})
+    if notes:
+        said = [Refusal("trace", kind, text, None, loc) for loc, (kind, text) in notes.items()]
+        set_ledger(module, [*said, *module.__dict__.get("_ledger", ())])
     return list(module.__dict__.get("_ledger", ()))
 
 

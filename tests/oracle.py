@@ -45,10 +45,11 @@ def agree(
     *inputs: np.ndarray[Any, Any],
     types: Sequence[Any] | None = None,
     rungs: Sequence[str] = ("graph", "python", "kernel", "c"),
+    loops: str = "auto",
 ) -> fx.GraphModule:
     """Run all rungs on ``inputs``; ``types`` are the input types to trace with (default: the
-    inputs'). Returns the traced GraphModule."""
-    module = fx.symbolic_trace(program, *(types if types is not None else inputs))
+    inputs'), and ``loops`` which loops stay such. Returns the traced GraphModule."""
+    module = fx.symbolic_trace(program, *(types if types is not None else inputs), loops=loops)
     module.graph.lint()
     expected = written(module, program, inputs)
     predicted = flatten_types(module.graph.output_node().type)

@@ -29,7 +29,7 @@ def chain(nodes: int) -> fx.GraphModule:
             x = np.maximum(x, 0.5) - 0.25
         return x
 
-    return fx.symbolic_trace(program, x="f32[B,4]")
+    return fx.symbolic_trace(program, x="f32[B,4]", loops="unroll")
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,16 @@ from typing import Any
 
 from fxlite.base.location import KNOWN_OWN, FunctionCall, Location, Scope, is_own_file
 from fxlite.graph.pytree import CONSTANTS, Structure, children_of
-from fxlite.tracing.capture import builtins, capture
+from fxlite.tracing.capture import builtins, capture, conversions, flow, loops, regions
+from fxlite.tracing.control import bodies, functions
 from fxlite.tracing.proxy import Proxy
 
 _WRAPPER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _MOST_RUNNING = 256
 _METHODS = frozenset(("forward", "__call__"))
-_CAPTURE = frozenset((capture.__file__, builtins.__file__))
+_CAPTURE = frozenset(
+    m.__file__ for m in (capture, builtins, conversions, flow, loops, regions, bodies, functions)
+)
 
 
 class Places:

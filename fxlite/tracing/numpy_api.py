@@ -208,7 +208,7 @@ def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     written = getattr(function, "_implementation", None)
     if isinstance(written, FunctionType) and tracer.captures:
         try:
-            return tracer.trace_library(captured(written, library=True), args, kwargs)
+            return tracer.trace_library(captured(written, "library"), args, kwargs)
         except Exception as error:
             reason = error
     raise tracer.error(

@@ -152,6 +152,7 @@ class Proxy:
         return self.tracer.to_bool(self) if known is None else bool(known)
 
     def _no_value(self, what: str, instead: str) -> TraceError:
+        self.tracer.needs_flow = True
         return self.tracer.error(
             f"{what} needs the value of {self._node.name}, which does not exist while tracing",
             instead,

@@ -70,9 +70,8 @@ def settled(op: Op, bound: dict[str, Any]) -> tuple[dict[str, Any], bool]:
             return value
         return lookup("cast")(value, target)
 
-    condition = bound.get("condition")
-    made = op.map_tensors(converted, bound)
-    return (made if condition is None else {**made, "condition": condition}), False
+    values = {name: value for name, value in bound.items() if name != "condition"}
+    return {**bound, **op.map_tensors(converted, values)}, False
 
 
 def _dtype(value: Any) -> DType:

@@ -38,6 +38,7 @@ def symbolic_trace(
     leaf: Any = (),
     tracer: Tracer | None = None,
     inputs: Mapping[str, Any] | None = None,
+    loops: str = "auto",
     **named: Any,
 ) -> GraphModule:
     """Trace a module or function: ``symbolic_trace(model, x="f32[B,3,224,224]")``.
@@ -55,6 +56,10 @@ def symbolic_trace(
     layers, as in torch.fx) stay one node.
     ``tracer``: an instance of a subclass of :class:`Tracer`.
 
+    ``if``, ``while`` and ``for`` on values that are not known become conditions and loops of the
+    graph (docs/guides/control_flow.md). ``loops``: which of those loops stay such whose rounds are
+    known: "auto", those that would be long unrolled; "keep", all; "unroll", none.
+
     Raises TraceError for what cannot be traced, ArgumentError for wrong input names and for a leaf
     that is not there, ShapeError and DTypeError for a program that does not fit the types, all
     naming file and line."""
@@ -69,15 +74,16 @@ def symbolic_trace(
     both = set(inputs or ()) & set(named)
     if both:
         raise ArgumentError(f"input {', '.join(map(repr, sorted(both)))} is given twice")
-    if leaf and tracer is not None:
-        raise ArgumentError("give leaf= to the tracer: tracer=MyTracer(leaf=...)")
+    for name, given in (("leaf", bool(leaf)), ("loops", loops != "auto")):
+        if given and tracer is not None:
+            raise ArgumentError(f"give {name}= to the tracer: tracer=MyTracer({name}=...)")
     if tracer is not None:
         expect(tracer, Tracer, "tracer=", "give an instance: tracer=MyTracer()")
     function = root.forward if isinstance(root, Module) else root
     if concrete_args is None and len(types) == 1 and is_concrete(function, types[0]):
         (concrete_args,), types = types, ()  # torch.fx: symbolic_trace(f, concrete_args)
     declared = declare(function, types, {**(inputs or {}), **named}, concrete_args or {})
-    tracer = Tracer(leaf=leaf) if tracer is None else tracer
+    tracer = Tracer(leaf=leaf, loops=loops) if tracer is None else tracer
     try:
         tracer.trace(root, concrete_args, declared)
     except FxliteError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -37,7 +39,8 @@ from fxlite.nn.module import Module, made_with
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import Autowrap, activate_wrapped_names
 from fxlite.tracing.calls import Places
-from fxlite.tracing.capture.capture import captured
+from fxlite.tracing.capture.attempts import Capturing
+from fxlite.tracing.capture.capture import is_captured, why_plain
 from fxlite.tracing.capture.known import fold_known
 from fxlite.tracing.inputs import (
     PLAIN,
@@ -72,8 +75,14 @@ from fxlite.types.tensor_type import TensorType, type_of
 if TYPE_CHECKING:
     from fxlite.tracing.control.bodies import Body
 
+#: What relations of sizes are of values.
+COMPARED = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+    "!=": operator.ne,
+}  # fmt: skip
 
-class Tracer:
+
+class Tracer(Capturing):
     """Records a program. Subclass it to decide what is a leaf or to change how nodes are made, and
     give it to ``symbolic_trace(..., tracer=MyTracer())``; or, as in torch.fx::
 
@@ -87,19 +96,17 @@ class Tracer:
     is_pattern = False
     #: A program may write into its inputs; False for what is no program, as a pattern.
     writes_inputs = True
-    #: The program's functions are captured: arrays that it makes are traced, see
-    #: :mod:`fxlite.tracing.capture`.
-    captures = True
 
     def __init__(
         self, autowrap_modules: Iterable[Any] = (), autowrap_functions: Iterable[Any] = (),
-        param_shapes_constant: bool = True, *, leaf: Iterable[Any] = (),
+        param_shapes_constant: bool = True, *, leaf: Iterable[Any] = (), loops: str = "auto",
     ) -> None:  # fmt: skip
         """``leaf``: modules, classes, paths or globs that stay one node, or a package, all of whose
         modules but containers do (``fxlite.nn``: as in torch.fx). ``autowrap_functions``,
         and the functions of ``autowrap_modules``, stay one node as those of :func:`fxlite.wrap` do,
         where the traced program's module calls them by name. ``param_shapes_constant``: shapes of
-        parameters always are numbers."""
+        parameters always are numbers. ``loops``: see :func:`fxlite.symbolic_trace`."""
+        super().__init__(loops)
         kinds = (str, list, tuple, set, frozenset, type, Module, ModuleType, Iterator)
         expect(leaf, kinds, "leaf=", "give modules, classes, paths or globs")
         is_one = isinstance(leaf, (str, type, Module, ModuleType))
@@ -138,6 +145,7 @@ class Tracer:
             and own.create_arg is Tracer.create_arg
             and own.proxy is Tracer.proxy
         )
+        self.decides_bools = own.to_bool is not Tracer.to_bool
 
     # -- to override ---------------------------------------------------------------------------
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
@@ -148,9 +156,11 @@ class Tracer:
 
     def to_bool(self, obj: Proxy) -> bool:
         """``if x``: refused unless a subclass decides."""
+        self.needs_flow = self.was_asked = True
+        reason = why_plain(sys._getframe(1)) if self.captures_flow else ""
         raise self.error(
             f"if, while, and, or need the value of {obj.node.name}, which does not exist while "
-            f"tracing",
+            f"tracing{reason and f', and {reason}, so that its control flow cannot be captured'}",
             "use np.where(condition, a, b), or decide before tracing",
             obj.node,
         )
@@ -162,6 +172,7 @@ class Tracer:
         length = proxy.node.type.shape[:1] if isinstance(proxy.node.type, TensorType) else None
         if length is not None and all(type(size) is int for size in length):
             return (proxy[i] for i in range(len(proxy)))
+        self.needs_flow = True
         raise self.error(
             f"iterating over {proxy.node.name} needs its length"
             + (f", which is the named dim {length[0]}" if length else ""),
@@ -309,7 +320,7 @@ class Tracer:
                 from fxlite.tracing.retrace import call_graph_module
 
                 return call_graph_module(self, module, args, kwargs)
-            return self._captured(forward)(*args, **kwargs)
+            return self.captured(forward)(*args, **kwargs)
         finally:
             self._scopes.pop()
 
@@ -436,6 +447,7 @@ class Tracer:
     def size_needed(self, problem: str, instead: str) -> Any:
         """Python needs a named size as a number: refused, unless a subclass has one to go on
         with."""
+        self.needs_flow = True
         raise self.error(problem, instead)
 
     def check_of_sizes(
@@ -451,6 +463,16 @@ class Tracer:
         guard = Guard(left, relation if wanted else OPPOSITE[relation], right, place)
         self.graph.guards = (*self.graph.guards, guard)
         return wanted
+
+    def compared_sizes(self, left: Dim, relation: str, right: Dim) -> Any:
+        """A comparison of named sizes that a condition of the graph can ask; None where control
+        flow is not captured."""
+        if not self.captures_flow or self.decides_bools or self.asserting:
+            return None
+        if not is_captured(sys._getframe(1)):
+            return None
+        one, other = (self.size(NamedDim(d)) if type(d) is not int else d for d in (left, right))
+        return COMPARED[relation](one, other)
 
     def require(self, left: Dim, relation: str, right: Dim) -> None:
         """What sizes of a call must fulfil for the program's running line, as a guard."""
@@ -576,12 +598,16 @@ class Tracer:
         ``inputs`` types, each by the name of a parameter."""
         expect(concrete_args or {}, Mapping, "concrete_args", "give values by parameter name")
         declared, concrete = dict(inputs or {}), dict(concrete_args or {})
+
+        def attempt(bakes_defaults: bool) -> None:
+            self.attempts(lambda: self._trace(root, declared, concrete, bakes_defaults))
+
         try:
-            self._trace(root, declared, concrete, bakes_defaults=bool(declared))
+            attempt(bool(declared))
         except Exception:
             if not self._options:
                 raise
-            self._trace(root, declared, concrete, bakes_defaults=True)
+            attempt(True)
         for own, node in self._used_arrays:
             if not own.is_as(self.own_constants[node]):
                 raise self._changed(own, node)
@@ -618,6 +644,7 @@ class Tracer:
         self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
         self._own_arrays, self._used_arrays, self._options = None, [], []
         self.bodies = []
+        self.begin_capture()
         if isinstance(root, Module):
             self.root, self._adopted = root, TracedModule(root)
             self._paths = {id(m): p for p, m in root.named_modules()}
@@ -646,7 +673,7 @@ class Tracer:
             if isinstance(root, Module):
                 result = self.call_module(root, function, tuple(inputs.arguments), inputs.keywords)
             else:
-                result = self._captured(function)(*inputs.arguments, **inputs.keywords)
+                result = self.captured(function)(*inputs.arguments, **inputs.keywords)
         except (LookupError, ValueError) as error:
             if isinstance(error, FxliteError) or not inputs.not_given:
                 raise
@@ -657,9 +684,6 @@ class Tracer:
                 'name="f32[B]")'
             ) from error
         self._finish(inputs, result)
-
-    def _captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return captured(function) if self.captures else function
 
     def placeholder(
         self, wish: str, type: TensorType | None, default: Any = ...
@@ -695,7 +719,10 @@ class Tracer:
 
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""
-        return GraphModule(self.root, self.graph, name)
+        made = GraphModule(self.root, self.graph, name)
+        if self.notes:
+            made.__dict__["_trace_notes"] = dict(self.notes)
+        return made
 
 
 class LayerTracer(Tracer):

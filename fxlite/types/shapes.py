@@ -411,7 +411,7 @@ class NamedDim:
         return float(self._number("float()"))
 
     def __bool__(self) -> bool:
-        return _decided(self.expr, "!=", 0, is_truth=True)
+        return bool(_decided(self.expr, "!=", 0, is_truth=True))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """``np.float32(2) * B``, ``np.maximum(x, B)``, ``np.sqrt(D)``: with NumPy's ints a size
@@ -444,19 +444,19 @@ class NamedDim:
     def __hash__(self) -> int:
         return hash(self.expr)
 
-    def _compare(self, relation: str, other: Any) -> bool:
+    def _compare(self, relation: str, other: Any) -> Any:
         return _decided(self.expr, relation, normalize(own_dims(other)))
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: Any) -> Any:
         return self._compare("<", other)
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: Any) -> Any:
         return self._compare("<=", other)
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: Any) -> Any:
         return self._compare(">", other)
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: Any) -> Any:
         return self._compare(">=", other)
 
     def __add__(self, other: Any) -> Any:
@@ -490,13 +490,16 @@ class NamedDim:
         return str(self.expr)
 
 
-def _decided(left: Dim, relation: str, right: Dim, is_truth: bool = False) -> bool:
-    """Whether a comparison holds; the tracer decides where that depends on the sizes."""
+def _decided(left: Dim, relation: str, right: Dim, is_truth: bool = False) -> Any:
+    """Whether a comparison holds; the tracer decides where that depends on the sizes, or gives what
+    stands for the answer."""
     tracer = active_tracer.get()
     known = () if tracer is None else tracer.graph.guards
     answer = decide(left, relation, right, known)
     if answer is None:
         answer = None if tracer is None else tracer.check_of_sizes(left, relation, right, is_truth)
+    if answer is None and tracer is not None and not is_truth:
+        answer = tracer.compared_sizes(left, relation, right)
     if answer is None:
         what = "if, while, and, or" if is_truth else f"the comparison {left} {relation} {right}"
         answer = bool(NamedDim(left)._number(what))

@@ -86,7 +86,7 @@ def chain(relu: Any, nodes: int) -> Any:
     """A function that computes relu(x) + 1 again and again, ``nodes`` calls in all."""
 
     def program(x: Any) -> Any:
-        for _ in range(nodes // 2):
+        for _ in [()] * (nodes // 2):  # no range, which fxlite would keep as a loop
             x = relu(x) + 1
         return x
 

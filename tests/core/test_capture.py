@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import math
 import runpy
 import threading
 from typing import Any
@@ -198,8 +197,8 @@ def test_what_an_input_was_written_into_is_known_no_more() -> None:
         flags[1] = x[0]
         return x if flags.any() else -x
 
-    with pytest.raises(TraceError, match=r"(?s)if, while, and, or.*flags.any\(\)"):
-        fx.symbolic_trace(program, "f32[3]")
+    agree(program, np.float32([0, 1, 2]), rungs=("graph",))
+    agree(program, np.float32([1, 1, 2]), rungs=("graph",))
 
 
 # -- builtins --------------------------------------------------------------------------------------
@@ -263,7 +262,7 @@ def test_functions_without_source_run_as_they_are() -> None:
 def test_functions_that_go_away_are_forgotten(tmp_path: Any) -> None:
     def known() -> int:
         gc.collect()
-        return sum(map(len, capture._known))
+        return sum(map(len, capture._known.values()))
 
     before = known()
     for number in range(5):
@@ -290,13 +289,9 @@ def test_source_that_changed_since_the_import_is_not_taken(tmp_path: Any, monkey
     np.testing.assert_array_equal(fx.symbolic_trace(module.program, "f64[3]")(x), x + 1)
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        lambda x: math.floor(x[0]) + x,
-        lambda x: x + np.random.default_rng(int(x[0])).random(3),
-    ],
-)
-def test_python_s_numbers_of_traced_values_are_refused(program: Any) -> None:
+def test_numbers_of_values_that_do_not_exist_are_refused() -> None:
+    def program(x: Any) -> Any:
+        return x + np.random.default_rng(int(x[0])).random(3)
+
     with pytest.raises(TraceError, match=r"needs the value of|no attribute"):
         fx.symbolic_trace(program, "f32[3]")

@@ -21,6 +21,7 @@ from fxlite.passes.cutting.subgraph import extract_subgraph
 from fxlite.types import guards
 from fxlite.types.guards import Guard
 from fxlite.types.shapes import decide
+from tests.oracle import agree
 
 B, T = fx.dims("B T")
 
@@ -170,13 +171,23 @@ def _elsewhere(x: Any) -> Any:
 @pytest.mark.parametrize(
     "program",
     [
-        _either, _both_wrong, _outside_a_chain, _returns, _falls_back, _raises_sometimes,
-        _in_a_call, _elsewhere,
+        _either, _falls_back, _in_a_call, _elsewhere,
     ],
 )  # fmt: skip
 def test_everything_else_is_an_error(program: Callable[..., Any]) -> None:
     with pytest.raises(TraceError, match=r"(?s)> 2 needs a number.*test_guards.py:\d+.*instead:"):
         fx.symbolic_trace(program, "f32[B,T]")
+
+
+@pytest.mark.parametrize("program", [_both_wrong, _outside_a_chain, _raises_sometimes])
+def test_what_raises_on_a_condition_of_sizes_is_an_error(program: Callable[..., Any]) -> None:
+    with pytest.raises(TraceError, match=r"(?s)a branch raises ValueError.*test_guards.py:\d+"):
+        fx.symbolic_trace(program, "f32[B,T]")
+
+
+def test_a_condition_of_sizes_is_one_of_the_graph() -> None:
+    for rows in (2, 3):
+        agree(_returns, np.ones((rows, 2), np.float32), types=("f32[B,T]",), rungs=("graph",))
 
 
 def test_a_check_that_can_never_pass_runs_as_it_stands() -> None:

@@ -26,6 +26,7 @@ def fixes(program: Any, *types: Any, **named: Any) -> dict[str, str]:
 
 
 def everything(x: Any, n: Any) -> Any:
+    locals()  # a function that asks for its variables is not rewritten
     if x.sum() > 0:
         y = x * 2
     else:
@@ -50,7 +51,7 @@ def test_all_problems_in_one_run() -> None:
         "x.sum() > 0", "np.linalg.svd(x)", "float(x.mean())", "range(n)", "x @ x",
     ]  # fmt: skip
     first = diagnosis.problems[0]
-    line = everything.__code__.co_firstlineno + 1
+    line = everything.__code__.co_firstlineno + 2
     assert first.location == f"{__file__}:{line}"
     assert first.origin.endswith(f":{line}: x.sum() > 0")
     assert first.fix == "y = np.where(x.sum() > 0, x * 2, np.linalg.svd(x))"
@@ -66,6 +67,7 @@ def test_fixes_are_in_the_names_of_the_program() -> None:
 
 
 def branches(x: Any) -> Any:
+    locals()
     s = x.sum()
     y = x
     if s > 1:
@@ -91,6 +93,7 @@ def test_branches() -> None:
 
 
 def early_return(x: Any) -> Any:
+    locals()
     if x.min() < 0:
         return np.abs(x)
     return np.sort(x)
@@ -187,11 +190,34 @@ def test_the_error_of_symbolic_trace_lists_all() -> None:
         fx.symbolic_trace(program, x="f32[12]")
 
     def one(x: Any) -> Any:
-        return float(x)
+        return np.sort(x)
 
     with pytest.raises(TraceError) as caught:
-        fx.symbolic_trace(one, x="f32[]")
+        fx.symbolic_trace(one, x="f32[3]")
     assert "more problem" not in str(caught.value)
+
+
+def test_control_flow_that_is_captured_is_no_problem() -> None:
+    def program(x: Any, n: Any) -> Any:
+        if x.sum() > 0 and not x[0] > 3:
+            x = x * 2
+        for i in range(n):
+            x = np.sort(x) + i
+        return x + float(x[0])
+
+    assert [p.expression for p in fx.trace_doctor(program, "f32[3]", "i64[]")] == ["np.sort(x)"]
+
+    def generated(x: Any) -> Any:
+        def parts() -> Any:
+            if x[0] > 0:
+                yield x
+            else:
+                yield -x
+
+        return next(parts())
+
+    (problem,) = fx.trace_doctor(generated, "f32[3]")
+    assert problem.problem.endswith("is a generator, so that its control flow cannot be captured")
 
 
 def test_errors_of_the_program_itself() -> None:
@@ -226,7 +252,7 @@ def test_printing() -> None:
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "model.py"
     file.write_text(
-        "import numpy as np\n\n\ndef f(x):\n    assert x.sum() > 0\n"
+        "import numpy as np\n\n\ndef f(x):\n    assert x.sum() > 0 and locals()\n"
         "    return float(np.sort(x) + x.sum())\n"
     )
     assert main(["trace", f"{file}:f", "-i", "x=f32[3]", "--doctor"]) == 1

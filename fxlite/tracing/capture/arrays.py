@@ -189,7 +189,7 @@ def _broadcast(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: Any
 
 def _as_scalar(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``np.float32(x)``."""
-    if len(args) == 1 and (is_traced(args[0]) or isinstance(args[0], NamedDim)):
+    if len(args) == 1 and _has_size(args[0]):
         return lookup("cast")(_stacked(tracer, args[0]), dtypes.dtype(function))
     return function(*args, **kwargs)
 

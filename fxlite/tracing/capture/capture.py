@@ -19,7 +19,7 @@ import sysconfig
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -28,38 +28,40 @@ from fxlite.base.location import REGENERATED, is_own_file
 from fxlite.base.state import active_tracer
 from fxlite.tracing.capture.arrays import ARRAYS, fresh_array
 from fxlite.tracing.capture.builtins import BUILTINS
+from fxlite.tracing.capture.rewrite import ControlFlow
+from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 
+#: Rounds of a loop that is not looked at.
+_FEW_ROUNDS = 16
 _STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _FUTURE: int = sum(
     {getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
 )
-#: Calls of these names look at the frame that calls them, so they stay as they are.
-_NEEDS_FRAME = frozenset(
-    "super locals globals vars dir eval exec breakpoint __import__ __build_class__".split()
-)
-#: Stands in compiled code for the object that makes the calls.
-_MARK = "\0fxlite.call"
-
 _Known = dict[int, tuple[weakref.ref[CodeType], CodeType | None]]
-#: Captured code by the id of the original, as long as there is the original; None: it stays as it
-#: is, as captured code itself does. The second is for what a library's functions call.
-_known: tuple[_Known, _Known] = ({}, {})
+#: By who is asked: captured code by the id of the original, as long as there is the original; None:
+#: it stays as it is, as captured code itself does.
+_known: dict[str, _Known] = {"": {}, "library": {}, "flow": {}}
 
 
-def captured(function: Callable[..., Any], library: bool = False) -> Callable[..., Any]:
+def captured(function: Callable[..., Any], by: str = "") -> Callable[..., Any]:
     """The function with its calls captured; the function itself where that is not to be had.
-    ``library``: also one of a library, and what it calls there."""
+    ``by``: who is asked in its place; "library": also in one of a library, and what it calls
+    there; "flow": for its control flow, too."""
     if type(function) is MethodType:
-        inner = captured(function.__func__, library)
+        inner = captured(function.__func__, by)
         return function if inner is function.__func__ else MethodType(inner, function.__self__)
     if type(function) is not FunctionType:
         return function
-    code = _captured_code(function.__code__, library)
+    code = _captured_code(function.__code__, by)
     if code is None:
         return function
+    closure = function.__closure__
+    if code.co_freevars != function.__code__.co_freevars:
+        cells = dict(zip(function.__code__.co_freevars, closure or ()))
+        closure = tuple(cells[name] for name in code.co_freevars)
     made = FunctionType(
-        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        code, function.__globals__, function.__name__, function.__defaults__, closure
     )
     made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
     return made
@@ -69,11 +71,12 @@ def captured(function: Callable[..., Any], library: bool = False) -> Callable[..
 _ANSWERED = {**BUILTINS, **ARRAYS}
 
 
-class _Caller:
-    """What captured code calls in place of each call that it was written with."""
+class Caller:
+    """What captured code calls in place of each call that it was written with. ``name``: by which
+    :func:`captured` knows it."""
 
-    def __init__(self, library: bool) -> None:
-        self.library = library
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         tracer = active_tracer.get()
@@ -82,8 +85,8 @@ class _Caller:
         kind = type(function)
         if kind is MethodType:
             inner = function.__func__
-            if type(inner) is FunctionType and _captured_code(inner.__code__, self.library):
-                return captured(inner, self.library)(function.__self__, *args, **kwargs)
+            if type(inner) is FunctionType and _captured_code(inner.__code__, self.name):
+                return captured(inner, self.name)(function.__self__, *args, **kwargs)
             return function(*args, **kwargs)
         try:
             make = _ANSWERED.get(function)
@@ -92,7 +95,7 @@ class _Caller:
         if make is not None:
             return make(tracer, function, args, kwargs)
         if kind is FunctionType:
-            return captured(function, self.library)(*args, **kwargs)
+            return captured(function, self.name)(*args, **kwargs)
         if kind is functools.partial:
             given = {**function.keywords, **kwargs}
             return self.call(function.func, *function.args, *args, **given)
@@ -101,29 +104,40 @@ class _Caller:
             return fresh_array(tracer, result, (getattr(function, "__self__", None), *args))
         return result
 
+    def rounds(self, values: Any) -> Any:
+        """The numbers of a range that a ``for`` statement goes through. Where unrolling it would
+        take very many nodes, an error says so, and the loop stays one."""
+        tracer = active_tracer.get()
+        if tracer is None or type(values) is not range or len(values) < _FEW_ROUNDS:
+            return values
+        return tracer.measured(values) if tracer.measures_loops else values
 
-_CALLERS = {library: _Caller(library) for library in (False, True)}
+
+#: Who may be asked, by name; :mod:`fxlite.tracing.capture.flow` adds the one for control flow.
+CALLERS = {name: Caller(name) for name in ("", "library")}
+#: In functions whose control flow stays as it is, though that of others does not.
+_NO_FLOW = Caller("flow")
 #: What NumPy's functions are, and methods of arrays.
 _NUMPYS = frozenset((BuiltinFunctionType, np.ufunc, type(np.concatenate)))
 
 
 # -- code ------------------------------------------------------------------------------------------
-def _captured_code(code: CodeType, library: bool) -> CodeType | None:
-    known = _known[library].get(id(code))
+def _captured_code(code: CodeType, by: str) -> CodeType | None:
+    known = _known[by].get(id(code))
     if known is None or known[0]() is not code:
-        wanted = library or is_program(code.co_filename)
-        made = _recompiled(code, _CALLERS[library]) if wanted else None
-        _remember(code, library, made)
+        wanted = by == "library" or is_program(code.co_filename)
+        made = _recompiled(code, by) if wanted else None
+        _remember(code, by, made)
         for inner in _nested(made) if made is not None else ():
-            _remember(inner, False, None)
-            _remember(inner, True, None)
+            for name in _known:
+                _remember(inner, name, None)
         return made
     return known[1]
 
 
-def _remember(code: CodeType, library: bool, made: CodeType | None) -> None:
-    key, forget = id(code), _known[library].pop  # which is there when the process ends, too
-    _known[library][key] = weakref.ref(code, lambda _: forget(key, None)), made
+def _remember(code: CodeType, by: str, made: CodeType | None) -> None:
+    key, forget = id(code), _known[by].pop  # which is there when the process ends, too
+    _known[by][key] = weakref.ref(code, lambda _: forget(key, None)), made
 
 
 def is_program(file: str) -> bool:
@@ -142,7 +156,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
             yield from _nested(constant)
 
 
-def _recompiled(code: CodeType, caller: _Caller) -> CodeType | None:
+def _recompiled(code: CodeType, by: str) -> CodeType | None:
     """The code from its source, with calls captured; None where the source is not at hand, or not
     the one that the code was made from."""
     source = "".join(linecache.getlines(code.co_filename))
@@ -152,17 +166,71 @@ def _recompiled(code: CodeType, caller: _Caller) -> CodeType | None:
     )
     if statement is None:
         return None
-    tree = ast.Module([_Calls().visit(_copy(statement))], [])
+    wanted = _looks(code)
+    found = [c for c in _compiled(Calls(), statement, code) if _looks(c) == wanted]
+    if len(found) != 1:
+        return None
+    if by == "flow":
+        rewriting = ControlFlow()
+        rewritten = _compiled(rewriting, statement, code)
+        if len(rewritten) > 1:  # lambdas in one line
+            rewritten = [c for c in rewritten if _looks(c)[:2] == wanted[:2]]
+        for (_, line), reason in rewriting.plain.items():
+            _plain[code.co_filename, line] = reason
+        reason = rewriting.plain.get((code.co_name, code.co_firstlineno), "")
+        if not reason:
+            if len(rewritten) != 1 or not set(rewritten[0].co_freevars) <= set(code.co_freevars):
+                return None
+            found = rewritten
+        made = _with_caller(found[0], _NO_FLOW if reason else CALLERS[by])
+        _rewritten.update(() if reason else _nested(made))
+        return made
+    return _with_caller(found[0], CALLERS[by])
+
+
+#: Code whose control flow is captured.
+_rewritten: weakref.WeakSet[CodeType] = weakref.WeakSet()
+#: Functions whose control flow cannot be captured, by file and first line, and why.
+_plain: dict[tuple[str, int], str] = {}
+
+
+def _program_frame(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and is_own_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def is_captured(frame: FrameType | None) -> bool:
+    """Whether the control flow of the running function is captured."""
+    found = _program_frame(frame)
+    return found is not None and found.f_code in _rewritten
+
+
+def why_plain(frame: FrameType | None) -> str:
+    """Why the control flow of a running function cannot be captured, in words."""
+    frame = _program_frame(frame)
+    if frame is None:
+        return ""
+    code = frame.f_code
+    if not linecache.getlines(code.co_filename):
+        return f"the source of {code.co_name} is not at hand"
+    reason = _plain.get((code.co_filename, code.co_firstlineno))
+    return f"{code.co_name} {reason}" if reason else ""
+
+
+def _compiled(
+    rewriting: ast.NodeTransformer, statement: ast.stmt, code: CodeType
+) -> list[CodeType]:
+    """What a rewritten statement has in place of a code."""
+    tree = ast.Module([rewriting.visit(_copy(statement))], [])
     flags = code.co_flags & _FUTURE
     with warnings.catch_warnings():  # those of the program were shown when it was imported
         warnings.simplefilter("ignore")
         try:
             whole = compile(tree, code.co_filename, "exec", flags=flags, dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError):
-            return None
-    wanted = _looks(code)
-    found = [c for c in _nested(whole) if _is_like(c, code) and _looks(c) == wanted]
-    return _with_caller(found[0], caller) if len(found) == 1 else None
+            return []
+    return [c for c in _nested(whole) if _is_like(c, code)]
 
 
 @functools.lru_cache(maxsize=32)
@@ -190,11 +258,11 @@ def _copy(node: Any) -> Any:
 
 
 def _is_like(a: CodeType, b: CodeType) -> bool:
+    count = a.co_argcount + a.co_kwonlyargcount
     return (
         a.co_name == b.co_name
         and a.co_firstlineno == b.co_firstlineno
-        and a.co_freevars == b.co_freevars
-        and a.co_varnames == b.co_varnames
+        and a.co_varnames[:count] == b.co_varnames[:count]
         and a.co_argcount == b.co_argcount
         and a.co_kwonlyargcount == b.co_kwonlyargcount
     )
@@ -202,29 +270,17 @@ def _is_like(a: CodeType, b: CodeType) -> bool:
 
 def _looks(code: CodeType) -> tuple[Any, ...]:
     """What tells functions in one line from each other, and source from what it was before."""
-    names = frozenset(code.co_names) - {"call"}
+    names = frozenset(code.co_names) - {"call", "rounds"}
     places = [p for p in code.co_positions() if None not in p and (p[0], p[2]) != (p[1], p[3])]
     starts, ends = [(p[0], p[2]) for p in places], [(p[1], p[3]) for p in places]
-    return names, min(starts, default=None), max(ends, default=None)
+    span = min(starts, default=None), max(ends, default=None)
+    return *span, names, code.co_freevars, code.co_varnames
 
 
-def _with_caller(code: CodeType, caller: _Caller) -> CodeType:
+def _with_caller(code: CodeType, caller: Caller) -> CodeType:
     def filled(constant: Any) -> Any:
         if type(constant) is CodeType:
             return _with_caller(constant, caller)
-        return caller if type(constant) is str and constant == _MARK else constant
+        return caller if type(constant) is str and constant == MARK else constant
 
     return code.replace(co_consts=tuple(map(filled, code.co_consts)))
-
-
-class _Calls(ast.NodeTransformer):
-    """``f(x)`` becomes ``caller.call(f, x)``, at the same place."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in _NEEDS_FRAME:
-            return node
-        caller = ast.copy_location(ast.Constant(_MARK), node)
-        method = ast.copy_location(ast.Attribute(caller, "call", ast.Load()), node)
-        made = ast.Call(method, [node.func, *node.args], node.keywords)
-        return ast.copy_location(made, node)

@@ -56,6 +56,10 @@ class Body(BodyBuilder):
         proxy._view = View(node, memory, self.tracer.writes.count)
         return proxy
 
+    def may_write(self, root: View) -> bool:
+        """Whether the body may write into memory: into its own."""
+        return root.home is self.graph
+
     def lift(self, node: Node) -> Node:
         """A value as the body reads it: itself, or an input for one of the program around it."""
         if node.graph is self.graph:

@@ -67,7 +67,7 @@ def cond(
         return _traced_cond(tracer, pred, (true_fn, false_fn), operands)
     function = true_fn if truth(known, "the condition of cond") else false_fn
     if tracer is not None:
-        return tracer._captured(function)(*operands)
+        return tracer.captured(function)(*operands)
     return owned(function(*read_only(operands)))
 
 
@@ -226,7 +226,7 @@ def _traced_cond(
                 body.own(name, k.type, bool(k.number), refusal)
                 for name, k in zip(_operand_names(functions, len(values)), kinds)
             ]
-            result = tracer._captured(function)(*put_together(structure, inner))
+            result = tracer.captured(function)(*put_together(structure, inner))
             found.append(taken_apart(tracer, result, "the result"))
             bodies.append(body)
     (one, paths, form), (other, _, other_form) = found
@@ -257,7 +257,7 @@ def _traced_cond(
         made.append(body.finish(values_of, captured))
     given = [as_node(tracer, v, k) for v, k in zip(values, kinds)]
     arguments = {"true_fn": made[0], "false_fn": made[1]}
-    parts = _record(
+    parts = record_control(
         tracer, lookup("cond"),
         {"pred": tracer.create_arg(pred), "operands": (*given, *captured), **arguments},
     )  # fmt: skip
@@ -276,7 +276,7 @@ def _shown(form: Structure) -> str:
     return repr(form.value) if form.kind == "constant" else f"{form.kind}({inner})"
 
 
-def _record(tracer: Tracer, op: Op, bound: dict[str, Any]) -> list[Node]:
+def record_control(tracer: Tracer, op: Op, bound: dict[str, Any]) -> list[Node]:
     """Record a call of a control op; the nodes of its results."""
     target, bound = op.canonicalize(op.bind((), bound))
     args, kwargs = target.split_arguments(bound)
@@ -322,7 +322,7 @@ class _Loop:
         """Trace the condition."""
         tracer = self.tracer
         with Body(tracer, self.what) as body:
-            value = tracer._captured(function)(*self._inputs(body))
+            value = tracer.captured(function)(*self._inputs(body))
             if type(value) is bool or isinstance(value, np.bool_):
                 value = lookup("full")((), bool(value), dtypes.bool_)
             kind = value.type if is_traced(value) else None
@@ -343,7 +343,7 @@ class _Loop:
         with Body(tracer, self.what) as body:
             lead = [] if index is None else [body.own(index, INDEX, number=True)]
             carried = self._inputs(body)
-            result = tracer._captured(function)(*lead, *(carried if spread else (carried,)))
+            result = tracer.captured(function)(*lead, *(carried if spread else (carried,)))
             if spread and isinstance(result, list):
                 result = tuple(result)
             if spread and not isinstance(result, tuple) and len(self.structure.children) == 1:
@@ -412,7 +412,7 @@ class _Loop:
             made[name] = body.finish(results, captured)
         carried = tuple(as_node(tracer, v, k) for v, k in zip(self.values, self.kinds))
         limits = {n: v if type(v) is int else tracer.create_arg(v) for n, v in bounds.items()}
-        parts = _record(
+        parts = record_control(
             tracer, op, {**limits, "carried": carried, "captured": tuple(captured), **made}
         )
         results_ = [as_value(tracer, n, k) for n, k in zip(parts, self.kinds)]
@@ -424,7 +424,7 @@ class _Loop:
         tracer = self.tracer
         for _ in range(_MOST_ROUNDS):
             with Body(tracer, self.what) as body:
-                carry, y = _pair(tracer._captured(function)(self._inputs(body)))
+                carry, y = _pair(tracer.captured(function)(self._inputs(body)))
                 leaves, paths, form = taken_apart(tracer, y, "y")
                 kinds = [kind_of(tracer, v, p) for v, p in zip(leaves, paths)]
                 after, _, after_form = taken_apart(tracer, carry, "carry")

@@ -3,7 +3,8 @@
 In: a program and input types, as for ``symbolic_trace``. Out: a :class:`Diagnosis`. The program
 runs on proxies that go on after a problem with something in its place: ``if x.sum() > 0`` is taken
 to be true (and in another run false, so that problems in ``else`` are found), ``float(x)`` is 1.0,
-and a value that could not be computed makes no further problems wherever it goes.
+and a value that could not be computed makes no further problems wherever it goes. What control flow
+a trace captures is no problem: a trace is tried first.
 
 The program runs several times; what it changes outside its inputs (an attribute that counts calls,
 say) it changes each time.
@@ -21,6 +22,7 @@ from fxlite.base.facade import above
 from fxlite.nn.module import Module
 from fxlite.tracing.doctor.doctor_tracer import DoctorTracer, Problem, place_text
 from fxlite.tracing.inputs import declare
+from fxlite.tracing.tracer import Tracer
 
 #: Branches of which the other side is tried, too.
 _MOST_RUNS = 6
@@ -85,7 +87,13 @@ def trace_doctor(
     function = program.forward if isinstance(program, Module) else program
     given = {**(inputs or {}), **named}
     declared = declare(function, types, given, concrete_args or {})
-    return Diagnosis(tuple(_examine(program, declared, concrete_args, leaf)))
+    try:
+        Tracer(leaf=leaf).trace(program, concrete_args, declared)
+    except Exception as error:
+        first = error
+    else:
+        return Diagnosis(())
+    return Diagnosis(tuple(_examine(program, declared, concrete_args, leaf, first)))
 
 
 def add_further_problems(
@@ -101,7 +109,7 @@ def add_further_problems(
     if first is None or first.location is None:
         return
     try:
-        found = _examine(program, declared, concrete_args, leaf)
+        found = _examine(program, declared, concrete_args, leaf, error)
     except Exception:  # the first error is the one to report, whatever the second run does
         return
     fix = next((p.fix for p in found if p.problem == first.problem), "")
@@ -122,8 +130,10 @@ def _examine(
     declared: Mapping[str, Any],
     concrete_args: Mapping[str, Any] | None,
     leaf: Any,
+    first: Exception,
 ) -> list[Problem]:
-    """Problems in the order of the program's lines, over runs that take other branches."""
+    """Problems in the order of the program's lines, over runs that take other branches. ``first``:
+    the error of a trace, which may be one that those runs do not come upon."""
     problems: dict[tuple[str, str, str], Problem] = {}
     waiting: list[frozenset[tuple[str, str]]] = [frozenset()]
     tried: set[tuple[str, str]] = set()
@@ -136,6 +146,11 @@ def _examine(
             if site not in tried:
                 tried.add(site)
                 waiting.append(tracer.refused | {site})
+    details = getattr(first, "details", None)
+    place = details.location if details is not None else None
+    known = {(p.location, p.expression) for p in problems.values()}
+    if not problems or (place is not None and place_text(place) not in known):
+        tracer.report(first)
     files = list(dict.fromkeys(p.location.rpartition(":")[0] for p in problems.values()))
 
     def line(problem: Problem) -> tuple[int, int]:

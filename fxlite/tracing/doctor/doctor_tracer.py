@@ -140,6 +140,16 @@ class DoctorTracer(Tracer):
     def proxy(self, node: Node) -> Proxy:
         return _DoctorProxy(node, self)
 
+    def attempts(self, trace: Callable[[], None]) -> None:
+        self.captures_flow = True
+        trace()
+
+    def decide(self, proxy: Proxy) -> bool:
+        return self.takes(here(2))
+
+    def compared_sizes(self, left: Any, relation: str, right: Any) -> Any:
+        return self.takes(here(2))
+
     def to_bool(self, proxy: Proxy) -> bool:
         try:
             super().to_bool(proxy)

@@ -223,6 +223,13 @@ def _replace(
     writes.count += 1
 
 
+def replace_root(tracer: Tracer, root: View, node: Node) -> None:
+    """The memory of ``root`` has another value as a whole, which a branch or loop has made."""
+    if tracer.bodies:
+        tracer.bodies[-1].may_write(root)
+    _replace(tracer, [root], {0: node}, given=None)
+
+
 def _writable_chain(proxy: Proxy, what: str) -> list[View]:
     """The views from the memory that a write changes to the proxy's own, each with its present
     node."""
@@ -257,7 +264,7 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
         if len(chain) > 1:
             reason = f"shares memory with {name}, which {reason}"
         raise _refused(tracer, what, view.node, reason, name)
-    if chain[0].node.graph is not tracer.graph and tracer.bodies:
+    if tracer.bodies and not tracer.bodies[-1].may_write(chain[0]):
         name = chain[0].node.name
         raise tracer.error(
             f"{what} changes {name}, a value from outside of {tracer.bodies[-1].what}",
@@ -267,6 +274,8 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
         )
     if any(v.op is not None and v.op.name == "expand" for v in chain):
         raise _refused(tracer, what, view.node, "is broadcast: NumPy makes it read-only")
+    for other in memory.kin:
+        other.doubt = f"{view.node.name} was written to, and may or may not share its memory"
     return chain
 
 

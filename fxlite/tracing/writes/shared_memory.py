@@ -38,26 +38,30 @@ class Writes:
 class Memory:
     """Memory that one value of the program owns. ``refusal``: why the program must not write here.
     ``doubt``: why it is not known what stands here after a write. Both "" mostly. ``is_number``: it
-    is a NumPy number, which is immutable; None if that, or an array of rank 0."""
+    is a NumPy number, which is immutable; None if that, or an array of rank 0. ``kin``: other
+    memory that may be this one, so that a write here leaves it in doubt."""
 
-    __slots__ = ("doubt", "is_number", "refusal")
+    __slots__ = ("doubt", "is_number", "kin", "refusal")
 
     def __init__(self, refusal: str = "", is_number: bool | None = False) -> None:
         self.refusal = refusal
         self.is_number = is_number
         self.doubt = ""
+        self.kin: tuple[Memory, ...] = ()
 
 
 class View:
     """How a value is read from the memory of another: ``op`` applied to ``parent``. A root has
-    ``memory`` instead. ``node`` is its value, derived from the node ``source`` of the parent."""
+    ``memory`` instead. ``node`` is its value, derived from the node ``source`` of the parent.
+    ``home`` is the graph in which the program made it: that of a body, or the whole."""
 
     __slots__ = (
-        "attributes", "copied", "made", "memory", "node", "op", "parent", "seen", "source",
+        "attributes", "copied", "home", "made", "memory", "node", "op", "parent", "seen", "source",
     )  # fmt: skip
 
     def __init__(self, node: Node, memory: Memory, seen: int = -1) -> None:
         self.node = node
+        self.home = node.graph
         self.made: Node | None = node  # tells the layout of a root; None: C order
         self.copied = False  # a root is a copy, without the gaps that the layout has
         self.memory: Memory | None = memory
@@ -70,7 +74,7 @@ class View:
     def detach(self) -> None:
         """From now on this value has memory of its own."""
         self.parent, self.memory, self.op = None, Memory(), None
-        self.made, self.copied = self.node, True
+        self.made, self.copied, self.home = self.node, True, self.node.graph
 
 
 # -- views as the program makes them ---------------------------------------------------------------
@@ -177,7 +181,7 @@ def fresh(proxy: Proxy, in_c_order: bool = False, number: bool | None = False) -
     made._view = View(made._node, Memory(is_number=number), proxy.tracer.writes.count)
     if in_c_order:
         made._view.made = None
-    made._view.copied = True
+    made._view.copied, made._view.home = True, proxy.tracer.graph
     return made
 
 

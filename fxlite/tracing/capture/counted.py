@@ -1,0 +1,158 @@
+"""What a loop can go through by numbers: ranges, arrays along their first axis, and ``enumerate``,
+``zip`` and ``reversed`` of these, also where a bound or a length is not known while tracing.
+
+In: calls of Python's builtins. Out: :class:`Counted`: how many elements there are, and the element
+of a number.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.state import is_traced
+from fxlite.ops.op import lookup
+from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.proxy import Proxy
+from fxlite.types.shapes import NamedDim
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+
+class Counted:
+    """``count`` elements (an int, a named size, or a traced number); ``item(k)`` is that of a
+    number, which may be traced. ``bounds``: of a range with step 1, whose elements are numbers."""
+
+    def __init__(
+        self, tracer: Tracer, count: Any, item: Callable[[Any], Any],
+        bounds: tuple[Any, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.tracer, self.count, self.item = tracer, count, item
+        self.bounds = bounds if bounds is not None else (0, count)
+        self.is_range = bounds is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self.count, NamedDim):
+            return (self.item(k) for k in range(operator.index(self.count)))
+        if type(self.count) is not int:
+            raise self.tracer.error(
+                "the elements are as many as a number that is not known while tracing says, so no "
+                "list can be made of them",
+                "write into an array of the largest size in a for statement",
+                getattr(self.count, "node", None),
+            )
+        return (self.item(k) for k in range(self.count))
+
+    def __len__(self) -> int:
+        return int(self.count)
+
+
+def counted(tracer: Tracer, value: Any) -> Counted | None:
+    """What a ``for`` statement goes through, by numbers; None where that cannot be."""
+    if isinstance(value, Counted):
+        return value
+    if isinstance(value, range):
+        first, step = value.start, value.step
+        bounds = (value.start, value.stop) if step == 1 else None
+        return Counted(tracer, len(value), lambda k: first + k * step, bounds)
+    if isinstance(value, Proxy) and value.is_typed and value.ndim:
+        return Counted(tracer, value.shape[0], lambda k: value[k])
+    if isinstance(value, np.ndarray) and value.ndim:
+        return Counted(
+            tracer,
+            len(value),
+            lambda k: value[k] if type(k) is int else (tracer.proxy(tracer.create_arg(value))[k]),
+        )
+    return None
+
+
+def _is_open(value: Any) -> bool:
+    return isinstance(value, (Counted, Proxy))
+
+
+def _number(value: Any) -> Any:
+    """A bound of a range: an int where that is known."""
+    known = known_value(value) if is_traced(value) else None
+    return value if known is None else int(known[()])
+
+
+def _range(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    args = tuple(map(_number, args))
+    if kwargs or not any(is_traced(a) or isinstance(a, NamedDim) for a in args):
+        return function(*args, **kwargs)
+    for bound in args:
+        if is_traced(bound) and (bound.type.shape or not bound.type.dtype.is_integer):
+            raise tracer.error(
+                f"range() takes integers, and {bound.node.name} is {bound.type}",
+                "give it an integer: int(n)",
+                bound.node,
+            )
+    start, stop = (0, args[0]) if len(args) == 1 else args[:2]
+    step: Any = args[2] if len(args) == 3 else 1
+    if type(step) is int and step == 0:
+        raise ValueError("range() arg 3 must not be zero")
+    if type(step) is int and step == 1:
+        count = _at_least_0(tracer, stop - start) if len(args) > 1 else _at_least_0(tracer, stop)
+        return Counted(tracer, count, lambda k: start + k, (start, stop))
+    start, stop, step = (_as_number(tracer, bound) for bound in (start, stop, step))
+    upward: Any = step > 0
+    sign = lookup("where")(upward, 1, -1) if is_traced(upward) else 1 if upward else -1
+    count = (stop - start + (step - sign)) // step
+    return Counted(tracer, _at_least_0(tracer, count), lambda k: start + k * step)
+
+
+def _as_number(tracer: Tracer, value: Any) -> Any:
+    return tracer.size(value) if isinstance(value, NamedDim) else value
+
+
+def _at_least_0(tracer: Tracer, count: Any) -> Any:
+    count = _number(count)
+    if type(count) is int:
+        return max(count, 0)
+    return count if isinstance(count, NamedDim) else lookup("maximum")(count, 0)
+
+
+def _enumerate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    start = kwargs.get("start", args[1] if len(args) > 1 else 0)
+    found = counted(tracer, args[0]) if args and _is_open(args[0]) else None
+    if found is None:
+        return function(*args, **kwargs)
+    return Counted(tracer, found.count, lambda k: (k + start, found.item(k)))
+
+
+def _zip(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    parts = [counted(tracer, value) for value in args] if any(map(_is_open, args)) else [None]
+    if any(part is None for part in parts) or set(kwargs) - {"strict"}:
+        return function(*args, **kwargs)
+    found = [part for part in parts if part is not None]
+    count = found[0].count
+    for part in found[1:]:
+        if type(count) is int and type(part.count) is int:
+            count = min(count, part.count)
+        elif not (isinstance(count, NamedDim) and isinstance(part.count, NamedDim)
+                  and count.expr == part.count.expr):  # fmt: skip
+            both = (_as_number(tracer, count), _as_number(tracer, part.count))
+            count = lookup("minimum")(*both)
+    return Counted(tracer, count, lambda k: tuple(part.item(k) for part in found))
+
+
+def _reversed(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    found = counted(tracer, args[0]) if args and _is_open(args[0]) else None
+    if found is None:
+        return function(*args, **kwargs)
+    last = _as_number(tracer, found.count) - 1
+    return Counted(tracer, found.count, lambda k: found.item(last - k))
+
+
+#: Builtins whose results a loop goes through: ``f(tracer, function, args, kwargs)``.
+COUNTED: dict[Any, Callable[..., Any]] = {
+    builtins.range: _range,
+    builtins.enumerate: _enumerate,
+    builtins.zip: _zip,
+    builtins.reversed: _reversed,
+}

@@ -1,0 +1,326 @@
+"""What rewritten expressions and stores ask (:mod:`fxlite.tracing.capture.rewrite`): ``and``,
+``or``, ``not``, ``a if c else b``, comparisons, stores into parts and attributes, calls.
+
+In: values, and functions that compute those that Python computes on a condition. Out: what plain
+Python gives where conditions are known while tracing; else what the graph's conditions give.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import FxliteError, TraceError
+from fxlite.base.location import here
+from fxlite.base.state import active_tracer, is_traced
+from fxlite.ops.op import lookup
+from fxlite.tracing.capture.capture import Caller
+from fxlite.tracing.capture.conversions import CONVERSIONS, number_of
+from fxlite.tracing.capture.counted import COUNTED, Counted
+from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.capture.places import (
+    Attribute,
+    Item,
+    Place,
+    Unavailable,
+    mutated_by,
+    outer_variables,
+)
+from fxlite.tracing.capture.regions import Outcome, Region, conditional, is_total, note, run
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.python_numbers import PythonNumber
+
+Part = Callable[[], Any]
+Names = tuple[str, ...]
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le,
+    "Gt": operator.gt, "GtE": operator.ge, "Is": operator.is_, "IsNot": operator.is_not,
+    "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
+}  # fmt: skip
+UPDATES: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.iadd, "Sub": operator.isub, "Mult": operator.imul, "Div": operator.itruediv,
+    "FloorDiv": operator.ifloordiv, "Mod": operator.imod, "Pow": operator.ipow,
+    "MatMult": operator.imatmul, "BitAnd": operator.iand, "BitOr": operator.ior,
+    "BitXor": operator.ixor, "LShift": operator.ilshift, "RShift": operator.irshift,
+}  # fmt: skip
+
+
+class Returned:
+    """A part was left by ``return value``."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+#: What a part was left by, besides :class:`Returned`.
+BREAK, CONTINUE = "BREAK", "CONTINUE"
+
+
+def settled(outcome: Any) -> Any:
+    """An outcome in the simplest form."""
+    if not isinstance(outcome, Outcome) or not outcome.is_known:
+        return outcome
+    if outcome.flags["RETURN"]:
+        return Returned(outcome.value)
+    return next((kind for kind in (BREAK, CONTINUE) if outcome.flags[kind]), None)
+
+
+class Expressions(Caller):
+    """See the module's text."""
+
+    # -- conditions --------------------------------------------------------------------------------
+    def truth(self, value: Any) -> Any:
+        """A condition: a bool, or a traced one where it is not known."""
+        if not is_traced(value):
+            return bool(value)
+        known = known_value(value)
+        if known is not None:
+            return bool(known)
+        tracer = value.tracer
+        if tracer.decides_bools:
+            return tracer.decide(value)
+        if not value.is_typed:
+            return tracer.to_bool(value)
+        if value.ndim:
+            if any(size != 1 for size in value.type.shape):
+                raise tracer.error(
+                    f"the truth of an array is not one bool: {value.node.name} is {value.type}",
+                    "take x.any() or x.all()",
+                    value.node,
+                )
+            value = lookup("reshape")(value, ())
+        return value if value.type.dtype.is_bool else lookup("cast")(value, bool)
+
+    def either(self, pred: Any, ways: Sequence[Part], places: Sequence[Place]) -> Any:
+        """Go both ways; what both leave behind."""
+        tracer = pred.tracer
+        if tracer.trying:
+            tracer.swallowed = tracer.error(
+                "a condition that is not known while tracing stands inside of a try statement, and "
+                "a graph has no exceptions",
+                "take it out of the try statement, or decide by a condition what it catches",
+                pred.node,
+            )
+            raise tracer.swallowed
+        return settled(conditional(tracer, pred, ways, places))
+
+    # -- expressions -------------------------------------------------------------------------------
+    def and_(self, first: Any, *more: Part) -> Any:
+        for then in more:
+            truth = self.truth(first)
+            if is_traced(truth):
+                first = self._both(truth, first, then, "logical_and")
+            elif not truth:
+                return first
+            else:
+                first = then()
+        return first
+
+    def or_(self, first: Any, *more: Part) -> Any:
+        for then in more:
+            truth = self.truth(first)
+            if is_traced(truth):
+                first = self._both(truth, first, then, "logical_or")
+            elif truth:
+                return first
+            else:
+                first = then()
+        return first
+
+    def _both(self, truth: Any, first: Any, then: Part, name: str) -> Any:
+        """``first and then()``: computed both where that can do no harm."""
+        way = run(Region(truth.tracer, "a condition", ()), then)
+        calls = [node for node in way.region.graph.nodes if node.op == "call_function"]
+        is_bool = truth is first and (type(way.outcome) is bool or _is_bool(way.outcome))
+        if is_bool and all(map(is_total, calls)) and not way.region.roots:
+            return lookup(name)(first, then())
+        one, other = (then, lambda: first)
+        return self.choose(truth, *((one, other) if name == "logical_and" else (other, one)))
+
+    def not_(self, value: Any) -> Any:
+        truth = self.truth(value)
+        return lookup("logical_not")(truth) if is_traced(truth) else not truth
+
+    def choose(self, test: Any, one: Part, other: Part) -> Any:
+        truth = self.truth(test)
+        if not is_traced(truth):
+            return one() if truth else other()
+        ways = (lambda: Returned(one()), lambda: Returned(other()))
+        return self.either(truth, ways, ()).value
+
+    def compare(self, symbols: Names, left: Any, right: Any, *more: Part) -> Any:
+        found = self._compared(symbols[0], left, right)
+        if not more:
+            return found
+
+        def rest() -> Any:
+            return self.compare(symbols[1:], right, more[0](), *more[1:])
+
+        return self.and_(found, rest)
+
+    def _compared(self, symbol: str, left: Any, right: Any) -> Any:
+        for value in (left, right):
+            if isinstance(value, Unavailable):
+                value.refuse()
+        if symbol not in ("In", "NotIn"):
+            return OPERATORS[symbol](left, right)
+        values = right if isinstance(right, (tuple, list)) else ()
+        if not is_traced(right) and not any(map(is_traced, (left, *values))):
+            return OPERATORS[symbol](left, right)
+        if is_traced(right) and known_value(right) is None:
+            found = lookup("any")(right == left)
+        elif isinstance(right, (range, Counted)) or is_traced(right):
+            return OPERATORS[symbol](left, right)
+        else:
+            found = self.or_(False, *((lambda v=v: left == v) for v in right))
+        return found if symbol == "In" else self.not_(found)
+
+    # -- statements --------------------------------------------------------------------------------
+    def assert_(self, test: Part, message: Part | None) -> None:
+        tracer = active_tracer.get()
+        if tracer is None:
+            truth = bool(test())
+        else:
+            tracer.asserting += 1
+            try:
+                truth = self.truth(test())
+            finally:
+                tracer.asserting -= 1
+        if is_traced(truth):
+            warnings.warn(
+                f"{here(2)}: the assert is not checked by the graph, which has no exceptions",
+                stacklevel=3,
+            )
+            truth.tracer.note_statement("assert", "is not checked: a graph has no exceptions")
+        elif not truth:
+            raise AssertionError(*(() if message is None else (message(),)))
+
+    def slice(self, start: Any, stop: Any, step: Any) -> slice:
+        return slice(start, stop, step)
+
+    def made(self, value: Any) -> Any:
+        """A list, dict or set that the program has made."""
+        region = _region()
+        if region is not None:
+            region.own_object(value)
+        return value
+
+    def set_item(self, owner: Any, index: Any, value: Any) -> None:
+        region = _region()
+        if region is not None and not is_traced(owner):
+            if isinstance(owner, (list, dict)) and not isinstance(index, slice):
+                if not is_traced(index):
+                    key = operator.index(index) if isinstance(owner, list) else index
+                    note(region.tracer, Item(owner, key, f"{type(owner).__name__}[{index!r}]"))
+            elif not region.owns(owner):
+                raise _refused(region, owner, "is written to")
+        owner[index] = value
+
+    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        region = _region()
+        if region is not None and not region.owns(owner):
+            note(region.tracer, Attribute(owner, name, f"{type(owner).__name__}.{name}"))
+        setattr(owner, name, value)
+
+    def updated(self, symbol: str, value: Any, other: Any) -> Any:
+        region = _region()
+        changes = isinstance(value, (list, dict, set, np.ndarray))
+        if region is not None and changes and not region.owns(value):
+            raise _refused(region, value, "is changed in place")
+        return UPDATES[symbol](value, other)
+
+    def update_item(self, symbol: str, owner: Any, index: Any, other: Any) -> None:
+        self.set_item(owner, index, self.updated(symbol, owner[index], other))
+
+    def update_attribute(self, symbol: str, owner: Any, name: str, other: Any) -> None:
+        self.set_attribute(owner, name, self.updated(symbol, getattr(owner, name), other))
+
+    def enter_try(self) -> None:
+        """A ``try`` with handlers begins."""
+        tracer = active_tracer.get()
+        if tracer is not None:
+            tracer.trying += 1
+
+    def leave_try(self) -> None:
+        """It ends."""
+        tracer = active_tracer.get()
+        if tracer is not None:
+            tracer.trying -= 1
+
+    # -- calls -------------------------------------------------------------------------------------
+    def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        tracer = active_tracer.get()
+        if tracer is None:
+            return function(*args, **kwargs)
+        try:
+            answer = COUNTED.get(function) or CONVERSIONS.get(function)
+        except TypeError:  # it has no hash
+            answer = None
+        if answer is not None:
+            return answer(tracer, function, args, kwargs)
+        if type(function) is MethodType and function.__func__ is Proxy.item and not args:
+            return number_of(function.__self__)
+        region = _region()
+        if region is None:
+            return self._called(tracer, function, args, kwargs)
+        changed = mutated_by(function) if function is not next else args[0]
+        if changed is not None and not region.owns(changed):
+            name = getattr(function, "__name__", "next")
+            raise _refused(region, changed, f"is changed by {name}()")
+        for place in outer_variables(function):
+            region.note(place)
+        result = self._called(tracer, function, args, kwargs)
+        if isinstance(function, type) and not is_traced(result):
+            region.own_object(result)
+        return result
+
+    def _called(self, tracer: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        numbers = [v for v in (*args, *kwargs.values()) if type(v) is PythonNumber]
+        if not numbers or isinstance(function, FunctionType | MethodType | type(np.sum) | np.ufunc):
+            return super().call(function, *args, **kwargs)
+        try:
+            return super().call(function, *args, **kwargs)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, FxliteError):
+                raise
+            raise tracer.error(
+                f"{getattr(function, '__name__', function)}() needs the value of "
+                f"{numbers[0].node.name}, which does not exist while tracing ({error})",
+                "call it before tracing",
+                numbers[0].node,
+            ) from error
+
+    def rounds(self, values: Any) -> Any:
+        return values
+
+
+def _region() -> Region | None:
+    """The innermost branch or loop that is being traced."""
+    tracer = active_tracer.get()
+    body = tracer.bodies[-1] if tracer is not None and tracer.bodies else None
+    return body if isinstance(body, Region) else None
+
+
+def _refused(region: Region, value: Any, what: str) -> TraceError:
+    kind = "an array of NumPy" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    instead = (
+        "make it in the program: np.array(table)" if isinstance(value, np.ndarray)
+        else "write into an array of the final size: out = np.zeros(n), out[i] = value"
+    )  # fmt: skip
+    return region.tracer.error(
+        f"{kind} from outside of {region.what} {what} there, which happens while tracing, and "
+        "not when the program runs",
+        instead,
+    )
+
+
+def _is_bool(value: Any) -> bool:
+    return is_traced(value) and value.is_typed and not value.ndim and value.type.dtype.is_bool

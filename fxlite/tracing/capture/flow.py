@@ -1,0 +1,298 @@
+"""What rewritten control flow asks (:mod:`fxlite.tracing.capture.rewrite`): with values that are
+known while tracing, plain Python happens; what depends on values that are not becomes ``cond`` and
+loops of the graph (:mod:`fxlite.tracing.capture.regions`, :mod:`fxlite.tracing.capture.loops`).
+
+In: a condition, and the parts of a construct as functions. Out: an outcome: None where a part ran
+to its end, else what it was left by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from fxlite.base.errors import TraceError
+from fxlite.base.state import active_tracer, is_traced
+from fxlite.ops.op import lookup
+from fxlite.tracing.capture.capture import CALLERS
+from fxlite.tracing.capture.counted import Counted, counted
+from fxlite.tracing.capture.expressions import (
+    BREAK,
+    CONTINUE,
+    Expressions,
+    Names,
+    Part,
+    Returned,
+    settled,
+)
+from fxlite.tracing.capture.loops import Hint, Loop, Variables
+from fxlite.tracing.capture.places import variables
+from fxlite.tracing.capture.regions import Outcome, Region, run
+
+#: Calls of ops in all rounds of a loop together, from which on it stays a loop.
+MOST_UNROLLED = 2000
+#: Rounds of a loop whose body has loops that stay such.
+_FEW_ROUNDS = 4
+
+#: Rounds that are traced inside of each other, where a loop that a value leaves cannot stay one.
+_MOST_NESTED = 32
+#: Rounds of a ``while`` statement where conditions are guessed.
+_MOST_GUESSED = 100
+_LEFT = "a value that is not known while tracing decides whether it goes on"
+
+
+def _left(outcome: Outcome) -> Outcome:
+    """An outcome where it is known that there was a jump: if there is one only, it was that."""
+    ways = [kind for kind, flag in outcome.flags.items() if flag is not False]
+    return Outcome({**outcome.flags, ways[0]: True}, outcome.value) if len(ways) == 1 else outcome
+
+
+class Flow(Expressions):
+    """See the module's text."""
+
+    # -- if ----------------------------------------------------------------------------------------
+    def if_(self, test: Any, body: Part, orelse: Part | None, names: Names) -> None:
+        truth = self.truth(test)
+        if not is_traced(truth):
+            if truth:
+                body()
+            elif orelse is not None:
+                orelse()
+            return
+        self.either(truth, (body, orelse or _nothing), variables(names, (body, orelse)))
+
+    def if_left(
+        self, test: Any, body: Part, orelse: Part | None, names: Names, rest: Part | None,
+        one_side: bool,
+    ) -> Any:  # fmt: skip
+        """``if`` whose parts may be left by a jump, and the statements behind it. ``one_side``:
+        there is a part that never comes to its end, so that these are traced once."""
+        truth = self.truth(test)
+        if not is_traced(truth):
+            outcome = body() if truth else orelse() if orelse is not None else None
+            return self.then(outcome, rest, names)
+
+        def way(part: Part) -> Part:
+            return (lambda: self.then(part(), rest, names)) if one_side else part
+
+        places = variables(names, (body, orelse, rest))
+        outcome = self.either(truth, (way(body), way(orelse or _nothing)), places)
+        return outcome if one_side else self.then(outcome, rest, names)
+
+    def then(self, outcome: Any, rest: Part | None, names: Names) -> Any:
+        """Run the statements behind a construct unless it was left by a jump."""
+        if rest is None:
+            return outcome
+        if not isinstance(outcome, Outcome):
+            return rest() if outcome is None else outcome
+        left, sure = self._any(outcome.flags.values()), _left(outcome)
+        return self.either(left, (lambda: sure, rest), variables(names, (rest,)))
+
+    def _any(self, flags: Iterable[Any]) -> Any:
+        found = [flag for flag in flags if flag is not False]
+        result = found[0]
+        for flag in found[1:]:
+            result = lookup("logical_or")(result, flag)
+        return result
+
+    def returned(self, value: Any) -> Any:
+        return Returned(value)
+
+    def left_by(self, what: str) -> str:
+        return what
+
+    def value(self, outcome: Any) -> Any:
+        """What a function returns that was left so."""
+        if not isinstance(outcome, Outcome):
+            return None if outcome is None else outcome.value
+        flag = outcome.flags["RETURN"]
+        raise flag.tracer.error(
+            "the function returns a value on one way, and comes to its end without one on another; "
+            "which it is, is not known while tracing",
+            "return a value of the same type at the end, too",
+            flag.node,
+        )
+
+    # -- loops -------------------------------------------------------------------------------------
+    def while_(
+        self, test: Part, body: Part, orelse: Part | None, names: Names, exposed: Names,
+        later: Names,
+    ) -> Any:  # fmt: skip
+        tracer = active_tracer.get()
+        if tracer is not None and not tracer.decides_bools:
+            about = _variables((test, body), names, exposed, later)
+            kept = self._trial_of_while(tracer, test, body, about)
+            if kept is not None:
+                return self._behind(kept, orelse, names)
+        rounds = 0
+        while True:
+            rounds += 1
+            if tracer is not None and tracer.decides_bools and rounds > _MOST_GUESSED:
+                return None
+            truth = self.truth(test())
+            if is_traced(truth):
+                assert tracer is not None
+                return self._behind(
+                    Loop(tracer, test, None, body, about, self, False).record(), orelse, names
+                )
+            if not truth:
+                return orelse() if orelse is not None else None
+            outcome = body()
+            if isinstance(outcome, Outcome):
+                assert tracer is not None
+                return self._left_later(tracer, outcome, (test, body, orelse), names, about)
+            if outcome is not None and outcome is not CONTINUE:
+                return None if outcome is BREAK else outcome
+
+    def _left_later(
+        self, tracer: Any, outcome: Outcome, parts: tuple[Part, Part, Part | None], names: Names,
+        about: Variables,
+    ) -> Any:  # fmt: skip
+        """The rounds of a loop behind one that may have left it, as a branch."""
+        test, body, orelse = parts
+        outcome.flags["CONTINUE"] = False
+        left, end = self._any(outcome.flags.values()), self._ended(_left(outcome))
+
+        def more() -> Any:
+            found = Loop(tracer, test, None, body, about, self, False).record()
+            return self._behind(found, orelse, names)
+
+        return self.either(left, (lambda: end, more), variables(names, parts))
+
+    def _trial_of_while(self, tracer: Any, test: Part, body: Part, about: Variables) -> Any:
+        """The outcome of a loop that stays one; None: its first rounds are decided while
+        tracing."""
+        found: list[Any] = []
+
+        def trial() -> Any:
+            found.append(self.truth(test()))
+            if found[0] is not True:
+                return None
+            outcome = body()
+            if not isinstance(outcome, Outcome) and outcome in (None, CONTINUE):
+                found.append(self.truth(test()))
+            return outcome
+
+        try:
+            way = run(Region(tracer, "a while loop", about.places), trial)
+        except TraceError:
+            if found != [True]:
+                raise
+            return None  # if it can be unrolled; else that says why
+        if not isinstance(way.outcome, Outcome) and not any(map(is_traced, found)):
+            return None
+        return Loop(tracer, test, None, body, about, self, found[0] is True).record()
+
+    def for_(
+        self, values: Iterable[Any], body: Callable[[Any], Any], orelse: Part | None, names: Names,
+        exposed: Names, later: Names,
+    ) -> Any:  # fmt: skip
+        tracer = active_tracer.get()
+        over = counted(tracer, values) if tracer is not None else None
+        if over is None or tracer is None:
+            return self._rounds(iter(values), body, orelse, names)
+        about = _variables((body,), names, exposed, later)
+        known = type(over.count) is int
+        if tracer.decides_bools:
+            count = over.count if known else 2
+            return self._rounds((over.item(k) for k in range(count)), body, orelse, names)
+        why = self._why_kept(tracer, over, body, about) if known else "its rounds are not known"
+        if why:
+            try:
+                found = Loop(tracer, None, over, body, about, self, known).record()
+                tracer.note_statement("for", f"stays a loop: {why}")
+                return self._behind(found, orelse, names)
+            except TraceError as error:
+                if (
+                    not known
+                    or tracer.loops == "keep"
+                    or (over.count > _MOST_NESTED and why == _LEFT)
+                ):
+                    raise
+                Hint.of(tracer, body).unrolls = True
+                tracer.note_statement("for", f"is unrolled: {str(error).splitlines()[0]}")
+        elements = (over.item(k) for k in range(over.count))
+        return self._rounds(elements, body, orelse, names)
+
+    def _why_kept(
+        self, tracer: Any, over: Counted, body: Callable[[Any], Any], about: Variables
+    ) -> str:
+        """Why a loop of so many rounds stays one; empty if it does not."""
+        if not over.count or Hint.of(tracer, body).unrolls:
+            return ""
+        if tracer.loops == "keep":
+            return 'loops="keep"'
+        try:
+            way = run(Region(tracer, "a for loop", about.places), lambda: body(over.item(0)))
+        except TraceError:
+            Hint.of(tracer, body).unrolls = True  # if it can be; else that says why
+            return ""
+        size = way.region.size
+        if isinstance(way.outcome, Outcome) and over.count > 1:
+            return _LEFT
+        if tracer.loops == "unroll":
+            return ""
+        if size * over.count > MOST_UNROLLED:
+            return f"unrolled it would have {size} x {over.count} nodes"
+        has_loops = any(_has_loops(node) for node in way.region.graph.nodes)
+        return "there are loops in it" if has_loops and over.count > _FEW_ROUNDS else ""
+
+    def _rounds(
+        self, values: Iterator[Any], body: Callable[[Any], Any], orelse: Part | None, names: Names
+    ) -> Any:
+        """The rounds of a loop one after the other; those behind a jump that is not known while
+        tracing are traced as a branch."""
+        for value in values:
+            outcome = body(value)
+            if isinstance(outcome, Outcome):
+                outcome.flags["CONTINUE"] = False
+                outcome = settled(outcome)
+            if isinstance(outcome, Outcome):
+                left = self._any(outcome.flags.values())
+                end = self._ended(_left(outcome))
+                places = variables(names, (body, orelse))
+
+                def more() -> Any:
+                    return self._rounds(values, body, orelse, names)
+
+                return self.either(left, (partial(_same, end), more), places)
+            if outcome is not None and outcome is not CONTINUE:
+                return None if outcome is BREAK else outcome
+        return orelse() if orelse is not None else None
+
+    def _ended(self, outcome: Outcome) -> Any:
+        """The outcome of a loop that was left so."""
+        return settled(Outcome({**outcome.flags, "BREAK": False}, outcome.value))
+
+    def _behind(self, outcome: Outcome, orelse: Part | None, names: Names) -> Any:
+        """The outcome of a loop that has stayed one, with its ``else``."""
+        end = self._ended(outcome)
+        left = [flag for flag in outcome.flags.values() if flag is not False]
+        if orelse is None or any(flag is True for flag in left):
+            return end
+        if not left:
+            return orelse()
+        sure = self._ended(_left(outcome))
+        return self.either(self._any(left), (lambda: sure, orelse), variables(names, (orelse,)))
+
+
+def _same(outcome: Any) -> Any:
+    return outcome
+
+
+def _nothing() -> None:
+    """A part that is not there."""
+
+
+def _variables(
+    parts: Sequence[Callable[..., Any]], names: Names, exposed: Names, later: Names
+) -> Variables:
+    return Variables(variables(names, parts), frozenset(exposed), frozenset(later))
+
+
+def _has_loops(node: Any) -> bool:
+    return node.op == "call_function" and "body_fn" in node.kwargs
+
+
+CALLERS["flow"] = Flow("flow")

@@ -1,0 +1,507 @@
+"""Loops that stay loops: ``while``, and ``for`` over what has numbers.
+
+In: the parts of a loop as functions, and what is known of its variables. Out: one ``while_loop``
+or ``fori_loop`` of the graph, which *carries* what a round leaves to the next one: variables,
+attributes and items, and arrays that are written into. The body is traced until it is known what
+that is, and of which types; nothing of an attempt stays but the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fxlite.base.errors import TraceError
+from fxlite.base.state import is_traced
+from fxlite.graph import pytree
+from fxlite.graph.graph import Graph, Node
+from fxlite.ops.control import INDEX
+from fxlite.ops.op import lookup
+from fxlite.tracing.capture.carried_arrays import Array, check_memory
+from fxlite.tracing.capture.counted import Counted
+from fxlite.tracing.capture.merging import FILLER, as_kind, is_leaf, is_same, shown, taken_on
+from fxlite.tracing.capture.places import MISSING, Place, Unavailable
+from fxlite.tracing.capture.regions import (
+    Outcome,
+    Region,
+    Way,
+    as_outcome,
+    assign,
+    run,
+    share,
+)
+from fxlite.tracing.control.carried import Kind, as_value, kind_of, number_kind
+from fxlite.tracing.control.functions import record_control
+from fxlite.tracing.python_numbers import PythonNumber
+from fxlite.tracing.writes.aliasing import replace_root
+from fxlite.tracing.writes.shared_memory import View, root_of, view_of
+from fxlite.types.shapes import NamedDim
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+#: Times that a body is traced: each time more is known of what it carries.
+_MOST_ATTEMPTS = 12
+_FLAG = number_kind(bool)
+
+
+class CannotKeep(TraceError):
+    """A loop cannot stay one; it may be unrolled."""
+
+
+@dataclass(frozen=True)
+class Variables:
+    """What is known of the variables that a loop sets: those that a round may read as the round
+    before left them, and those that are read behind the loop."""
+
+    places: Sequence[Place]
+    exposed: frozenset[str]
+    later: frozenset[str]
+
+
+@dataclass
+class _Entry:
+    """What a place holds from round to round: leaves of these kinds."""
+
+    structure: Any
+    values: list[Any]
+    kinds: list[Kind]
+    inputs: list[Any] = field(default_factory=list)
+
+    def built(self, values: Iterable[Any]) -> Any:
+        """A value of this form, of other leaves."""
+        given = iter(values)
+        return pytree.build(self.structure, lambda _: next(given))
+
+
+@dataclass
+class Hint:
+    """What tracing a loop has shown, for the next time that it is traced."""
+
+    roots: dict[View, None] = field(default_factory=dict)
+    kinds: dict[Place, list[Kind]] = field(default_factory=dict)
+    whole: set[Place] = field(default_factory=set)
+    unrolls = False  # it cannot stay a loop
+
+    @staticmethod
+    def of(tracer: Tracer, body: Callable[..., Any]) -> Hint:
+        """What is known of the loop with a body."""
+        found: Hint = tracer.loop_hints.setdefault(body.__code__, Hint())
+        return found
+
+
+class Loop:
+    """A loop while it is traced. ``test`` is its condition, or ``over`` what it goes through;
+    ``runs``: it is known to run a first round."""
+
+    def __init__(
+        self, tracer: Tracer, test: Callable[[], Any] | None, over: Counted | None,
+        body: Callable[..., Any], variables: Variables, flow: Any, runs: bool,
+    ) -> None:  # fmt: skip
+        self.tracer, self.test, self.over, self.body = tracer, test, over, body
+        self.variables, self.flow, self.runs = variables, flow, runs
+        self.what = "a while loop" if test is not None else "a for loop"
+        self.hint = Hint.of(tracer, body)
+        self.entries: dict[Place, _Entry] = {}
+        self.extra: list[Place] = []  # attributes and items that the body sets
+        self.fixed: dict[Place, Unavailable | None] = {}
+        self.roots = [r for r in self.hint.roots if self._is_around(r)]
+        self.leaving: list[str] = []  # the jumps that may leave the loop
+
+    def _is_around(self, root: View) -> bool:
+        graphs: list[Graph] = [self.tracer.graph, *(b.outer for b in self.tracer.bodies)]
+        return all(any(found is g for g in graphs) for found in (root.home, root.node.graph))
+
+    # -- what is carried ---------------------------------------------------------------------------
+    def _prepare(self) -> None:
+        """Entries for the places that rounds leave to each other."""
+        self.entries = {}
+        exposed = [p for p in self.variables.places if p.name in self.variables.exposed]
+        for place in (*exposed, *self.extra):
+            value = place.get()
+            if value is MISSING or place in self.fixed or isinstance(value, Unavailable):
+                continue
+            entry = self._entry(value, place.name)
+            if entry is None or (place in self.hint.whole and entry.structure is pytree.LEAF):
+                self.fixed.setdefault(place, None)
+                continue
+            known = self.hint.kinds.get(place)
+            if known is not None and len(known) == len(entry.kinds):
+                both = [taken_on(a, b) for a, b in zip(entry.kinds, known)]
+                if None not in both and (self._runs() or not _grow(entry.kinds, both)):
+                    entry.kinds = both  # type: ignore[assignment]
+            self.entries[place] = entry
+
+    def _entry(self, value: Any, name: str) -> _Entry | None:
+        """The leaves of a value; None where there are others than arrays and numbers."""
+        found: list[Any] = []
+
+        def leaf(part: Any, path: str, keys: tuple[Any, ...]) -> Any:
+            if is_leaf(part):
+                found.append(part)
+                return pytree.LEAF
+            raise TypeError
+
+        try:
+            structure = pytree.structure_of(value, name, leaf)
+        except (TypeError, ValueError):
+            return None
+        kinds = [kind_of(self.tracer, v, name) for v in found]
+        return _Entry(structure, found, kinds)
+
+    def _runs(self) -> bool:
+        """Whether the loop runs a first round; of a loop that runs as often as a named size says,
+        that is required."""
+        count = self.over.count if self.over is not None else None
+        if not self.runs and isinstance(count, NamedDim):
+            self.tracer.require(count.expr, ">=", 1)
+            self.runs = True
+        return self.runs
+
+    # -- one attempt -------------------------------------------------------------------------------
+    def _region(self, index: bool) -> tuple[Region, Any]:
+        """A region with inputs for all that is carried."""
+        tracer = self.tracer
+        region = Region(tracer, self.what, [*self.variables.places, *self.entries, *self.fixed])
+        number = None
+        with region:
+            if index:
+                number = region.own("i", INDEX, number=True)
+            self.left = [region.own(name.lower(), _FLAG.type, number=True) for name in self.leaving]
+            for place, entry in self.entries.items():
+                several = len(entry.kinds) > 1
+                entry.inputs = [
+                    region.own(
+                        f"{place.name}_{n}" if several else place.name, k.type, bool(k.number)
+                    )
+                    for n, k in enumerate(entry.kinds)
+                ]
+            for root in self.roots:
+                region.roots[root] = root.node
+                root.node = region.input(root.node.name, root.node.type)
+            tracer.writes.count += 1
+        return region, number
+
+    def _enter(self) -> None:
+        """Let the program see what is carried, in place of what there was before the loop."""
+        carried = set(self.entries)
+        for place in self.variables.places:
+            if place in carried or place in self.fixed:
+                continue
+            if place.name not in self.variables.exposed:
+                place.set(MISSING)
+            elif not isinstance(place.get(), Unavailable):
+                place.set(self._before(place))
+        for place, reason in self.fixed.items():
+            if reason is not None:
+                place.set(reason)
+        for place, entry in self.entries.items():
+            place.set(entry.built(entry.inputs))
+
+    def _before(self, place: Place) -> Unavailable:
+        return Unavailable(
+            self.tracer,
+            f"{place.name} may be read in {self.what} in a round that comes before it has a value",
+            f"give it a value before the loop: {place.name} = 0",
+        )
+
+    def _attempt(self) -> tuple[Way | None, Way]:
+        """Trace condition and body with what is known to be carried."""
+        condition = None
+        if self.test is not None or self.leaving:
+            region, number = self._region(index=self.over is not None)
+            condition = run(region, lambda: self._asked(number))
+            changed = [p for p, v in condition.values.items() if self._has_changed(region, p, v)]
+            if changed or any(r not in self.roots for r in condition.nodes):
+                raise self.tracer.error(
+                    "the condition of a while loop changes "
+                    f"{changed[0].name if changed else 'an array'}",
+                    "change it in the body: while True: ... if not condition: break",
+                )
+        region, number = self._region(index=self.over is not None)
+        return condition, run(region, lambda: self._round(number))
+
+    def _asked(self, number: Any) -> Any:
+        """Whether there is another round."""
+        self._enter()
+        over, test = self.over, self.test
+        ask: Callable[[], Any] = (lambda: number < over.bounds[1]) if over is not None else test  # type: ignore[assignment]
+        if not self.left:
+            return self.flow.truth(ask())
+        over_with = self.left[0] if len(self.left) == 1 else lookup("logical_or")(*self.left)
+        return self.flow.truth(self.flow.and_(self.flow.not_(over_with), ask))
+
+    def _round(self, number: Any) -> Any:
+        self._enter()
+        if self.over is None:
+            return self.body()
+        return self.body(number if self.over.is_range else self.over.item(number))
+
+    def _has_changed(self, region: Region, place: Place, value: Any) -> bool:
+        """Whether the condition leaves something else in a place than it was given."""
+        before = region.places[place]
+        entry = self.entries.get(place)
+        if entry is None:
+            return (
+                value is not before and value is not MISSING and not isinstance(value, Unavailable)
+            )
+        found = self._entry(value, place.name)
+        return found is None or any(a is not b for a, b in zip(found.values, entry.inputs))
+
+    def record(self) -> Outcome:
+        """Trace the loop until it is known what it carries, record it, and let the program see what
+        it leaves behind."""
+        for _ in range(_MOST_ATTEMPTS):
+            self._prepare()
+            condition, way = self._attempt()
+            if self._learned(way):
+                continue
+            return self._recorded(condition, way)
+        raise CannotKeep(
+            str(self.tracer.error(f"what {self.what} carries does not come to rest", "unroll it"))
+        )
+
+    # -- what an attempt shows ---------------------------------------------------------------------
+    def _learned(self, way: Way) -> bool:
+        """Whether the attempt has shown that something else is carried than was assumed."""
+        new_roots = [r for r in way.nodes if r not in self.roots]
+        self.roots += new_roots
+        self.hint.roots.update(dict.fromkeys(new_roots))
+        flags = as_outcome(way.outcome).flags
+        leaving = [name for name in ("BREAK", "RETURN") if flags[name] is not False]
+        learned = bool(new_roots) or leaving != self.leaving
+        self.leaving = leaving
+        known = {*self.variables.places, *self.extra}
+        for place in way.values:
+            if place not in known:
+                if way.region.places[place] is MISSING:
+                    raise self.tracer.error(
+                        f"{place.name} is set in {self.what}, and not before it",
+                        "give it a value before the loop",
+                    )
+                self.extra.append(place)
+                learned = True
+        for place, entry in list(self.entries.items()):
+            learned = self._compared(place, entry, way) or learned
+        for place, reason in self.fixed.items():
+            value = way.values.get(place, MISSING)
+            before = way.region.places[place]
+            if reason is None and not is_same(value, before):
+                self.fixed[place] = Unavailable(
+                    self.tracer,
+                    f"{place.name} is {shown(before)} before {self.what} and {shown(value)} "
+                    "after a round of it",
+                    "loops carry arrays and numbers: start with one of these",
+                )
+                learned = True
+        return learned
+
+    def _compared(self, place: Place, entry: _Entry, way: Way) -> bool:
+        """Compare what a round leaves in a place with what it was given; whether that differs."""
+        after = way.values[place]
+        if isinstance(after, Unavailable):
+            self.fixed[place] = after
+            return True
+        found = self._entry(after, place.name)
+        if found is None or found.structure != entry.structure:
+            self.fixed[place] = Unavailable(self.tracer, *self._other_form(place, entry, after))
+            return True
+        if entry.structure is pytree.LEAF and after is entry.inputs[0]:
+            root = root_of(view_of(after))
+            if root in way.region.written and entry.kinds[0].type.shape:
+                self.hint.whole.add(place)  # written into, but always this array
+                self.fixed[place] = None
+                return True
+        kinds = []
+        for before, new in zip(entry.kinds, found.kinds):
+            both = taken_on(before, new)
+            if both is None or (_grow([before], [both]) and not self._runs()):
+                self.fixed[place] = Unavailable(self.tracer, *self._other_type(place, before, new))
+                return True
+            kinds.append(both)
+        if kinds == entry.kinds:
+            return False
+        self.hint.kinds[place] = kinds
+        return True
+
+    def _other_form(self, place: Place, entry: _Entry, after: Any) -> tuple[str, str]:
+        value = pytree.children_of(after)
+        if value is not None and value[0] == "list":
+            return (
+                f"{place.name} is a list that has another length after a round of {self.what}",
+                "write into an array of the final size: np.zeros(n), out[i] = value",
+            )
+        return (
+            f"{place.name} is {shown(after)} after a round of {self.what}, and was not before",
+            "keep its form in the loop",
+        )
+
+    def _other_type(self, place: Place, before: Kind, after: Kind) -> tuple[str, str]:
+        if before.type.shape != after.type.shape:
+            advice = "its shape must stay: start with an array of the final size and write into it"
+        else:
+            name = str(after.type.dtype.numpy)
+            advice = f"start with {name}, or cast it in the loop: .astype({place.name}.dtype)"
+        return (
+            f"{place.name} is {before} before {self.what} and {after} after a round of it",
+            advice,
+        )
+
+    # -- the loop ----------------------------------------------------------------------------------
+    def _recorded(self, condition: Way | None, way: Way) -> Outcome:
+        given_away = check_memory(self.tracer, self.what, way.region, self._arrays(way))
+        outcome = as_outcome(way.outcome)
+        carried: list[_Carried] = [(False, outcome.flags[name], _FLAG) for name in self.leaving]
+        for place, entry in self.entries.items():
+            after = self._entry(way.values[place], place.name)
+            assert after is not None
+            carried += zip(entry.values, after.values, entry.kinds)
+        carried += [(r.node, way.nodes[r], Kind(r.node.type)) for r in self.roots]
+        kept = [k for k in (self._temporary(p, way) for p in self.variables.places) if k]
+        for _, before, entry in kept:
+            carried += zip(before, entry.values, entry.kinds)
+        returned = self._returned(outcome)
+        if returned is not None:
+            carried += [(FILLER, v, k) for v, k in zip(returned.values, returned.kinds)]
+        if condition is not None and condition.outcome is True and not self.leaving:
+            raise self.tracer.error(
+                "a while loop has no end: its condition is always true, and nothing leaves it",
+                "leave it with break or return",
+            )
+        if not carried:
+            return Outcome()  # a loop that leaves nothing behind
+        nodes = self._record(condition, way, carried)
+        results = iter([as_value(self.tracer, n, k) for n, (_, _, k) in zip(nodes, carried)])
+        found = Outcome()
+        for name in self.leaving:
+            found.flags[name] = next(results)
+        self._leave(results, way, kept)
+        for memory, why in given_away:
+            memory.doubt = why
+        if returned is not None:
+            found.value = returned.built(results)
+        if condition is not None and condition.outcome is True and len(self.leaving) == 1:
+            found.flags[self.leaving[0]] = True  # it ends in no other way
+        return found
+
+    def _returned(self, outcome: Outcome) -> _Entry | None:
+        if outcome.value is FILLER:
+            return None
+        found = self._entry(outcome.value, "the returned value")
+        if found is None:
+            raise self.tracer.error(
+                f"{self.what} is left by a return of {shown(outcome.value)}, whether it is is not "
+                "known while tracing",
+                "return arrays and numbers, or leave the loop with break",
+            )
+        return found
+
+    def _temporary(self, place: Place, way: Way) -> tuple[Place, list[Any], _Entry] | None:
+        """A variable that each round sets anew, and that is read behind the loop: what it is before
+        the loop, and after a round."""
+        variables, after = self.variables, way.values[place]
+        if place.name in variables.exposed or place.name not in variables.later:
+            return None
+        found = None if after is MISSING else self._entry(after, place.name)
+        if found is None:
+            return None
+        before = None if place.get() is MISSING else self._entry(place.get(), place.name)
+        if before is not None and before.structure == found.structure:
+            both = [taken_on(a, b) for a, b in zip(before.kinds, found.kinds)]
+            if None not in both and not _grow(before.kinds, both):
+                found.kinds = both  # type: ignore[assignment]
+                return place, before.values, found
+        return (place, [FILLER] * len(found.kinds), found) if self._runs() else None
+
+    def _record(self, condition: Way | None, way: Way, carried: list[_Carried]) -> list[Node]:
+        """Record the loop; the nodes of its results, without that of a number of a round."""
+        tracer, over = self.tracer, self.over
+        is_while, counts = condition is not None, over is not None
+        region = way.region
+        if is_while and counts:
+            number = PythonNumber(region.inputs[0], tracer)
+            with region:
+                carried = [(over.bounds[0], number + 1, number_kind(int)), *carried]  # type: ignore[union-attr, operator]
+        regions = [region] if condition is None else [condition.region, region]
+        for one in regions:
+            for _, _, kind in carried[len(one.inputs) - (counts and not is_while) :]:
+                one.input("kept", kind.type)
+        with region:
+            after = [as_kind(tracer, v, k) for _, v, k in carried]
+        before = tuple(as_kind(tracer, v, k) for v, _, k in carried)
+        test: list[Node] = []
+        if condition is not None:
+            with condition.region:
+                test = [as_kind(tracer, condition.outcome, _FLAG)]
+        captured = list(dict.fromkeys(node for one in regions for node in one.captured))
+        arguments: dict[str, Any] = {"carried": before, "captured": tuple(captured)}
+        arguments["body_fn"] = region.finish(after, captured)
+        if condition is not None:
+            arguments["cond_fn"] = condition.region.finish(test, captured)
+            nodes = record_control(tracer, lookup("while_loop"), arguments)
+            return nodes[counts:]
+        bounds = [b if type(b) is int else tracer.create_arg(b) for b in over.bounds]  # type: ignore[union-attr]
+        arguments |= {"lower": bounds[0], "upper": bounds[1]}
+        return record_control(tracer, lookup("fori_loop"), arguments)
+
+    # -- what it leaves behind ---------------------------------------------------------------------
+    def _arrays(self, way: Way) -> list[Array]:
+        """The arrays that are carried under names."""
+        found = []
+        for place, entry in self.entries.items():
+            after = self._entry(way.values[place], place.name)
+            assert after is not None
+            for before, inner, last in zip(entry.values, entry.inputs, after.values):
+                if is_traced(last) and last.type.shape:
+                    found.append((place.name, before, inner, last))
+        return found
+
+    def _leave(
+        self, results: Any, way: Way, kept: Sequence[tuple[Place, list[Any], _Entry]]
+    ) -> None:
+        """Set what the loop has set to its results."""
+        tracer, variables, done = self.tracer, self.variables, set[Place]()
+        own = {root_of(view_of(inner)) for _, _, inner, _ in self._arrays(way)}
+        for place, entry in self.entries.items():
+            after = self._entry(way.values[place], place.name)
+            values = [next(results) for _ in entry.kinds]
+            for before, last, result in zip(entry.values, after.values, values):  # type: ignore[union-attr]
+                if not is_traced(before) or not result.type.shape:
+                    continue
+                if not self.runs or root_of(view_of(last)) in own:
+                    share(root_of(view_of(before)), view_of(result), "as the loop leaves it")
+            assign(tracer, place, entry.built(values))
+            done.add(place)
+        for root in self.roots:
+            replace_root(tracer, root, next(results)._node)
+        for place, _, entry in kept:
+            assign(tracer, place, entry.built(results))
+            done.add(place)
+        for place, reason in self.fixed.items():
+            if reason is not None:
+                assign(tracer, place, reason)
+            done.add(place)
+        for place in variables.places:
+            after = way.values[place]
+            if place in done or after is MISSING:
+                continue
+            if place.get() is MISSING or place.name not in variables.exposed:
+                unset = isinstance(after, Unavailable)
+                assign(tracer, place, after if unset else self._unset(place))
+
+    def _unset(self, place: Place) -> Unavailable:
+        return Unavailable(
+            self.tracer,
+            f"{place.name} has no value where {self.what} runs no round, and whether it runs one "
+            "is not known while tracing",
+            f"give it a value of the same type before the loop: {place.name} = 0",
+        )
+
+
+def _grow(before: Sequence[Kind], after: Sequence[Any]) -> bool:
+    """Whether a number becomes an array."""
+    return any(b.type.shape and not a.type.shape for a, b in zip(before, after))
+
+
+_Carried = tuple[Any, Any, Kind]

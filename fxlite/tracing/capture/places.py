@@ -1,0 +1,183 @@
+"""Places of a program that hold values: variables, attributes, items of lists and dicts; and what
+stands there where no value is to be had.
+
+In: the functions that a construct was rewritten into. Out: places that can be read, set and put
+back, so that a branch is traced without a trace.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Callable, Iterable
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from fxlite.base.errors import TraceError
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+#: Stands for a variable that is not bound, or an item that is not there.
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
+
+
+class Place:
+    """A place that holds a value. ``owner`` is the cell, object or container; two places are equal
+    if they are the same one."""
+
+    __slots__ = ("key", "name", "owner")
+
+    def __init__(self, owner: Any, key: Any, name: str) -> None:
+        self.owner, self.key, self.name = owner, key, name
+
+    def __hash__(self) -> int:
+        return hash((type(self), id(self.owner), self.key))
+
+    def __eq__(self, other: object) -> bool:
+        same = type(other) is type(self) and self.owner is other.owner
+        return same and self.key == other.key  # type: ignore[attr-defined]
+
+    def get(self) -> Any:
+        """The value, or MISSING."""
+        raise NotImplementedError
+
+    def set(self, value: Any) -> None:
+        """Store a value; MISSING takes it away."""
+        raise NotImplementedError
+
+
+class Variable(Place):
+    """A variable of a function, by its cell."""
+
+    __slots__ = ()
+
+    def get(self) -> Any:
+        try:
+            return self.owner.cell_contents
+        except ValueError:
+            return MISSING
+
+    def set(self, value: Any) -> None:
+        if value is not MISSING:
+            self.owner.cell_contents = value
+        elif self.get() is not MISSING:
+            del self.owner.cell_contents
+
+
+class Item(Place):
+    """An item of a list or dict; a global variable is one, too."""
+
+    __slots__ = ()
+
+    def get(self) -> Any:
+        try:
+            return self.owner[self.key]
+        except (KeyError, IndexError):
+            return MISSING
+
+    def set(self, value: Any) -> None:
+        if value is not MISSING:
+            self.owner[self.key] = value
+        elif self.get() is not MISSING:
+            del self.owner[self.key]
+
+
+class Attribute(Place):
+    """An attribute of an object."""
+
+    __slots__ = ()
+
+    def get(self) -> Any:
+        return getattr(self.owner, self.key, MISSING)
+
+    def set(self, value: Any) -> None:
+        if value is not MISSING:
+            setattr(self.owner, self.key, value)
+        elif self.get() is not MISSING:
+            delattr(self.owner, self.key)
+
+
+def variables(names: Iterable[str], parts: Iterable[Callable[..., Any] | None]) -> list[Place]:
+    """The variables of these names that parts of a function share."""
+    found: dict[str, Place] = {}
+    wanted = set(names)
+    for part in parts:
+        if part is None:
+            continue
+        code = part.__code__
+        for name, cell in zip(code.co_freevars, part.__closure__ or ()):
+            if name in wanted:
+                found.setdefault(name, Variable(cell, 0, name))
+        for name in code.co_names:
+            if name in wanted and name not in found:  # declared global
+                found[name] = Item(part.__globals__, name, name)
+    return [found[name] for name in sorted(found)]
+
+
+class Unavailable:
+    """In the place of a variable whose value is not to be had behind a branch or a loop: whoever
+    reads it gets the error that says why."""
+
+    __slots__ = ("_advice", "_reason", "_tracer")
+
+    def __init__(self, tracer: Tracer, reason: str, advice: str) -> None:
+        self._tracer, self._reason, self._advice = tracer, reason, advice
+
+    def refuse(self, *_: Any, **__: Any) -> Any:
+        """Raise the error."""
+        raise self.error()
+
+    def error(self) -> TraceError:
+        return self._tracer.error(self._reason, self._advice)
+
+    def __fx_create_arg__(self, tracer: Tracer) -> Any:
+        raise self.error()
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.error()
+
+
+_READS = (
+    "array_ufunc array_function array bool int float index len iter contains call getitem setitem "
+    "neg pos abs invert lt le gt ge eq ne str format hash"
+).split()
+_BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+for _name in (*_READS, *(f"{side}{n}" for n in _BINARY for side in ("", "r", "i"))):
+    setattr(Unavailable, f"__{_name}__", Unavailable.refuse)
+
+
+def outer_variables(function: Any) -> list[Place]:
+    """The variables of functions around it that a function sets."""
+    function = getattr(function, "__func__", function)
+    if not getattr(function, "__closure__", None):
+        return []
+    code = function.__code__
+    cells = dict(zip(code.co_freevars, function.__closure__))
+    return [Variable(cells[name], 0, name) for name in _stored(code) if name in cells]
+
+
+@functools.lru_cache(maxsize=256)
+def _stored(code: CodeType) -> frozenset[str]:
+    """Free variables that a code, or one in it, sets."""
+    found = {
+        i.argval
+        for i in dis.get_instructions(code)
+        if i.opname in ("STORE_DEREF", "DELETE_DEREF") and i.argval in code.co_freevars
+    }
+    inner = [_stored(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return frozenset(found.union(*inner) & set(code.co_freevars))
+
+
+_MUTATES = frozenset(
+    "append extend insert pop remove clear sort reverse update add discard popitem setdefault "
+    "popleft appendleft".split()
+)
+
+
+def mutated_by(function: Any) -> Any:
+    """The list, dict or set that a call of a function changes; None for anything else."""
+    owner = getattr(function, "__self__", None)
+    if owner is None or getattr(function, "__name__", "") not in _MUTATES:
+        return None
+    return owner if isinstance(owner, (list, dict, set, bytearray)) else None

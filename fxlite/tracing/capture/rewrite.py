@@ -1,0 +1,357 @@
+"""Control flow of a program's functions, rewritten so that each construct asks a helper.
+
+In: the syntax tree of a function. Out: the same function, at the same places in the source, in
+which the parts of ``if``, ``while`` and ``for`` are functions without parameters that share the
+variables of the function, and are handed to the methods of
+:class:`fxlite.tracing.capture.flow.Flow`::
+
+    if test:                    def <if>(): nonlocal y; y = 1
+        y = 1                   def <else>(): nonlocal y; y = 2
+    else:               ->      flow.if_(test, <if>, <else>, ("y",))
+        y = 2
+
+A part that is left by ``return``, ``break`` or ``continue`` returns what it was left by, else None.
+Where a construct may be left so, the statements behind it are a function, too, ``<rest>``, which is
+run unless it was. Expressions that Python evaluates on a condition become lambdas.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from fxlite.tracing.capture.names import (
+    LOOPS,
+    Round,
+    always_leaves,
+    binds_a_name,
+    bound_names,
+    holds,
+    in_the_way,
+    leaves,
+    read_names,
+)
+from fxlite.tracing.capture.rewrite_expressions import Expressions, Scope, ask
+
+_Statements = list[ast.stmt]
+
+
+def _texts(names: Any) -> ast.Constant:
+    return ast.Constant(tuple(sorted(names)))  # type: ignore[arg-type]
+
+
+class ControlFlow(Expressions):
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        #: Functions that cannot be rewritten, by name and first line, and what is in the way.
+        self.plain: dict[tuple[str, int], str] = {}
+        super().__init__()
+
+    # -- functions ---------------------------------------------------------------------------------
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        reason = in_the_way(node)
+        if reason:
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            self.plain[node.name, first] = reason
+            return self._plain(node)
+        scope = Scope(node)
+        for field in ("decorator_list", "args", "returns"):
+            self._visit_field(node, field)
+        self._scopes.append(scope)
+        body = self._block(node.body, top=True)
+        self._scopes.pop()
+        node.body = [*_top(scope, node), *body]
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._plain(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        around, self._class = self._class, node.name
+        self._plain(node)
+        self._class = around
+        return node
+
+    def _plain(self, node: Any) -> ast.AST:
+        """A scope whose own statements stay as they are."""
+        scopes, self._scopes = self._scopes, []
+        self.generic_visit(node)
+        self._scopes = scopes
+        return node  # type: ignore[no-any-return]
+
+    def _visit_field(self, node: Any, field: str) -> None:
+        value = getattr(node, field)
+        if isinstance(value, list):
+            setattr(node, field, [self.visit(v) for v in value])
+        elif value is not None:
+            setattr(node, field, self.visit(value))
+
+    # -- blocks ------------------------------------------------------------------------------------
+    def _block(self, body: _Statements, top: bool = False) -> _Statements:
+        """A block, rewritten; ``top``: of the function itself, which returns values."""
+        made: _Statements = []
+        for number, statement in enumerate(body):
+            if isinstance(statement, (ast.Global, ast.Nonlocal)):
+                continue
+            if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
+                made.append(self._jump(statement, top))
+                return made
+            if not isinstance(statement, (ast.If, *LOOPS, ast.With, ast.Try, ast.Match)):
+                found = self.visit(statement)
+                made += found if isinstance(found, list) else [found]
+                continue
+            rest = body[number + 1 :] if leaves(statement) else None
+            made += self._construct(statement, rest, top)
+            if rest is not None:
+                return made
+        return made or [ast.Pass(lineno=1, col_offset=0)]
+
+    def _jump(self, node: Any, top: bool) -> ast.stmt:
+        if isinstance(node, ast.Return):
+            if node.value is not None:
+                node.value = self.visit(node.value)
+            if top:
+                return node
+            value = node.value or ast.copy_location(ast.Constant(None), node)
+            outcome: ast.expr = ask("returned", node, value)
+        else:
+            name = "BREAK" if isinstance(node, ast.Break) else "CONTINUE"
+            outcome = ask("left_by", node, ast.copy_location(ast.Constant(name), node))
+        return ast.copy_location(ast.Return(outcome), node)
+
+    def _part(self, kind: str, body: _Statements, at: Any, before: _Statements = []) -> Any:  # noqa: B006
+        """A block as a function: its definition and its name."""
+        scope = self._scopes[-1]
+        scope.count += 1
+        name = f"<{kind} {scope.count}>"
+        bound = {n for n in bound_names([*before, *body]) if not n.startswith("<")}
+        declared: _Statements = []
+        own = sorted(bound - scope.globals)
+        if own:
+            declared.append(ast.Nonlocal(own))
+        if bound & scope.globals:
+            declared.append(ast.Global(sorted(bound & scope.globals)))
+        arguments = ast.arguments([], [], None, [], [], None, [])
+        made = ast.FunctionDef(name, arguments, [], [], None)
+        made.body = [*declared, *before, *self._block(body)]
+        ast.copy_location(made, at)
+        for part in (*declared, arguments):
+            ast.copy_location(part, at)
+        ast.fix_missing_locations(made)
+        return made, ast.copy_location(ast.Name(name, ast.Load()), at)
+
+    def _optional(self, kind: str, body: _Statements | None, at: Any) -> tuple[_Statements, Any]:
+        if not body:
+            return [], ast.copy_location(ast.Constant(None), at)
+        made, name = self._part(kind, body, at)
+        return [made], name
+
+    def _construct(self, node: Any, rest: _Statements | None, top: bool) -> _Statements:
+        names = bound_names([node, *(rest or ())])
+        place = getattr(node, "test", getattr(node, "iter", node))
+        if isinstance(node, ast.If):
+            made, call = self._if(node, rest, names)
+        else:
+            if isinstance(node, LOOPS):
+                made, call = self._loop(node)
+            elif rest is None:
+                return [self._with_blocks(node)]
+            else:
+                part, name = self._part_of(node)
+                made, call = [part], ast.copy_location(ast.Call(name, [], []), node)
+            if rest is not None:
+                more, then = self._optional("rest", rest, rest[0] if rest else node)
+                made += more
+                call = ask("then", place, call, then, _texts(names))
+        if rest is None:
+            return [*made, ast.copy_location(ast.Expr(call), node)]
+        if top:
+            call = ask("value", place, call)
+        return [*made, ast.copy_location(ast.Return(call), node)]
+
+    def _if(self, node: ast.If, rest: _Statements | None, names: set[str]) -> Any:
+        one_side = always_leaves(node.body) or always_leaves(node.orelse)
+        test = self.visit(node.test)
+        body, body_name = self._part("if", node.body, node)
+        orelse, else_name = self._optional("else", node.orelse, node)
+        made: _Statements = [body, *orelse]
+        parts = [test, body_name, else_name, _texts(names)]
+        if rest is None:
+            return made, ask("if_", test, *parts)
+        more, then = self._optional("rest", rest, rest[0] if rest else node)
+        return [*made, *more], ask("if_left", test, *parts, then, ast.Constant(one_side))
+
+    def _loop(self, node: Any) -> Any:
+        scope = self._scopes[-1]
+        if isinstance(node, ast.While) and binds_a_name(node.test):
+            _test_inside(node)
+        scope.loops.append(node)
+        names = bound_names([*node.body, *([node.target] if hasattr(node, "target") else ())])
+        given = [node.target] if hasattr(node, "target") else []
+        one = Round(node.body, given)
+        # what a round reads before it binds it, or keeps from the round before, or whose last value
+        # is read behind the loop
+        test = read_names(node.test) if isinstance(node, ast.While) else set()
+        exposed = names & (one.exposed | test | (names - one.certain))
+        later = names & self._read_later(node)
+        about = [_texts(names), _texts(exposed), _texts(later)]
+        made: _Statements
+        if isinstance(node, ast.While):
+            question = ast.copy_location(ast.Return(node.test), node.test)
+            place = node.test
+            asked, first = self._test_part(question, node)
+            body, second = self._part("while", node.body, node)
+            made = [asked, body]
+            method = "while_"
+        else:
+            place = node.iter
+            first = self.visit(node.iter)
+            name = f"<value {scope.count + 1}>"
+            value = ast.copy_location(ast.Name(name, ast.Load()), node.target)
+            takes: ast.stmt = ast.Assign([node.target], value)
+            ast.copy_location(takes, node.target)
+            taken = [takes] if isinstance(node.target, ast.Name) else self.visit(takes)
+            taken = taken if isinstance(taken, list) else [taken]
+            body, second = self._part("for", node.body, node, taken)
+            body.args.args.append(ast.copy_location(ast.arg(name, None), node))
+            made = [body]
+            method = "for_"
+        orelse, third = self._optional("else", node.orelse, node)
+        scope.loops.pop()
+        return [*made, *orelse], ask(method, place, first, second, third, *about)
+
+    def _test_part(self, question: ast.Return, at: Any) -> Any:
+        """The condition of a loop as a function that returns it."""
+        made, name = self._part("test", [], at)
+        question.value = self.visit(question.value) if question.value is not None else None
+        made.body = [question]
+        return made, name
+
+    def _read_later(self, loop: Any) -> set[str]:
+        """Names that may be read behind a loop: in the rest of the function, or in another round
+        of a loop around it."""
+        scope = self._scopes[-1]
+        around = [outer for outer in scope.loops if outer is not loop]
+        inside = {id(n) for n in ast.walk(loop)}
+        end = (loop.end_lineno, loop.end_col_offset)
+        found = set[str](scope.outer)
+        for node in ast.walk(scope.node):
+            if id(node) in inside or not hasattr(node, "lineno"):
+                continue
+            behind = (node.lineno, node.col_offset) >= end  # type: ignore[attr-defined]
+            if isinstance(node, (ast.FunctionDef, ast.Lambda)) and node is not scope.node:
+                found |= read_names(node)
+            elif behind or any(holds(outer, node) for outer in around):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Load, ast.Del)):
+                    found.add(node.id)
+                elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                    found.add(node.target.id)
+        for statement in loop.orelse:
+            found |= read_names(statement)
+        return found
+
+    def _part_of(self, node: Any) -> Any:
+        """``with``, ``try`` or ``match`` that is left by a jump, as a function."""
+        scope = self._scopes[-1]
+        scope.count += 1
+        made, name = self._part("with", [], node)
+        bound = bound_names(node)
+        declared: _Statements = []
+        if bound - scope.globals:
+            declared.append(ast.Nonlocal(sorted(bound - scope.globals)))
+        if bound & scope.globals:
+            declared.append(ast.Global(sorted(bound & scope.globals)))
+        if isinstance(node, ast.Try) and node.orelse and any(map(leaves, node.body)):
+            inner = self._try_else(node)
+        else:
+            inner = [self._with_blocks(node)]
+        made.body = [*(ast.copy_location(d, node) for d in declared), *inner]
+        return made, name
+
+    def _try_else(self, node: ast.Try) -> _Statements:
+        """``try`` with ``else`` whose body may be left: the body is a function, and ``else`` runs
+        where that came to its end."""
+        self._scopes[-1].count += 1
+        outcome = f"<outcome {self._scopes[-1].count}>"
+
+        def placed(made: Any) -> Any:
+            return ast.fix_missing_locations(ast.copy_location(made, node))
+
+        def store(value: ast.expr) -> ast.stmt:
+            return placed(ast.Assign([ast.Name(outcome, ast.Store())], value))  # type: ignore[no-any-return]
+
+        body, name = self._part("try", node.body, node.body[0])
+        orelse, other = self._part("else", node.orelse, node.orelse[0])
+        ended = ast.Compare(ast.Name(outcome, ast.Load()), [ast.Is()], [ast.Constant(None)])
+        last = placed(ast.If(ended, [store(ast.Call(other, [], []))], []))
+        node.body, node.orelse = [store(ast.Call(name, [], []))], []
+        tried = self._with_blocks(node, [last])
+        done = placed(ast.Return(ast.Name(outcome, ast.Load())))
+        return [body, orelse, store(ast.Constant(None)), tried, done]
+
+    def _with_blocks(self, node: Any, orelse: _Statements | None = None) -> ast.stmt:
+        """``with``, ``try`` or ``match`` with its blocks rewritten. ``orelse``: that of a ``try``
+        whose body and ``else`` are functions already."""
+        if isinstance(node, ast.With):
+            node.items = [self.visit(item) for item in node.items]
+            node.body = self._block(node.body)
+        elif isinstance(node, ast.Match):
+            node.subject = self.visit(node.subject)
+            for case in node.cases:
+                case.guard = self.visit(case.guard) if case.guard is not None else None
+                case.body = self._block(case.body)
+        else:
+            for handler in node.handlers:
+                handler.type = self.visit(handler.type) if handler.type is not None else None
+                handler.body = self._block(handler.body)
+            for field in ("orelse", "finalbody"):
+                block = getattr(node, field)
+                setattr(node, field, self._block(block) if block else [])
+            node.body = self._block(node.body) if orelse is None else node.body
+            if node.handlers:
+                node.body = _guarded(node)
+            node.orelse = node.orelse if orelse is None else orelse
+        return node  # type: ignore[no-any-return]
+
+
+def _top(scope: Scope, node: ast.FunctionDef) -> _Statements:
+    """What a function begins with: declarations, and something that binds all of its variables, so
+    that its parts can share them."""
+    made: _Statements = []
+    if scope.globals:
+        made.append(ast.Global(sorted(scope.globals)))
+    if scope.outer:
+        made.append(ast.Nonlocal(sorted(scope.outer)))
+    if scope.bound:
+        names: list[ast.expr] = [ast.Name(name, ast.Store()) for name in sorted(scope.bound)]
+        made.append(ast.If(ast.Constant(0), [ast.Assign(names, ast.Constant(None))], []))
+    for statement in made:
+        ast.copy_location(statement, node)
+        ast.fix_missing_locations(statement)
+    return made
+
+
+def _test_inside(node: ast.While) -> None:
+    """``while test: body`` as ``while True: if test: pass; else: break``, and the body; for a test
+    that binds names."""
+    leave = ast.copy_location(ast.Break(), node.test)
+    test = ast.If(node.test, [ast.copy_location(ast.Pass(), node.test)], [*node.orelse, leave])
+    node.orelse = []
+    node.body = [ast.copy_location(test, node.test), *node.body]
+    node.test = ast.copy_location(ast.Constant(True), node.test)
+
+
+def _guarded(node: ast.Try) -> _Statements:
+    """The body of a ``try`` with handlers, between two notes for the helper."""
+    enter = ast.Expr(ask("enter_try", node.body[0]))
+    leave = ast.Expr(ask("leave_try", node.body[0]))
+    inner = ast.Try(node.body, [], [], [leave])
+    made: _Statements = [enter, inner]
+    for statement in made:
+        ast.copy_location(statement, node)
+        ast.fix_missing_locations(statement)
+    return made

@@ -1,0 +1,251 @@
+"""Calls, expressions and stores of a program's functions, rewritten so that each asks a helper.
+
+In: the syntax tree of a statement. Out: the same, at the same places in the source: ``f(x)`` is
+``caller.call(f, x)``, and in functions whose control flow is rewritten, too, ``a and b`` is
+``caller.and_(a, lambda: b)`` and ``y[i] = v`` is ``caller.set_item(y, i, v)``.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from fxlite.tracing.capture.names import binds_a_name, bound_names, walk_scope
+
+#: Stands in compiled code for the object that makes the calls.
+MARK = "\0fxlite.call"
+#: Calls of these names look at the frame that calls them, so they stay as they are.
+NEEDS_FRAME = frozenset(
+    "super locals globals vars dir eval exec breakpoint __import__ __build_class__".split()
+)
+_Statements = list[ast.stmt]
+
+
+class Calls(ast.NodeTransformer):
+    """``f(x)`` becomes ``caller.call(f, x)``, at the same place, and ``for i in range(n)`` asks the
+    caller for each number."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in NEEDS_FRAME:
+            return node
+        return ask("call", node, node.func, *node.args, keywords=node.keywords)
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        is_range = isinstance(node.iter, ast.Call) and is_name(node.iter.func, "range")
+        self.generic_visit(node)
+        if is_range:
+            node.iter = ask("rounds", node.iter, node.iter)
+        return node
+
+
+def is_name(node: ast.AST, name: str) -> bool:
+    """Whether a node is that name."""
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def ask(method: str, at: ast.AST, *args: Any, keywords: Any = ()) -> ast.Call:
+    """``caller.method(...)``, at the place of a node."""
+
+    def placed(node: Any) -> Any:
+        return ast.copy_location(node, at)
+
+    caller = placed(ast.Attribute(placed(ast.Constant(MARK)), method, ast.Load()))
+    made = placed(ast.Call(caller, list(args), list(keywords)))
+    ast.fix_missing_locations(made)
+    return made  # type: ignore[no-any-return]
+
+
+class Scope:
+    """A function that is rewritten: its names, and what is to be written at its top."""
+
+    def __init__(self, node: ast.FunctionDef) -> None:
+        declared = [n for n in walk_scope(node.body) if isinstance(n, (ast.Global, ast.Nonlocal))]
+        self.node = node
+        self.globals = {n for d in declared if isinstance(d, ast.Global) for n in d.names}
+        self.outer = {n for d in declared if isinstance(d, ast.Nonlocal) for n in d.names}
+        self.first = next((a.arg for a in (*node.args.posonlyargs, *node.args.args)), "")
+        self.bound = bound_names(node.body) - self.globals - self.outer
+        self.loops: list[ast.AST] = []
+        self.count = 0
+
+
+class Expressions(Calls):
+    """Expressions and stores of functions that are rewritten: of those in ``scopes``."""
+
+    def __init__(self) -> None:
+        self._scopes: list[Scope] = []
+        self._class = ""  # around the function, for names that begin with two underscores
+
+    # -- statements --------------------------------------------------------------------------------
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        if not self._scopes:
+            return self.generic_visit(node)
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        made = ast.copy_location(ast.Assign([node.target], node.value), node)
+        return self.visit(made)
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        if not self._scopes or all(isinstance(t, ast.Name) for t in node.targets):
+            return self.generic_visit(node)
+        value = self.visit(node.value)
+        made: _Statements = []
+        simple = len(node.targets) == 1 and isinstance(
+            node.targets[0], (ast.Subscript, ast.Attribute)
+        )
+        if simple:
+            return self._store(node.targets[0], value, node)
+        name = self._temporary(node, made, value)
+        for target in node.targets:
+            made += self._stores(target, name, node)
+        return made
+
+    def _temporary(self, at: ast.AST, made: _Statements, value: ast.expr) -> str:
+        scope = self._scopes[-1]
+        scope.count += 1
+        name = f"<value {scope.count}>"
+        stored = ast.copy_location(ast.Name(name, ast.Store()), at)
+        made.append(ast.copy_location(ast.Assign([stored], value), at))
+        return name
+
+    def _stores(self, target: Any, name: str, at: ast.AST) -> _Statements:
+        """``target = name``, with stores into parts and attributes asked for."""
+        value = ast.copy_location(ast.Name(name, ast.Load()), at)
+        if isinstance(target, (ast.Subscript, ast.Attribute)):
+            return [self._store(target, value, at)]
+        if isinstance(target, (ast.Tuple, ast.List)):
+            made: _Statements = []
+            parts: list[ast.expr] = []
+            later: list[tuple[Any, str]] = []
+            for element in target.elts:
+                starred = isinstance(element, ast.Starred)
+                inner: Any = element.value if starred else element  # type: ignore[attr-defined]
+                if isinstance(inner, ast.Name):
+                    parts.append(element)
+                    continue
+                scope = self._scopes[-1]
+                scope.count += 1
+                own = f"<value {scope.count}>"
+                stored: ast.expr = ast.copy_location(ast.Name(own, ast.Store()), inner)
+                if starred:
+                    stored = ast.copy_location(ast.Starred(stored, ast.Store()), inner)
+                parts.append(stored)
+                later.append((inner, own))
+            target.elts = parts
+            made.append(ast.copy_location(ast.Assign([target], value), at))
+            for inner, own in later:
+                made += self._stores(inner, own, at)
+            return made
+        return [ast.copy_location(ast.Assign([target], value), at)]
+
+    def _store(self, target: Any, value: ast.expr, at: ast.AST) -> ast.stmt:
+        owner = self.visit(target.value)
+        if isinstance(target, ast.Attribute):
+            name = ast.copy_location(ast.Constant(_mangled(target.attr, self._class)), at)
+            call = ask("set_attribute", target, owner, name, value)
+        else:
+            call = ask("set_item", target, owner, _index(self.visit(target.slice)), value)
+        return ast.copy_location(ast.Expr(call), at)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        if not self._scopes:
+            return self.generic_visit(node)
+        symbol = ast.copy_location(ast.Constant(type(node.op).__name__), node)
+        target, value = node.target, self.visit(node.value)
+        if isinstance(target, ast.Name):
+            read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+            return ast.copy_location(
+                ast.Assign([target], ask("updated", node, symbol, read, value)), node
+            )
+        owner = self.visit(target.value)
+        if isinstance(target, ast.Attribute):
+            key: Any = ast.copy_location(ast.Constant(_mangled(target.attr, self._class)), node)
+            call = ask("update_attribute", node, symbol, owner, key, value)
+        else:
+            call = ask("update_item", node, symbol, owner, _index(self.visit(target.slice)), value)
+        return ast.copy_location(ast.Expr(call), node)
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        if not self._scopes:
+            return self.generic_visit(node)
+        message = _later(self.visit(node.msg)) if node.msg is not None else ast.Constant(None)
+        test = self.visit(node.test)
+        return ast.copy_location(ast.Expr(ask("assert_", test, _later(test), message)), node)
+
+    # -- expressions -------------------------------------------------------------------------------
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        made = super().visit_Call(node)
+        if made is node and is_name(node.func, "super") and not node.args and self._scopes:
+            first = self._scopes[-1].first
+            node.args = [
+                ast.copy_location(ast.Name(name, ast.Load()), node) for name in ("__class__", first)
+            ]
+        return made
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        return self.generic_visit(node)  # of a generator
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        if any(binds_a_name(v) for v in node.values[1:]):
+            return node
+        method = "and_" if isinstance(node.op, ast.And) else "or_"
+        return ask(method, node, node.values[0], *map(_later, node.values[1:]))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        return ask("not_", node, node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        self.generic_visit(node)
+        if binds_a_name(node.body) or binds_a_name(node.orelse):
+            return node
+        return ask("choose", node.test, node.test, _later(node.body), _later(node.orelse))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        plain = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+        if len(node.ops) == 1 and isinstance(node.ops[0], plain):
+            return node
+        if any(binds_a_name(v) for v in node.comparators[1:]):
+            return node
+        first, *more = node.comparators
+        names = tuple(type(o).__name__ for o in node.ops)
+        symbols = ast.copy_location(ast.Constant(names), node)  # type: ignore[arg-type]
+        return ask("compare", node, symbols, node.left, first, *map(_later, more))
+
+    def visit_List(self, node: ast.List) -> ast.AST:
+        self.generic_visit(node)
+        return ask("made", node, node) if isinstance(node.ctx, ast.Load) else node
+
+    def _visit_made(self, node: Any) -> ast.AST:
+        self.generic_visit(node)
+        return ask("made", node, node)
+
+    visit_Dict = visit_Set = visit_ListComp = visit_SetComp = visit_DictComp = _visit_made
+
+
+def _later(node: ast.expr) -> ast.expr:
+    """An expression as a function that computes it."""
+    arguments = ast.arguments([], [], None, [], [], None, [])
+    made = ast.copy_location(ast.Lambda(arguments, node), node)
+    ast.fix_missing_locations(made)
+    return made
+
+
+def _index(node: ast.expr) -> ast.expr:
+    """What stands in a subscript, as an argument of a call: slices are written out."""
+    if isinstance(node, ast.Slice):
+        parts = [p or ast.Constant(None) for p in (node.lower, node.upper, node.step)]
+        made: ast.expr = ask("slice", node, *parts)
+        return made
+    if isinstance(node, ast.Tuple):
+        node.elts = [_index(part) for part in node.elts]
+    return node
+
+
+def _mangled(name: str, owner: str) -> str:
+    """An attribute's name as in the class ``owner``."""
+    private = name.startswith("__") and not name.endswith("__") and owner.strip("_")
+    return f"_{owner.lstrip('_')}{name}" if private else name

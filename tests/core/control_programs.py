@@ -1,0 +1,509 @@
+"""Programs with control flow on values, as people write them, with arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def floats(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def integers(*shape: int, seed: int = 0, most: int = 100) -> Any:
+    return np.random.default_rng(seed).integers(0, most, shape)
+
+
+def bisection(target: Any) -> Any:
+    low, high = 0.0, 4.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        if middle * middle > target[0]:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def newton(a: Any) -> Any:
+    x, steps = a[0], 0
+    while abs(x * x - a[0]) > 1e-10 and steps < 50:
+        x = (x + a[0] / x) / 2
+        steps += 1
+    return x, steps
+
+
+def collatz(start: Any) -> Any:
+    n, count = int(start[0]), 0
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        count += 1
+    return count
+
+
+def gcd(pair: Any) -> Any:
+    a, b = pair[0], pair[1]
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def insertion_sort(values: Any) -> Any:
+    for i in range(1, len(values)):
+        key, j = values[i], i - 1
+        while j >= 0 and values[j] > key:
+            values[j + 1] = values[j]
+            j -= 1
+        values[j + 1] = key
+    return values
+
+
+def bubble_sort(values: Any) -> Any:
+    values = values.copy()
+    for i in range(len(values)):
+        swapped = False
+        for j in range(len(values) - 1 - i):
+            if values[j] > values[j + 1]:
+                t = values[j]
+                values[j] = values[j + 1]
+                values[j + 1] = t
+                swapped = True
+        if not swapped:
+            break
+    return values
+
+
+def life(board: Any) -> Any:
+    rows, columns = board.shape
+    out = np.zeros_like(board)
+    for i in range(rows):
+        for j in range(columns):
+            count = 0
+            for di in (-1, 0, 1):
+                for dj in (-1, 0, 1):
+                    if di or dj:
+                        count += board[(i + di) % rows, (j + dj) % columns]
+            if (board[i, j] and 2 <= count <= 3) or (not board[i, j] and count == 3):
+                out[i, j] = 1
+    return out
+
+
+def masked_filter(image: Any, mask: Any) -> Any:
+    rows, columns = image.shape
+    out = np.zeros_like(image)
+    for i in range(1, rows - 1):
+        for j in range(1, columns - 1):
+            if not mask[i, j]:
+                out[i, j] = image[i, j]
+                continue
+            total, weight = 0.0, 0
+            for k in range(-1, 2):
+                for m in range(-1, 2):
+                    if mask[i + k, j + m]:
+                        total += image[i + k, j + m]
+                        weight += 1
+            out[i, j] = total / weight
+    return out
+
+
+def viterbi(start: Any, move: Any, emit: Any, seen: Any) -> Any:
+    steps, states = len(seen), len(start)
+    best = np.zeros((steps, states))
+    back = np.zeros((steps, states), np.int64)
+    best[0] = start + emit[:, seen[0]]
+    for t in range(1, steps):
+        for s in range(states):
+            top, where = -math.inf, 0
+            for p in range(states):
+                score = best[t - 1, p] + move[p, s]
+                if score > top:
+                    top, where = score, p
+            best[t, s] = top + emit[s, seen[t]]
+            back[t, s] = where
+    path = np.zeros(steps, np.int64)
+    path[-1] = best[-1].argmax()
+    for t in range(steps - 2, -1, -1):
+        path[t] = back[t + 1, path[t + 1]]
+    return path
+
+
+def first_above(values: Any, limit: Any) -> Any:
+    for i in range(len(values)):
+        if values[i] > limit[0]:
+            return i
+    return -1
+
+
+def binary_search(values: Any, wanted: Any) -> Any:
+    low, high = 0, len(values) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        if values[middle] == wanted[0]:
+            return middle
+        if values[middle] < wanted[0]:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return -1
+
+
+def k_means(points: Any, centers: Any) -> Any:
+    moved, rounds = 1.0, 0
+    while moved > 1e-6 and rounds < 20:
+        distances = ((points[:, None, :] - centers[None, :, :]) ** 2).sum(axis=2)
+        nearest = distances.argmin(axis=1)
+        new = np.zeros_like(centers)
+        for c in range(len(centers)):
+            mine = nearest == c
+            count = mine.sum()
+            if count > 0:
+                new[c] = (points * mine[:, None]).sum(axis=0) / count
+            else:
+                new[c] = centers[c]
+        moved = np.abs(new - centers).max()
+        centers = new
+        rounds += 1
+    return centers, rounds
+
+
+def power_iteration(matrix: Any) -> Any:
+    x = np.ones(len(matrix))
+    value = 0.0
+    for _ in range(100):
+        y = matrix @ x
+        new = np.sqrt((y * y).sum())
+        x = y / new
+        if abs(new - value) < 1e-12:
+            break
+        value = new
+    return value, x
+
+
+def prefix_until_negative(values: Any) -> Any:
+    total = 0.0
+    for v in values:
+        if v < 0:
+            break
+        total += v
+    else:
+        total += 1000
+    return total
+
+
+def counts(values: Any) -> Any:
+    bins = np.zeros(4, np.int64)
+    for v in values:
+        if v < 25:
+            bins[0] += 1
+        elif v < 50:
+            bins[1] += 1
+        elif v < 75:
+            bins[2] += 1
+        else:
+            bins[3] += 1
+    return bins
+
+
+def sieve(n: Any) -> Any:
+    prime = np.ones(30, dtype=bool)
+    prime[0] = prime[1] = False
+    i = 2
+    while i * i < 30:
+        if prime[i]:
+            j = i * i
+            while j < 30:
+                prime[j] = False
+                j += i
+        i += 1
+    return prime, n + 1
+
+
+def edit_distance(a: Any, b: Any) -> Any:
+    table = np.zeros((len(a) + 1, len(b) + 1), np.int64)
+    for i in range(len(a) + 1):
+        table[i, 0] = i
+    for j in range(len(b) + 1):
+        table[0, j] = j
+    for i in range(1, len(a) + 1):
+        for j in range(1, len(b) + 1):
+            cost = 0 if a[i - 1] == b[j - 1] else 1
+            table[i, j] = min(table[i - 1, j] + 1, table[i, j - 1] + 1, table[i - 1, j - 1] + cost)
+    return table[len(a), len(b)]
+
+
+def clamp(x: Any) -> Any:
+    return x if 0 < x.sum() < 10 else (x * 0 if x.sum() <= 0 else x / x.sum())
+
+
+def sign_of(x: Any) -> Any:
+    if x[0] > 0:
+        return 1
+    elif x[0] < 0:
+        return -1
+    return 0
+
+
+def helper_with_branches(v: Any, low: Any = 0.0, *, high: Any = 1.0) -> Any:
+    if v < low:
+        return low
+    if v > high:
+        return high
+    return v
+
+
+def calls_helpers(x: Any) -> Any:
+    return np.float32([helper_with_branches(v) for v in x]) + helper_with_branches(x[1], high=0.25)
+
+
+def closures(x: Any) -> Any:
+    count = 0
+
+    def visit(v: Any) -> None:
+        nonlocal count
+        if v > 0:
+            count += 1
+
+    for v in x:
+        visit(v)
+    return count
+
+
+def views_in_branches(x: Any) -> Any:
+    head, tail = x[:2], x[2:]
+    if x.sum() > 0:
+        head += 10
+    else:
+        tail[:] = 0
+    return x, head, tail
+
+
+def aliases(x: Any) -> Any:
+    y = x
+    if x[0] > 0:
+        y = x * 2
+    return y + 1
+
+
+def relax(grid: Any) -> Any:
+    change, rounds = 1.0, 0
+    while change > 1e-3:
+        old = grid.copy()
+        grid[1:-1] = (old[:-2] + old[2:]) / 2
+        change = np.abs(grid - old).max()
+        rounds += 1
+    return rounds
+
+
+def double_buffer(x: Any) -> Any:
+    old, new = x.copy(), x.copy()
+    for _ in range(20):
+        new[1:-1] = 0.5 * (old[:-2] + old[2:])
+        old, new = new, old
+        if np.abs(old - new).max() < 0.05:
+            break
+    return old
+
+
+def mandelbrot_point(c: Any) -> Any:
+    zr = zi = 0.0
+    n = 0
+    while n < 50 and zr * zr + zi * zi <= 4.0:
+        zr, zi = zr * zr - zi * zi + c[0], 2 * zr * zi + c[1]
+        n += 1
+    return n
+
+
+def horner(x: Any, coefficients: Any) -> Any:
+    total = 0
+    for c in coefficients[::-1]:
+        total = total * x + c
+    return total
+
+
+def pairs(a: Any, b: Any) -> Any:
+    best, at = -1.0, -1
+    for i, (p, q) in enumerate(zip(a, b)):
+        d = abs(p - q)
+        if d > best:
+            best, at = d, i
+    return best, at
+
+
+def countdown(n: Any) -> Any:
+    total = 0
+    for i in range(int(n[0]), 0, -2):
+        total += i
+    return total
+
+
+def steps_to(n: Any, out: Any) -> Any:
+    for i in range(n[0]):
+        out[i] = i * i
+    return out
+
+
+def nested_returns(x: Any) -> Any:
+    for i in range(len(x)):
+        for j in range(i + 1, len(x)):
+            if x[i] + x[j] == 0:
+                return i, j
+    return -1, -1
+
+
+def and_or(x: Any) -> Any:
+    y = 0
+    if (x[0] > 0 and x[1] > 0) or not x[2] > 0:
+        y += 1
+    if x[0] > 0 or (x[1] > 0 and x[2] > 0):
+        y += 2
+    return y
+
+
+def collected(x: Any) -> Any:
+    parts = []
+    for i in range(3):
+        if x[i] > 0:
+            v = x[i] * 2
+        else:
+            v = x[i]
+        parts.append(v)
+    return np.stack(parts)
+
+
+def state_in_dict(x: Any) -> Any:
+    state = {"sum": 0.0, "n": 0, "pair": (0.0, 1)}
+    for v in x:
+        if v > 0:
+            state["sum"] += v
+            state["n"] += 1
+            state["pair"] = (v, state["n"])
+    return state["sum"], state["n"], state["pair"]
+
+
+def tree_reduce(x: Any) -> Any:
+    n = len(x)
+    work = x.copy()
+    step = 1
+    while step < n:
+        for i in range(0, n - step, 2 * step):
+            work[i] += work[i + step]
+        step *= 2
+    return work[0]
+
+
+def fibonacci(n: Any) -> Any:
+    a, b = 0, 1
+    for _ in range(n[0]):
+        a, b = b, a + b
+    return a
+
+
+def matrix_walk(m: Any) -> Any:
+    i = j = 0
+    total = m[0, 0]
+    while i < 3 and j < 3:
+        if m[i + 1, j] > m[i, j + 1]:
+            i += 1
+        else:
+            j += 1
+        total = total + m[i, j]
+    return total, i, j
+
+
+def last_value_behind(x: Any) -> Any:
+    for i in range(4):
+        y = x[i] * 2
+        if y > 3:
+            break
+    return i, y
+
+
+def while_else(x: Any) -> Any:
+    i = 0
+    while i < 3:
+        if x[i] > 100:
+            break
+        i += 1
+    else:
+        i = -5
+    return i
+
+
+def running_maximum(x: Any) -> Any:
+    out = np.empty_like(x)
+    top = x[0]
+    for i, v in enumerate(x):
+        top = max(top, v)
+        out[i] = top
+    return out
+
+
+def histogram_of_bytes(data: Any) -> Any:
+    crc = 0xFFFF
+    for b in data:
+        current = 0xFF & b
+        for _ in range(8):
+            if (crc & 1) ^ (current & 1):
+                crc = (crc >> 1) ^ 0x8408
+            else:
+                crc >>= 1
+            current >>= 1
+    return crc & 0xFFFF
+
+
+def positive(x: Any) -> Any:
+    assert x.min() > 0, "numbers are positive"
+    return x
+
+
+#: name -> (program, sets of arguments)
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
+    f.__name__: (f, given)
+    for f, given in [
+        (bisection, [(np.array([2.0]),), (np.array([9.0]),)]),
+        (newton, [(np.array([2.0]),), (np.array([0.0]),)]),
+        (collatz, [(np.array([27]),), (np.array([1]),)]),
+        (gcd, [(np.array([12, 18]),), (np.array([7, 0]),)]),
+        (insertion_sort, [(floats(6),), (floats(6)[::-1].copy(),)]),
+        (bubble_sort, [(floats(6),), (np.arange(6.0, dtype=np.float32),)]),
+        (life, [(integers(4, 5, most=2),)]),
+        (masked_filter, [(floats(5, 6), integers(5, 6, most=2).astype(bool))]),
+        (viterbi, [(floats(3), floats(3, 3, seed=1), floats(3, 4, seed=2),
+                    integers(5, most=4))]),
+        (first_above, [(floats(6), np.float32([0.5])), (floats(6), np.float32([9]))]),
+        (binary_search, [(np.arange(0, 20, 2), np.array([v])) for v in (6, 7, 18, -1)]),
+        (k_means, [(floats(12, 2), floats(3, 2, seed=4))]),
+        (power_iteration, [(np.eye(3) + np.ones((3, 3)),)]),
+        (prefix_until_negative, [(np.float32([1, 2, -1, 4]),), (np.float32([1, 2, 3, 4]),)]),
+        (counts, [(integers(10),)]),
+        (sieve, [(np.array([1]),)]),
+        (edit_distance, [(integers(4, most=3), integers(5, most=3, seed=1))]),
+        (clamp, [(np.float32([1, 2]),), (np.float32([-1, -2]),), (np.float32([10, 20]),)]),
+        (sign_of, [(np.float32([v]),) for v in (3, -3, 0)]),
+        (calls_helpers, [(np.float32([0.5, 2, -1]),), (np.float32([0.5, 0.1, -1]),)]),
+        (closures, [(floats(5),)]),
+        (views_in_branches, [(np.float32([1, 2, 3, 4]),), (np.float32([-1, -2, 3, -4]),)]),
+        (aliases, [(np.float32([1, 2]),), (np.float32([-1, 2]),)]),
+        (relax, [(np.float32([0, 1, 5, 2, 0]),)]),
+        (double_buffer, [(np.float32([0, 1, 5, 2, 0]),)]),
+        (mandelbrot_point, [(np.array([0.1, 0.2]),), (np.array([1.0, 1.0]),)]),
+        (horner, [(floats(3), np.float32([1, 2, 3]))]),
+        (pairs, [(floats(5), floats(5, seed=3))]),
+        (countdown, [(np.array([7]),), (np.array([0]),)]),
+        (steps_to, [(np.array([3]), np.zeros(5)), (np.array([0]), np.zeros(5))]),
+        (nested_returns, [(np.float32([3, 1, -1, 2]),), (np.float32([3, 1, 1, 2]),)]),
+        (and_or, [(np.float32(v),) for v in ([1, 1, 1], [-1, 1, 1], [-1, -1, -1], [1, -1, 1])]),
+        (collected, [(floats(3),)]),
+        (state_in_dict, [(floats(5),)]),
+        (tree_reduce, [(np.arange(7.0, dtype=np.float32),)]),
+        (fibonacci, [(np.array([10]),), (np.array([0]),)]),
+        (matrix_walk, [(floats(5, 5),)]),
+        (last_value_behind, [(np.float32([1, 2, 3, 4]),), (np.float32([0, 1, 1, 1]),)]),
+        (while_else, [(np.float32([1, 2, 3]),), (np.float32([1, 200, 3]),)]),
+        (running_maximum, [(floats(5),)]),
+        (histogram_of_bytes, [(integers(5, most=256).astype(np.uint8),)]),
+    ]
+}  # fmt: skip

@@ -1,0 +1,296 @@
+"""Programs with control flow on values, captured from their source: all rungs give what eager NumPy
+gives, loops stay loops or are unrolled, and the ledger says which."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn, passes
+from fxlite.base.errors import ArgumentError, OptionError, ShapeError, TraceError
+from fxlite.types import dtypes
+from tests.core.control_programs import PROGRAMS, floats, positive
+from tests.oracle import agree
+
+RUNGS = ("graph", "python")
+#: What cannot stay a loop: a list that grows.
+_UNROLLED = {"collected"}
+
+
+def named(given: tuple[Any, ...]) -> list[str]:
+    """Types in which equal sizes but 0 and 1 are one named dim."""
+    return [
+        f"{dtypes.of_value(a)}[{','.join(f'N{s}' if s > 1 else str(s) for s in a.shape)}]"
+        for a in given
+    ]
+
+
+@pytest.mark.parametrize("loops", ["auto", "keep", "unroll"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str, loops: str) -> None:
+    program, sets = PROGRAMS[name]
+    if loops == "keep" and name in _UNROLLED:
+        with pytest.raises(TraceError, match="list from outside of a for loop"):
+            fx.symbolic_trace(program, *sets[0], loops=loops)
+        return
+    for given in sets:
+        agree(program, *given, rungs=RUNGS, loops=loops)
+
+
+#: What needs numbers: lists of as many values as there are elements.
+_NEEDS_SIZES = {"calls_helpers"}
+
+
+@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - _NEEDS_SIZES))
+def test_programs_with_named_sizes(name: str) -> None:
+    program, sets = PROGRAMS[name]
+    for given in sets:
+        agree(program, *given, types=named(given), rungs=RUNGS)
+
+
+# -- which loops stay loops ------------------------------------------------------------------------
+def sums(x: Any) -> Any:
+    total = 0.0
+    for i in range(len(x)):
+        total = total * 0.5 + x[i] * i
+    return total
+
+
+def ops_of(gm: fx.GraphModule) -> list[str]:
+    return [n.target.name for n in gm.graph.nodes if n.op == "call_function"]
+
+
+def test_short_loops_are_unrolled_and_long_ones_stay() -> None:
+    assert "fori_loop" not in ops_of(fx.symbolic_trace(sums, "f32[20]"))
+    long = fx.symbolic_trace(sums, "f32[2000]")
+    assert "fori_loop" in ops_of(long) and len(long.graph) < 8
+    (entry,) = passes.ledger(long)
+    assert str(entry).startswith("trace: for (test_control_capture.py:")
+    assert "stays a loop: unrolled it would have 3 x 2000 nodes" in str(entry)
+    assert len(fx.symbolic_trace(sums, "f32[2000]", loops="unroll").graph) > 4000
+    assert "fori_loop" in ops_of(fx.symbolic_trace(sums, "f32[4]", loops="keep"))
+    assert "fori_loop" in ops_of(fx.symbolic_trace(sums, "f32[N]"))
+    agree(sums, floats(2000), rungs=RUNGS)
+
+
+def test_a_long_loop_that_cannot_stay_one_is_unrolled() -> None:
+    def program(x: Any) -> Any:
+        rows = []
+        for i in range(1000):
+            x = x * 0.5 + i
+            rows.append(x)
+        return rows[-1]
+
+    gm = fx.symbolic_trace(program, "f32[3]")
+    assert len(gm.graph) > 1000
+    agree(program, floats(3), rungs=("graph",))
+
+
+def test_options() -> None:
+    with pytest.raises(OptionError, match="'auto', 'keep', 'unroll'"):
+        fx.symbolic_trace(sums, "f32[4]", loops="always")
+    with pytest.raises(OptionError, match="'auto', 'keep', 'unroll'"):
+        fx.jit(sums, loops="always")
+    with pytest.raises(ArgumentError, match="loops= to the tracer"):
+        fx.symbolic_trace(sums, "f32[4]", loops="keep", tracer=fx.Tracer())
+    gm = fx.symbolic_trace(sums, "f32[4]", tracer=fx.Tracer(loops="keep"))
+    assert "fori_loop" in ops_of(gm)
+    call = fx.jit(sums, backend="python", loops="keep", dynamic=False)
+    np.testing.assert_allclose(call(floats(5)), sums(floats(5)), rtol=1e-6)
+    assert "fori_loop" in ops_of(call.versions[0].module)
+
+
+def test_what_is_known_is_decided_while_tracing() -> None:
+    def program(x: Any, flag: Any = True) -> Any:
+        n = 0
+        while n < 3 and flag:
+            n += 1
+        if n == 3 and x.shape[0] == 2:
+            x = x + 1
+        return x if x.sum() > 0 else x * n
+
+    assert ops_of(fx.symbolic_trace(program, "f32[2]")) == [
+        "add", "sum", "gt", "cond", "getitem",
+    ]  # fmt: skip
+
+
+def test_programs_without_control_flow_on_values_are_traced_once() -> None:
+    runs = []
+
+    def program(x: Any) -> Any:
+        runs.append(1)
+        return x + 1 if len(x) > 1 else x
+
+    fx.symbolic_trace(program, "f32[3]")
+    assert len(runs) == 1
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+def test_python_s_numbers_keep_to_the_dtypes_beside_them() -> None:
+    def program(x: Any) -> Any:
+        scale, n = 1, 0
+        while scale < x[0]:
+            scale *= 2
+            n += 1
+        return x * scale, x / (n + 1), x * (1 if n > 2 else 2), n, scale * 0.5
+
+    gm = agree(program, np.float32([5, 6]), rungs=RUNGS)
+    kinds = [str(t) for t in gm.graph.output_node().type]
+    assert kinds == ["f32[2]", "f32[2]", "f32[2]", "i64", "f64"]
+
+
+def test_a_number_that_becomes_an_array() -> None:
+    def program(x: Any) -> Any:
+        total = 0
+        for row in x:
+            total = total + row * 2
+        return total
+
+    gm = agree(program, floats(3, 2), types=("f32[N,2]",), rungs=RUNGS)
+    assert "assert N >= 1" in str(gm.graph)
+
+
+def test_numbers_of_math_and_builtins() -> None:
+    import math
+
+    def program(x: Any) -> Any:
+        steps = int(math.sqrt(x[0])) + round(float(x[1]))
+        y = 0.0
+        for i in range(steps):
+            y += math.exp(-i) * math.hypot(float(x[0]), 3)
+        whole, part = divmod(steps, 2)
+        return y, steps, whole, part, abs(steps - 9), math.floor(x[0]), pow(steps, 2), x[1].item()
+
+    agree(program, np.array([17.5, 2.4]), rungs=RUNGS)
+
+
+# -- functions, classes, places --------------------------------------------------------------------
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self._limit = 2.0
+
+    def forward(self, x: Any) -> Any:
+        x = self.linear(x)
+        rounds = 0
+        while np.abs(x).max() > self._limit:
+            x = self.halved(x)
+            rounds += 1
+        return x, rounds
+
+    def halved(self, x: Any) -> Any:
+        if x.sum() > 0:
+            return x / 2
+        return x / 4
+
+
+class Child(Counter):
+    def halved(self, x: Any) -> Any:
+        if x[0, 0] > 0:
+            x = super().halved(x)
+        return x * 0.5
+
+
+@pytest.mark.parametrize("module", [Counter, Child])
+def test_modules_methods_and_super(module: Any) -> None:
+    nn.init.manual_seed(0)
+    agree(module(), floats(2, 3) * 40, rungs=RUNGS)
+
+
+_LIMIT = 3.0
+
+
+def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if result > _LIMIT:
+            return result * 0 + _LIMIT
+        return result
+
+    return wrapper
+
+
+@decorated
+def limited(x: Any, *, power: int = 2) -> Any:
+    total = x[0] * 0
+    for v in x:
+        if v > 0:
+            total = total + v**power
+    return total
+
+
+def test_decorators_globals_and_defaults() -> None:
+    agree(limited, np.float32([1, -2, 1]), rungs=RUNGS)
+    agree(limited, np.float32([1, -2, 4]), rungs=RUNGS)
+
+
+def test_lambdas_and_comprehensions() -> None:
+    pick = lambda a, b: a if a > b else b  # noqa: E731
+
+    def program(x: Any) -> Any:
+        return np.stack([pick(x[i], x[i + 1]) if i else x[0] for i in range(3)])
+
+    agree(program, floats(4), rungs=RUNGS)
+
+
+def test_nodes_have_the_places_of_the_program() -> None:
+    program, (given, *_) = PROGRAMS["newton"]
+    gm = fx.symbolic_trace(program, *given)
+    first = program.__code__.co_firstlineno
+    (loop,) = gm.graph.find_nodes(op="call_function", target=fx.ops.while_loop)
+    assert loop.loc.line == first + 2
+    divided = next(n for n in loop.kwargs["body_fn"].calls if n.target is fx.ops.div)
+    assert divided.loc.line == first + 3 and "a[0] / x" in divided.loc.expression
+
+
+def test_tracebacks_show_the_program() -> None:
+    def program(x: Any) -> Any:
+        if x.sum() > 0:
+            for _ in range(x.shape[0]):
+                x = x + np.ones(7)
+        return x
+
+    with pytest.raises(ShapeError) as caught:
+        fx.symbolic_trace(program, "f32[3]")
+    lines = [f for f in traceback.extract_tb(caught.value.__traceback__) if f.filename == __file__]
+    assert [f.name.partition(" ")[0] for f in lines[-3:]] == ["program", "<if", "<for"]
+    assert lines[-1].line == "x = x + np.ones(7)"
+
+
+def test_an_assert_on_values_is_said_to_be_dropped() -> None:
+    def checked(x: Any) -> Any:
+        return positive(x) * 2
+
+    with pytest.warns(UserWarning, match=r"the assert is not checked"):
+        gm = fx.symbolic_trace(checked, "f32[3]")
+    assert [e.reason for e in passes.ledger(gm)] == [
+        "is not checked: a graph has no exceptions"
+    ]  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(gm(np.ones(3, np.float32)), 2)
+
+
+def test_state_of_a_function_in_a_branch() -> None:
+    class Box:
+        total: Any = 0.0
+
+        def add(self, v: Any) -> None:
+            if v > 1:
+                self.total = self.total + v
+
+    def program(x: Any) -> Any:
+        box = Box()
+        for v in x:
+            box.add(v)
+        return box.total
+
+    for loops in ("auto", "keep"):
+        agree(program, floats(6).astype(np.float64), rungs=RUNGS, loops=loops)
