@@ -45,6 +45,7 @@ class TorchText(NumpyText):
     library = Library("in_torch.py")
     calls = spellings("""
         relu        F.relu x
+        real        torch.real x
         imag        torch.zeros_like x
         sum         .sum dim=axis keepdim=keepdims
         max         .amax dim=axis keepdim=keepdims

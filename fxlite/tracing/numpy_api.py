@@ -15,6 +15,7 @@ import numpy as np
 import sympy
 
 from fxlite.ops.op import REGISTRY, Op, lookup
+from fxlite.tracing import numpy_fourier as fourier
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.capture.capture import captured
 from fxlite.tracing.writes.in_place import copyto, fill, store
@@ -185,6 +186,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.iscomplex: lambda x: lookup("ne")(functions.imag_(x), 0),
     np.isrealobj: lambda x: not functions.is_complex(x),
     np.iscomplexobj: functions.is_complex,
+    **fourier.FUNCTIONS,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],

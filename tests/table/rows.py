@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fxlite.tracing import numpy_api
+from fxlite.tracing import numpy_api, numpy_fourier
 from fxlite.types import dtypes
 
 #: Sizes that rows with the named dim N are called with.
@@ -366,6 +366,7 @@ def names_without_calls() -> list[str]:
     """NumPy names that the tracer knows and the table does not try."""
     tried = {*ufuncs(1), *ufuncs(2), *REDUCTIONS, *CALLS, "amax", "amin"}
     tried |= {row.function.removeprefix("complex.") for row in complex_numbers()}
+    tried |= {f.__name__ for f in numpy_fourier.FUNCTIONS}  # tests/codegen/test_fourier.py
     # tests/core/test_numpy_functions.py and test_in_place.py try these
     tried |= {
         "average",

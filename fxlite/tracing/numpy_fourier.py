@@ -1,0 +1,248 @@
+"""np.fft as ops: every transform is ``fx.ops.dft`` over the last axis, with padding, permutations
+and products around it.
+
+In: proxies and arguments as NumPy takes them. Out: calls of ops. A real transform of an even number
+of points is a complex one of half as many (W. H. Press et al., Numerical Recipes, 3rd ed., section
+12.3). The number of points along a transformed axis must be a number, because the
+passes of a fast transform depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite.ops.numeric.fourier import roots_of_unity
+from fxlite.ops.op import lookup, normalize_axis
+from fxlite.tracing import numpy_functions as functions
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+
+_INVERSES = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def _factor(n: int, norm: str | None, inverse: bool) -> float:
+    """What a transform of n points is multiplied by."""
+    norm = "backward" if norm is None else norm
+    if norm not in _INVERSES:
+        raise ValueError(f"norm must be 'backward', 'ortho' or 'forward', not {norm!r}")
+    if norm == "ortho":
+        return float(1 / np.sqrt(n))
+    return 1 / n if (norm == "backward") == inverse else 1.0
+
+
+def _complex_dtype(x: Any) -> DType:
+    """NumPy's dtype of a transform."""
+    found = functions.value_type(x).dtype
+    narrow = found.is_half or found in (dtypes.float32, dtypes.complex64)
+    return dtypes.complex64 if narrow else dtypes.complex128
+
+
+def _points(x: Any, n: Any, axis: int) -> int:
+    """The number of points along an axis."""
+    if n is None:
+        n = functions.value_type(x).shape[axis]
+        if type(n) is not int:
+            raise ValueError(
+                f"the transform of an axis with the named size {n} is not traced, since its "
+                f"passes depend on the number; give the number of points, n=, or trace with one"
+            )
+    if n < 1:
+        raise ValueError(f"invalid number of data points ({n}) specified")
+    return int(n)
+
+
+def _last(x: Any, axis: int) -> Any:
+    rank = functions.value_type(x).rank
+    return x if axis == rank - 1 else functions.moveaxis(x, axis, -1)
+
+
+def _back(x: Any, axis: int) -> Any:
+    rank = functions.value_type(x).rank
+    return x if axis == rank - 1 else functions.moveaxis(x, -1, axis)
+
+
+def _resized(x: Any, n: int) -> Any:
+    """The first n numbers of the last axis, with zeros behind where there are fewer."""
+    known = functions.value_type(x)
+    size, rank = known.shape[-1], known.rank
+    if shapes.equal(size, n):
+        return x
+    if type(size) is not int:
+        raise ValueError(f"n={n} of an axis with the named size {size} is not traced; slice it")
+    if size > n:
+        return lookup("slice")(x, axis=rank - 1, start=0, stop=n)
+    return lookup("pad")(x, (*((0, 0),) * (rank - 1), (0, n - size)))
+
+
+def _scaled(x: Any, factor: float) -> Any:
+    """A complex value times a real number: both parts of it."""
+    if factor == 1:
+        return x
+    parts = (lookup("mul")(part, factor) for part in (lookup("real")(x), lookup("imag")(x)))
+    return lookup("complex")(*parts)
+
+
+def _dft(x: Any, inverse: bool, factor: float = 1.0) -> Any:
+    return _scaled(lookup("dft")(x, inverse=inverse), factor)
+
+
+def _complex(inverse: bool) -> Callable[..., Any]:
+    """np.fft.fft and np.fft.ifft."""
+
+    def call(
+        a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None
+    ) -> Any:
+        axis = normalize_axis(axis, functions.value_type(a).rank)
+        n = _points(a, n, axis)
+        x = functions.astype(_resized(_last(a, axis), n), _complex_dtype(a), copy=False)
+        return _back(_dft(x, inverse, _factor(n, norm, inverse)), axis)
+
+    return call
+
+
+fft, ifft = _complex(False), _complex(True)
+
+
+def _turned(n: int, dtype: DType, inverse: bool) -> Any:
+    """``exp(-2 pi i k / n) / 2i`` for k up to n / 2, or its conjugate's: what splits or joins the
+    transforms of even and odd points."""
+    half = roots_of_unity(n, "complex128", inverse)[: n // 2 + 1]
+    return (half * (0.5j if inverse else -0.5j)).astype(dtype.numpy)
+
+
+def rfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    """np.fft.rfft."""
+    known = functions.value_type(a)
+    if known.dtype.is_complex:
+        raise TypeError(f"rfft takes real numbers, not {known}; use fft")
+    axis = normalize_axis(axis, known.rank)
+    n, dtype = _points(a, n, axis), _complex_dtype(a)
+    x = functions.astype(_resized(_last(a, axis), n), dtype.real, copy=False)
+    factor, last = _factor(n, norm, False), known.rank - 1
+    if n % 2:
+        whole = _dft(functions.astype(x, dtype, copy=False), False, factor)
+        return _back(lookup("slice")(whole, axis=last, start=0, stop=n // 2 + 1), axis)
+    even, odd = (lookup("slice")(x, axis=last, start=s, stop=n, step=2) for s in (0, 1))
+    z = _dft(lookup("complex")(even, odd), False)
+    first = lookup("slice")(z, axis=last, start=0, stop=1)
+    z = lookup("concat")((z, first), axis=last)
+    mirrored = lookup("conj")(lookup("flip")(z, axis=last))
+    sums = _scaled(lookup("add")(z, mirrored), 0.5)
+    turned = lookup("mul")(lookup("sub")(z, mirrored), _turned(n, dtype, False))
+    return _back(_scaled(lookup("add")(sums, turned), factor), axis)
+
+
+def irfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    """np.fft.irfft; the imaginary parts of the first point, and of the last of an even number, do
+    not count."""
+    rank = functions.value_type(a).rank
+    axis = normalize_axis(axis, rank)
+    n = _points(a, 2 * (_points(a, None, axis) - 1) if n is None else n, axis)
+    dtype, last = _complex_dtype(a), rank - 1
+    x = functions.astype(_resized(_last(a, axis), n // 2 + 1), dtype, copy=False)
+    factor = _factor(n, norm, True)
+    counts = np.ones(n // 2 + 1, dtype.real.numpy)
+    counts[0] = 0
+    if n % 2 == 0:
+        counts[-1] = 0
+    # a choice and no product: parts that do not count may be NaN or infinite
+    imag = lookup("where")(counts > 0, lookup("imag")(x), dtype.real.numpy.type(0))
+    x = lookup("complex")(lookup("real")(x), imag)
+    if n % 2:
+        rest = lookup("slice")(x, axis=last, start=1, stop=n // 2 + 1)
+        others = lookup("conj")(lookup("flip")(rest, axis=last))
+        whole = lookup("concat")((x, others), axis=last)
+        return _back(lookup("mul")(lookup("real")(_dft(whole, True)), factor), axis)
+    mirrored = lookup("conj")(lookup("flip")(x, axis=last))
+    sums = _scaled(lookup("add")(x, mirrored), 0.5)
+    turned = lookup("mul")(lookup("sub")(x, mirrored), _turned(n, dtype, True))
+    z = lookup("slice")(lookup("add")(sums, turned), axis=last, start=0, stop=n // 2)
+    z = _dft(z, True, 2 * factor)
+    pairs = lookup("stack")((lookup("real")(z), lookup("imag")(z)), axis=rank)
+    shape = (*functions.value_type(z).shape[:-1], n)
+    return _back(lookup("reshape")(pairs, shape), axis)
+
+
+def hfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    """np.fft.hfft."""
+    return irfft(functions.conj(a), n, axis, _INVERSES.get(norm or "backward", norm))
+
+
+def ihfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    """np.fft.ihfft."""
+    return functions.conj(rfft(a, n, axis, _INVERSES.get(norm or "backward", norm)))
+
+
+def _axes(a: Any, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
+    """Numbers of points (None: as many as there are) and axes."""
+    rank = functions.value_type(a).rank
+    if axes is None:
+        axes = range(rank) if s is None else range(-len(s), 0)
+    found = [normalize_axis(axis, rank) for axis in axes]
+    sizes = [None] * len(found) if s is None else list(s)
+    if len(sizes) != len(found):
+        raise ValueError("Shape and axes have different lengths.")
+    return [None if n == -1 else n for n in sizes], found
+
+
+def _over(step: Callable[..., Any], a: Any, sizes: Sequence[Any], axes: Sequence[int],
+          norm: str | None) -> Any:  # fmt: skip
+    """A transform along each axis, the last one first."""
+    for n, axis in reversed(list(zip(sizes, axes))):
+        a = step(a, n, axis, norm)
+    return a
+
+
+def _complex_n(step: Callable[..., Any], default: Any) -> Callable[..., Any]:
+    def call(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
+        return _over(step, a, *_axes(a, s, axes), norm)
+
+    return call
+
+
+def _real_n(default: Any) -> Callable[..., Any]:
+    def call(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
+        sizes, found = _axes(a, s, axes)
+        a = rfft(a, sizes[-1], found[-1], norm)
+        return _over(fft, a, sizes[:-1], found[:-1], norm)
+
+    return call
+
+
+def _real_inverse_n(default: Any) -> Callable[..., Any]:
+    def call(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
+        sizes, found = _axes(a, s, axes)
+        for n, axis in zip(sizes[:-1], found[:-1]):
+            a = ifft(a, n, axis, norm)
+        return irfft(a, sizes[-1], found[-1], norm)
+
+    return call
+
+
+def _rolled(sign: int) -> Callable[..., Any]:
+    def call(x: Any, axes: Any = None) -> Any:
+        shape = functions.value_type(x).shape
+        chosen = range(len(shape)) if axes is None else [axes] if isinstance(axes, int) else axes
+        for axis in chosen:
+            size = shape[normalize_axis(axis, len(shape))]
+            if type(size) is not int:
+                raise ValueError(f"an axis with the named size {size} is not shifted; use np.roll")
+            x = lookup("roll")(x, size // 2 if sign > 0 else -(size // 2), axis=axis)
+        return x
+
+    return call
+
+
+#: By NumPy's functions. (np.fft.fftfreq and rfftfreq take numbers, and run while tracing.)
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.fft.fft: fft, np.fft.ifft: ifft, np.fft.rfft: rfft, np.fft.irfft: irfft,
+    np.fft.hfft: hfft, np.fft.ihfft: ihfft,
+    np.fft.fft2: _complex_n(fft, (-2, -1)), np.fft.ifft2: _complex_n(ifft, (-2, -1)),
+    np.fft.fftn: _complex_n(fft, None), np.fft.ifftn: _complex_n(ifft, None),
+    np.fft.rfft2: _real_n((-2, -1)), np.fft.rfftn: _real_n(None),
+    np.fft.irfft2: _real_inverse_n((-2, -1)), np.fft.irfftn: _real_inverse_n(None),
+    np.fft.fftshift: _rolled(1), np.fft.ifftshift: _rolled(-1),
+}  # fmt: skip
