@@ -79,8 +79,9 @@ def stored_weights(program: CProgram, source: GraphModule) -> StoredWeights:
         end = starts[number + 1][0] if number + 1 < len(starts) else blob.size
         packed = program.packed.get(name)
         node = packed.key[0] if packed is not None else nodes[name]
-        found = None
-        if program.places[name][1] == "float" and node.target in noted:
+        found = None  # what is packed of no weight has no node
+        is_weight = isinstance(node, Node) and node.target in noted
+        if program.places[name][1] == "float" and is_weight:
             size = (int(node.type.size) if packed is None else packed.size) * 4
             found = _as_integers(node, packed, blob[place : place + size], noted, source)
         if found is not None:

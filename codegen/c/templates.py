@@ -22,6 +22,7 @@ from fxlite.codegen.c.render.conv_template import (
     render_conv_node,
     render_int_conv,
 )
+from fxlite.codegen.c.render.fourier_template import claims_fourier, render_fourier_node
 from fxlite.codegen.c.render.gemm_template import render_gemm_node
 from fxlite.codegen.c.render.recurrence_template import (
     claims_int_recurrence,
@@ -109,6 +110,7 @@ TEMPLATES = {
     "int_matmul": Template(integers.claims_int_matmul, integers.render_int_matmul),
     "int_conv2d": Template(claims_int_conv, render_int_conv),
     "scaled_dot_product_attention": Template(claims_attention, render_attention_node),
+    "dft": Template(claims_fourier, render_fourier_node),
     "recurrence": Template(claims_recurrence, render_recurrence_node),
     "int_recurrence": Template(claims_int_recurrence, render_recurrence_node),
 }  # fmt: skip

@@ -28,7 +28,8 @@ Array = np.ndarray[Any, Any]
 class PackedWeight:
     """A weight in the order in which a template reads it: ``size`` elements, which ``fill`` writes
     into a flat array; of floats ``fill(memory, other)`` writes those of another array of the
-    weight's shape. Those with the same ``key`` (the weight, and how it is packed) hold the same."""
+    weight's shape. Those with the same ``key`` (the weight, or a name for what is none, and how it
+    is packed) hold the same."""
 
     key: tuple[Any, ...]
     dtype: np.dtype[Any]

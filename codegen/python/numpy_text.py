@@ -95,6 +95,10 @@ class NumpyText(TableText):
             return self.value(x)
         return self.by_spelling(node, "np.pad x padding constant_values=value")
 
+    def op_dft(self, node: Node, x: Any, inverse: bool) -> str:
+        name, norm = ("ifft", ', norm="forward"') if inverse else ("fft", "")
+        return f"{self.function(f'np.fft.{name}')}({self.value(x)}{norm})"
+
     @uses("complex_of")
     def op_complex(self, node: Node, x: Any, y: Any) -> str:
         return f"{self.file.helpers['complex_of']}({self.value(x)}, {self.value(y)})"
