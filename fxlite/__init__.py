@@ -41,7 +41,7 @@ from fxlite.types.shapes import dims
 from fxlite.types.tensor_type import TensorType, parse_type
 
 if TYPE_CHECKING:
-    from fxlite import codegen, passes
+    from fxlite import codegen, lazy, passes
     from fxlite.codegen.porting.migrate import migrate
     from fxlite.codegen.python.reimport.reimport import reimport
     from fxlite.codegen.reporting.report import report
@@ -75,6 +75,7 @@ _LAZY = {
     "migrate": "fxlite.codegen.porting.migrate",
     "passes": None,
     "codegen": None,
+    "lazy": None,
 }
 
 __all__ = [

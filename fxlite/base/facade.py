@@ -45,6 +45,7 @@ ABOVE = {
     "kernel_text": "fxlite.codegen.kernel.printer",
     # the built-in back ends, and what profiles and plans ask of code generation
     "built_in_backends": "fxlite.codegen.backends",
+    "compile": "fxlite.compiler",
     "standard_passes": "fxlite.compiler",
     "random_inputs": "fxlite.compiler",
     "machine_roofs": "fxlite.compiler",

@@ -26,7 +26,7 @@ NAMESPACES = {
     r"predicates": passes.predicates,
 }  # fmt: skip
 _MODULES = {"nn", "ops", "passes", "codegen", "errors", "dtypes", "shapes", "expr", "functional",
-            "init", "predicates", "quantize"}  # fmt: skip
+            "init", "lazy", "predicates", "quantize"}  # fmt: skip
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)

@@ -100,6 +100,14 @@ def _shares_memory(view: View, tracer: Tracer) -> bool | None:
     return reshaped(_layout(view.parent, tracer), old.shape, new.shape)[0]
 
 
+def layout_of(proxy: Proxy) -> Layout | None:
+    """Where NumPy would have a value's elements; None where that is not known."""
+    view, writes = proxy._view, proxy.tracer.writes
+    if view is None:
+        return node_layout(proxy._node, writes.written, writes.layouts)
+    return _layout(view, proxy.tracer)
+
+
 def _moves_ones(old: Sequence[Any], new: Sequence[Any]) -> bool:
     """True if only axes of size 1 come or go, which NumPy does without a copy in any layout."""
     before, after = ([d for d in shape if not (type(d) is int and d == 1)] for shape in (old, new))

@@ -165,6 +165,8 @@ def _layout(node: Node, known: Mapping[Node, Layout | None]) -> Layout | None:
     inputs = node.all_input_nodes
     if node.target.kind == "view" and len(inputs) == 1 and node.target.shares_memory:
         return view_layout(known[inputs[0]], node.target, node.kwargs, inputs[0].type, kind)
+    if sum(not _is(size, 1) for size in kind.shape) < 2:
+        return contiguous(kind.shape)  # memory of its own, with one order only
     if node.target.any_order:
         return None
     layouts = [known[n] for n in inputs]

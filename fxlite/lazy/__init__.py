@@ -1,0 +1,218 @@
+"""NumPy, computed when somebody looks: ``import fxlite.lazy as np``.
+
+All of NumPy's names are here. Its functions make lazy arrays (:class:`Array`), which record what is
+done to them, and are computed when their values are needed: by ``print``, ``float()``, ``if``, an
+index, ``numpy.asarray``. What was recorded is interpreted when its structure is met first, and runs
+as compiled code when it is met again, as in a loop. Writes into arrays and views have NumPy's
+meaning. What no op of fxlite computes is computed by NumPy at once, and :func:`explain` names it.
+
+An error of the computation, such as an index out of bounds, is raised when the value is looked at,
+with a note of the line that recorded it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy
+
+from fxlite.backend import find_backend
+from fxlite.base.errors import ArgumentError
+from fxlite.lazy.array import Array, by_numpy, constant, run
+from fxlite.lazy.recorder import RECORDER
+from fxlite.tracing.capture.arrays import ARRAYS
+
+Array._namespace = sys.modules[__name__]
+__array_api_version__ = "2024.12"
+
+#: NumPy's functions that hand over to the classes of their arguments.
+_DISPATCHES = (numpy.ufunc, type(numpy.concatenate))
+#: Classes of NumPy that are others here.
+_CLASSES: dict[Any, Any] = {numpy.ndarray: Array}
+
+
+def configure(
+    *, backend: str | None = None, compile_after: int | None = None, window: int | None = None
+) -> None:
+    """Set how lazy arrays are computed. ``backend``: what compiles, as :func:`fxlite.compile` takes
+    it, or "interpreter" for NumPy's own functions alone; ``compile_after``: a structure is compiled
+    when it is computed that often; ``window``: the most nodes that are recorded before all arrays
+    that are alive are computed. Raises ArgumentError."""
+    settings = RECORDER.settings
+    if backend is not None:
+        if backend != "interpreter":
+            find_backend(backend)
+        settings.backend = backend
+    for name, value in (("compile_after", compile_after), ("window", window)):
+        if value is None:
+            continue
+        if not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"{name} is a number from 1 on, not {value!r}")
+        setattr(settings, name, value)
+
+
+def compute(*arrays: Any) -> None:
+    """Compute arrays now, all at once."""
+    RECORDER.compute([a._proxy for a in arrays if isinstance(a, Array) and a._proxy is not None])
+
+
+def explain() -> str:
+    """What was computed so far, how, and what was not recorded and why."""
+    return RECORDER.explain()
+
+
+def asarray(
+    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None
+) -> Any:
+    """A lazy array; ``a`` itself if it is one of that dtype. Of an array of NumPy it has a copy."""
+    if device not in (None, "cpu"):
+        raise ValueError(f'the device of lazy arrays is "cpu", not {device!r}')
+    if isinstance(a, Array):
+        if dtype is None or a.dtype == numpy.dtype(dtype):
+            return a.copy() if copy else a
+        if copy is False:
+            raise ValueError(f"{a.dtype} cannot be {numpy.dtype(dtype)} without a copy")
+        return a.astype(dtype)
+    if copy is False and not isinstance(a, numpy.ndarray):
+        raise ValueError(f"a {type(a).__name__} cannot be an array without a copy")
+    return array(a, dtype=dtype)
+
+
+def array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: Any = True,
+    order: Any = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+) -> Any:
+    """As numpy.array: a new lazy array of numbers, lists or arrays, with traced arrays in them."""
+    if isinstance(object, Array):
+        found = object if dtype is None else object.astype(dtype)
+        found = found.copy() if found is object and copy else found
+        return found.reshape((1,) * (ndmin - found.ndim) + found.shape) if ndmin else found
+    if _has_arrays(object):
+        return run(_array_of, (object, dtype, ndmin), {}, "array")
+    return constant(numpy.array(object, dtype, ndmin=ndmin))
+
+
+def _array_of(object: Any, dtype: Any, ndmin: int) -> Any:
+    tracer = RECORDER.tracer
+    if any(hasattr(leaf, "__fx_record__") for leaf in _leaves(object)):
+        kwargs = {} if dtype is None else {"dtype": dtype}
+        return ARRAYS[numpy.array](tracer, numpy.array, (object,), {**kwargs, "ndmin": ndmin})
+    return numpy.array(object, dtype, ndmin=ndmin)
+
+
+def _leaves(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _has_arrays(value: Any) -> bool:
+    if isinstance(value, Array):
+        return True
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_arrays, value))
+    return type(value) is dict and any(map(_has_arrays, value.values()))
+
+
+# -- NumPy's names ---------------------------------------------------------------------------------
+class _Namespace:
+    """A module or an object of NumPy, whose functions take and give lazy arrays."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        found = _lazy_name(getattr(self._wrapped, name))
+        if isinstance(self._wrapped, ModuleType):
+            self.__dict__[name] = found
+        return found
+
+    def __dir__(self) -> list[str]:
+        return dir(self._wrapped)
+
+    def __repr__(self) -> str:
+        return f"<{self._wrapped!r}, with lazy arrays>"
+
+
+def _lazy_name(found: Any) -> Any:
+    if isinstance(found, ModuleType):
+        return _Namespace(found)
+    if isinstance(found, type):
+        return _CLASSES.get(found, found)
+    if isinstance(found, numpy.ufunc) or not callable(found):
+        return found
+
+    @functools.wraps(found)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if _has_arrays(args) or _has_arrays(kwargs):
+            if isinstance(found, _DISPATCHES):
+                return run(found, args, kwargs)
+            return _of_numpy(by_numpy(found, args, kwargs, found.__name__, "NumPy's alone"))
+        return _of_numpy(found(*args, **kwargs))
+
+    return function
+
+
+def _of_numpy(result: Any) -> Any:
+    if type(result) is numpy.ndarray:
+        own = result.base is None and result.flags.writeable
+        return constant(result if own else numpy.array(result))
+    if type(result) in (tuple, list):
+        return type(result)(map(_of_numpy, result))
+    if isinstance(result, (numpy.random.Generator, numpy.random.RandomState)):
+        return _Namespace(result)
+    return result
+
+
+def asanyarray(a: Any, dtype: Any = None, order: Any = None) -> Any:
+    """As :func:`asarray`."""
+    return asarray(a, dtype)
+
+
+def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
+    """As :func:`asarray`, with one axis at least."""
+    found = asarray(a, dtype)
+    return found if found.ndim else found.reshape(1)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """``x`` in another dtype."""
+    if device not in (None, "cpu"):
+        raise ValueError(f'the device of lazy arrays is "cpu", not {device!r}')
+    return x if not copy and x.dtype == numpy.dtype(dtype) else x.astype(dtype)
+
+
+def isscalar(element: Any) -> bool:
+    """As numpy.isscalar."""
+    return numpy.isscalar(element)
+
+
+@functools.cache  # not as globals: ``np.any`` would hide Python's from the code above
+def _name_of_numpy(name: str) -> Any:
+    try:
+        value = getattr(numpy, name)
+    except AttributeError:
+        try:
+            value = importlib.import_module(f"numpy.{name}")
+        except ImportError:
+            raise AttributeError(f"NumPy has no {name!r}") from None
+    return _lazy_name(value)
+
+
+def __getattr__(name: str) -> Any:
+    return _name_of_numpy(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*dir(numpy), *(name for name in globals() if not name.startswith("_"))})

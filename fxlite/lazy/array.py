@@ -1,0 +1,529 @@
+"""Lazy arrays: they look like NumPy's and record what is done to them.
+
+In: calls of NumPy's functions, methods and operators. Out: the same as NumPy gives, computed when
+somebody looks (``print``, ``float()``, ``np.asarray``, ``if``, an index). What the tracer cannot
+record is computed by NumPy at once, on the values.
+
+An array is recorded (``_proxy``), or holds an array of NumPy (``_value``): one whose dtype has no
+tensors, or one that is a view which the recorder knows nothing of.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import DTypeError, FxliteError
+from fxlite.base.state import active_tracer
+from fxlite.graph.graph import Node
+from fxlite.lazy.recorder import RECORDER
+from fxlite.ops.op import lookup
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.writes.aliasing import layout_of
+from fxlite.tracing.writes.shared_memory import View, root_of, view_of
+from fxlite.types import dtypes
+from fxlite.types.dtypes import plain_array
+
+#: What a tracer refuses, and what NumPy may know better.
+_REFUSED = (FxliteError, TypeError, ValueError, LookupError, AttributeError, NotImplementedError)
+
+
+class Array:
+    """An array of NumPy that is computed when it is looked at. Made by the functions of
+    :mod:`fxlite.lazy`, such as ``asarray``."""
+
+    __slots__ = ("__weakref__", "_proxy", "_shared", "_value")
+    __array_priority__ = 2000.0
+    _namespace: Any = None  # fxlite.lazy, which says so itself
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, shape: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> None:
+        """As numpy.ndarray: an array of that shape, with whatever numbers."""
+        self._hold(np.ndarray(shape, dtype, *args, **kwargs), shared=bool(args or kwargs))
+
+    @classmethod
+    def of(cls, value: Any, shared: bool = False) -> Array:
+        """The array of a proxy, or of an array of NumPy that nobody else writes to; ``shared``:
+        others may."""
+        made = cls.__new__(cls)
+        made._hold(value, shared)
+        return made
+
+    def _hold(self, value: Any, shared: bool) -> None:
+        is_proxy = isinstance(value, Proxy)
+        self._proxy: Proxy | None = value if is_proxy else None
+        self._value: np.ndarray[Any, Any] | None = None if is_proxy else value
+        self._shared = shared
+        RECORDER.enter(self)
+
+    # -- what it knows without a value -------------------------------------------------------------
+    @property
+    def _known(self) -> Any:
+        return self._value if self._proxy is None else self._proxy
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._known.shape)
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        made = self.reshape(shape)
+        self._proxy, self._value, self._shared = made._proxy, made._value, made._shared
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        found: np.dtype[Any] = self._known.dtype
+        return found
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    @property
+    def T(self) -> Any:
+        return run(np.transpose, (self,), {})
+
+    @property
+    def mT(self) -> Any:
+        return run(lambda x: x.mT, (self,), {}, "mT")
+
+    @property
+    def real(self) -> Any:
+        return run(np.real, (self,), {})
+
+    @property
+    def imag(self) -> Any:
+        return run(np.imag, (self,), {})
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
+        """The array itself: there is one device, ``"cpu"``. Raises ValueError for another."""
+        if device != "cpu" or stream is not None:
+            raise ValueError(f'the device of lazy arrays is "cpu", without streams, not {device!r}')
+        return self
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        known = ("2021.12", "2022.12", "2023.12", "2024.12", None)
+        if api_version not in known:
+            raise ValueError(f"fxlite.lazy knows the array API up to 2024.12, not {api_version}")
+        return Array._namespace
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    # -- what computes it --------------------------------------------------------------------------
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The value; for reading, unless it is a copy."""
+        value = value_of(self)
+        if copy or (dtype is not None and value.dtype != dtype):
+            return np.array(value, dtype)
+        if self._proxy is not None:
+            value = value.view()
+            value.flags.writeable = False
+        return value
+
+    def item(self, *args: Any) -> Any:
+        return value_of(self).item(*args)
+
+    def tolist(self) -> Any:
+        return value_of(self).tolist()
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        return value_of(self).tobytes(order)
+
+    def __bool__(self) -> bool:
+        return bool(value_of(self))
+
+    def __int__(self) -> int:
+        return int(value_of(self))
+
+    def __float__(self) -> float:
+        return float(value_of(self))
+
+    def __complex__(self) -> complex:
+        return complex(value_of(self))
+
+    def __index__(self) -> int:
+        return operator.index(value_of(self))
+
+    def __contains__(self, value: Any) -> bool:
+        return value_of(value) in value_of(self) if isinstance(value, Array) else (
+            value in value_of(self)
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return repr(self.__array__()[()] if not self.shape else self.__array__())
+
+    def __str__(self) -> str:
+        return str(self.__array__()[()] if not self.shape else self.__array__())
+
+    def __format__(self, spec: str) -> str:
+        return format(value_of(self)[()], spec) if not self.shape else format(str(self), spec)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(len(self)))
+
+    def __copy__(self) -> Any:
+        return run(np.copy, (self,), {})
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return run(np.copy, (self,), {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (np.array(value_of(self)),)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Any = None,
+    ) -> Any:
+        options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return np.array(value_of(self)).__dlpack__(stream=stream, **options)
+
+    def __dlpack_device__(self) -> Any:
+        return value_of(self).__dlpack_device__()
+
+    # -- what is recorded --------------------------------------------------------------------------
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        function = ufunc if method == "__call__" else getattr(ufunc, method)
+        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        return run(function, inputs, kwargs, name)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return run(function, args, kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return run(operator.getitem, (self, index), {}, "x[...]")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        run(operator.setitem, (self, index, value), {}, "x[...] = value")
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np.ndarray, name, None)
+        if name.startswith("__") or found is None:
+            raise AttributeError(f"arrays of NumPy have no attribute or method {name!r}")
+        if not callable(found):
+            return getattr(self.__array__(), name)
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return run(_method, (name, self, *args), kwargs, f".{name}")
+
+        return method
+
+
+def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+    return getattr(x, name)(*args, **kwargs)
+
+
+def _restored(value: np.ndarray[Any, Any]) -> Array:
+    return Array.of(value)
+
+
+def _define_operators() -> None:
+    def binary(function: Callable[[Any, Any], Any], symbol: str) -> Callable[[Any, Any], Any]:
+        return lambda self, other: run(function, (self, other), {}, symbol)
+
+    def reflected(function: Callable[[Any, Any], Any], symbol: str) -> Callable[[Any, Any], Any]:
+        return lambda self, other: run(function, (other, self), {}, symbol)
+
+    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
+        function, symbol = getattr(operator, f"__{name}__"), name
+        setattr(Array, f"__{name}__", binary(function, symbol))
+        setattr(Array, f"__r{name}__", reflected(function, symbol))
+        setattr(Array, f"__i{name}__", binary(getattr(operator, f"__i{name}__"), symbol))
+    for name in "lt le gt ge eq ne".split():
+        setattr(Array, f"__{name}__", binary(getattr(operator, name), name))
+    for name in "neg pos abs invert".split():
+        function = getattr(operator, name)
+        setattr(Array, f"__{name}__", lambda self, f=function, n=name: run(f, (self,), {}, n))
+    setattr(Array, "__divmod__", lambda self, other: run(divmod, (self, other), {}))  # noqa: B010
+    setattr(Array, "__rdivmod__", lambda self, other: run(divmod, (other, self), {}))  # noqa: B010
+
+
+_define_operators()
+
+
+# -- values ----------------------------------------------------------------------------------------
+def value_of(array: Array) -> np.ndarray[Any, Any]:
+    """What an array holds; for reading, where it is recorded."""
+    if array._proxy is None:
+        assert array._value is not None
+        return array._value
+    return RECORDER.value(array._proxy)
+
+
+def has_tensors(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of that dtype can be recorded."""
+    try:
+        found = dtypes.dtype(dtype)
+    except (DTypeError, TypeError):
+        return False
+    return found.numpy == dtype
+
+
+def _mapped(value: Any, function: Callable[[Array], Any]) -> Any:
+    """``value`` with the arrays in its containers and slices replaced."""
+    if isinstance(value, Array):
+        return function(value)
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind(_mapped(v, function) for v in value)
+    if kind is dict:
+        return {k: _mapped(v, function) for k, v in value.items()}
+    if kind is slice:
+        bounds = (value.start, value.stop, value.step)
+        return slice(*(operator.index(b) if isinstance(b, Array) else b for b in bounds))
+    return value
+
+
+def _operand(array: Array) -> Proxy:
+    """What stands for an array while a call is recorded."""
+    if array._proxy is not None:
+        return array._proxy
+    assert array._value is not None and not array._shared
+    array._proxy = RECORDER.given(plain_array(array._value, "an array"))
+    array._value = None
+    return array._proxy
+
+
+def run(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str = ""
+) -> Any:
+    """A call with lazy arrays among its arguments: recorded, or computed by NumPy."""
+    with RECORDER.lock:
+        arrays: list[Array] = []
+        _mapped((args, kwargs), arrays.append)
+        reason = ""
+        opaque = next((a for a in arrays if a._proxy is None and not has_tensors(a.dtype)), None)
+        if opaque is not None:
+            reason = f"no tensor is {opaque.dtype}"
+        elif any(a._shared for a in arrays):  # it may be what is written into
+            reason = "on views that NumPy made"
+        if not reason:
+            RECORDER.window()
+            known = {id(_operand(array)): array for array in arrays}
+            given, named = _mapped((args, kwargs), _operand)
+            token = active_tracer.set(RECORDER.tracer)
+            try:
+                return _wrapped(function(*given, **named), known)
+            except _REFUSED as error:
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            finally:
+                active_tracer.reset(token)
+        return by_numpy(function, args, kwargs, name or _name(function), reason)
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", function))
+
+
+def _wrapped(result: Any, known: dict[int, Array]) -> Any:
+    """The result of a recorded call, with arrays for proxies."""
+    if isinstance(result, Proxy):
+        found = known.get(id(result))
+        return Array.of(result) if found is None else found
+    if isinstance(result, np.ndarray):
+        return Array.of(result)
+    if isinstance(result, (tuple, list)):
+        parts = [_wrapped(part, known) for part in result]
+        if hasattr(result, "_fields"):
+            return type(result)(*parts)
+        return type(result)(parts)
+    return result
+
+
+# -- what NumPy computes at once -------------------------------------------------------------------
+def by_numpy(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str = "",
+    reason: str = "",
+) -> Any:
+    """A call that is not recorded. Arrays that it writes into have what it has written."""
+    with RECORDER.lock:
+        arrays: list[Array] = []
+        _mapped((args, kwargs), arrays.append)
+        try:
+            result, values = _call(function, args, kwargs, writes=False)
+        except ValueError as error:
+            if "read-only" not in str(error) and "WRITEABLE" not in str(error):
+                raise
+            result, values = _call(function, args, kwargs, writes=True)
+        shared = [
+            array
+            for array in arrays
+            for value in [values[id(array)]]
+            if any(r is not value and np.may_share_memory(r, value) for r in _arrays_in(result))
+        ]
+        if any(a._proxy is not None for a in shared):
+            for array in shared:
+                _pin(array)
+            result, values = _call(function, args, kwargs, writes=False)
+        for array in shared:
+            array._shared = True
+        if arrays:
+            RECORDER.fallbacks[name or _name(function), reason] += 1
+        own = {id(value): array for array in arrays for value in [values[id(array)]]}
+        return _made(result, own, [values[id(a)] for a in shared])
+
+
+def _call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], writes: bool
+) -> tuple[Any, dict[int, np.ndarray[Any, Any]]]:
+    values: dict[int, np.ndarray[Any, Any]] = {}
+    copied: list[tuple[Array, np.ndarray[Any, Any]]] = []
+
+    def value(array: Array) -> np.ndarray[Any, Any]:
+        found = values.get(id(array))
+        if found is None:
+            if array._proxy is None:
+                found = value_of(array)
+            elif writes:
+                found = np.array(value_of(array))
+                copied.append((array, found))
+            else:
+                found = array.__array__()
+            values[id(array)] = found
+        return found
+
+    given, named = _mapped((args, kwargs), value)
+    result = function(*given, **named)
+    for array, now in copied:
+        if not _same(now, value_of(array)):
+            _write_back(array, now)
+    return result, values
+
+
+def _write_back(array: Array, value: np.ndarray[Any, Any]) -> None:
+    """An array, and all that shares its memory, gets what NumPy has written into a copy of it."""
+    token = active_tracer.set(RECORDER.tracer)
+    try:
+        _operand(array)[...] = RECORDER.given(value)
+    finally:
+        active_tracer.reset(token)
+
+
+def _same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _arrays_in(result: Any) -> Iterator[np.ndarray[Any, Any]]:
+    if isinstance(result, np.ndarray):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for part in result:
+            yield from _arrays_in(part)
+
+
+def _made(result: Any, own: dict[int, Array], shared: list[np.ndarray[Any, Any]]) -> Any:
+    if isinstance(result, np.ndarray):
+        if id(result) in own:
+            return own[id(result)]
+        is_view = any(np.may_share_memory(result, value) for value in shared)
+        is_lent = result.base is not None or not result.flags.writeable
+        is_opaque = not has_tensors(result.dtype)
+        if is_lent and not is_view and not is_opaque:
+            result = np.array(result)
+        return Array.of(result, shared=is_view or is_opaque)
+    if type(result) is tuple or type(result) is list or hasattr(result, "_fields"):
+        parts = [_made(part, own, shared) for part in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
+
+
+def _pin(array: Array) -> None:
+    """Let an array, and all that share its memory, be arrays of NumPy from now on: a view of it was
+    made that the recorder knows nothing of."""
+    proxy = array._proxy
+    if proxy is None:
+        return
+    root = None if proxy._view is None else root_of(proxy._view)
+    if root is None:
+        root = view_of(proxy)
+    tree = [
+        other
+        for other in RECORDER.arrays()
+        for p in [other._proxy]
+        if p is not None and (p is proxy or (p._view is not None and root_of(p._view) is root))
+    ]
+    whole = _laid_out(root)
+
+    def memory(view: View | None) -> Any:
+        if view is None or view.parent is None:
+            return whole
+        if view.op is None:
+            return np.array(RECORDER.value(RECORDER.tracer.proxy(view.node)))
+        attributes = {
+            name: int(RECORDER.value(RECORDER.tracer.proxy(v))) if isinstance(v, Node) else v
+            for name, v in view.attributes.items()
+        }
+        # a row at a place that is computed: NumPy's take would copy it
+        op = lookup("select") if view.op.name == "take" else view.op
+        return op.evaluate(op.bind((memory(view.parent),), attributes))
+
+    for other in tree:
+        assert other._proxy is not None
+        other._value = np.asarray(memory(other._proxy._view))
+        other._shared = True
+    for other in tree:
+        other._proxy = None
+
+
+def _laid_out(root: View) -> np.ndarray[Any, Any]:
+    """A copy of what memory holds, laid out as NumPy would have it."""
+    tracer = RECORDER.tracer
+    value = RECORDER.value(tracer.proxy(root.node))
+    proxy = tracer.proxy(root.node)
+    proxy._view = root
+    layout = layout_of(proxy)
+    if layout is None:
+        raise tracer.error(
+            f"what shares memory with {root.node.name} depends on its layout, which is not known",
+            "copy it first: y = y.copy()",
+            root.node,
+        )
+    order = sorted(range(value.ndim), key=lambda axis: -abs(int(layout.strides[axis])))
+    made = np.empty([value.shape[axis] for axis in order], value.dtype)
+    made = made.transpose([order.index(axis) for axis in range(value.ndim)])
+    made[...] = value
+    return made
+
+
+def constant(value: np.ndarray[Any, Any]) -> Any:
+    """An array that a function of NumPy made of no arrays; one number all over is recorded."""
+    if value.size > 1 and has_tensors(value.dtype):
+        first = value.flat[0]
+        if np.all(value == first) and str(first) != "-0.0":
+            with RECORDER.lock:
+                RECORDER.window()
+                op = lookup("full")
+                kind = dtypes.dtype(value.dtype)
+                bound = op.bind((value.shape, first.item(), kind), {})
+                return Array.of(RECORDER.tracer.record(op, bound))
+    return Array.of(value, shared=not has_tensors(value.dtype))
