@@ -898,7 +898,8 @@ enum {
     FX_OUT_OF_MEMORY,          /**< there is no memory */
     FX_WRONG_PROCESSOR,        /**< the processor lacks instructions that the code was made for */
     FX_IMPOSSIBLE_SIZES,       /**< no call with these sizes is possible */
-    FX_WRONG_WEIGHTS           /**< the weights are not those that the code was made for */
+    FX_WRONG_WEIGHTS,          /**< the weights are not those that the code was made for */
+    FX_NO_FACTORS              /**< a matrix is singular, or not positive definite */
 };
 /** Why a call failed. */
 typedef struct {

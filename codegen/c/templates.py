@@ -15,6 +15,7 @@ from typing import Any
 
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
 from fxlite.codegen.c.render import integer_templates as integers
+from fxlite.codegen.c.render import routine_template as routines
 from fxlite.codegen.c.render.attention_template import claims_attention, render_attention_node
 from fxlite.codegen.c.render.conv_template import (
     claims_conv,
@@ -103,6 +104,14 @@ _CONV = Template(
     partial(render_conv_node, parts=1),
     partial(render_conv_node, parts=2),
 )
+
+
+def _routine(
+    routine: routines.Routine, claimed: Callable[[Node], bool] = routines.claims_numbers
+) -> Template:
+    return Template(claimed, partial(routines.render_routine, routine))
+
+
 TEMPLATES = {
     "matmul": _GEMM, "linear": _GEMM, "conv1d": _CONV, "conv2d": _CONV,
     "int_linear": Template(integers.claims_int_linear, integers.render_int_linear),
@@ -113,5 +122,10 @@ TEMPLATES = {
     "dft": Template(claims_fourier, render_fourier_node),
     "recurrence": Template(claims_recurrence, render_recurrence_node),
     "int_recurrence": Template(claims_int_recurrence, render_recurrence_node),
+    "sort": _routine(routines.SORT), "argsort": _routine(routines.ARGSORT),
+    "searchsorted": _routine(routines.SEARCHSORTED),
+    "cholesky": _routine(routines.CHOLESKY, routines.claims_floats),
+    "solve": _routine(routines.SOLVE, routines.claims_floats),
+    "slogdet": _routine(routines.SLOGDET, routines.claims_floats),
 }  # fmt: skip
 """The template of each op that has one."""

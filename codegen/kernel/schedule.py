@@ -265,7 +265,7 @@ def _scan(group: Group, name: str) -> Kernel:
 
 
 def _scatter(group: Group, name: str) -> Kernel:
-    """Copy the input, then add the source's elements at their run-time positions, in order."""
+    """Copy the input, then put the source's elements to their run-time positions, in order."""
     node = group.root
     x, index, source = node.args[:3]
     axis = node.bound["axis"] % node.type.rank
@@ -284,11 +284,17 @@ def _scatter(group: Group, name: str) -> Kernel:
     )  # fmt: skip
     place = fresh_local(dtypes.int64, "_t")
     target = (*here[:axis], Index.of(Value(place)), *here[axis + 1 :])
-    added = expr.cast(read(source, here), node.type.dtype.compute)
+    put = expr.cast(read(source, here), node.type.dtype.compute)
+    combines, is_sum = node.target.combines, node.target.combines == "sum"
+    if combines not in ("sum", "last"):
+        present = Load(node.type.dtype, output.name, target)
+        put = combine(combines, expr.cast(present, node.type.dtype.compute), put)
+    elif combines == "last":
+        put = read(source, here)
     inner: list[Stmt] = [
         Let(place.name, checked),
         If(expr.apply("ge", place, expr.const(0, dtypes.int64)),
-           (Store(output.name, target, added, accumulate=True),)),
+           (Store(output.name, target, put, accumulate=is_sum),)),
     ]  # fmt: skip
     order = [v for a, v in enumerate(variables) if a != axis] + [variables[axis]]
     for depth, variable in enumerate(reversed(order)):

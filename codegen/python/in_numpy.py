@@ -67,6 +67,21 @@ def exponent(x):
     return np.frexp(x)[1]
 
 
+def sort(x, axis=-1):
+    """Ascending, equal elements in their order."""
+    return np.sort(x, axis=axis, kind="stable")
+
+
+def argsort(x, axis=-1):
+    """Positions that sort, of equal elements in their order."""
+    return np.argsort(x, axis=axis, kind="stable")
+
+
+def slogdet(x):
+    """Sign and logarithm of determinants, side by side."""
+    return np.stack(np.linalg.slogdet(x), axis=-1)
+
+
 def sigmoid(x):
     """``1 / (1 + exp(-x))``, which overflows on neither side."""
     e = np.exp(-np.abs(x))

@@ -121,6 +121,45 @@ def cummin(x, axis=0):
     return torch.cummin(x, dim=axis).values
 
 
+def sort(x, axis=-1):
+    """Ascending, equal elements in their order, NaN last."""
+    return torch.sort(x, dim=axis, stable=True).values
+
+
+def argsort(x, axis=-1):
+    """Positions that sort, of equal elements in their order."""
+    return torch.sort(x, dim=axis, stable=True).indices
+
+
+def searchsorted(x, values, side="left"):
+    """Where values would stand in ``x``."""
+    found = torch.searchsorted(x, values.contiguous(), side=side)
+    if not x.is_floating_point():
+        return found
+    count = x.numel() if side == "right" else x.numel() - torch.isnan(x).sum()
+    return torch.where(torch.isnan(values), count, found)  # NaN is the largest number
+
+
+def wider(x):
+    """Half types as float32, in which torch has linear algebra."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def cholesky(x):
+    """The lower triangle whose product with itself is ``x``."""
+    return torch.linalg.cholesky(wider(x)).to(x.dtype)
+
+
+def solve(x, b):
+    """What ``x`` must be multiplied with for ``b``."""
+    return torch.linalg.solve(wider(x), wider(b)).to(x.dtype)
+
+
+def slogdet(x):
+    """Sign and logarithm of determinants, side by side."""
+    return torch.stack([*torch.linalg.slogdet(wider(x))], dim=-1).to(x.dtype)
+
+
 # -- recurrence ------------------------------------------------------------------------------------
 def lstm_step(x, hidden, state, cell):
     """The next state and cell from what inputs and state give to the gates i, f, g, o."""

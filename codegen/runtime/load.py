@@ -31,6 +31,7 @@ MOST_THREADS = 4096
 """Of a call: each takes scratch memory, of which there is a bound so."""
 _ALIGNMENT = 64  # bytes, of workspace and weights
 _INDEX_OUT_OF_RANGE, _OUT_OF_MEMORY, _WRONG_PROCESSOR = 1, 2, 3  # fx_math.h
+_NO_FACTORS = 6
 
 # Shared with every loaded model: the most threads a call may use, and whether a call has used more
 # than one. libgomp's threads do not survive a fork, and a parallel loop in the child would wait for
@@ -160,6 +161,9 @@ def raise_error(entry: Entry, code: int, value: int, limit: int, where: int) -> 
             f"{entry.name}(): compiled for a processor with instructions that this one lacks; "
             "compile it here, or for the lesser one (make ARCH=-march=x86-64-v3)"
         )
+    if code == _NO_FACTORS:
+        place = entry.locations[where] if 0 <= where < len(entry.locations) else f"place {where}"
+        raise np.linalg.LinAlgError(f"{entry.name}(): column {value} of {limit}: {place}")
     raise RuntimeError(f"{entry.name}(): compiled code failed with the unknown code {code}")
 
 

@@ -28,6 +28,8 @@ FAMILIES = (
     "image.pooling",
     "image.resize",
     "composite",
+    "numeric.sorting",
+    "numeric.linalg",
     "activation",
     "normalization",
     "attention",

@@ -59,6 +59,8 @@ class Facts:
     reads_some_of: str | None = None
     #: An operand of positions, what they are positions in, and along which axis (None: ``axis``).
     looks_up: tuple[str, str, int | None] | None = None
+    #: The reduction by which a scatter combines what meets at a place; "last": the last one stays.
+    combines: str = ""
     #: Whether writing into the result changes the operand, in NumPy: ``always``; if the operand is
     #: ``contiguous`` enough; ``perhaps``, in ways that are not followed. Empty: never.
     shares_memory: str = ""

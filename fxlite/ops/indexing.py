@@ -1,5 +1,4 @@
-"""Indexing by run-time integers: take, index, gather, embedding, scatter_add, index_update,
-one_hot.
+"""Indexing by run-time integers: take, index, gather, embedding, scatters, index_update, one_hot.
 
 In: tensors and integer tensors. Negative indices count from the end; one out of range is an
 IndexError when the program runs, in compiled code too. ``subscript``, NumPy's ``x[...]``, is
@@ -9,7 +8,7 @@ written with these ops and the views in :mod:`fxlite.tracing.subscript`.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import sympy
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.op import (
+    Op,
     Tensor,
     Tensors,
     broadcast_shapes,
@@ -31,6 +31,7 @@ from fxlite.ops.slicing import parts_of, select, slice_update
 from fxlite.ops.view import dims_of, fill_value
 from fxlite.scalar import expr
 from fxlite.scalar.expr import CheckedIndex, Expr, MultiIndex, Reader
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Index, Value
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
@@ -212,71 +213,140 @@ def _(x: Any, weight: Any) -> Any:
 
 
 # -- writing ---------------------------------------------------------------------------------------
-@op("scatter", looks_up=("index", "x", None),
-    samples=[S("f32[B,5]", uniform("i64[B,7]", -5, 5), "f32[B,7]", 1, dims={"B": 2}),
-             S("f32[4]", uniform("i32[9]", 0, 4), "f32[9]", 0),
-             S("f64[3,3]", uniform("i64[2,2]", 0, 3), "f64[2,2]", 0),
-             S("i32[4]", uniform("i64[6]", 0, 2), "i32[6]", 0),
-             S("f32[3,2]", uniform("i64[0,2]", 0, 1), "f32[0,2]", 0),
-             S("bf16[3]", uniform("i64[5]", 0, 3), "bf16[5]", -1),
-             S("i8[2]", uniform("u8[3]", 0, 2), "i8[3]", 0),
-             S("f16[2,3]", uniform("i64[2,4]", -3, 3), "f16[2,4]", 1)],
-    bad=[Bad("f32[3]", "f32[2]", "f32[2]", 0, match="must hold integers"),
-         Bad("f32[3]", "i64[2]", "f32[3]", 0, match="shape of index"),
-         Bad("f32[3]", "i64[2]", "f64[2]", 0, match="dtype of x"),
-         Bad("f32[3,3]", "i64[4,2]", "f32[4,2]", 1, match="larger than x on axis 0"),
-         Bad("f32[3,3]", "i64[4]", "f32[4]", 0, match="rank of x"),
-         Bad("bool[3]", "i64[2]", "bool[2]", 0, match="not bool")])  # fmt: skip
-def scatter_add(x: Tensor, index: Tensor, source: Tensor, axis: int) -> Tensor:
-    """A copy of ``x`` with ``out[i, index[i, j]] += source[i, j]`` for axis 1, as
-    torch.scatter_add; equal indices add up. ``index`` and ``source`` have one shape, not larger
-    than ``x`` on other axes.
+_SCATTERED = [
+    S("f32[B,5]", uniform("i64[B,7]", -5, 5), "f32[B,7]", 1, dims={"B": 2}),
+    S("f32[4]", uniform("i32[9]", 0, 4), "f32[9]", 0),
+    S("f64[3,3]", uniform("i64[2,2]", 0, 3), "f64[2,2]", 0),
+    S("i32[4]", uniform("i64[6]", 0, 2), "i32[6]", 0),
+    S("f32[3,2]", uniform("i64[0,2]", 0, 1), "f32[0,2]", 0),
+    S("bf16[3]", uniform("i64[5]", 0, 3), "bf16[5]", -1),
+    S("i8[2]", uniform("u8[3]", 0, 2), "i8[3]", 0),
+    S("f16[2,3]", uniform("i64[2,4]", -3, 3), "f16[2,4]", 1),
+]
+_NOT_SCATTERED = [
+    Bad("f32[3]", "f32[2]", "f32[2]", 0, match="must hold integers"),
+    Bad("f32[3]", "i64[2]", "f32[3]", 0, match="shape of index"),
+    Bad("f32[3]", "i64[2]", "f64[2]", 0, match="dtype of x"),
+    Bad("f32[3,3]", "i64[4,2]", "f32[4,2]", 1, match="larger than x on axis 0"),
+    Bad("f32[3,3]", "i64[4]", "f32[4]", 0, match="rank of x"),
+]
+_RAISES = """{} ``index`` and ``source`` have one shape, not larger than ``x`` on other axes.
 
     Raises ShapeError or DTypeError where they do not fit, IndexError for an index out of range."""
-    array = np.asarray(x)
-    axis = normalize_axis(axis, array.ndim)
-    out = array.astype(dtypes.dtype(array.dtype).compute.numpy)
-    at: list[Any] = list(np.indices(np.shape(index), sparse=True))
-    at[axis] = np.asarray(index)
-    np.add.at(out, tuple(at), np.asarray(source).astype(out.dtype))
-    return out.astype(array.dtype)
 
 
-@scatter_add.infer
-def _(x: TensorType, index: Any, source: Any, axis: int) -> TensorType:
-    require_integers(index, "index")
-    axis = normalize_axis(axis, x.rank)
-    if len(shape_of(index)) != x.rank:
-        raise ShapeError(f"index must have the rank of x, {x.rank}, not {len(shape_of(index))}")
-    if not shapes.shapes_equal(shape_of(index), shape_of(source)):
-        raise ShapeError(f"source must have the shape of index, {index}, not {source}")
-    if weak_dtype(source) is not x.dtype:
-        raise DTypeError(f"source must have the dtype of x, {x.dtype}; cast it with .astype")
-    if x.dtype.is_bool:
-        raise DTypeError("x must hold numbers, not bool; cast it to an integer")
-    for a, (size, limit) in enumerate(zip(index.shape, x.shape)):
-        if a != axis and not shapes.at_least(limit, size):
-            raise ShapeError(f"index ({size}) is larger than x on axis {a} ({limit})")
-    return x
+def _write(out: Any, at: Any, source: Any) -> None:
+    out[at] = source
 
 
-@scatter_add.body
-def _(i: MultiIndex, x: Reader, index: Reader, source: Reader, axis: int) -> Expr:
-    axis = normalize_axis(axis, len(x.shape))
-    computed = dtypes.int64 if x.dtype.is_integer else x.dtype.compute
-    inside = expr.both(*(expr.less(i[a], size) for a, size in enumerate(index.shape) if a != axis))
+def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: str) -> Op:
+    """A copy of ``x`` in which elements of ``source`` are put where ``index`` says along ``axis``,
+    in their order. ``combines``: the reduction by which what meets is combined; "last": the last
+    one stays."""
+    is_last = combines == "last"
 
-    def term(position: Index) -> Expr:
-        at = (*i[:axis], position, *i[axis + 1 :])
-        target = expr.read_guarded(index, at, inside, 0)
-        text = f"scatter_add along axis {axis}"
-        checked = CheckedIndex(dtypes.int64, expr.cast(target, dtypes.int64), x.shape[axis], text)
-        chosen = expr.both(inside, expr.apply("eq", checked, expr.index_value(i[axis])))
-        added = expr.cast(expr.read_guarded(source, at, inside, 0), computed)
-        return expr.where(chosen, added, expr.const(0, computed))
+    def call(x: Tensor, index: Tensor, source: Tensor, axis: int) -> Tensor:
+        array = np.asarray(x)
+        axis = normalize_axis(axis, array.ndim)
+        kind = dtypes.dtype(array.dtype)
+        out = array.copy() if is_last else array.astype(kind.compute.numpy)
+        at: list[Any] = list(np.indices(np.shape(index), sparse=True))
+        at[axis] = np.asarray(index)
+        with np.errstate(all="ignore"):
+            write(out, tuple(at), np.asarray(source).astype(out.dtype))
+        return out.astype(array.dtype)
 
-    total = expr.reduce("sum", [index.shape[axis]], term)
-    return expr.cast(expr.cast(x[i], computed) + total, x.dtype)
+    call.__doc__ = _RAISES.format(doc)
+    samples = [*_SCATTERED, S("bool[3]", uniform("i64[5]", 0, 3), "bool[5]", 0)]
+    bad = [*_NOT_SCATTERED, Bad("bool[3]", "i64[2]", "bool[2]", 0, match="not bool")]
+    record = op(
+        "scatter", name=name, looks_up=("index", "x", None), combines=combines,
+        samples=samples if is_last else _SCATTERED, bad=_NOT_SCATTERED if is_last else bad,
+    )(call)  # fmt: skip
+
+    def infer(x: TensorType, index: Any, source: Any, axis: int) -> TensorType:
+        require_integers(index, "index")
+        axis = normalize_axis(axis, x.rank)
+        if len(shape_of(index)) != x.rank:
+            given = len(shape_of(index))
+            raise ShapeError(f"index must have the rank of x, {x.rank}, not {given}")
+        if not shapes.shapes_equal(shape_of(index), shape_of(source)):
+            raise ShapeError(f"source must have the shape of index, {index}, not {source}")
+        if weak_dtype(source) is not x.dtype:
+            raise DTypeError(f"source must have the dtype of x, {x.dtype}; cast it with .astype")
+        if x.dtype.is_bool and not is_last:
+            raise DTypeError("x must hold numbers, not bool; cast it to an integer")
+        for a, (size, limit) in enumerate(zip(index.shape, x.shape)):
+            if a != axis and not shapes.at_least(limit, size):
+                raise ShapeError(f"index ({size}) is larger than x on axis {a} ({limit})")
+        return x
+
+    def body(i: MultiIndex, x: Reader, index: Reader, source: Reader, axis: int) -> Expr:
+        axis = normalize_axis(axis, len(x.shape))
+        computed = dtypes.int64 if x.dtype.is_integer else x.dtype.compute
+        inside = expr.both(
+            *(expr.less(i[a], size) for a, size in enumerate(index.shape) if a != axis)
+        )
+
+        def chosen(position: Index) -> tuple[Expr, MultiIndex]:
+            """Whether an element of the source is put here."""
+            at = (*i[:axis], position, *i[axis + 1 :])
+            target = expr.read_guarded(index, at, inside, 0)
+            text = f"{name} along axis {axis}"
+            checked = CheckedIndex(
+                dtypes.int64, expr.cast(target, dtypes.int64), x.shape[axis], text
+            )
+            return expr.both(inside, expr.apply("eq", checked, expr.index_value(i[axis]))), at
+
+        def term(position: Index) -> Expr:
+            holds, at = chosen(position)
+            value = expr.cast(expr.read_guarded(source, at, inside, 0), computed)
+            neutral = expr.Const(computed, COMBINATIONS[combines].start(computed))
+            return expr.where(holds, value, neutral)
+
+        def number(position: Index) -> Expr:
+            return expr.where(
+                chosen(position)[0], expr.index_value(position), expr.const(-1, dtypes.int64)
+            )
+
+        if is_last:
+            last = expr.reduce("max", [index.shape[axis]], number)
+            found = expr.apply("ge", last, expr.const(0, dtypes.int64))
+            at = (*i[:axis], Index.of(Value(last)), *i[axis + 1 :])
+            return expr.where(found, expr.read_guarded(source, at, found, 0), x[i])
+        total = expr.reduce(combines, [index.shape[axis]], term)
+        function = COMBINATIONS[combines].function
+        return expr.cast(expr.apply(function, expr.cast(x[i], computed), total), x.dtype)
+
+    record.infer(infer)
+    record.body(body)
+    return record
+
+
+scatter_add = _register_scatter(
+    "scatter_add", "sum", np.add.at,
+    "A copy of ``x`` with ``out[i, index[i, j]] += source[i, j]`` for axis 1, as "
+    "torch.scatter_add; equal indices add up.",
+)  # fmt: skip
+scatter_mul = _register_scatter(
+    "scatter_mul", "prod", np.multiply.at,
+    "A copy of ``x`` with ``out[i, index[i, j]] *= source[i, j]`` for axis 1.",
+)  # fmt: skip
+scatter_max = _register_scatter(
+    "scatter_max", "max", np.maximum.at,
+    "A copy of ``x`` in which the largest of what ``index`` puts to a place and what is there "
+    "stands; NaN wins.",
+)  # fmt: skip
+scatter_min = _register_scatter(
+    "scatter_min", "min", np.minimum.at,
+    "A copy of ``x`` in which the smallest of what ``index`` puts to a place and what is there "
+    "stands; NaN wins.",
+)  # fmt: skip
+scatter_set = _register_scatter(
+    "scatter_set", "last", _write,
+    "A copy of ``x`` with ``out[i, index[i, j]] = source[i, j]`` for axis 1; of equal indices the "
+    "last one counts, as in NumPy.",
+)  # fmt: skip
 
 
 @op("gather", writes_part=True,

@@ -310,8 +310,8 @@ class Op(Facts):
             raise
         except (*_OF_ARGUMENTS, IndexError) as error:
             self._ask(bound)
-            if isinstance(error, IndexError):
-                raise
+            if isinstance(error, (IndexError, np.linalg.LinAlgError)):
+                raise  # of values, which no type tells
             raise self._unfit(self.map_tensors(_shown, bound), error) from error
 
     def _ask(self, bound: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,17 @@ from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.tracing import numpy_fourier as fourier
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.capture.capture import captured
+from fxlite.tracing.functions import (
+    linear,
+    padding,
+    quantiles,
+    rearranging,
+    selecting,
+    statistics,
+    ufuncs,
+)
 from fxlite.tracing.writes.in_place import copyto, fill, store
+from fxlite.tracing.writes.scatter import update_at
 from fxlite.types import dtypes, shapes
 
 if TYPE_CHECKING:
@@ -28,7 +39,7 @@ if TYPE_CHECKING:
 
 # -- ufuncs ----------------------------------------------------------------------------------------
 _UFUNCS: dict[np.ufunc, Op] = {o.ufunc: o for o in REGISTRY.values() if o.ufunc is not None}
-_REDUCE = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
+_REDUCE: dict[Any, str] = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
            np.logical_and: "all", np.logical_or: "any"}  # fmt: skip
 _ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax",
                np.minimum: "cummin"}  # fmt: skip
@@ -38,57 +49,120 @@ def call_ufunc(
     tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A ufunc is called with a proxy among its inputs or in ``out=``."""
-    kwargs = dict(kwargs)
-    dtype, out, where = (
-        kwargs.pop("dtype", None),
-        kwargs.pop("out", None),
-        kwargs.pop("where", True),
-    )
-    casting = kwargs.pop("casting", "same_kind")
-    for name in ("subok", "order"):
-        kwargs.pop(name, None)
-    name = f"np.{ufunc.__name__}"
-    if out is None and where is not True:
+    options = {n: v for n, v in kwargs.items() if n not in ("subok", "order", "out", "where")}
+    out, where = kwargs.get("out"), kwargs.get("where", True)
+    casting = options.pop("casting", "same_kind")
+    name = f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method}"
+    if out is None and where is not True and method == "__call__":
         raise tracer.error(
             f"{name}(..., where=...) leaves elements that nobody computes",
             "use np.where(mask, a, b), or give out=",
         )
-    if method == "at":
-        raise tracer.error(
-            f"{name}.at writes in place, once for each index, which cannot be traced",
-            "np.add.at: y = fx.ops.scatter_add(y, index, values, axis)",
-        )
-    if ufunc is np.vecdot and method == "__call__" and out is None:
-        return functions.vecdot(*inputs, **kwargs)
-    axis, keepdims = kwargs.pop("axis", 0), kwargs.pop("keepdims", False)
-    if method == "__call__" and ufunc in _UFUNCS and not kwargs:
-        operands = [*map(_number, inputs)]
-        if dtype is not None:
-            operands = _computed_as(tracer, ufunc, operands, dtype, casting)
-        result = _UFUNCS[ufunc](*operands)
-    elif method == "reduce" and ufunc in _REDUCE and not kwargs:
-        target = _REDUCE[ufunc]
-        if dtype is not None and target in ("sum", "prod"):
-            result = functions.reduction(target)(*inputs, axis, dtype, keepdims=keepdims)
-        else:
-            result = lookup(target)(*inputs, axis=axis, keepdims=keepdims)
-    elif method == "outer" and ufunc in _UFUNCS and not kwargs and len(inputs) == 2:
-        rank = functions.value_type(inputs[1]).rank
-        left = functions.expand_dims(inputs[0], tuple(range(-rank, 0))) if rank else inputs[0]
-        result = _UFUNCS[ufunc](left, inputs[1])
-    elif method == "accumulate" and ufunc in _ACCUMULATE and not kwargs:
-        result = functions.scan(_ACCUMULATE[ufunc])(inputs[0], axis, dtype)
+    if method == "__call__":
+        implementation: Callable[..., Any] = partial(_called, tracer, casting)
     else:
+        implementation = _UFUNC_METHODS[method]
+    if method == "reduce" and where is not True:
+        options["where"], where = where, True
+    result = _located(tracer, name, implementation, (ufunc, *inputs), options)
+    if result is NotImplemented:
         raise tracer.error(
-            f"{name}{'' if method == '__call__' else '.' + method} has no fxlite op",
+            f"{name} has no fxlite op",
             f"write it with these: {', '.join(sorted(u.__name__ for u in _UFUNCS))}",
         )
-    if dtype is not None:
-        result = lookup("cast")(result, dtype)
+    if isinstance(result, tuple):
+        return _stored_parts(result, out, name, casting, where)
     if out is None:
         return result
     what = f"{name}(out=...)"
     return store(out[0] if isinstance(out, tuple) else out, result, what, casting, where=where)
+
+
+def _plain(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """What computes a ufunc."""
+    return _UFUNCS.get(ufunc) or ufuncs.UFUNCS.get(ufunc)
+
+
+def _called(tracer: Tracer, casting: str, ufunc: np.ufunc, *inputs: Any, dtype: Any = None,
+            **options: Any) -> Any:  # fmt: skip
+    """``np.add(x, y)``"""
+    if ufunc is np.vecdot:
+        return functions.vecdot(*inputs, **options)
+    if _plain(ufunc) is None or options or (dtype is not None and ufunc not in _UFUNCS):
+        return NotImplemented
+    operands = [*map(_number, inputs)]
+    if ufunc in ufuncs.UFUNCS:
+        return ufuncs.UFUNCS[ufunc](*operands)
+    if dtype is None:
+        return _UFUNCS[ufunc](*operands)
+    operands = _computed_as(tracer, ufunc, operands, dtype, casting)
+    return lookup("cast")(_UFUNCS[ufunc](*operands), dtype)
+
+
+def _reduced(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: bool = False,
+             initial: Any = np._NoValue, where: Any = True) -> Any:  # fmt: skip
+    """``np.add.reduce(x)``"""
+    target: str | None = _REDUCE.get(ufunc)
+    combine = _plain(ufunc)
+    initial = None if initial is np._NoValue else initial
+    options = {} if initial is None else {"initial": initial}
+    if where is not True:
+        options["where"] = where
+    if target in ("sum", "prod"):
+        return METHODS[target](x, axis, dtype, keepdims=keepdims, **options)
+    if target is not None:
+        found = METHODS[target](x, axis, keepdims=keepdims, **options)
+    elif combine is not None and where is True and dtype is None:
+        found = ufuncs.fold(combine, ufunc.identity, x, axis, keepdims)
+        found = found if initial is None else combine(initial, found)
+    else:
+        return NotImplemented
+    return found if dtype is None else lookup("cast")(found, dtype)
+
+
+def _accumulated(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None) -> Any:
+    """``np.add.accumulate(x)``"""
+    if ufunc in _ACCUMULATE:
+        return functions.scan(_ACCUMULATE[ufunc])(x, axis, dtype)
+    combine = _plain(ufunc)
+    if combine is None or dtype is not None:
+        return NotImplemented
+    return ufuncs.accumulated(combine, x, axis)
+
+
+def _outer(ufunc: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Any:
+    """``np.add.outer(x, y)``"""
+    combine = _plain(ufunc)
+    if combine is None or ufunc.signature is not None:
+        return NotImplemented
+    rank = functions.value_type(y).rank
+    found = combine(functions.expand_dims(x, tuple(range(-rank, 0))) if rank else x, y)
+    return found if dtype is None else lookup("cast")(found, dtype)
+
+
+def _at(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
+    """``np.add.at(y, i, x)``"""
+    update_at(a, indices, b, ufunc, _plain(ufunc))
+
+
+_UFUNC_METHODS: dict[str, Callable[..., Any]] = {
+    "reduce": _reduced,
+    "accumulate": _accumulated,
+    "outer": _outer,
+    "reduceat": ufuncs.reduced_at,
+    "at": _at,
+}
+
+
+def _stored_parts(
+    results: tuple[Any, ...], out: Any, name: str, casting: str, where: Any
+) -> tuple[Any, ...]:
+    """The results of a ufunc that has several, written into those arrays that are given."""
+    places = (None,) * len(results) if out is None else tuple(out)
+    return tuple(
+        r if o is None else store(o, r, f"{name}(out=...)", casting, where=where)
+        for r, o in zip(results, places)
+    )
 
 
 def _computed_as(
@@ -120,22 +194,27 @@ def _number(value: Any) -> Any:
     return shapes.for_user(shapes.own_dims(value)) if isinstance(value, sympy.Expr) else value
 
 
+_SUM = selecting.reduction("sum", functions.reduction("sum"), 0, "add")
+_PROD = selecting.reduction("prod", functions.reduction("prod"), 1, "mul")
+_MAX = selecting.extreme("max", functions.extreme("max"), combined="maximum")
+_MIN = selecting.extreme("min", functions.extreme("min"), combined="minimum")
+_ANY = selecting.extreme("any", functions.extreme("any"), False)
+_ALL = selecting.extreme("all", functions.extreme("all"), True)
+
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.sum: functions.reduction("sum"),
-    np.mean: functions.reduction("mean"),
-    np.prod: functions.reduction("prod"),
-    np.any: functions.extreme("any"),
-    np.all: functions.extreme("all"),
-    np.max: functions.extreme("max"),
-    np.min: functions.extreme("min"),
-    np.amax: functions.extreme("max"),
-    np.amin: functions.extreme("min"),
+    np.sum: _SUM,
+    np.mean: selecting.average,
+    np.prod: _PROD,
+    np.any: _ANY,
+    np.all: _ALL,
+    np.max: _MAX,
+    np.min: _MIN,
+    np.amax: _MAX,
+    np.amin: _MIN,
     np.argmax: functions.extreme("argmax"),
     np.argmin: functions.extreme("argmin"),
     np.cumsum: functions.scan("cumsum"),
     np.cumprod: functions.scan("cumprod"),
-    np.var: functions.var,
-    np.std: functions.std,
     np.reshape: functions.reshape,
     np.transpose: functions.transpose_function,
     np.swapaxes: functions.swapaxes,
@@ -150,10 +229,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.split: functions.split,
     np.array_split: functions.array_split,
     np.clip: functions.clip,
-    np.take: functions.take,
-    np.repeat: functions.repeat,
     np.tile: functions.tile,
-    np.pad: functions.pad,
     np.where: functions.where,
     np.flip: functions.flip,
     np.roll: functions.roll,
@@ -163,12 +239,10 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.dot: functions.dot,
     np.outer: functions.outer,
     np.broadcast_to: functions.broadcast_to,
-    np.take_along_axis: lambda x, indices, axis=-1: lookup("gather")(x, indices, axis=axis),
     np.zeros_like: functions.like(0),
     np.empty_like: functions.like(0),
     np.ones_like: functions.like(1),
     np.full_like: functions.full_like,
-    np.linalg.norm: functions.norm,
     np.round: functions.round_,
     np.copy: functions.copy,
     np.average: functions.average,
@@ -190,12 +264,18 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
+    np.pad: padding.pad,
+    **rearranging.FUNCTIONS,
+    **selecting.FUNCTIONS,
+    **statistics.FUNCTIONS,
+    **quantiles.FUNCTIONS,
+    **linear.FUNCTIONS,
 }
 
 
 def function_names() -> list[str]:
     """NumPy functions and ufuncs that have an op, without ``np.``."""
-    return sorted({f.__name__ for f in (*_FUNCTIONS, *_UFUNCS)})
+    return sorted({f.__name__ for f in (*_FUNCTIONS, *_UFUNCS, *ufuncs.UFUNCS)})
 
 
 def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
@@ -268,19 +348,19 @@ for _function, _implementation in [*_FUNCTIONS.items()]:
 
 #: Methods of ndarray that a Proxy has.
 METHODS: dict[str, Callable[..., Any]] = {
-    "sum": functions.reduction("sum"),
-    "mean": functions.reduction("mean"),
-    "prod": functions.reduction("prod"),
-    "max": functions.extreme("max"),
-    "min": functions.extreme("min"),
+    "sum": _SUM,
+    "mean": selecting.average,
+    "prod": _PROD,
+    "max": _MAX,
+    "min": _MIN,
     "argmax": functions.extreme("argmax"),
     "argmin": functions.extreme("argmin"),
-    "any": functions.extreme("any"),
-    "all": functions.extreme("all"),
+    "any": _ANY,
+    "all": _ALL,
     "cumsum": functions.scan("cumsum"),
     "cumprod": functions.scan("cumprod"),
-    "var": functions.var,
-    "std": functions.std,
+    "var": selecting.spread,
+    "std": selecting.deviation,
     "reshape": functions.reshape,
     "transpose": functions.transpose,
     "swapaxes": functions.swapaxes,
@@ -288,8 +368,10 @@ METHODS: dict[str, Callable[..., Any]] = {
     "flatten": functions.flatten,
     "squeeze": functions.squeeze,
     "clip": functions.clip,
-    "take": functions.take,
-    "repeat": functions.repeat,
+    "take": selecting.take_at,
+    "repeat": rearranging.repeat,
+    "choose": selecting.choose,
+    "compress": lambda x, condition, axis=None: selecting.compress(condition, x, axis),
     "round": functions.round_,
     "astype": functions.astype,
     "copy": functions.copy_method,
@@ -299,9 +381,12 @@ METHODS: dict[str, Callable[..., Any]] = {
     "diagonal": functions.diagonal,
     "trace": functions.trace,
     "fill": fill,
-    "sort": _refused_write("sort", "there is no sort among fx.ops yet"),
-    "partition": _refused_write("partition", "use .max() or .min() along an axis"),
-    "put": _refused_write("put", "write y[index] = values along one axis"),
+    "sort": statistics.sort_in_place,
+    "argsort": statistics.argsort,
+    "partition": statistics.partition_in_place,
+    "argpartition": statistics.argpartition,
+    "searchsorted": statistics.searchsorted,
+    "put": rearranging.put,
     "resize": _refused_write("resize", "use np.pad, or a slice"),
 }
 for _name, _implementation in [*METHODS.items()]:

@@ -81,6 +81,11 @@ def transpose(x: Any, *axes: Any) -> Any:
     return lookup("permute")(x, tuple(order))
 
 
+def matrix_transpose(x: Any) -> Any:
+    """np.matrix_transpose."""
+    return swapaxes(x, -1, -2)
+
+
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     rank = value_type(x).rank
     order = list(range(rank))
@@ -146,11 +151,6 @@ def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int 
         real, imag = (var(part(x), axis, ddof=ddof, keepdims=keepdims) for part in (real_, imag_))
         return lookup("add")(real, imag)
     return lookup("var")(x, axis=axis, correction=ddof, keepdims=keepdims)
-
-
-def std(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0,
-        keepdims: bool = False) -> Any:  # fmt: skip
-    return lookup("sqrt")(var(x, axis, dtype, ddof=ddof, keepdims=keepdims))
 
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
@@ -236,9 +236,7 @@ def _as_clipped(x: Any, bounds: list[Any]) -> Any:
     return astype(x, as_numpy(np.clip if len(bounds) == 2 else np.maximum)(*weak), copy=False)
 
 
-def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
-    if mode != "raise":
-        raise ValueError(f"np.take is traced with mode='raise', not {mode!r}; clip the indices")
+def take(x: Any, indices: Any, axis: Any = None) -> Any:
     if axis is None:
         x, axis = ravel(x), 0
     if isinstance(indices, (list, tuple, int)):
@@ -267,19 +265,6 @@ def tile(x: Any, reps: Any) -> Any:
     wide = lookup("expand")(paired, tuple(d for c, s in zip(counts, shape) for d in (c, s)))
     joined = lookup("reshape")(wide, tuple(shapes.normalize(c * s) for c, s in zip(counts, shape)))
     return fresh(joined, in_c_order=True)
-
-
-def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
-    if mode != "constant":
-        raise ValueError(f"np.pad is traced with mode='constant' only, not {mode!r}")
-    rank = value_type(x).rank
-    rows = pad_width if isinstance(pad_width, (tuple, list)) else [pad_width]
-    if not any(isinstance(row, (tuple, list)) for row in rows):
-        rows = [rows]  # n, (n,) or (before, after): for each axis
-    pairs = [tuple(row) * 2 if len(row) == 1 else tuple(row) for row in rows]
-    if len(pairs) == 1:
-        pairs = pairs * rank
-    return lookup("pad")(x, tuple(pairs), value=constant_values)
 
 
 def join(name: str) -> Callable[..., Any]:
@@ -338,31 +323,11 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
     return full(known.shape, fill_value, dtype=target)
 
 
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.linalg.norm of vectors: 2-norm, 1-norm, infinity; of matrices the root of all squares."""
-    found = value_type(x)
-    if not found.dtype.is_inexact:
-        x = lookup("cast")(x, "f64")
-    one_axis = isinstance(axis, int) or (axis is None and found.rank == 1)
-    if ord is not None and not one_axis:
-        raise ValueError(f"np.linalg.norm of matrices is traced without ord, not with {ord!r}")
-    if ord in (None, 2):
-        squares = lookup("square")(real_(x))
-        if found.dtype.is_complex:
-            squares = lookup("add")(squares, lookup("square")(imag_(x)))
-        return lookup("sqrt")(lookup("sum")(squares, axis=axis, keepdims=keepdims))
-    if ord == 1:
-        return lookup("sum")(lookup("abs")(x), axis=axis, keepdims=keepdims)
-    if ord in (math.inf, "inf"):
-        return lookup("max")(lookup("abs")(x), axis=axis, keepdims=keepdims)
-    raise ValueError(f"np.linalg.norm is traced with ord 1, 2 or inf, not {ord!r}")
-
-
 def dot(x: Any, y: Any, out: Any = None) -> Any:
     if value_type(x).rank == 0 or value_type(y).rank == 0:
         return lookup("mul")(x, y)
-    if value_type(y).rank > 2:
-        raise ValueError("np.dot with a second operand of rank > 2 is not traced; use np.einsum")
+    if value_type(y).rank > 2:  # all pairs of rows and columns
+        return np.tensordot(x, y, axes=(-1, -2))
     return lookup("matmul")(x, y)
 
 
@@ -431,13 +396,8 @@ def _addends(x: Any, target: dtypes.DType) -> Any:
 def extreme(name: str) -> Callable[..., Any]:
     """np.max, np.argmax, np.any and their like, without ``dtype=``."""
 
-    def call(
-        x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None
-    ) -> Any:  # fmt: skip
-        made = lookup(name)(x, axis=_axis_of(x, axis), keepdims=keepdims)
-        if initial is None or initial == {"max": -math.inf, "min": math.inf}.get(name):
-            return made
-        return lookup(f"{name}imum")(made, initial)
+    def call(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        return lookup(name)(x, axis=_axis_of(x, axis), keepdims=keepdims)
 
     return call
 

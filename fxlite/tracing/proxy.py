@@ -102,6 +102,14 @@ class Proxy:
         return shapes.for_user(self.type.size)
 
     @property
+    def itemsize(self) -> int:
+        return self.type.dtype.itemsize
+
+    @property
+    def nbytes(self) -> Any:
+        return self.size * self.itemsize
+
+    @property
     def real(self) -> Any:
         return numpy_functions.real_(self)
 

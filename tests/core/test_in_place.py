@@ -430,15 +430,15 @@ def into_number(x: Any) -> Any:
     return total
 
 
-def sorted_in_place(x: Any) -> Any:
+def resized_in_place(x: Any) -> Any:
     y = x.copy()
-    y.sort()
+    y.resize(2)
     return y
 
 
 def unbuffered(x: Any) -> Any:
     y = x.copy()
-    np.add.at(y, [0, 0], 1)
+    np.power.at(y, [0, 0], 2)
     return y
 
 
@@ -466,8 +466,8 @@ REFUSED = {
     into_other_dtype: (TraceError, "i32"),
     into_number: (TraceError, "NumPy number"),
     copy_of_a_signed_number: (TraceError, "turn int8 into u32"),
-    sorted_in_place: (TraceError, "sort"),
-    unbuffered: (TraceError, "scatter_add"),
+    resized_in_place: (TraceError, "resize"),
+    unbuffered: (TraceError, "is traced for add"),
     larger_result: (TraceError, "does not fit"),
     perhaps_a_view: (TraceError, "may or may not"),
     values_for_a_mask: (TraceError, "np.where"),

@@ -96,13 +96,13 @@ def early_return(x: Any) -> Any:
     locals()
     if x.min() < 0:
         return np.abs(x)
-    return np.sort(x)
+    return np.unique(x)
 
 
 def test_early_return_and_what_comes_after_it() -> None:
     found = fixes(early_return, x="f32[3]")
-    assert found["x.min() < 0"] == "return np.where(x.min() < 0, np.abs(x), np.sort(x))"
-    assert "np.sort(x)" in found
+    assert found["x.min() < 0"] == "return np.where(x.min() < 0, np.abs(x), np.unique(x))"
+    assert "np.unique(x)" in found
 
 
 def test_without_types() -> None:
@@ -152,7 +152,7 @@ class Net(nn.Module):
         self.a, self.b, self.c = Half(False), Half(True), Half(False)
 
     def forward(self, x: Any) -> Any:
-        return self.c(self.b(x) + self.a(x)) + np.median(self.b(x))
+        return self.c(self.b(x) + self.a(x)) + np.unique(self.b(x))
 
 
 def test_modules_go_on_behind_one_that_fails() -> None:
@@ -160,7 +160,7 @@ def test_modules_go_on_behind_one_that_fails() -> None:
     diagnosis = fx.trace_doctor(model, x="f32[2,3]")
     texts = [p.problem for p in diagnosis]
     assert any("needs dim=" in t for t in texts)
-    assert any("np.median" in t for t in texts)
+    assert any("np.unique" in t for t in texts)
     assert model.b.calls >= 2
     assert set(model.__dict__["_modules"]) == {"a", "b", "c"}
 
@@ -184,9 +184,9 @@ def test_the_error_of_symbolic_trace_lists_all() -> None:
     assert "x @ x" in text
 
     def program(x: Any) -> Any:
-        return x.reshape(5), np.sort(x)
+        return x.reshape(5), np.unique(x)
 
-    with pytest.raises(ShapeError, match=r"(?s)12 elements.*and 1 more problem:\n2\. np\.sort"):
+    with pytest.raises(ShapeError, match=r"(?s)12 elements.*and 1 more problem:\n2\. np\.unique"):
         fx.symbolic_trace(program, x="f32[12]")
 
     def one(x: Any) -> Any:
@@ -253,11 +253,11 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     file = tmp_path / "model.py"
     file.write_text(
         "import numpy as np\n\n\ndef f(x):\n    assert x.sum() > 0 and locals()\n"
-        "    return float(np.sort(x) + x.sum())\n"
+        "    return float(np.unique(x) + x.sum())\n"
     )
     assert main(["trace", f"{file}:f", "-i", "x=f32[3]", "--doctor"]) == 1
     out = capsys.readouterr().out
-    assert "np.sort" in out
+    assert "np.unique" in out
     assert "model.py:6" in out
     assert "take the assert out" in out
     file.write_text("def f(x):\n    return x + 1\n")

@@ -51,12 +51,6 @@ KNOWN: tuple[Difference, ...] = (
         _row("clip", "np.clip(a, None, -0.0)", "f16[N]"),
     ),
     Difference(
-        r"np.linalg.norm\(",
-        r"^trace: refused.*(is traced without ord|there is no max)",
-        "norms of matrices but Frobenius' are not traced, nor the largest number of none",
-        _row("norm", "np.linalg.norm(a, 1)", "f32[2,5]"),
-    ),
-    Difference(
         r"full_like\(",
         r"^trace: refused.*does not fit",
         "a float out of an integer's range has no value; NumPy leaves it to the processor",

@@ -71,6 +71,7 @@ static inline const char *NAME_error_message(int code) {
     case FX_WRONG_PROCESSOR: return "The processor lacks instructions that it was compiled for.";
     case FX_IMPOSSIBLE_SIZES: return "No call with these sizes of the named dims is possible.";
     case FX_WRONG_WEIGHTS: return "The weights are not those that the code was made for.";
+    case FX_NO_FACTORS: return "A matrix is singular, or not positive definite.";
     default: return "The code of the error is unknown.";
     }
 }"""

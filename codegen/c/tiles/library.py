@@ -28,7 +28,8 @@ from fxlite.codegen.kernel.text import wrap
 FILES = (
     "helpers", "complex", "matrix", "amx", "bf16", "int8", "int8_epilogue", "dynamic_scale",
     "conv_int8", "depthwise_int8", "conv_amx", "weight_only", "recurrence", "conv", "conv_bf16",
-    "depthwise", "channels_last", "winograd", "attention", "fourier",
+    "depthwise", "channels_last", "winograd", "attention", "fourier", "sorting",
+    "factor",
 )  # fmt: skip
 """The definitions of each may use those of the files before it."""
 

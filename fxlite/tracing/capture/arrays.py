@@ -93,6 +93,21 @@ def _filled(value: Any) -> Make:
     return make
 
 
+def _unwritten(zeros: Any) -> Make:
+    """Arrays that hold nothing yet hold zeros: what happens to stand in memory is no part of a
+    graph."""
+    made = _made(_filled(0))
+
+    def make(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if zeros is not np.zeros_like:
+            return made(tracer, zeros, args, kwargs)
+        args = (kwargs.pop("prototype"), *args) if "prototype" in kwargs else args
+        result = zeros(*args, **kwargs)  # NumPy asks a traced array
+        return result if is_traced(result) else fresh_array(tracer, result, args)
+
+    return make
+
+
 def _full(tracer: Tracer, shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     if not is_traced(fill_value):
         found = np.asarray(fill_value).dtype if dtype is None else dtype
@@ -200,8 +215,9 @@ _ARRAY = _made(_array)
 ARRAYS: dict[Any, Make] = {
     np.zeros: _made(_filled(0)),
     np.ones: _made(_filled(1)),
-    np.empty: _made(_filled(0)),
-    np.ndarray: _made(_filled(0)),
+    np.empty: _unwritten(np.zeros),
+    np.ndarray: _unwritten(np.zeros),
+    np.empty_like: _unwritten(np.zeros_like),
     np.full: _made(_full),
     np.arange: _made(_arange),
     np.eye: _made(_eye),
@@ -213,5 +229,7 @@ ARRAYS: dict[Any, Make] = {
     np.asarray: _as_array,
     np.asanyarray: _as_array,
     np.ascontiguousarray: _as_array,
+    np.asfortranarray: _as_array,
+    np.require: _as_array,
     **{d.numpy.type: _as_scalar for d in dtypes.ALL if d.stored is d.numpy},
 }

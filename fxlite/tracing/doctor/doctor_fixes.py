@@ -18,20 +18,8 @@ from fxlite.base.location import Location
 #: NumPy functions without an op, and what does the same, or nearly.
 _NEAREST = {
     "linalg.svd": "use a matrix factored before tracing (a parameter), or products with np.matmul",
-    "linalg.inv": "invert the matrix before tracing and keep it as a parameter",
-    "linalg.solve": "invert the matrix before tracing, then np.matmul(inverse, b)",
-    "sort": "use .max(), .min() or .argmax() if they do; there is no sort among fx.ops",
-    "argsort": "use .argmax() or .argmin() if they do; there is no sort among fx.ops",
-    "median": "use np.mean, or compute it before tracing",
     "nonzero": "keep the shape: np.where(mask, x, 0)",
     "unique": "compute it before tracing: the size of the result depends on values",
-    "nan_to_num": "np.where(np.isnan(x), 0.0, x)",
-    "interp": "compute the table before tracing and use fx.ops.take",
-    "putmask": "y[mask] = value, or y = np.where(mask, values, y)",
-    "place": "y[mask] = value, or y = np.where(mask, values, y)",
-    "put": "y[index] = values along one axis",
-    "fill_diagonal": "y = np.where(np.eye(n, dtype=bool), value, y)",
-    "histogram": "compute it before tracing: counts depend on values",
 }
 
 

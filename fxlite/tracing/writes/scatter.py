@@ -10,6 +10,7 @@ error, as there. What is written is cast and broadcast as NumPy does (:func:`pre
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -203,6 +204,44 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
         write(y, prepared(tracer, part.x.type, value, what), part.x.steps, what)
 
 
+#: Ufuncs whose ``at`` is a scatter.
+_SCATTERS = {np.add: "scatter_add", np.multiply: "scatter_mul", np.maximum: "scatter_max",
+             np.minimum: "scatter_min"}  # fmt: skip
+
+
+def update_at(
+    y: Proxy, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None
+) -> None:
+    """``ufunc.at(y, index, value)``: once for each index, equal ones one after the other."""
+    if not is_traced(y):
+        found = next(v for v in (index, value) if is_traced(v))
+        raise found.tracer.error(
+            f"np.{ufunc.__name__}.at writes into an array that exists before the program runs",
+            "make the destination in the program: np.zeros_like(x)",
+        )
+    tracer, what = y.tracer, f"np.{ufunc.__name__}.at"
+    items = items_of(index)
+    part = basic_part(Planned(tracer, y.type), items, tracer, masks=True)
+    if part.mask is not None and not is_traced(part.mask):
+        places = [np.nonzero(v) if np.asarray(v).dtype == bool else (v,) for v in items]
+        items = [one for found in places for one in found]
+        part = basic_part(Planned(tracer, y.type), items, tracer)
+    if part.mask is not None or not part.arrays:  # no place comes twice
+        if combine is None:
+            raise tracer.error(f"{what} has no fxlite op", "write y[index] = ...")
+        new = combine(y, value) if ufunc.nin == 2 else combine(y)
+        set_item(y, index, new[index] if part.mask is None else new)
+        return
+    if ufunc is np.subtract:
+        ufunc, value = np.add, lookup("neg")(value) if is_traced(value) else np.negative(value)
+    if ufunc not in _SCATTERS:
+        raise tracer.error(
+            f"{what} is traced for add, subtract, multiply, maximum and minimum",
+            "write y[index] = ..., where no index comes twice",
+        )
+    _set_indexed(y, part, value, what, _SCATTERS[ufunc])
+
+
 def _is_same(value: Any, base: View, steps: tuple[Step, ...]) -> bool:
     """True for ``y[i] = t`` where ``t`` is y[i], as Python writes at the end of ``y[i] += 1``."""
     view = getattr(value, "_view", None)
@@ -299,8 +338,9 @@ def _is_like(one: Any, other: Any) -> bool:
 
 
 # -- arrays of indices -----------------------------------------------------------------------------
-def _set_indexed(y: Proxy, part: Part, value: Any, what: str) -> None:
-    """Write ``value`` where the arrays of ``part`` point to."""
+def _set_indexed(y: Proxy, part: Part, value: Any, what: str, scatter: str = "") -> None:
+    """Write ``value`` where the arrays of ``part`` point to; ``scatter``: combine it with what is
+    there, once for each index."""
     tracer, x, axes = y.tracer, part.x, part.axes
     sizes = [x.type.shape[a] for a in axes]
     others = [a for a in range(x.type.rank) if a not in axes]
@@ -320,10 +360,12 @@ def _set_indexed(y: Proxy, part: Part, value: Any, what: str) -> None:
     at = part.target
     result = TensorType((*rest[:at], *common, *rest[at:]), y.type.dtype)
     new = prepared(tracer, result, value, what)
-    alike = _alike(new, len(common), len(rest) - at)
+    alike = not scatter and _alike(new, len(common), len(rest) - at)
     if alike:
         new = _without(tracer, new, len(common), len(rest) - at)
     else:
+        if isinstance(new, (bool, int, float)):
+            new = tracer.create_arg(np.asarray(new, result.dtype.numpy))
         full = lookup("expand")(tracer.proxy(new), result.shape)
         made = range(at, at + len(common))
         order = (*made, *(a for a in range(result.rank) if a not in made))
@@ -332,6 +374,8 @@ def _set_indexed(y: Proxy, part: Part, value: Any, what: str) -> None:
         new = lookup("reshape")(full, (shapes.product(common), *rest)).node
 
     def changed(node: Node) -> Node:
+        if scatter or (is_traced(positions) and positions.type.rank and not alike):
+            return _scattered(tracer, node, positions, new, scatter or "scatter_set")
         return _changed(tracer, node, positions, count, new, alike, len(rest))
 
     write(y, changed, x.steps, what)
@@ -390,6 +434,20 @@ def _without(tracer: Tracer, new: Any, made: int, after: int) -> Any:
     return lookup("reshape")(tracer.proxy(new), kept).node if kept != kind.shape else new
 
 
+def _scattered(tracer: Tracer, node: Node, positions: Any, new: Any, scatter: str) -> Node:
+    """``node`` with ``new`` put to ``positions`` of its first axis by a scatter."""
+    kind = new.type
+    ones = (1,) * (kind.rank - 1)
+    if is_traced(positions):
+        index = lookup("reshape")(positions, (kind.shape[0], *ones))
+    else:
+        wide = np.asarray(positions, np.int64).reshape(-1, *ones)
+        index = tracer.proxy(tracer.create_arg(wide))
+    index = lookup("expand")(index, kind.shape)
+    made: Proxy = lookup(scatter)(tracer.proxy(node), index, tracer.proxy(new), axis=0)
+    return made.node
+
+
 def _changed(
     tracer: Tracer, node: Node, positions: Any, count: Any, new: Any, alike: bool, trailing: int
 ) -> Node:
@@ -397,9 +455,6 @@ def _changed(
     places = lookup("arange")(0, shapes.for_user(count), 1, "i64")
     ones = (1,) * trailing
     constant = not is_traced(positions)
-    number = np.size(positions) if constant else None
-    if not constant and positions.type.rank:
-        number = positions.type.shape[0]
     if alike:
         if constant:
             mask: Any = np.isin(np.arange(count), positions).reshape(count, *ones)
@@ -414,11 +469,9 @@ def _changed(
         # of equal positions the last one stays
         source[positions] = count + np.arange(np.size(positions))
     else:
-        hits = lookup("unsqueeze")(_traced(tracer, places), 1) == positions
-        order = lookup("arange")(0, shapes.for_user(number), 1, "i64")
-        last = lookup("where")(hits, _traced(tracer, order), -1)
-        last = lookup("pad")(last, ((0, 0), (0, 1)), value=-1).max(axis=1)  # there may be none
-        source = lookup("where")(last >= 0, last + shapes.for_user(count), _traced(tracer, places))
+        source = lookup("where")(
+            _traced(tracer, places) == positions, shapes.for_user(count), _traced(tracer, places)
+        )
     joined = lookup("concat")((tracer.proxy(node), tracer.proxy(new)), axis=0)
     taken: Proxy = lookup("take")(joined, source, axis=0)
     return taken.node

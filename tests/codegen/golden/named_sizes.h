@@ -13,7 +13,8 @@ enum {
     FX_OUT_OF_MEMORY,          /**< there is no memory */
     FX_WRONG_PROCESSOR,        /**< the processor lacks instructions that the code was made for */
     FX_IMPOSSIBLE_SIZES,       /**< no call with these sizes is possible */
-    FX_WRONG_WEIGHTS           /**< the weights are not those that the code was made for */
+    FX_WRONG_WEIGHTS,          /**< the weights are not those that the code was made for */
+    FX_NO_FACTORS              /**< a matrix is singular, or not positive definite */
 };
 /** Why a call failed. */
 typedef struct {
@@ -40,6 +41,7 @@ static inline const char *named_sizes_error_message(int code) {
     case FX_WRONG_PROCESSOR: return "The processor lacks instructions that it was compiled for.";
     case FX_IMPOSSIBLE_SIZES: return "No call with these sizes of the named dims is possible.";
     case FX_WRONG_WEIGHTS: return "The weights are not those that the code was made for.";
+    case FX_NO_FACTORS: return "A matrix is singular, or not positive definite.";
     default: return "The code of the error is unknown.";
     }
 }

@@ -1,0 +1,200 @@
+"""Routines: ops that C computes by a function of its own for each row or matrix, sorting and the
+factors of matrices.
+
+In: a group that is one such op. Out: a loop over rows or matrices, which threads share, around a
+call of a tile (``tiles/sorting.h``, ``tiles/factor.h``); of a single matrix the threads share the
+tile's own loops. Scratch is each thread's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.codegen.c.render.template_parts import TemplateFunction, workspace_arguments
+from fxlite.codegen.c.text.template_text import rendered
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, round_up, symbol
+from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.schedule import document
+from fxlite.graph.graph import Node
+from fxlite.ops.op import normalize_axis
+from fxlite.passes.group import Group
+from fxlite.scalar.index import Index
+from fxlite.types import shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.shapes import Dim
+
+Sizes = Mapping[str, Index]
+
+
+@dataclass(frozen=True)
+class Routine:
+    """How a tile is called. ``sizes``: of a node, ``items`` among them, the calls of the tile;
+    ``call``: the tile and its arguments, of sizes, the item's number and scratch; ``scratch``: its
+    bytes for one call, where it takes any; ``failure``: what is said where it gives a column."""
+
+    sizes: Callable[[Node], dict[str, Dim]]
+    call: Callable[[Node, Sizes, Index, str, str], str]
+    scratch: Callable[[Sizes, int], Any] | None = None
+    failure: str = ""
+
+
+def ctype_of(dtype: DType) -> str:
+    """The type that stands for numbers of a dtype in names of tiles."""
+    return "uint8_t" if dtype.is_bool else dtype.c_name
+
+
+def claims_numbers(node: Node) -> bool:
+    """True for all dtypes but half types."""
+    kind = node.args[0].type.dtype
+    return bool(kind.compute is kind)
+
+
+def claims_floats(node: Node) -> bool:
+    """True for float32 and float64."""
+    return node.args[0].type.dtype.name in ("f32", "f64")
+
+
+# -- rows ------------------------------------------------------------------------------------------
+def _row_sizes(node: Node) -> dict[str, Dim]:
+    shape = node.type.shape
+    axis = normalize_axis(node.bound["axis"], len(shape))
+    return {
+        "items": shapes.product(shape[:axis]),
+        "n": shape[axis],
+        "stride": shapes.product(shape[axis + 1 :]),
+    }
+
+
+def _row_call(tile: str) -> Callable[[Node, Sizes, Index, str, str], str]:
+    def call(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -> str:
+        n, stride = sizes["n"], sizes["stride"]
+        start = item // stride * stride * n + item % stride
+        x, y = Pointer("x") + start, Pointer("y") + start
+        name = f"{tile}_{ctype_of(node.args[0].type.dtype)}"
+        return f"{name}({bare(n)}, {bare(stride)}, {x}, {y}, {scratch})"
+
+    return call
+
+
+def _search_sizes(node: Node) -> dict[str, Dim]:
+    return {"items": node.type.size, "n": node.args[0].type.shape[0]}
+
+
+def _search(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -> str:
+    behind = int(node.bound["side"] == "right")
+    name = f"search_sorted_{ctype_of(node.args[0].type.dtype)}"
+    place = bare(item)
+    return f"y[{place}] = {name}({bare(sizes['n'])}, x, values[{place}], {behind})"
+
+
+# -- matrices --------------------------------------------------------------------------------------
+def _matrix_sizes(node: Node) -> dict[str, Dim]:
+    shape = node.args[0].type.shape
+    return {"items": shapes.product(shape[:-2]), "n": shape[-1]}
+
+
+def _solve_sizes(node: Node) -> dict[str, Dim]:
+    return {**_matrix_sizes(node), "k": node.type.shape[-1]}
+
+
+def _matrix_call(tile: str, **parts: str) -> Callable[[Node, Sizes, Index, str, str], str]:
+    """A tile of threads, sizes, the item's part of operands and result, and scratch. ``parts``: of
+    what extents each part is, in names of sizes and numbers."""
+
+    def call(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -> str:
+        given = [f"{tile}_{node.type.dtype.c_name}({threads}", *map(bare, sizes.values())]
+        for name, extents in parts.items():
+            elements = Index.of(1)
+            for size in extents.split():
+                elements = elements * (int(size) if size.isdigit() else sizes[size])
+            given.append(str(Pointer(name) + item * elements))
+        return f"{', '.join([*given, scratch])})"
+
+    return call
+
+
+def _names(node: Node) -> list[str]:
+    return [*node.target.tensor_kinds][: len(node.args)]
+
+
+SORT = Routine(_row_sizes, _row_call("sort_row"), lambda s, item: s["n"] * (2 * item))
+ARGSORT = Routine(_row_sizes, _row_call("sort_positions"), lambda s, item: s["n"] * (16 + item))
+SEARCHSORTED = Routine(_search_sizes, _search)
+CHOLESKY = Routine(
+    _matrix_sizes,
+    _matrix_call("cholesky", x="n n", y="n n"),
+    lambda s, item: s["n"] * (32 * item),
+    "the matrix is not positive definite",
+)
+SOLVE = Routine(
+    _solve_sizes,
+    _matrix_call("solve", x="n n", b="n k", y="n k"),
+    lambda s, item: s["n"] * (s["n"] + s["k"]) * item,
+    "the matrix is singular",
+)
+SLOGDET = Routine(
+    _matrix_sizes,
+    _matrix_call("log_determinant", x="n n", y="2"),
+    lambda s, item: s["n"] * s["n"] * item,
+)
+
+
+def render_routine(
+    routine: Routine, group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    """The loop around the tile."""
+    node = group.root
+    known = routine.sizes(node)
+    sizes = {n: Index.of(d) if type(d) is int else symbol(n) for n, d in known.items()}
+    count = sizes.pop("items")
+    if "stride" in sizes:
+        count = count * sizes["stride"]
+    parameters = [
+        (f"const {ctype_of(v.type.dtype)} *restrict {n}", buffer_name(v))
+        for n, v in zip(_names(node), node.args)
+    ]
+    parameters.append((f"{ctype_of(node.type.dtype)} *restrict y", buffer_name(node)))
+    named = {n: d for n, d in known.items() if type(d) is not int}
+    parameters += [(f"int64_t {n}", bare(Index.of(d))) for n, d in named.items()]
+    if routine.failure:
+        parameters.append(("fx_error *error", "error"))
+    body, single = Body(), count.constant == 1
+    share: Any = Index.of(0)
+    if routine.scratch is not None:
+        share = round_up(routine.scratch(sizes, node.args[0].type.dtype.itemsize), 64)
+    directive = "" if single else "omp parallel for"
+    clauses = " num_threads(n_threads) if (n_threads > 1)"
+    with body.shared([("item", count)], directive, clauses) as (item,):
+        scratch = ""
+        if routine.scratch is not None:
+            kind = ctype_of((node if routine is ARGSORT else node.args[0]).type.dtype)
+            at = "workspace" if single else f"(char *)workspace + this_thread()*{_atom(share)}"
+            body.pointer(kind, "memory", f"({kind} *)({at})" if not single else at)
+            scratch = "memory"
+        threads = "n_threads" if single else "1"
+        call = routine.call(node, sizes, item, threads, scratch)
+        if not routine.failure:
+            body.put(f"{call};")
+        else:
+            place = len(locations)
+            locations.append(f"{routine.failure}: {node.describe()}")
+            body.put(f"const int64_t failed = {call};")
+            n = bare(sizes["n"])
+            body.put(f"if (failed >= 0) no_factors(failed, {n}, {place}, error);")
+    threads_total = Index.of(1) if single else symbol("n_threads")
+    made = rendered(
+        name, ", ".join(text for text, _ in parameters), [document(group)], body.lines(),
+        threads_total * share,
+    )  # fmt: skip
+    workspace = made.workspace.substitute(
+        {sizes[n].single_atom: Index.of(d) for n, d in named.items() if n in sizes}
+    )
+    arguments = tuple(a for _, a in parameters) + workspace_arguments(made.extra_parameters)
+    return TemplateFunction(name, made.text, arguments, {}, bare(workspace))
+
+
+def _atom(size: Index) -> str:
+    text = bare(size)
+    return text if text.isalnum() else f"({text})"

@@ -1,0 +1,221 @@
+"""Linear algebra: ``cholesky``, ``solve``, ``slogdet``, over any leading axes.
+
+In: matrices of float32 or float64 (half types are computed in float32). Out: factors, solutions,
+determinants. C has routines (``codegen/c/tiles/factor.h``), which report a matrix that has no
+factors as NumPy does, by a LinAlgError. Back ends without them unroll the loop over columns, up to
+:data:`MOST_COLUMNS`, and have NaN or infinities there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import DTypeError, ShapeError, TraceError
+from fxlite.ops.composite import composite, created
+from fxlite.ops.op import Tensor, ops, require_float
+from fxlite.ops.samples import Bad, S
+from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
+
+#: Columns of a matrix that back ends without routines unroll.
+MOST_COLUMNS = 64
+
+
+def _definite(*shape: int, dtype: str = "f64") -> np.ndarray[Any, Any]:
+    """Symmetric positive definite matrices."""
+    rng = np.random.default_rng(sum(shape))
+    made = rng.standard_normal(shape)
+    made = made @ np.swapaxes(made, -1, -2) + shape[-1] * np.eye(shape[-1])
+    return made.astype(dtypes.dtype(dtype).numpy)
+
+
+def _regular(*shape: int, dtype: str = "f64") -> np.ndarray[Any, Any]:
+    """Matrices that need their rows exchanged, and are well-conditioned."""
+    rng = np.random.default_rng(sum(shape))
+    made = rng.standard_normal(shape) + 3 * np.roll(np.eye(shape[-2], shape[-1]), 1, axis=0)
+    return made.astype(dtypes.dtype(dtype).numpy)
+
+
+def require_square(x: TensorType, name: str) -> None:
+    """Raise unless ``x`` holds square matrices of floats."""
+    require_float(x, name)
+    if x.rank < 2 or not shapes.equal(x.shape[-1], x.shape[-2]):
+        raise ShapeError(f"{name} must hold square matrices, [..., n, n], not {x}")
+
+
+def _columns(x: Any, what: str) -> int:
+    size = x.shape[-1]
+    if type(size) is not int or size > MOST_COLUMNS:
+        raise TraceError(
+            f"{what} of {size} columns: without a routine for it a matrix may have up to "
+            f"{MOST_COLUMNS}, a known number of them"
+        )
+    return size
+
+
+def _column(x: Any, number: int) -> Any:
+    return ops.slice(x, axis=-1, start=number, stop=number + 1)
+
+
+def _row(x: Any, number: int) -> Any:
+    return ops.slice(x, axis=-2, start=number, stop=number + 1)
+
+
+def _numbers(x: Any, size: int) -> Any:
+    """Row numbers as a column."""
+    return ops.unsqueeze(created(x, ops.arange, 0, size, 1, "i64"), 1)
+
+
+# -- symmetric matrices ----------------------------------------------------------------------------
+def _infer_cholesky(x: TensorType) -> TensorType:
+    require_square(x, "x")
+    return x
+
+
+def _cholesky(x: Any) -> Any:
+    """Column by column; what is left is updated by the product of each with itself."""
+    size = _columns(x, "a Cholesky factor")
+    found = []
+    if not size:
+        return x
+    for number in range(size):
+        column = _column(x, number)
+        scaled = column / ops.sqrt(_row(column, number))
+        column = ops.where(_numbers(x, size) >= number, scaled, 0.0)
+        found.append(column)
+        if number + 1 < size:
+            x = x - ops.matmul(column, ops.permute(column, _exchanged(column.ndim)))
+    return ops.concat(tuple(found), axis=-1)
+
+
+def _exchanged(rank: int) -> tuple[int, ...]:
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+@composite(infer=_infer_cholesky, expansion=_cholesky, stands_alone=True,
+           numpy="np.linalg.cholesky x",
+           samples=[S(_definite(5, 5)), S(_definite(2, 3, 3, dtype="f32")),
+                    S(_definite(1, 1)), S(_definite(2, 2, 7, 7, dtype="f32")),
+                    S(_definite(4, 4, dtype="f16")), S(_definite(3, 3, dtype="bf16")),
+                    S("f32[0,0]"), S("f64[0,3,3]")],
+           bad=[Bad("f32[3,4]", match="square"), Bad("f32[3]", match="square"),
+                Bad("i32[3,3]", match="must be a float")])  # fmt: skip
+def cholesky(x: Tensor) -> Tensor:
+    """The lower triangle L of ``x = L @ L.T``, of symmetric positive definite matrices
+    [..., n, n], of which the lower triangle is read. Raises LinAlgError for others.
+
+    Golub and Van Loan, Matrix Computations, 4.2."""
+    return np.linalg.cholesky(x)
+
+
+@cholesky.cost
+def _(x: TensorType) -> Dim:
+    return shapes.normalize(shapes.floordiv(x.size * x.shape[-1], 3))
+
+
+# -- systems of equations --------------------------------------------------------------------------
+def _infer_solve(x: TensorType, b: TensorType) -> TensorType:
+    require_square(x, "x")
+    require_float(b, "b")
+    if b.dtype is not x.dtype:
+        raise DTypeError(f"x and b must have one dtype, not {x.dtype} and {b.dtype}")
+    if x.rank != b.rank or not shapes.shapes_equal(x.shape[:-1], b.shape[:-1]):
+        raise ShapeError(f"b must be [..., n, k] beside x [..., n, n], here {x}, not {b}")
+    return TensorType(b.shape, b.dtype)
+
+
+def _with_row(x: Any, number: int, other: Any, size: int) -> Any:
+    """``x`` with the rows ``number`` and ``other`` [..., 1, 1] exchanged."""
+    rows = _numbers(x, size)
+    order = ops.where(rows == number, other, ops.where(rows == other, number, rows))
+    return ops.gather(x, order, axis=-2)
+
+
+def _pivot(column: Any, number: int, size: int) -> Any:
+    """The row [..., 1, 1] from ``number`` on with the largest element of a column."""
+    below = ops.where(_numbers(column, size) >= number, ops.abs(column), -1.0)
+    return ops.argmax(below, axis=-2, keepdims=True)
+
+
+def _solve(x: Any, b: Any) -> Any:
+    """Gauss and Jordan, with the largest element of each column as its pivot."""
+    size = _columns(x, "a system of equations")
+    if not size:
+        return b
+    both = ops.concat((x, b), axis=-1)
+    for number in range(size):
+        both = _with_row(both, number, _pivot(_column(both, number), number, size), size)
+        row = _row(both, number)
+        row = row / _column(row, number)
+        others = ops.where(_numbers(x, size) == number, 0.0, _column(both, number))
+        both = ops.where(_numbers(x, size) == number, row, both - others * row)
+    return ops.slice(both, axis=-1, start=size, stop=both.shape[-1])
+
+
+@composite(infer=_infer_solve, expansion=_solve, stands_alone=True,
+           numpy="np.linalg.solve x b",
+           samples=[S(_regular(5, 5), "f64[5,3]"), S(_regular(2, 4, 4, dtype="f32"), "f32[2,4,1]"),
+                    S(_regular(1, 1), "f64[1,1]"), S(_regular(7, 7), "f64[7,K]", dims={"K": 2}),
+                    S(_regular(4, 4, dtype="f16"), "f16[4,2]"),
+                    S(_regular(3, 3, dtype="bf16"), "bf16[3,2]"),
+                    S("f32[0,0]", "f32[0,2]"), S(_regular(3, 3), "f64[3,0]")],
+           bad=[Bad("f32[3,4]", "f32[3,1]", match="square"), Bad("f32[3,3]", "f32[4,1]", match="b"),
+                Bad("f32[3,3]", "f32[3]", match="b must be")])  # fmt: skip
+def solve(x: Tensor, b: Tensor) -> Tensor:
+    """``y`` of ``x @ y = b``, for x [..., n, n] and b [..., n, k], by LU decomposition with rows
+    exchanged. Raises LinAlgError for a singular ``x``.
+
+    Golub and Van Loan, Matrix Computations, 3.4."""
+    return np.linalg.solve(x, b)
+
+
+@solve.cost
+def _(x: TensorType, b: TensorType) -> Dim:
+    product = shapes.normalize(2 * b.size * x.shape[-1])
+    return shapes.normalize(shapes.floordiv(2 * x.size * x.shape[-1], 3) + product)
+
+
+# -- determinants ----------------------------------------------------------------------------------
+def _infer_slogdet(x: TensorType) -> TensorType:
+    require_square(x, "x")
+    return TensorType((*x.shape[:-2], 2), x.dtype)
+
+
+def _slogdet(x: Any) -> Any:
+    size = _columns(x, "a determinant")
+    lead = x.shape[:-2]
+    kind = dtypes.dtype(x.dtype)
+    sign: Any = created(x, ops.full, (*lead, 1, 1), 1.0, kind)
+    log: Any = created(x, ops.full, (*lead, 1, 1), 0.0, kind)
+    for number in range(size):
+        other = _pivot(_column(x, number), number, size)
+        x = _with_row(x, number, other, size)
+        row = _row(x, number)
+        pivot = _column(row, number)
+        sign = sign * ops.sign(pivot) * ops.where(other == number, 1.0, -1.0)
+        log = log + ops.log(ops.abs(pivot))
+        factor = ops.where(_numbers(x, size) > number, _column(x, number) / pivot, 0.0)
+        x = ops.where(pivot == 0, x, x - factor * row)
+    both = ops.concat((sign, log), axis=-1)
+    return ops.squeeze(both, axis=-2)
+
+
+@composite(infer=_infer_slogdet, expansion=_slogdet, stands_alone=True,
+           samples=[S(_regular(5, 5)), S(_regular(2, 4, 4, dtype="f32")), S(_regular(1, 1)),
+                    S(np.ones((3, 3))), S(np.zeros((2, 2, 2), np.float32)),
+                    S(_regular(4, 4, dtype="f16")), S(_regular(3, 3, dtype="bf16")),
+                    S("f32[0,0]"), S("f64[0,3,3]")],
+           bad=[Bad("f32[3,4]", match="square")])  # fmt: skip
+def slogdet(x: Tensor) -> Tensor:
+    """Sign and natural logarithm of the size of the determinants of ``x`` [..., n, n], as the last
+    axis [..., 2]; 0 and -inf of a singular one."""
+    with np.errstate(all="ignore"):
+        return np.stack(np.linalg.slogdet(x), axis=-1)
+
+
+@slogdet.cost
+def _(x: TensorType) -> Dim:
+    return shapes.normalize(shapes.floordiv(2 * x.size * x.shape[-1], 3))

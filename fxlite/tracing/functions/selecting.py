@@ -1,0 +1,232 @@
+"""Functions that choose among values: ``np.select``, ``np.choose``, ``np.piecewise``, reductions
+with ``where=``.
+
+In: traced values and the arguments of NumPy's functions. Out: compositions of ``where``, ``gather``
+and ``take``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.state import is_traced
+from fxlite.ops.op import broadcast_shapes, lookup
+from fxlite.tracing.functions.rearranging import within
+from fxlite.tracing.numpy_functions import astype, ravel, take, value_type
+from fxlite.tracing.numpy_functions import reduction as plain_reduction
+from fxlite.types import dtypes, shapes
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """np.select: of the conditions that hold the first one counts."""
+    if len(condlist) != len(choicelist):
+        raise ValueError(f"{len(condlist)} conditions for {len(choicelist)} choices")
+    if not condlist:
+        raise ValueError("there are no conditions")
+    for condition in condlist:
+        if not value_type(condition).dtype.is_bool:
+            raise TypeError("conditions are arrays of bools")
+    wanted = _common([*choicelist, default])
+    found = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist)):
+        found = lookup("where")(condition, choice, found)
+    return found if wanted is None else astype(found, wanted, copy=False)
+
+
+def _common(values: Sequence[Any]) -> dtypes.DType | None:
+    kinds = [v if type(v) in (bool, int, float) else value_type(v).dtype for v in values]
+    return dtypes.result_type(*kinds)
+
+
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    """np.choose; a number that is out of range is an error when the program runs."""
+    parts = list(choices) if isinstance(choices, (tuple, list)) else [*choices]
+    wanted = _common([*parts, 0][: len(parts)])
+    common = broadcast_shapes(*(value_type(v).shape for v in (a, *parts)))
+    if value_type(a).dtype.is_bool:
+        a = lookup("cast")(a, "i64")
+    index = within(a, len(parts), mode)
+    wide = [_wide(p, common, wanted, a) for p in parts]
+    whole = lookup("stack")(tuple(wide), axis=0)
+    places = lookup("unsqueeze")(lookup("expand")(index, common), 0)
+    return lookup("squeeze")(lookup("gather")(whole, places, axis=0), axis=0)
+
+
+def _wide(part: Any, shape: Any, dtype: Any, like: Any) -> Any:
+    tracer = next((v.tracer for v in (part, like) if is_traced(v)), None)
+    if not is_traced(part) and tracer is not None:
+        part = tracer.proxy(tracer.create_arg(np.asarray(part)))
+    return lookup("expand")(lookup("cast")(part, dtype), shape)
+
+
+def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
+    """np.compress by a condition that is known while tracing."""
+    if is_traced(condition):
+        condition = np.asarray(condition)  # where it is known
+    if axis is None:
+        a, axis = ravel(a), 0
+    return lookup("take")(a, np.flatnonzero(condition), axis=axis)
+
+
+def extract(condition: Any, arr: Any) -> Any:
+    """np.extract by a condition that is known while tracing."""
+    condition = np.ravel(np.asarray(condition))
+    return lookup("take")(ravel(arr), np.flatnonzero(condition), axis=0)
+
+
+def take_at(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+    """np.take in all its modes."""
+    if mode == "raise":
+        return take(x, indices, axis)
+    if axis is None:
+        x, axis = ravel(x), 0
+    size = shapes.for_user(value_type(x).shape[axis])
+    index = indices if is_traced(indices) else np.asarray(indices)
+    return lookup("take")(x, within(index, size, mode), axis=axis)
+
+
+def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    """np.take_along_axis."""
+    if axis is None:
+        arr, axis = ravel(arr), 0
+    return lookup("gather")(arr, indices, axis=axis)
+
+
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
+    kind: Any = None,
+) -> Any:  # fmt: skip
+    """np.isin: each element beside all that it may be."""
+    tests = ravel(test_elements) if is_traced(test_elements) else np.ravel(test_elements)
+    found = (lookup("unsqueeze")(element, -1) == tests).any(axis=-1)
+    return ~found if invert else found
+
+
+# -- reductions of some elements -------------------------------------------------------------------
+def reduction(
+    name: str, plain: Callable[..., Any], neutral: Any = None, combined: str = ""
+) -> Callable[..., Any]:
+    """A reduction with ``where=`` and ``initial=`` as in NumPy. ``neutral``: what stands in place
+    of elements that do not count, None: ``initial``; ``combined``: the op of two results."""
+
+    def call(
+        x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+        initial: Any = None, where: Any = True,
+    ) -> Any:  # fmt: skip
+        options = {"keepdims": bool(keepdims), **({} if dtype is None else {"dtype": dtype})}
+        if initial is not None and not combined:
+            raise ValueError(f"{name} takes no initial=")
+        if where is not True:
+            other = initial if neutral is None else neutral
+            if other is None:
+                raise ValueError(f"{name} of some elements needs initial=, as in NumPy")
+            x = lookup("where")(where, x, _as_array(x, other))
+        found = plain(x, axis, **options)
+        if initial is None or (type(initial) is float and _is_neutral(name, initial)):
+            return found
+        return lookup(combined)(found, initial)
+
+    return call
+
+
+def _is_neutral(name: str, initial: float) -> bool:
+    """Whether the largest or smallest number changes nothing."""
+    return initial == (-math.inf if name == "max" else math.inf if name == "min" else None)
+
+
+def average(
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+    where: Any = True,
+) -> Any:  # fmt: skip
+    """np.mean."""
+    if where is True:
+        return _MEAN(x, axis, dtype, keepdims=keepdims)
+    return _mean_of_some(x, axis, dtype, keepdims, where)
+
+
+_MEAN = plain_reduction("mean")
+
+
+def extreme(
+    name: str, plain: Callable[..., Any], neutral: Any = None, combined: str = ""
+) -> Callable[..., Any]:
+    """The same of np.max and its like, which take no ``dtype=``."""
+    whole = reduction(name, plain, neutral, combined)
+
+    def call(
+        x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+        where: Any = True,
+    ) -> Any:  # fmt: skip
+        return whole(x, axis, None, None, keepdims, initial, where)
+
+    return call
+
+
+def _as_array(x: Any, number: Any) -> Any:
+    """A number as one of x's dtype, so that the dtype stays."""
+    return lookup("cast")(number, value_type(x).dtype) if not is_traced(number) else number
+
+
+def _mean_of_some(x: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
+    kind = value_type(x).dtype if dtype is None else dtypes.dtype(dtype)
+    wide = kind if kind.is_float else dtypes.float64
+    chosen = lookup("where")(where, lookup("cast")(x, wide), _as_array(x, 0))
+    total = np.sum(lookup("cast")(chosen, wide), axis=axis, keepdims=keepdims)
+    return lookup("cast")(total / count_of(x, axis, keepdims, where, total), wide)
+
+
+def count_of(x: Any, axis: Any, keepdims: bool, where: Any, like: Any) -> Any:
+    """How many elements count along axes, in the dtype of ``like``, half types as float32."""
+    kind = value_type(like).dtype.compute
+    wide = lookup("expand")(where, value_type(x).shape) if is_traced(where) else where
+    if not is_traced(wide):
+        sizes = value_type(x).shape
+        wide = np.broadcast_to(np.asarray(where, bool), tuple(map(shapes.for_user, sizes)))
+    return lookup("cast")(lookup("sum")(wide, axis=axis, keepdims=keepdims), kind)
+
+
+def spread(
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
+    keepdims: bool = False, *, where: Any = True, mean: Any = None, correction: Any = None,
+) -> Any:  # fmt: skip
+    """np.var, with ``where=``, ``mean=`` and the array API's ``correction=``."""
+    from fxlite.tracing.numpy_functions import var
+
+    ddof = ddof if correction is None else correction
+    if where is True and mean is None and type(ddof) is int:
+        return var(x, axis, dtype, None, ddof, keepdims)
+    if dtype is not None:
+        x = astype(x, dtype, copy=False)
+    kind = value_type(x).dtype
+    wide = (kind if kind.is_float else dtypes.float64).compute
+    x = lookup("cast")(x, wide)
+    if mean is None:
+        mean = _mean_of_some(x, axis, None, True, where)
+    square = np.square(x - mean)
+    if where is not True:
+        square = lookup("where")(where, square, _as_array(square, 0))
+    total = np.sum(square, axis=axis, keepdims=keepdims)
+    left = np.maximum(count_of(x, axis, keepdims, where, total) - ddof, 0)
+    return lookup("cast")(total / left, kind if kind.is_float else dtypes.float64)
+
+
+def deviation(*args: Any, **kwargs: Any) -> Any:
+    """np.std."""
+    return lookup("sqrt")(spread(*args, **kwargs))
+
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.select: select,
+    np.choose: choose,
+    np.compress: compress,
+    np.extract: extract,
+    np.take: take_at,
+    np.take_along_axis: take_along_axis,
+    np.isin: isin,
+    np.var: spread,
+    np.std: deviation,
+}

@@ -1,0 +1,459 @@
+"""Order, counts and sums: sorting, histograms, interpolation, convolution, and the functions that
+leave NaN out.
+
+In: traced values and the arguments of NumPy's functions. Out: compositions of ``sort``,
+``searchsorted``, ``gather``, ``scatter_add`` and reductions. Results have a size that is known
+while tracing; where NumPy's depends on values (``np.bincount``), the size must be given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.state import is_traced
+from fxlite.ops.op import lookup, normalize_axis
+from fxlite.tracing.functions.padding import part_of
+from fxlite.tracing.functions.rearranging import known_size
+from fxlite.tracing.functions.selecting import count_of, spread
+from fxlite.tracing.numpy_functions import ravel, value_type
+from fxlite.tracing.writes.in_place import store
+from fxlite.types import dtypes, shapes
+
+_KINDS = (None, "quicksort", "heapsort", "mergesort", "stable")
+
+
+# -- sorting ---------------------------------------------------------------------------------------
+def _sorting(name: str) -> Callable[..., Any]:
+    def call(
+        a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+    ) -> Any:
+        if kind not in _KINDS or order is not None:
+            raise ValueError(f"kind={kind!r} and order={order!r} are not traced")
+        if axis is None:
+            a, axis = ravel(a), -1
+        return lookup(name)(a, axis=normalize_axis(axis, value_type(a).rank))
+
+    return call
+
+
+sort, argsort = _sorting("sort"), _sorting("argsort")
+
+
+def partition(
+    a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None
+) -> Any:
+    """np.partition: what is sorted is partitioned."""
+    _check_kth(a, kth, axis)
+    return sort(a, axis)
+
+
+def argpartition(
+    a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None
+) -> Any:
+    """np.argpartition, by sorting."""
+    _check_kth(a, kth, axis)
+    return argsort(a, axis)
+
+
+def _check_kth(a: Any, kth: Any, axis: Any) -> None:
+    size = value_type(a).size if axis is None else value_type(a).shape[axis]
+    for k in np.ravel(kth):
+        if type(size) is int and not -size <= k < size:
+            raise ValueError(f"kth ({k}) is out of bounds for {size} elements")
+
+
+def sort_in_place(a: Any, axis: int = -1, kind: Any = None, order: Any = None) -> None:
+    """``x.sort()``."""
+    store(a, sort(a, axis, kind, order), ".sort()")
+
+
+def partition_in_place(a: Any, kth: Any, axis: int = -1, kind: Any = None) -> None:
+    """``x.partition(k)``."""
+    store(a, partition(a, kth, axis), ".partition()")
+
+
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """np.lexsort: by the last key first, each time in the order of those before."""
+    keys = list(keys) if isinstance(keys, (tuple, list)) else [*keys]
+    found: Any = None
+    for key in keys:
+        given = key if found is None else np.take_along_axis(key, found, axis)
+        order = argsort(given, axis)
+        found = order if found is None else np.take_along_axis(found, order, axis)
+    return found
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """np.searchsorted."""
+    if sorter is not None:
+        a = np.take(a, sorter)
+    kinds = [x if type(x) in (bool, int, float) else value_type(x).dtype for x in (a, v)]
+    common = dtypes.result_type(*kinds)
+    tracer = next(x.tracer for x in (a, v) if is_traced(x))
+    given = [_traced(tracer, x, common) for x in (a, v)]
+    return lookup("searchsorted")(*given, side=side)
+
+
+def _traced(tracer: Any, value: Any, dtype: dtypes.DType) -> Any:
+    if not is_traced(value):
+        return tracer.proxy(tracer.create_arg(np.asarray(value).astype(dtype.numpy)))
+    return lookup("cast")(value, dtype)
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """np.digitize; of bins that are computed it is taken as given that they ascend or descend."""
+    side = "left" if right else "right"
+    if is_traced(bins):
+        count = shapes.for_user(value_type(bins).shape[0])
+        down = count - searchsorted(bins[::-1], x, "right" if right else "left")
+        return lookup("where")(bins[0] <= bins[-1], searchsorted(bins, x, side), down)
+    bins = np.asarray(bins)
+    steps = np.diff(bins)
+    if (steps >= 0).all():
+        return searchsorted(bins, x, side)
+    if not (steps <= 0).all():
+        raise ValueError("bins must ascend or descend")
+    return len(bins) - searchsorted(bins[::-1].copy(), x, "right" if right else "left")
+
+
+# -- without NaN -----------------------------------------------------------------------------------
+def _with(x: Any, other: Any) -> Any:
+    """``x`` with something else in place of NaN."""
+    return lookup("where")(np.isnan(x), other, x) if value_type(x).dtype.is_float else x
+
+
+def _nan_extreme(name: str, other: float) -> Callable[..., Any]:
+    def call(
+        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+        where: Any = True,
+    ) -> Any:  # fmt: skip
+        if not value_type(a).dtype.is_float:
+            return getattr(np, name)(a, axis=axis, keepdims=keepdims)
+        missing = np.isnan(a) if where is True else np.isnan(a) | ~_condition(where)
+        found = getattr(np, name)(lookup("where")(missing, other, a), axis=axis, keepdims=keepdims)
+        none = np.all(np.isnan(a) if where is True else missing, axis=axis, keepdims=keepdims)
+        found = lookup("where")(none, np.nan, found)
+        if initial is None:
+            return found
+        return lookup("where")(none, initial, getattr(np, f"{name}imum")(found, initial))
+
+    return call
+
+
+def _condition(where: Any) -> Any:
+    return where if is_traced(where) else np.asarray(where)
+
+
+def _nan_arg(name: str, other: float) -> Callable[..., Any]:
+    def call(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        found = getattr(np, name)(_with(a, other), axis=axis, keepdims=keepdims)
+        if not value_type(a).dtype.is_float:
+            return found
+        none = np.all(np.isnan(a), axis=axis, keepdims=keepdims)
+        # a row of NaN has none: an error when the program runs, as in NumPy
+        nothing = lookup("take")(np.zeros(1, np.int64), lookup("cast")(none, "i64"), axis=0)
+        return found + nothing
+
+    return call
+
+
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+    where: Any = True,
+) -> Any:  # fmt: skip
+    """np.nanmean."""
+    if not value_type(a).dtype.is_float:
+        return np.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
+    counted = ~np.isnan(a) if where is True else ~np.isnan(a) & _condition(where)
+    return np.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=counted)
+
+
+def nanvar(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
+    keepdims: bool = False, *, where: Any = True, mean: Any = None, correction: Any = None,
+) -> Any:  # fmt: skip
+    """np.nanvar."""
+    ddof = ddof if correction is None else correction
+    if not value_type(a).dtype.is_float:
+        return spread(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
+    counted = ~np.isnan(a) if where is True else ~np.isnan(a) & _condition(where)
+    found = spread(a, axis, dtype, None, ddof, keepdims, where=counted, mean=mean)
+    left = count_of(a, axis, keepdims, counted, found) - ddof
+    return lookup("where")(left <= 0, np.nan, found)
+
+
+def nanstd(*args: Any, **kwargs: Any) -> Any:
+    """np.nanstd."""
+    return lookup("sqrt")(nanvar(*args, **kwargs))
+
+
+def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """np.nancumprod."""
+    return np.cumprod(_with(a, 1.0), axis=axis, dtype=dtype)
+
+
+# -- counts ----------------------------------------------------------------------------------------
+def _counted(places: Any, count: Any, addends: Any, tracer: Any) -> Any:
+    """Sums of ``addends`` by their places in an array of ``count`` elements."""
+    kind = value_type(addends)
+    zeros = lookup("full")((count,), 0, dtype=kind.dtype)
+    zeros = zeros if is_traced(zeros) else tracer.proxy(tracer.create_arg(zeros))
+    return lookup("scatter_add")(zeros, places, addends, axis=0)
+
+
+def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
+    """np.bincount of ``minlength`` numbers; others are an IndexError when the program runs."""
+    if type(minlength) is int and minlength < 1:
+        raise ValueError(
+            "how many counts there are depends on values; say it by minlength=, which all numbers "
+            "must lie below"
+        )
+    tracer = next(v.tracer for v in (x, weights) if is_traced(v))
+    x = _traced(tracer, x, dtypes.int64)
+    x = lookup("where")(x < 0, minlength, x)  # negative ones are none either
+    if weights is None:
+        addends = np.ones_like(x)
+    else:
+        addends = _traced(tracer, weights, dtypes.float64)
+    return _counted(x, minlength, addends, tracer)
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    """np.histogram_bin_edges: known where bins and range are, else computed."""
+    if isinstance(bins, str):
+        raise ValueError(f"bins={bins!r}: how many there are depends on values; give a number")
+    if not isinstance(bins, (int, np.integer)):
+        edges = bins if is_traced(bins) else np.asarray(bins)
+        if not is_traced(edges) and (edges.ndim != 1 or (np.diff(edges) < 0).any()):
+            raise ValueError("bins must ascend")
+        return edges
+    if bins < 1:
+        raise ValueError(f"there must be 1 bin or more, not {bins}")
+    bins = int(bins)
+    if range is not None and not any(map(is_traced, range)):
+        return np.histogram_bin_edges(np.zeros(0, value_type(a).dtype.numpy), bins, range)
+    if range is None:
+        if value_type(a).size == 0:
+            return np.linspace(0.0, 1.0, bins + 1)
+        range = np.min(a), np.max(a)
+    low, high = (lookup("cast")(v, "f64") for v in range)
+    same = lookup("eq")(low, high)
+    first, last = lookup("where")(same, low - 0.5, low), lookup("where")(same, high + 0.5, high)
+    step = (last - first) / bins
+    inner = np.arange(bins + 1) * step + first
+    edges = lookup("where")(np.arange(bins + 1) == bins, last, inner)
+    kind = dtypes.dtype(np.result_type(value_type(a).dtype.numpy, np.float16))
+    return lookup("cast")(edges, kind if kind.is_float and kind.itemsize > 2 else edges.dtype)
+
+
+def _bin_of(x: Any, edges: Any) -> tuple[Any, Any]:
+    """The bin of each element, and whether it has one: the last one holds its upper edge."""
+    count = value_type(edges).shape[0] - 1
+    kinds = [value_type(v).dtype for v in (x, edges)]
+    common = dtypes.result_type(*kinds)
+    tracer = x.tracer if is_traced(x) else edges.tracer
+    x, edges = _traced(tracer, x, common), _traced(tracer, edges, common)
+    place = lookup("searchsorted")(edges, x, side="right") - 1
+    first, last = edges[0], edges[-1]
+    place = lookup("where")(x == last, count - 1, place)
+    inside = (x >= first) & (x <= last)
+    return np.clip(place, 0, count - 1), inside
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, Any]:
+    """np.histogram: bins of a number that is known while tracing."""
+    edges = histogram_bin_edges(a, bins, range)
+    a = ravel(a) if is_traced(a) else np.ravel(a)
+    places, inside = _bin_of(a, edges)
+    if weights is None:
+        addends = lookup("cast")(inside, "i64")
+    else:
+        flat = ravel(weights) if is_traced(weights) else np.ravel(weights)
+        zero = lookup("cast")(0, value_type(flat).dtype)
+        addends = lookup("where")(inside, flat, zero)
+    found = _counted(places, value_type(edges).shape[0] - 1, addends, places.tracer)
+    if density:
+        found = found / np.diff(edges) / found.sum()
+    return found, edges
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, Any]:
+    """np.histogramdd."""
+    if isinstance(sample, (tuple, list)):
+        columns = list(sample)
+    else:
+        rank = value_type(sample).rank
+        sample = sample if rank > 1 else lookup("unsqueeze")(sample, -1)
+        columns = [sample[:, c] for c in np.arange(known_size(sample, 1, "np.histogramdd"))]
+    each = list(bins) if isinstance(bins, (tuple, list)) else [bins] * len(columns)
+    ranges = [None] * len(columns) if range is None else list(range)
+    if not len(each) == len(ranges) == len(columns):
+        raise ValueError(f"bins and range must be given for {len(columns)} dimensions")
+    edges = [
+        histogram_bin_edges(c, b, r) for c, b, r in zip(columns, each, ranges)
+    ]  # fmt: skip
+    total: Any = 0
+    inside: Any = True
+    for column, edge in zip(columns, edges):
+        place, holds = _bin_of(column, edge)
+        total = total * (value_type(edge).shape[0] - 1) + place
+        inside = holds if inside is True else inside & holds
+    shape = [value_type(edge).shape[0] - 1 for edge in edges]
+    counted = lookup("cast")(inside, "f64")
+    addends = counted if weights is None else lookup("where")(inside, weights, 0.0)
+    found = _counted(total, math.prod(shape), lookup("cast")(addends, "f64"), total.tracer)
+    found = lookup("reshape")(found, tuple(shape))
+    if density:
+        whole = found.sum()
+        for axis, edge in enumerate(edges):
+            widths = np.diff(edge)
+            found = found / lookup("reshape")(widths, _along_only(axis, len(shape))) if is_traced(
+                widths) else found / widths.reshape(_along_only(axis, len(shape)))  # fmt: skip
+        found = found / whole
+    return found, tuple(edges)
+
+
+def _along_only(axis: int, rank: int) -> tuple[int, ...]:
+    return tuple(-1 if a == axis else 1 for a in range(rank))
+
+
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, Any, Any]:
+    """np.histogram2d."""
+    given = bins if isinstance(bins, (tuple, list)) and len(bins) == 2 else [bins, bins]
+    found, edges = histogramdd([x, y], list(given), range, density, weights)
+    return found, edges[0], edges[1]
+
+
+# -- curves ----------------------------------------------------------------------------------------
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
+    """np.interp: straight lines between points that ascend."""
+    tracer = next(v.tracer for v in (x, xp, fp) if is_traced(v))
+    x, xp, fp = (_traced(tracer, v, dtypes.float64) for v in (x, xp, fp))
+    if period is not None:
+        period = abs(period)
+        if period == 0:
+            raise ValueError("period must not be 0")
+        x, xp = x % period, xp % period
+        order = np.argsort(xp)
+        xp, fp = np.take(xp, order), np.take(fp, order)
+        xp = np.concatenate([xp[-1:] - period, xp, xp[:1] + period])
+        fp = np.concatenate([fp[-1:], fp, fp[:1]])
+    size = value_type(xp).shape[0]
+    if size == 0:
+        raise ValueError("there are no points")
+    last = shapes.for_user(shapes.normalize(size - 1))
+    before = np.clip(lookup("searchsorted")(xp, x, side="right") - 1, 0, last)
+    after = np.minimum(before + 1, last)
+    x0, y0, x1, y1 = (
+        np.take(v, i) for v, i in ((xp, before), (fp, before), (xp, after), (fp, after))
+    )
+    slope = (y1 - y0) / (x1 - x0)
+    found = slope * (x - x0) + y0
+    other = slope * (x - x1) + y1
+    found = lookup("where")(np.isnan(found), other, found)
+    found = lookup("where")(np.isnan(found) & (y0 == y1), y0, found)
+    found = lookup("where")((x == x0) | (before == last), y0, found)
+    found = lookup("where")(x > xp[-1], fp[-1] if right is None else right, found)
+    found = lookup("where")(x < xp[0], fp[0] if left is None else left, found)
+    return lookup("where")(np.isnan(x), x, found)
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    """np.correlate: sums of products with the second one, moved along."""
+    return _correlated(a, v, mode, turns=False)
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """np.convolve."""
+    return _correlated(a, v, mode, turns=True)
+
+
+def _correlated(a: Any, v: Any, mode: str, turns: bool) -> Any:
+    a, v = (np.atleast_1d(x) for x in (a, v))
+    n, m = (value_type(x).shape[0] for x in (a, v))
+    if value_type(a).rank != 1 or value_type(v).rank != 1:
+        raise ValueError("both must have rank 1")
+    if n == 0 or m == 0:
+        raise ValueError("neither may be empty")
+    if mode not in ("valid", "same", "full"):
+        raise ValueError(f'mode is "valid", "same" or "full", not {mode!r}')
+    swapped = type(n) is int and (type(m) is not int or m > n)
+    if swapped:  # the shorter one is moved along the longer
+        a, v, n, m = v, a, m, n
+    if type(m) is not int:
+        raise ValueError(f"one of them must have a size that is known, not {n} and {m}")
+    v = v[::-1] if turns else v
+    common = dtypes.result_type(value_type(a).dtype, value_type(v).dtype)
+    before = {"valid": 0, "same": m // 2, "full": m - 1}[mode]
+    after = {"valid": 0, "same": m - 1 - m // 2, "full": m - 1}[mode]
+    tracer = next(x.tracer for x in (a, v) if is_traced(x))
+    a, v = _traced(tracer, a, common), _traced(tracer, v, common)
+    count = shapes.normalize(n + before + after - m + 1)
+    wide = lookup("pad")(a, ((before, after),))
+    if common.is_float:
+        line = lookup("reshape")(wide, (1, 1, value_type(wide).shape[0]))
+        found = lookup("conv1d")(line, lookup("reshape")(v, (1, 1, m)))
+        found = lookup("reshape")(found, (count,))
+    else:
+        starts = lookup("arange")(0, shapes.for_user(count), 1, "i64")
+        starts = starts if is_traced(starts) else np.asarray(starts)
+        windows = lookup("take")(wide, lookup("unsqueeze")(starts, 1) + np.arange(m), axis=0)
+        found = lookup("cast")(windows @ v, common)
+    return found[::-1] if swapped and not turns else found
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """np.ediff1d."""
+    flat = ravel(ary)
+    size = value_type(flat).shape[0]
+    inner = part_of(flat, 0, 1, size) - part_of(flat, 0, 0, shapes.normalize(size - 1))
+    kind = value_type(flat).dtype
+    ends = [None if end is None else _flat_as(end, kind) for end in (to_begin, to_end)]
+    found = [part for part in (ends[0], inner, ends[1]) if part is not None]
+    return lookup("concat")(tuple(found), axis=0) if len(found) > 1 else inner
+
+
+def _flat_as(value: Any, dtype: dtypes.DType) -> Any:
+    if is_traced(value):
+        return lookup("cast")(ravel(value), dtype)
+    return np.ravel(value).astype(dtype.numpy)
+
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.sort: sort,
+    np.argsort: argsort,
+    np.partition: partition,
+    np.argpartition: argpartition,
+    np.lexsort: lexsort,
+    np.searchsorted: searchsorted,
+    np.digitize: digitize,
+    np.nanmax: _nan_extreme("max", -math.inf),
+    np.nanmin: _nan_extreme("min", math.inf),
+    np.nanargmax: _nan_arg("argmax", -math.inf),
+    np.nanargmin: _nan_arg("argmin", math.inf),
+    np.nanmean: nanmean,
+    np.nanvar: nanvar,
+    np.nanstd: nanstd,
+    np.nancumprod: nancumprod,
+    np.bincount: bincount,
+    np.histogram: histogram,
+    np.histogram2d: histogram2d,
+    np.histogramdd: histogramdd,
+    np.histogram_bin_edges: histogram_bin_edges,
+    np.interp: interp,
+    np.correlate: correlate,
+    np.convolve: convolve,
+    np.ediff1d: ediff1d,
+}
