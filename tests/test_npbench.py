@@ -8,13 +8,7 @@ from tests import npbench
 
 #: What stops a program.
 NOT_YET = {
-    "azimint_naive": "a mask that selects a number of elements known when it runs",
-    "channel_flow": "a while loop on a value",
-    "contour_integral": "an if on a value",
-    "crc16": "an if on a value",
     "mandelbrot2": "a shape that is assigned, and a mask",
-    "nbody": "a mask that selects a number of elements known when it runs",
-    "nussinov": "an if on a value",
     "spmv": "slices whose bounds are computed",
 }
 

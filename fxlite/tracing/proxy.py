@@ -22,6 +22,7 @@ from fxlite.base.state import active_tracer
 from fxlite.ops.op import lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.masked import Masked
 from fxlite.tracing.subscript import subscript
 from fxlite.tracing.writes import aliasing
 from fxlite.tracing.writes import shared_memory as memory
@@ -224,9 +225,13 @@ class Proxy:
 
     # -- dispatch ----------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(type(value) is Masked for value in inputs):
+            return NotImplemented  # its method is asked next
         return numpy_api.call_ufunc(self.tracer, ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if Masked in types:
+            return NotImplemented
         return numpy_api.call_function(self.tracer, function, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:

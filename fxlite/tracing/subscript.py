@@ -28,6 +28,7 @@ from fxlite.ops.indexing import take
 from fxlite.ops.slicing import select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.masked import Masked
 from fxlite.tracing.writes.shared_memory import fresh, is_number
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
@@ -64,6 +65,9 @@ def subscript(x: Any, index: Any) -> Any:
         return fresh(x) if is_number(x) else x
     if any(_is_constant_mask(item) for item in items):
         items = _with_positions(x, items, found.tracer)
+    selected = _selected(x, items)
+    if selected is not None:
+        return selected
     part = basic_part(x, items, found.tracer)
     if part.arrays and not any(_rank(a) for a in part.arrays):
         x = part.x  # traced numbers: each drops its axis, as an int does
@@ -71,6 +75,20 @@ def subscript(x: Any, index: Any) -> Any:
             x = take(x, array, axis)
         return x
     return _take(part.x, part.axes, part.arrays, part.target) if part.arrays else part.x
+
+
+def _selected(x: Any, items: list[Any]) -> Masked | None:
+    """``x[mask]`` for a mask of its first axes that is computed, and nothing beside it."""
+    if not (is_traced(x) and items and is_traced(items[0]) and _is_mask(items[0])):
+        return None
+    mask, others = items[0], items[1:]
+    if not _rank(mask) or any(item is not Ellipsis for item in others) or len(others) > 1:
+        return None
+    covered = x.type.shape[: _rank(mask)]
+    if not shapes.shapes_equal(mask.type.shape, covered):
+        sizes, given = (", ".join(map(str, s)) for s in (covered, mask.type.shape))
+        raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), x.tracer)
+    return Masked(x, mask)
 
 
 def items_of(index: Any) -> list[Any]:

@@ -20,6 +20,7 @@ from fxlite.base.location import Location, here
 from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
+from fxlite.tracing.masked import Masked, same_mask
 from fxlite.tracing.subscript import Part, basic_part, items_of
 from fxlite.tracing.writes.aliasing import Step, as_position, folded, updated, write
 from fxlite.tracing.writes.shared_memory import View, is_number, view_of
@@ -198,6 +199,8 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
         _set_masked(y, part, value, items, what)
     elif part.arrays and not any(_shape(a) for a in part.arrays):
         _set_at_numbers(y, part, value, what)
+    elif isinstance(value, Masked):
+        raise value.refusal("writing the elements of a mask to other places")
     elif part.arrays:
         _set_indexed(y, part, value, what)
     elif not _is_same(value, view_of(y), part.x.steps):
@@ -266,7 +269,8 @@ def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) ->
     after = kind.shape[first + len(covered) :]
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
-    rank = value.type.rank if is_traced(value) else np.ndim(value)
+    selected = isinstance(value, Masked)
+    rank = 0 if selected else value.type.rank if is_traced(value) else np.ndim(value)
     if rank > len(after):
         if not is_traced(mask):
             position = next(n for n, item in enumerate(items) if item is mask or _is_list(item))
@@ -278,11 +282,15 @@ def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) ->
             "give values for all elements: y = np.where(mask, values, y)",
             mask._node,
         )
-    shape = (*covered, *[1] * len(after))
+    if selected:
+        if not is_traced(mask) or not same_mask(mask.node, value.mask.node):
+            raise value.refusal("writing what one mask selected to where another one says")
+        after, value = kind.shape[first:], value.values
+    shape = (*covered, *[1] * (kind.rank - first - len(covered)))
     condition = mask
-    if after and is_traced(mask):
+    if len(shape) > len(covered) and is_traced(mask):
         condition = lookup("reshape")(mask, shape)
-    elif after:
+    elif len(shape) > len(covered):
         condition = np.reshape(mask, shape)
     new = prepared(tracer, TensorType(after, kind.dtype), value, what)
     write(y, lambda node: chosen(tracer, condition, new, node), part.x.steps, what)

@@ -1,0 +1,96 @@
+"""``x[mask]`` of a mask that is computed: what is done to each element, to all of them, and to
+where they stood is traced; all that asks for their number is an error that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.base.errors import TraceError
+from tests.oracle import agree
+
+PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
+    "reductions": lambda x, v: (
+        x[x > 0].mean(), np.sum(x[x > 0]), x[x < 1].max(), np.min(x[x > -2]), x[x > 0].std(),
+        np.var(x[x > 0], ddof=1), (x[x > 0] > 1).any(), np.all(x[x > 0] < 9), x[x > 5].sum(),
+        np.prod(x[x > 1]), x[x > 0].size, np.count_nonzero(x[x > 0] > 0.5)),
+    "each element": lambda x, v: (
+        (2 * x[x > 0] + 1).sum(), np.sqrt(x[x > 0]).mean(), (x[x > 0] ** 2 - x[x > 0]).sum(),
+        np.where(x[x > 0] > 1, 1.0, x[x > 0]).sum(), (-x[x < 0]).max(), (v[0] * x[x > 0]).sum(),
+        abs(x[x < 0]).sum(), np.clip(x[x > 0], 0, 1).mean(), x[x > 0].astype(np.float32).sum()),
+    "rows": lambda x, v: (
+        x[v[:4] > 0].sum(), x[v[:4] > 0].sum(axis=0), x[v[:4] > 0].mean(0), x[v[:4] > 0, ...].max(),
+        (x[v[:4] > 0] * x[0]).sum(axis=0)),
+    "integers": lambda x, v: (
+        x.astype(int)[x > 0].sum(), x.astype(int)[x > 0].max(), np.mean(x.astype(int)[x > 0])),
+    "written back": lambda x, v: _written(x),
+}  # fmt: skip
+
+
+def _written(x: Any) -> Any:
+    y, z, w = x.copy(), x.copy(), x.copy()
+    y[y > 0] = y[y > 0] ** (-1.5)
+    positive = z > 0
+    z[positive] += 1
+    z[positive] *= z[positive]
+    w[positive] = np.sqrt(x[positive]) + 1
+    rows = x[:, 0] > 0
+    u = x.copy()
+    u[rows] = u[rows] * 2 + x[0]
+    return y, z, w, u
+
+
+def arrays() -> list[Any]:
+    rng = np.random.default_rng(1)
+    return [rng.normal(0, 2, (4, 5)), rng.normal(0, 2, 6)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    agree(PROGRAMS[name], *arrays(), rungs=("graph", "python", "kernel", "c", "cuda"))
+
+
+def test_of_named_sizes() -> None:
+    program = lambda x: (x[x > 0].mean(), x[x > 0].max())  # noqa: E731
+    agree(program, arrays()[0], types=["f64[N,5]"], rungs=("graph", "python", "c"))
+
+
+def test_the_largest_of_none_is_an_error_when_it_runs() -> None:
+    module = fx.symbolic_trace(lambda x: x[x > 9].max(), "f64[3]")
+    for function in (module, fx.compile(module)):
+        with pytest.raises(IndexError):
+            function(np.zeros(3))
+
+
+REFUSED: dict[str, Callable[[Any], Any]] = {
+    "returned": lambda x: x[x > 0],
+    "another mask": lambda x: (x[x > 0] + x[x > 1]).sum(),
+    "an array beside it": lambda x: (x[x > 0] * x).sum(),
+    "its length": lambda x: x * len(x[x > 0]),
+    "a part": lambda x: x[x > 0][0],
+    "sorted": lambda x: np.sort(x[x > 0]),
+    "a scan": lambda x: np.cumsum(x[x > 0]),
+    "a loop": lambda x: sum(x[x > 0]),
+    "joined": lambda x: np.concatenate([x[x > 0], x]),
+    "a matrix product": lambda x: x[x > 0] @ x[x > 0],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_asks_for_their_number_is_refused(name: str) -> None:
+    with pytest.raises(TraceError, match=r"(?s)a boolean mask selects.*test_masked\.py"):
+        fx.symbolic_trace(REFUSED[name], "f64[6]")
+
+
+def test_a_write_under_another_mask_is_refused() -> None:
+    def program(x: Any) -> Any:
+        y = x.copy()
+        y[x > 0] = x[x > 1]
+        return y
+
+    with pytest.raises(TraceError, match="another one says"):
+        fx.symbolic_trace(program, "f64[6]")
