@@ -69,7 +69,7 @@ def taken_over(
                 last[value] = max(last.get(value, -1), len(groups))
             else:
                 stored[value] = memory
-                holders[memory] = {value}
+                holders.setdefault(memory, set()).add(value)
             group.taken[value] = operand
     return early
 

@@ -39,8 +39,9 @@ def test_programs(name: str, loops: str) -> None:
         with pytest.raises(TraceError, match="list from outside of a for loop"):
             fx.symbolic_trace(program, *sets[0], loops=loops)
         return
+    compiled = {"auto": ("kernel", "c"), "keep": ("c",), "unroll": ()}[loops]
     for given in sets:
-        agree(program, *given, rungs=RUNGS, loops=loops)
+        agree(program, *given, rungs=(*RUNGS, *compiled), loops=loops)
 
 
 #: What needs numbers: lists of as many values as there are elements.
