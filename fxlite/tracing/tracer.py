@@ -566,11 +566,11 @@ class Tracer(Capturing):
     # -- errors --------------------------------------------------------------------------------
     def error(
         self, problem: str, instead: str = "", origin: Node | None = None,
-        kind: type[Exception] | None = None,
+        kind: type[Exception] | None = None, location: Location | None = None,
     ) -> TraceError:  # fmt: skip
-        """A TraceError that names the user's line, the expression, the value's origin and a way
-        out."""
-        location = here(2)
+        """A TraceError that names the user's line (``location``, or the one that runs), the
+        expression, the value's origin and a way out."""
+        location = location or here(2)
         lines, made_at = [problem], ""
         if location is not None:
             lines.append(f"  at {location}: {location.expression}")
@@ -710,10 +710,10 @@ class Tracer(Capturing):
             structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
             nested = structure if structure.has_class else None
             result = pytree.plain(result, number_as_array)
+        self.origin = (None, None)  # a result belongs to the whole program
         value = self.create_arg(result)
         if written:
             value = (value, *written.values())
-        self.origin = (None, None)  # a result belongs to the whole program
         self.create_node("output", "output", (value,), {})
         self.graph.interface = inputs.interface(nested, tuple(written))
 

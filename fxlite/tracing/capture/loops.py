@@ -289,10 +289,7 @@ class Loop:
             before = way.region.places[place]
             if reason is None and not is_same(value, before):
                 self.fixed[place] = Unavailable(
-                    self.tracer,
-                    f"{place.name} is {shown(before)} before {self.what} and {shown(value)} "
-                    "after a round of it",
-                    "loops carry arrays and numbers: start with one of these",
+                    self.tracer, *self._other_value(place, shown(before), shown(value))
                 )
                 learned = True
         return learned
@@ -324,6 +321,18 @@ class Loop:
             return False
         self.hint.kinds[place] = kinds
         return True
+
+    def _other_value(self, place: Place, before: str, after: str) -> tuple[str, str]:
+        if before == after:
+            return (
+                f"{place.name} names another array after a round of {self.what} than before it, "
+                "and the loop writes into one of them",
+                f"copy it in the loop: {place.name} = ....copy()",
+            )
+        return (
+            f"{place.name} is {before} before {self.what} and {after} after a round of it",
+            "loops carry arrays and numbers: start with one of these",
+        )
 
     def _other_form(self, place: Place, entry: _Entry, after: Any) -> tuple[str, str]:
         value = pytree.children_of(after)

@@ -14,6 +14,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import TraceError
+from fxlite.base.location import here
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
@@ -119,10 +120,11 @@ class Unavailable:
     """In the place of a variable whose value is not to be had behind a branch or a loop: whoever
     reads it gets the error that says why."""
 
-    __slots__ = ("_advice", "_reason", "_tracer")
+    __slots__ = ("_advice", "_place", "_reason", "_tracer")
 
     def __init__(self, tracer: Tracer, reason: str, advice: str) -> None:
         self._tracer, self._reason, self._advice = tracer, reason, advice
+        self._place = here(2)
 
     def refuse(self, *_: Any, **__: Any) -> Any:
         """Raise the error."""
@@ -132,6 +134,8 @@ class Unavailable:
         return self._tracer.error(self._reason, self._advice)
 
     def __fx_create_arg__(self, tracer: Tracer) -> Any:
+        if tracer.origin is not None:  # it is the result of the program, which runs no more
+            raise self._tracer.error(self._reason, self._advice, location=self._place)
         raise self.error()
 
     def __getattr__(self, name: str) -> Any:

@@ -1,0 +1,199 @@
+"""What control flow cannot be captured: errors that name the line and what to do, never a graph
+that computes something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.base.errors import TraceError
+from tests.oracle import agree
+
+TABLE = np.arange(4.0)
+
+
+def one_way_only(x: Any) -> Any:
+    if x[0] > 0:
+        y = 1
+    return x + y
+
+
+def other_type(x: Any) -> Any:
+    y = x if x[0] > 0 else x.astype(np.float32)
+    return y + 1
+
+
+def other_shape(x: Any) -> Any:
+    y = x
+    while y.sum() < 10:
+        y = np.concatenate([y, y])
+    return y
+
+
+def carried_type(x: Any) -> Any:
+    s = np.float32(0)
+    while s < 10:
+        s = s + abs(x[0])
+    return s
+
+
+def no_number_at_first(x: Any) -> Any:
+    best = None
+    while x.sum() > 1:
+        if best is None or x[0] > best:
+            best = x[0]
+        x = x / 2
+    return best
+
+
+def grows(x: Any) -> Any:
+    rows = []
+    while x.sum() > 1:
+        x = x / 2
+        rows.append(x)
+    return rows[-1]
+
+
+def raises(x: Any) -> Any:
+    if x[0] > 0:
+        raise ValueError("positive")
+    return x
+
+
+def caught(x: Any) -> Any:
+    try:
+        if x[0] > 0:
+            x = x + 1
+    except Exception:
+        return x * 0
+    return x
+
+
+def recursive(x: Any) -> Any:
+    return x if x[0] > 10 else recursive(x * 2)
+
+
+def falls_off(x: Any) -> Any:  # noqa: RET503
+    if x[0] > 0:
+        return x
+
+
+def computed_slice(x: Any) -> Any:
+    n = 0
+    while x[n] > 0:
+        n += 1
+    return x[:n].sum()
+
+
+def computed_shape(x: Any) -> Any:
+    return np.zeros(int(x[0]))
+
+
+def constant_written(x: Any) -> Any:
+    if x[0] > 0:
+        TABLE[1] = 7
+    return x + TABLE
+
+
+def shared(x: Any) -> Any:
+    a, b = x.copy(), x.copy()
+    while a[0] < 5:
+        a = b
+        a[1] += 1
+        b = a
+    return a, b
+
+
+def view_of_either(x: Any) -> Any:
+    y = x if x[0] > 0 else -x
+    y[0] = 3
+    return x, y
+
+
+def unbound_behind(x: Any) -> Any:
+    while x.sum() > 1:
+        last = x
+        x = x / 2
+    return last
+
+
+def written_name(x: Any) -> Any:
+    buffer = x
+    while buffer.sum() < 10:
+        buffer[0] = 1
+        buffer = buffer + 1
+    return buffer
+
+
+def number_as_key(x: Any) -> Any:
+    names = {1: "one"}
+    n = 0
+    while n < x[0]:
+        n += 1
+    return names[n]
+
+
+REFUSED = {
+    one_way_only: (r"y has a value only where the condition is true", "x + y", "y = 0"),
+    other_type: (r"is f64\[4\] where the condition is true, and f32\[4\]", "y + 1", "astype"),
+    other_shape: (r"y is f64\[4\] before a while loop and f64\[8\]", "y.sum", "final size"),
+    carried_type: (r"s is f32 before a while loop and f64 after", "s < 10", "start with float64"),
+    no_number_at_first: (r"best is None before a while loop and f64", "best is None", "start with"),
+    grows: (r"a list from outside of a while loop is changed by append", "rows.append", "np.zeros"),
+    raises: (r"a branch raises ValueError: positive .*:\d+\)", "x[0] > 0", "check it before"),
+    caught: (r"stands inside of a try statement", "x[0] > 0", "take it out"),
+    recursive: (r"the function calls itself until", "x[0] > 10", "write a loop"),
+    falls_off: (r"returns a value on one way, and comes to its end", "x[0] > 0", "at the end"),
+    computed_slice: (r"a slice with a bound that is computed while running", "x[:n]", "np.take"),
+    computed_shape: (r"int\(\) needs the value of", "np.zeros(int(x[0]))", "compute the number"),
+    constant_written: (r"an array of NumPy from outside of a br", "TABLE[1]", "np.array(table)"),
+    shared: (r"b names another array after a round of a while loop", "a[1] += 1", "copy"),
+    view_of_either: (r"which may share memory with", "y[0]", "copy"),
+    unbound_behind: (r"last has no value where a while loop runs no", "x.sum() > 1", "before"),
+    written_name: (r"writes into x under the name buffer", "buffer.sum() < 10", "copy"),
+    number_as_key: (r"used as the key of a dict", "names[n]", "number"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", REFUSED, ids=lambda p: p.__name__)
+def test_refused(program: Any) -> None:
+    problem, expression, advice = REFUSED[program]
+    with pytest.raises(TraceError, match=problem) as caught:
+        fx.symbolic_trace(program, "f64[4]")
+    text = str(caught.value)
+    assert "test_control_refused.py:" in text and expression in text, text
+    assert "instead: " in text and advice in text, text
+    diagnosis = fx.trace_doctor(program, "f64[4]")
+    assert any(expression in p.expression and p.fix for p in diagnosis), str(diagnosis)
+    TABLE[:] = np.arange(4.0)  # the diagnosis goes on behind an error, as the program would
+
+
+def test_what_nobody_reads_is_no_error() -> None:
+    def program(x: Any) -> Any:
+        if x[0] > 0:
+            name, scratch = "positive", np.zeros(3)  # noqa: F841
+        else:
+            name = "negative"  # noqa: F841
+        while x.sum() > 1:
+            part = x[:2]
+            x = x / 2
+            part = part.sum()
+        return x
+
+    agree(program, np.array([3.0, 4.0, 1.0]), rungs=("graph", "python"))
+
+
+def test_arguments_that_are_one_array() -> None:
+    def program(x: Any, y: Any) -> Any:
+        for i in range(len(x)):
+            if x[i] > 0:
+                y[i] += x[i]
+        return y
+
+    gm = fx.symbolic_trace(program, "f64[3]", "f64[3]")
+    x = np.array([1.0, -2.0, 3.0])
+    with pytest.raises(Exception, match="memory"):
+        gm(x, x)
