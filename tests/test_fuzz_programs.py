@@ -256,7 +256,7 @@ def test_a_size_for_which_there_is_no_window_is_refused(program, text: str, leas
         (lambda x: x.var(dtype=int), "ndarray.var: a variance"),
         (lambda x: x.reshape(3, order="F"), "ndarray.reshape: order='F'"),
         (lambda x: x.clip(1, 2, 3, 4, 5), "ndarray.clip: "),
-        (lambda x: np.pad(x, 1, mode="wrap"), "np.pad: "),
+        (lambda x: np.pad(x, 1, mode="wraps"), "np.pad: "),
     ],
 )
 def test_what_a_method_refuses_names_the_line(program, said: str) -> None:

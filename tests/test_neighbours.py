@@ -89,7 +89,7 @@ def test_replace_pattern_is_linear() -> None:
                 x = np.maximum(x, 0) + 1.0
             return x
 
-        return fx.symbolic_trace(program, x="f32[4]")
+        return fx.symbolic_trace(program, x="f32[4]", loops="unroll")
 
     def replace(gm: fx.GraphModule) -> None:
         matches = len(gm.graph.find_nodes(op="call_function", target="add"))

@@ -21,6 +21,7 @@ from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Node
 from fxlite.lazy.recorder import RECORDER
 from fxlite.ops.op import lookup
+from fxlite.tracing.masked import Masked
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.writes.aliasing import layout_of
 from fxlite.tracing.writes.shared_memory import View, root_of, view_of
@@ -347,6 +348,8 @@ def _wrapped(result: Any, known: dict[int, Array]) -> Any:
     if isinstance(result, Proxy):
         found = known.get(id(result))
         return Array.of(result) if found is None else found
+    if isinstance(result, Masked):
+        raise result.refusal("x[mask]")
     if isinstance(result, np.ndarray):
         return Array.of(result)
     if isinstance(result, (tuple, list)):

@@ -35,7 +35,7 @@ class Random:
         shape, dtype = concrete.shape, concrete.dtype
         if dtype.is_complex:
             kind = TensorType(shape, dtype.real)
-            real, imag = (Random(kind, self.low, self.high).make(rng, {}) for _ in range(2))
+            real, imag = (Random(kind, self.low, self.high).make(rng, dims) for _ in range(2))
             if self.special:
                 pairs = [*_SPECIAL_PARTS, *(pair[::-1] for pair in _SPECIAL_PARTS)]
                 for part, chosen in zip((real, imag), np.transpose(pairs)):

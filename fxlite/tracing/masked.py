@@ -57,11 +57,14 @@ class Masked:
 
     def refusal(self, what: str) -> TraceError:
         """The error for what would need the number of elements."""
-        return self.values.tracer.error(
+        tracer = self.values.tracer  # of a result nobody runs any more: where it was selected
+        place = None if tracer.origin is None else self.mask.node.loc
+        return tracer.error(
             f"{what}: a boolean mask selects a number of elements that is not known before the "
             "program runs",
             "keep the shape: np.where(mask, x, other), or (x * mask).sum() for a masked sum",
             self.mask.node,
+            location=place,
         )
 
     # -- each element ------------------------------------------------------------------------

@@ -79,12 +79,12 @@ def test_body_is_reference(name: str, number: int) -> None:
 def test_bad_call_is_refused(name: str, number: int) -> None:
     op = REGISTRY[name]
     bad = op.bad_samples[number]
-    arrays = bad.sample.arrays()
-    names = [f"x{i}" for i in range(len(arrays))]
+    types = bad.sample.types()
+    names = [f"x{i}" for i in range(len(types))]
     space: dict[str, Any] = {"run": lambda *v: bad.sample.call(op, v)}
     exec(f"def f({', '.join(names)}): return run({', '.join(names)})", space)
     with pytest.raises((FxliteError, ValueError, TypeError)) as caught:
-        fx.symbolic_trace(space["f"], *bad.sample.types())
+        fx.symbolic_trace(space["f"], *types)
     assert bad.match in str(caught.value)
 
 
