@@ -1,7 +1,7 @@
 /* Complex numbers, in NumPy's meaning. A product is that of the plain formula, where C's `*` takes
- * infinities for special and costs a call (C11, annex G); a quotient is by Smith's method, as NumPy's.
- * Functions are written in those of the parts, without branches, so that loops that call them become
- * SIMD code. CUDA C has no complex numbers: there they are a struct. */
+ * infinities for special and costs a call (C11, annex G); a quotient is by Smith's method, as
+ * NumPy's. Functions are written in those of the parts, without branches, so that loops that call
+ * them become SIMD code. CUDA C has no complex numbers: there they are a struct. */
 
 #if INSTANCE
 #define C c64
@@ -145,7 +145,8 @@ FX_FN fx_C fx_sign_C(fx_C z) {
     return fx_complex_R(none ? x + y : real, none ? x + y : imag);
 }
 
-/* e^x (cos y + i sin y); of large x in two steps, since e^x may overflow where the product does not. */
+/* e^x (cos y + i sin y); of large x in two steps, since e^x may overflow where the product does
+ * not. */
 FX_FN fx_C fx_exp_C(fx_C z) {
     T x = fx_real_C(z), y = fx_imag_C(z);
     int large = x > LARGE, nowhere = !(fx_abs_R(y) < (T)INFINITY);
@@ -258,7 +259,8 @@ FX_FN fx_C fx_cosh_C(fx_C z) {
 }
 
 /* W. Kahan, Branch cuts for complex elementary functions, in The State of the Art in Numerical
- * Analysis, 1987: by t = tan y and s = sinh x; of large |x| it is 1, and what is left of the rest. */
+ * Analysis, 1987: by t = tan y and s = sinh x; of large |x| it is 1, and what is left of the
+ * rest. */
 FX_FN fx_C fx_tanh_C(fx_C z) {
     T x = fx_real_C(z), y = fx_imag_C(z), size = fx_abs_R(x);
     int large = size > TANH_IS_ONE, nowhere = !(fx_abs_R(y) < (T)INFINITY);

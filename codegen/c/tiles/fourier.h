@@ -1,7 +1,7 @@
 /* The discrete Fourier transform by Stockham's method: T. G. Stockham, High-speed convolution and
  * correlation, AFIPS 1966; P. N. Swarztrauber, FFT algorithms for vector computers, Parallel
- * Computing 1, 1984. Each pass reads one buffer and writes the other, so that nothing is permuted by
- * bits, and its innermost loop goes along memory. Real and imaginary parts lie apart while it
+ * Computing 1, 1984. Each pass reads one buffer and writes the other, so that nothing is permuted
+ * by bits, and its innermost loop goes along memory. Real and imaginary parts lie apart while it
  * computes; the inverse is the transform of numbers whose parts change places. */
 
 #if INSTANCE
@@ -12,10 +12,11 @@
 
 /* ---- Fourier transforms ---------------------------------------------------------------------- */
 
-/* A pass of radix R takes `count` transforms of `length` = R m points to R `count` of m points. Point p + m j of
-   transform q is at q + count (p + m j); what it becomes at q + count (R p + k). Factors of k and p are at
-   (k - 1) m + p, imaginary parts behind all real ones. `read` and `write` are 2 where parts alternate in memory, as
-   they do before the first pass and after the last one. */
+/* A pass of radix R takes `count` transforms of `length` = R m points to R `count` of m points.
+   Point p + m j of transform q is at q + count (p + m j); what it becomes at q + count (R p + k).
+   Factors of k and p are at (k - 1) m + p, imaginary parts behind all real ones. `read` and `write`
+   are 2 where parts alternate in memory, as they do before the first pass and after the last
+   one. */
 #define FOURIER_LOOP _Pragma("omp simd")
 
 static inline void fourier_four_T(const T *restrict xr, const T *restrict xi, T *restrict yr,
@@ -240,8 +241,8 @@ static void fourier_some_T(const T *restrict x, const T *restrict factors, T *re
 /* Points from which a second thread pays for its fork and join. */
 enum { FOURIER_PARALLEL = 16384 };
 
-/* Transforms of `rows` rows of `size` complex numbers, by passes of these radices, of which 0 is the
-   end. Threads share the rows; the workspace has room for 4 `size` numbers for each of them. */
+/* Transforms of `rows` rows of `size` complex numbers, by passes of these radices, of which 0 is
+   the end. Threads share the rows; the workspace has room for 4 `size` numbers for each of them. */
 static void fourier_rows_T(const T *restrict x, const T *restrict factors, T *restrict y,
                            int64_t rows, int64_t size, const int *radices, int inverse,
                            T *restrict workspace, int n_threads)
