@@ -499,13 +499,47 @@ def updated(x, at, values):
     return x
 
 
+def places(index, axis):
+    """The elements of an array that ``index`` means along an axis, as an index of all its axes."""
+    at = list(np.indices(index.shape, sparse=True))
+    at[axis] = index
+    return tuple(at)
+
+
 def scatter_add(x, index, source, axis):
     """A copy of ``x`` with ``source`` added where ``index`` says along an axis."""
     x = x.copy()
-    at = list(np.indices(index.shape, sparse=True))
-    at[axis] = index
-    np.add.at(x, tuple(at), source)
+    np.add.at(x, places(index, axis), source)
     return x
+
+
+def scatter_mul(x, index, source, axis):
+    """A copy of ``x``, multiplied by ``source`` where ``index`` says along an axis."""
+    x = x.copy()
+    np.multiply.at(x, places(index, axis), source)
+    return x
+
+
+def scatter_max(x, index, source, axis):
+    """A copy of ``x`` with the largest of it and of ``source`` where ``index`` says along an
+    axis."""
+    x = x.copy()
+    np.maximum.at(x, places(index, axis), source)
+    return x
+
+
+def scatter_min(x, index, source, axis):
+    """A copy of ``x`` with the smallest of it and of ``source`` where ``index`` says along an
+    axis."""
+    x = x.copy()
+    np.minimum.at(x, places(index, axis), source)
+    return x
+
+
+def scatter_set(x, index, source, axis):
+    """A copy of ``x`` with ``source`` where ``index`` says along an axis; of equal indices the last
+    one counts."""
+    return updated(x, places(index, axis), source)
 
 
 # -- losses ----------------------------------------------------------------------------------------

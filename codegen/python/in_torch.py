@@ -50,6 +50,32 @@ def scatter_add(x, index, source, axis):
     return x.scatter_add(axis, wrapped(index, x.shape[axis]), source)
 
 
+def scatter_mul(x, index, source, axis):
+    """A copy of ``x``, multiplied by ``source`` where ``index`` says along an axis."""
+    return x.scatter_reduce(axis, wrapped(index, x.shape[axis]), source, "prod")
+
+
+def scatter_max(x, index, source, axis):
+    """A copy of ``x`` with the largest of it and of ``source`` where ``index`` says along an
+    axis."""
+    return x.scatter_reduce(axis, wrapped(index, x.shape[axis]), source, "amax")
+
+
+def scatter_min(x, index, source, axis):
+    """A copy of ``x`` with the smallest of it and of ``source`` where ``index`` says along an
+    axis."""
+    return x.scatter_reduce(axis, wrapped(index, x.shape[axis]), source, "amin")
+
+
+def scatter_set(x, index, source, axis):
+    """A copy of ``x`` with ``source`` where ``index`` says along an axis; of equal indices the last
+    one counts. torch promises no order, so that all that go to one place get its last value."""
+    index = wrapped(index, x.shape[axis])
+    order = torch.ones_like(index).cumsum(axis) - 1
+    last = torch.zeros_like(x, dtype=torch.int64).scatter_reduce(axis, index, order, "amax")
+    return x.scatter(axis, index, source.gather(axis, last.gather(axis, index)))
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 def prod(x, axis=None, keepdims=False):
     """The product over axes."""

@@ -18,6 +18,7 @@ from fxlite.graph.graph import Node
 from fxlite.ops.image.spatial import TO_FIRST, TO_LAST
 from fxlite.ops.op import Op
 from fxlite.ops.slicing import cuts_of
+from fxlite.scalar.expr import chooses
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
@@ -64,7 +65,9 @@ class NumpyText(TableText):
             op.kind == "pointwise" and len(op.tensor_kinds) == 1 and self.helper(op) is not None
         )
         is_moved = op.moves_values and node.bound.get("mode", "nearest") == "nearest"
-        is_computed = op.kind in _WIDENED and not is_moved and not op.reads_some_of
+        is_sum = op.kind == "scatter" and op.combines != "last" and not chooses(op.combines)
+        is_widened = op.kind in _WIDENED or is_sum
+        is_computed = is_widened and not is_moved and not op.reads_some_of
         # where nothing is rounded in between, NumPy promotes the operands of products itself
         is_cast = is_function or (is_computed and (op.kind == "composite" or result.dtype.is_half))
         if not result.dtype.is_float or not is_cast:

@@ -165,6 +165,31 @@ def test_every_op_in_torch(part: int, tmp_path: Path) -> None:
     run_without_fxlite(cases, tmp_path, "torch")
 
 
+@pytest.mark.parametrize("dialect", ["numpy", "torch"])
+def test_scatters_where_many_meet(dialect: str, tmp_path: Path) -> None:
+    """Sums and products of half types are rounded once; of equal indices the last one counts, on
+    an axis that is not the last, and NaN is the largest and the smallest number."""
+    if dialect == "torch":
+        pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    index = random.integers(-3, 3, (9000, 2))
+    ones = np.ones((9000, 2), np.float16)
+    values = random.permutation(np.arange(18000, dtype=np.float32)).reshape(9000, 2)
+    values[7, 1] = np.nan
+    factors = np.where(np.arange(9000)[:, None] % 2, 1 / 3, 3) * ones
+    cases = []
+    for name, start, source in (
+        ("add", "f16", ones), ("mul", "f16", factors.astype(np.float16)), ("set", "f32", values),
+        ("max", "f32", values), ("min", "f32", values),
+    ):  # fmt: skip
+        scatter = REGISTRY[f"scatter_{name}"]
+        types = (f"{start}[3,4]", "i64[9000,2]", f"{start}[9000,2]")
+        gm = fx.symbolic_trace(lambda x, i, v, s=scatter: s(x, i, v, axis=0), *types)
+        assert scatter.name in {getattr(n.target, "name", "") for n in gm.graph.nodes}
+        cases.append((f"many_{name}", gm, (np.ones((3, 4), source.dtype), index, source)))
+    run_without_fxlite(cases, tmp_path, dialect)
+
+
 def integers() -> list[tuple[str, fx.GraphModule, Sequence[Any]]]:
     """Quantized programs."""
     (model, image), (language, inputs) = resnet(), transformer()
