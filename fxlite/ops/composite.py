@@ -171,6 +171,7 @@ def _softmax(x: Any, axis: int = -1) -> Any:
 
 @composite(
     nonnegative=True,
+    needs_whole={"x": "axis"},
     infer=_along_axis,
     expansion=_softmax,
     samples=_SOFTMAX_SAMPLES,
@@ -190,7 +191,8 @@ def _log_softmax(x: Any, axis: int = -1) -> Any:
     return shifted - ops.log(ops.sum(ops.exp(shifted), axis=axis, keepdims=True))
 
 
-@composite(infer=_along_axis, expansion=_log_softmax, samples=_SOFTMAX_SAMPLES, bad=_SOFTMAX_BAD)
+@composite(infer=_along_axis, expansion=_log_softmax, needs_whole={"x": "axis"},
+           samples=_SOFTMAX_SAMPLES, bad=_SOFTMAX_BAD)  # fmt: skip
 def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
     """``x - log(sum(exp(x)))`` along ``axis``."""
     if not x.size:
@@ -219,7 +221,7 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Any:
     return result if keepdims else drop_axes(result, axis, x.ndim)
 
 
-@composite(infer=_reduced, expansion=_logsumexp,
+@composite(infer=_reduced, expansion=_logsumexp, needs_whole={"x": "axis"},
            samples=[S("f32[B,5]", axis=1, dims={"B": 3}), S("f32[2,3,4]", axis=(0, 2)),
                     S(uniform("f32[3,7]", -90, 90), axis=1, keepdims=True), S("f64[3,4]", axis=-1),
                     S("f16[4,5]", axis=0), S("bf16[3,8]", axis=1), S(special("f32[3,3]"), axis=1)],
@@ -274,6 +276,7 @@ def _normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any
 
 
 @composite(infer=functools.partial(_along_axis, axis=1), expansion=_normalize,
+           needs_whole={"x": "axis"},
            samples=[S("f32[B,5]", dims={"B": 3}), S("f32[3,4,5]", axis=-1),
                     S("f32[3,4]", p=1.0, axis=0), S("f64[3,4]", p=3.0),
                     S("f32[3,4]", p=float("inf")), S("f16[3,4]"), S("bf16[3,4]"),

@@ -6,7 +6,8 @@ ops it knows and a new op is whole when its record is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -73,6 +74,11 @@ class Facts:
     #: Which sizes of a call a guard may be needed for: those of the ``parts`` that are taken, or of
     #: the result's ``shape``.
     guards: str = ""
+
+    #: By operand, the axes along which what stands at one position depends on the others: their
+    #: numbers, or the attribute that names them. Along all other axes the positions of the operands
+    #: and of the result go together one by one.
+    needs_whole: Mapping[str, str | tuple[int, ...]] = field(default_factory=dict)
 
     # -- layers
     #: The operand that is the weight.

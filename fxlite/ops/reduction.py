@@ -181,7 +181,8 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
                S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1), S("f32[]"),
                S("u64[4,5]", axis=0), S("c64[4,5]", axis=1)]  # fmt: skip
     numpy = f".{name} {_NAMED}"
-    record = op("reduction", numpy=numpy, name=name, samples=samples, bad=_BAD[:1])(call)
+    record = op("reduction", numpy=numpy, name=name, needs_whole={"x": "axis"},
+                samples=samples, bad=_BAD[:1])(call)  # fmt: skip
 
     def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
         if axis is not None and type(axis) is not int:
@@ -225,8 +226,9 @@ def _register_scan(name: str, ufunc: np.ufunc, kind: str, rule: Callable[[DType]
     call.__doc__ = doc
     bad = [Bad("f32[3]", axis=1, match="out of range")]
     record = op(
-        "scan", name=name, numpy=numpy, samples=samples, bad=bad, moves_values=moves_values
-    )(call)
+        "scan", name=name, numpy=numpy, needs_whole={"x": "axis"}, moves_values=moves_values,
+        samples=samples, bad=bad,
+    )(call)  # fmt: skip
 
     def infer(x: TensorType, axis: int = 0) -> TensorType:
         normalize_axis(axis, x.rank)

@@ -130,7 +130,7 @@ class AxisGraph:
 def moved_from(node: Node, operands: list[Node]) -> Iterator[tuple[Node, Array, tuple[int, ...]]]:
     """Where the elements of an op that only moves elements come from: (operand, source, shape).
     ``source``, shaped as the result, holds flat positions in the operand, or -1. Named sizes are
-    taken as small numbers."""
+    taken as small numbers. Raises ArgumentError for an op that chooses by what the elements are."""
     sizes = {n: 2 + i for i, n in enumerate(sorted(_names(node, operands)))}
     first, given, spans = 1, {}, []
     for operand in operands:
@@ -140,9 +140,17 @@ def moved_from(node: Node, operands: list[Node]) -> Iterator[tuple[Node, Array, 
         given[operand] = np.arange(first, first + count, dtype=np.int64).reshape(shape)
         spans.append((operand, first, count, shape))
         first += count
-    args = map_nodes(node.args, lambda n: given[n])
     kwargs = {k: shapes.substitute(v, sizes) for k, v in node.kwargs.items()}
-    result = np.asarray(node.target.reference(*args, **kwargs))
+
+    def run(sign: int) -> Array:
+        args = map_nodes(node.args, lambda n: sign * given[n])
+        return np.asarray(node.target.reference(*args, **kwargs))
+
+    result, other = run(1), run(-1)
+    is_moved = result == -other
+    if not (is_moved | (result == other)).all():  # neither moved nor a number of the op's own
+        raise ArgumentError(f"{node.describe()} chooses by what the elements are")
+    result = np.where(is_moved, result, 0)
     for operand, start, count, shape in spans:
         inside = (result >= start) & (result < start + count)
         yield operand, np.where(inside, result - start, -1), shape

@@ -18,6 +18,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import REGISTRY, Op
+from fxlite.passes.surgery import position_rules
 from fxlite.passes.surgery.axes import AxisGraph, Slot, moved_from, operands_of, parts_of
 from fxlite.passes.surgery.joining import (
     argument,
@@ -31,7 +32,6 @@ from fxlite.passes.surgery.joining import (
     tie_all,
     tie_call,
 )
-from fxlite.passes.surgery.layer_rules import RULES
 from fxlite.tracing.symbolic_trace import symbolic_trace
 
 
@@ -75,9 +75,15 @@ def axis_graph(gm: GraphModule, is_part: bool = False) -> AxisGraph:
 def _call(found: AxisGraph, node: Node, merged: list[Any]) -> None:
     op: Op = node.target
     operands = operands_of(node)
-    known = RULES.get(op.name) if REGISTRY.get(op.name) is op else None
+    known = position_rules.RULES.get(op.name) if REGISTRY.get(op.name) is op else None
     if known is not None:
         known(found, node)
+    elif op.needs_whole:
+        position_rules.whole(found, node)
+    elif op.combines:
+        position_rules.scattered(found, node)
+    elif op.writes_part:
+        position_rules.written(found, node)
     elif op.kind == "pointwise":
         for operand in operands:
             broadcast(found, operand, node)

@@ -82,9 +82,9 @@ def broadcast(found: AxisGraph, operand: Any, result: Any) -> None:
             join(found, operand, -back, result, -back)
 
 
-def axes_of(node: Node, rank: int) -> set[int]:
+def axes_of(node: Node, rank: int, name: str = "axis") -> set[int]:
     """The axes that a call names; all where it names none."""
-    axis = argument(node, "axis")
+    axis = argument(node, name)
     if axis is None:
         return set(range(rank))
     return {a % rank for a in (axis if isinstance(axis, tuple) else (axis,))}

@@ -112,15 +112,6 @@ def _norm(found: AxisGraph, node: Node) -> None:
             join(found, each, 0, node, 1)
 
 
-@rule("embedding")
-def _embedding(found: AxisGraph, node: Node) -> None:
-    x, weight = (node.arguments[n] for n in node.target.tensor_kinds)
-    tie(found, weight, 0, node, "looks up its rows by number")
-    join(found, weight, 1, node, -1)
-    for axis in range(len(slots(x))):
-        join(found, x, axis, node, axis)
-
-
 @rule("scaled_dot_product_attention")
 def _attention(found: AxisGraph, node: Node) -> None:
     operands: list[Any] = [node.arguments.get(n) for n in node.target.tensor_kinds]
@@ -220,32 +211,6 @@ def _recurrence(found: AxisGraph, node: Node) -> None:
     join(found, gates, 1, node, 1)
     for each in (gates, node):
         tie(found, each, 0, node, "goes through it step by step")
-
-
-@rule("softmax", "log_softmax", "normalize", "cumsum", "logsumexp")
-def _along(found: AxisGraph, node: Node) -> None:
-    """Each position of the axis changes what the others become."""
-    _tie_along(found, node, "needs all of it")
-
-
-@rule("argmax", "argmin")
-def _positions(found: AxisGraph, node: Node) -> None:
-    _tie_along(found, node, "gives positions in it")
-
-
-def _tie_along(found: AxisGraph, node: Node, why: str) -> None:
-    """The axes that a call names stay whole; others go on, or are left out of the result."""
-    (x,) = operands_of(node)
-    whole, out = axes_of(node, len(slots(x))), 0
-    keeps = len(slots(x)) == len(slots(node))
-    for axis in range(len(slots(x))):
-        if axis not in whole:
-            join(found, x, axis, node, out)
-        else:
-            tie(found, x, axis, node, why)
-            if keeps:
-                tie(found, node, axis, node, why)
-        out += keeps or axis not in whole
 
 
 @rule("dropout")

@@ -45,7 +45,7 @@ def roots_of_unity(size: int, dtype: str, inverse: bool = False) -> Array:
     return found
 
 
-@op("contraction", stands_alone=True, any_order=True,
+@op("contraction", stands_alone=True, any_order=True, needs_whole={"x": (-1,)},
     samples=[S("c64[B,6]", dims={"B": 3}), S("c128[2,3,8]", inverse=True), S("c128[1]"),
              S("c64[0,4]"), S("c64[35]", inverse=True), S("c128[2]")],
     bad=[Bad("f32[4]", match="complex numbers, not f32[4]"),

@@ -96,6 +96,7 @@ def _exchanged(rank: int) -> tuple[int, ...]:
 
 
 @composite(infer=_infer_cholesky, expansion=_cholesky, stands_alone=True,
+           needs_whole={"x": (-2, -1)},
            numpy="np.linalg.cholesky x",
            samples=[S(_definite(5, 5)), S(_definite(2, 3, 3, dtype="f32")),
                     S(_definite(1, 1)), S(_definite(2, 2, 7, 7, dtype="f32")),
@@ -156,6 +157,7 @@ def _solve(x: Any, b: Any) -> Any:
 
 
 @composite(infer=_infer_solve, expansion=_solve, stands_alone=True,
+           needs_whole={"x": (-2, -1), "b": (-2,)},
            numpy="np.linalg.solve x b",
            samples=[S(_regular(5, 5), "f64[5,3]"), S(_regular(2, 4, 4, dtype="f32"), "f32[2,4,1]"),
                     S(_regular(1, 1), "f64[1,1]"), S(_regular(7, 7), "f64[7,K]", dims={"K": 2}),
@@ -204,6 +206,7 @@ def _slogdet(x: Any) -> Any:
 
 
 @composite(infer=_infer_slogdet, expansion=_slogdet, stands_alone=True,
+           needs_whole={"x": (-2, -1)},
            samples=[S(_regular(5, 5)), S(_regular(2, 4, 4, dtype="f32")), S(_regular(1, 1)),
                     S(np.ones((3, 3))), S(np.zeros((2, 2, 2), np.float32)),
                     S(_regular(4, 4, dtype="f16")), S(_regular(3, 3, dtype="bf16")),

@@ -89,7 +89,7 @@ def _require_order(x: TensorType, axis: int) -> None:
         raise DTypeError(f"{x.dtype} is in no order; sort by .real, .imag or abs of the numbers")
 
 
-@op("composite", stands_alone=True,
+@op("composite", stands_alone=True, needs_whole={"x": "axis"},
     samples=_SAMPLES, bad=_BAD)  # fmt: skip
 def argsort(x: Tensor, axis: int = -1) -> Tensor:
     """Positions (int64) that bring ``x`` into ascending order along ``axis``; equal elements keep
@@ -103,7 +103,7 @@ def _(x: TensorType, axis: int = -1) -> TensorType:
     return TensorType(x.shape, dtypes.int64)
 
 
-@op("composite", stands_alone=True, moves_values=True,
+@op("composite", stands_alone=True, moves_values=True, needs_whole={"x": "axis"},
     samples=_SAMPLES, bad=_BAD)  # fmt: skip
 def sort(x: Tensor, axis: int = -1) -> Tensor:
     """``x`` in ascending order along ``axis``; equal elements stay in their order, NaN is the
@@ -131,6 +131,7 @@ for _record in (argsort, sort):
 
 # -- searching -------------------------------------------------------------------------------------
 @op("composite", numpy="np.searchsorted x values side=", stands_alone=True,
+    needs_whole={"x": (0,)},
     samples=[S(np.array([-1.0, 0.0, 0.0, 2.0], np.float32), "f32[B,5]", dims={"B": 3}),
              S(np.array([-1.0, 0.0, 0.0, 2.0]), special("f64[9]"), side="right"),
              S(np.array([1, 3, 3, 7]), uniform("i64[2,3]", 0, 9)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fxlite import nn
 from fxlite.base.errors import ArgumentError
 from fxlite.nn.module import Parameter
 from fxlite.ops.op import REGISTRY
+from fxlite.ops.samples import S
 from fxlite.passes.surgery.axes import AxisGraph, Slot, parts_of
 from fxlite.passes.surgery.axis_rules import axis_graph
 from fxlite.passes.surgery.resize import remove_groups
@@ -23,26 +25,34 @@ COUNT = frozenset(
 )
 #: Ops of which no axis can go; a call says so, with its name.
 REFUSED = frozenset(
-    "getitem nll_loss gather scatter_add index slice_update "
-    "take pack_int4 unpack_int4 dequantize_weight linear_weight_only int_recurrence".split()
+    "getitem pack_int4 unpack_int4 dequantize_weight linear_weight_only int_recurrence".split()
 )
+#: Ops of matrices that raise for zeros. What goes has no part in the rest: the result is the cut
+#: one of the whole.
+REGULAR = frozenset("cholesky solve".split())
 
 
 def program_of(op: Any, sample: Any) -> fx.GraphModule:
     """A call of which all operands are weights and whose results are summed up."""
     arrays = [np.asarray(a) for a in sample.arrays(1)]
+    count = len(arrays)
+    fixed = {at: a for at, a in enumerate(sample.args) if isinstance(a, np.ndarray)}
+    arrays += fixed.values()
 
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.count = len(arrays)
             for i, a in enumerate(arrays):
                 setattr(self, f"w{i}", Parameter(a) if a.dtype.kind == "f" else None)
                 if a.dtype.kind != "f":
                     self.register_buffer(f"w{i}", a)
 
         def forward(self) -> Any:
-            made: Any = sample.call(op, [getattr(self, f"w{i}") for i in range(self.count)])
+            weights = [getattr(self, f"w{i}") for i in range(len(arrays))]
+            args = list(sample.args)
+            for at, weight in zip(fixed, weights[count:]):
+                args[at] = weight
+            made: Any = dataclasses.replace(sample, args=tuple(args)).call(op, weights[:count])
             if not isinstance(made, (list, tuple)):
                 kinds = made.node.type
                 made = [made[i] for i in range(len(kinds))] if isinstance(kinds, tuple) else [made]
@@ -88,7 +98,7 @@ def try_groups(op: Any, sample: Any) -> tuple[int, list[str]]:
         done += 1
         cut = values(made, call.name)
         with np.errstate(all="ignore"):
-            whole = values(zeroed(gm, found, group), call.name)
+            whole = values(gm if op.name in REGULAR else zeroed(gm, found, group), call.name)
         kept = found.kept(np.array([group]))
         parts = whole if isinstance(whole, (tuple, list)) else (whole,)
         others = cut if isinstance(cut, (tuple, list)) else (cut,)
@@ -128,3 +138,43 @@ def test_cut_operands_give_the_cut_result(name: str) -> None:
         assert name in text or "nothing would be left" in text or "different sizes" in text, text
         assert "axis " in text, text
     assert (done == 0) == (name in REFUSED), (name, done, said[:2])
+
+
+@pytest.mark.parametrize("name", ["sort", "cummax"])
+def test_what_chooses_by_value_is_no_move(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions in rising order stay where they are in both: not so other numbers. An op that says
+    no more than that it moves elements is refused, or cut as its expansion is."""
+    op = REGISTRY[name]
+    monkeypatch.setattr(op, "needs_whole", {})
+    gm = program_of(op, S("f32[3,4]", axis=1))
+    (call,) = gm.graph.find_nodes(op="call_function", target=name)
+    found = axis_graph(gm)
+    assert not found.is_free(Slot(call.args[0], 1)) and not found.is_free(Slot(call, 1))
+
+
+class _Written(nn.Module):
+    """A weight of several matrices, which are factored, sorted, written into and scanned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = np.random.default_rng(0)
+        self.a = Parameter(rng.standard_normal((4, 3, 3)).astype(np.float32))
+
+    def forward(self, x: Any) -> Any:
+        spread = self.a @ np.swapaxes(self.a, -1, -2) + np.eye(3, dtype=np.float32)
+        factor = np.sort(np.linalg.cholesky(spread), axis=-1)
+        factor[:, 0] = np.maximum.accumulate(factor[:, 1], axis=-1)
+        return x * np.sum(factor)
+
+
+def test_a_batch_goes_through_routines_and_writes_and_their_axes_do_not() -> None:
+    net = _Written().eval()
+    gm = fx.symbolic_trace(net, x="f32[3,3]")
+    (sort,) = gm.graph.find_nodes(op="call_function", target="sort")
+    smaller = fx.passes.resize(gm, sort.name, 0, [0, 2, 3])
+    net.a = Parameter(np.asarray(net.a)[[0, 2, 3]])
+    x = np.ones((3, 3), np.float32)
+    np.testing.assert_allclose(smaller(x), net(x), rtol=1e-5)
+    with pytest.raises(ArgumentError, match=r"sort.* cannot change: .* needs all of it \(axis"):
+        fx.passes.resize(gm, sort.name, 2, [0, 1])
+    assert gm(x).shape == (3, 3)
