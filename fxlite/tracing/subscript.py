@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One piece of a subscript: kind is "slice", "new", "int", "array" (rank-0 values, too) or
-    "mask"."""
+    """One piece of a subscript: kind is "slice", "new", "int", "array" (rank-0 values, too),
+    "mask", or "apart": an Ellipsis, which parts index arrays though it may cover no axis."""
 
     kind: str
     value: Any = None
@@ -119,7 +119,9 @@ class Part:
 def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False) -> Part:
     """See :class:`Part`. Boolean masks are refused unless ``masks``."""
     entries = _entries(x, items, tracer, masks)
-    scalar = all(e.kind == "int" for e in entries)  # y[0] is a number, y[0, ...] a view of rank 0
+    scalar = all(
+        e.kind in ("int", "apart") for e in entries
+    )  # y[0] is a number, y[0, ...] a view of rank 0
     scalar = scalar and not any(item is Ellipsis for item in items)
     advanced = [n for n, e in enumerate(entries) if e.is_advanced]
     arrays = [e.value for e in entries if e.kind == "array"]
@@ -141,6 +143,8 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False) ->
         elif entry.kind == "new":
             x = unsqueeze(x, axis)
             axis += 1
+        elif entry.kind == "apart":
+            continue
         elif entry.kind == "int":
             whole, x = x, select(x, axis, entry.value)
             if not scalar and not _type(x).shape and is_traced(whole):
@@ -186,7 +190,8 @@ def _entries(x: Any, items: list[Any], tracer: Tracer, masks: bool) -> list[_Ent
         if masks and _is_mask(item) and _rank(item):
             result.append(_Entry("mask", np.asarray(item) if isinstance(item, list) else item))
         else:
-            result += full if item is Ellipsis else [_entry(item, tracer)]
+            dots = [_Entry("apart", Ellipsis), *full]
+            result += dots if item is Ellipsis else [_entry(item, tracer)]
     return result
 
 
@@ -211,7 +216,7 @@ def _with_positions(x: Any, items: list[Any], tracer: Tracer) -> list[Any]:
     for entry in _entries(x, items, tracer, masks=True):
         if entry.kind != "mask" or is_traced(entry.value):
             made.append(entry.value)
-            axis += entry.kind != "new"
+            axis += entry.kind not in ("new", "apart")
             continue
         covered = _type(x).shape[axis : axis + _rank(entry.value)]
         if not shapes.shapes_equal(np.shape(entry.value), covered):

@@ -3,6 +3,7 @@ with concrete and named dims, and what must be refused."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -437,3 +438,36 @@ def test_never_negative_is_sound(t: int, s: int, a: int, b: int, c: int) -> None
             assert shapes.substitute(dim, {"T": t, "S": s}) >= 0, text
         if t and s and never_negative(dim, nonempty=True):
             assert shapes.substitute(dim, {"T": t, "S": s}) >= 0, text
+
+
+_PIECES = (slice(None), 0, [0, 1], Ellipsis, None, np.array([True, False, True]))
+
+
+def test_every_subscript_of_a_few_pieces() -> None:
+    """An Ellipsis parts index arrays, though it may cover no axis: reads and writes as NumPy."""
+    x, count = np.arange(120.0).reshape(2, 3, 4, 5), 0
+    for length in (1, 2, 3, 4, 5):
+        for pieces in itertools.product(_PIECES, repeat=length):
+            dots = sum(p is Ellipsis for p in pieces)
+            if dots > 1 or (length > 3 and not dots):
+                continue
+            try:
+                wanted = x[pieces]
+            except IndexError:
+                continue
+            found = fx.symbolic_trace(lambda x, pieces=pieces: x[pieces], "f64[2,3,4,5]")(x)
+            assert found.shape == wanted.shape and np.array_equal(found, wanted), pieces
+            count += 1
+            if length > 4 or any(isinstance(p, np.ndarray) for p in pieces):
+                continue  # a mask beside other index arrays cannot be written to
+            given = np.arange(wanted.size).reshape(wanted.shape)
+            written = x.copy()
+            written[pieces] = given
+
+            def program(x: Any, given: Any, pieces: Any = pieces) -> Any:
+                y = x.copy()
+                y[pieces] = given
+                return y
+
+            assert np.array_equal(fx.symbolic_trace(program, x, given)(x, given), written), pieces
+    assert count > 1_000
