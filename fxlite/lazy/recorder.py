@@ -83,6 +83,7 @@ class Recorder:
         self._alive: dict[int, weakref.ref[Array]] = {}
         self._programs: OrderedDict[Any, _Program] = OrderedDict()
         self.computations = 0
+        self._limit = 0
         #: What NumPy computed at once, by name and reason.
         self.fallbacks: Counter[tuple[str, str]] = Counter()
 
@@ -140,9 +141,14 @@ class Recorder:
             return results
 
     def window(self) -> None:
-        """Bound the memory of what was recorded."""
-        if len(self.tracer.graph) > self.settings.window:
-            self._compute_nodes(self._needed())
+        """Bound the memory of what was recorded. An array whose computation fails says so when it
+        is looked at, not here; until it is gone the graph grows on."""
+        if len(self.tracer.graph) > max(self.settings.window, self._limit):
+            try:
+                self._compute_nodes(self._needed())
+            except Exception:
+                self._limit = 2 * len(self.tracer.graph)
+                return
             if len(self.tracer.graph) > self.settings.window:
                 self._begin_anew()
 
@@ -277,7 +283,7 @@ class Recorder:
         roots = [self.tracer.proxy(p._node) if p._view is None else p for p in live]
         layouts = {r._node if r._view is None else root_of(r._view): self._root_layout(r)
                    for r in roots}  # fmt: skip
-        self.tracer, self.values = _LazyTracer(), {}
+        self.tracer, self.values, self._limit = _LazyTracer(), {}, 0
         made: dict[View, Proxy] = {}
         proxies: dict[int, Proxy] = {}
 

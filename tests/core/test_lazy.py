@@ -295,7 +295,19 @@ def test_memory_is_bounded() -> None:
     same(part, np.full(2, 1000.0))
 
 
+def test_a_failure_is_raised_where_somebody_looks() -> None:
+    lazy.configure(window=30)
+    bad = lazy.take(lazy.arange(4.0), lazy.asarray([9])) + 1
+    x = lazy.zeros(2)
+    for _ in range(200):
+        x = x + 1
+    same(x, np.full(2, 200.0))
+    with pytest.raises(IndexError, match="out of bounds"):
+        print(bad)
+
+
 def test_arrays_that_nobody_holds_are_forgotten() -> None:
+    lazy.configure(window=300)  # others may be alive, and wait
     for _ in range(400):
         float((lazy.ones(2) * 2).sum())
     gc.collect()
