@@ -15,7 +15,7 @@ from typing import Any
 from fxlite.codegen.kernel.names import value_name
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.graph.subgraph import SubGraph, bodies_of
+from fxlite.graph.subgraph import Names, SubGraph, bodies_of
 from fxlite.ops.control import BODIES
 from fxlite.passes.group import Group
 from fxlite.passes.inside import edit_here_and_inside
@@ -45,21 +45,6 @@ class ControlPlan:
     bodies: dict[str, BodyPlan] = field(default_factory=dict)
     index: Node | None = None
     carried: list[Node] = field(default_factory=list)
-
-
-class Names:
-    """Names of values in one function, each given once."""
-
-    def __init__(self, taken: set[str]) -> None:
-        self.taken = taken
-
-    def free(self, wish: str) -> str:
-        name, number = wish, 0
-        while name in self.taken:
-            number += 1
-            name = f"{wish}_{number}"
-        self.taken.add(name)
-        return name
 
 
 #: Plans the program of a body: its module, which inputs it may write over, names.

@@ -30,10 +30,11 @@ from fxlite.codegen.program.arena import (
     in_slots,
     pack,
 )
-from fxlite.codegen.program.control import Names, plan_control
+from fxlite.codegen.program.control import plan_control
 from fxlite.codegen.program.in_place import taken_over
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.subgraph import Names
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.base import Pass
 from fxlite.passes.costing.timeline import Buffer, MemoryTimeline

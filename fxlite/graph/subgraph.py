@@ -220,6 +220,22 @@ def _with_kinds(value: Any) -> Any:
     return value, value.__class__
 
 
+class Names:
+    """Names of values in one function, each given once."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = taken
+
+    def free(self, wish: str) -> str:
+        """``wish``, or it with the first number that makes it a new name."""
+        name, number = wish, 0
+        while name in self.taken:
+            number += 1
+            name = f"{wish}_{number}"
+        self.taken.add(name)
+        return name
+
+
 def bodies_of(node: Node) -> dict[str, SubGraph]:
     """The sub-graphs of a node, by the names of the attributes."""
     if node.op != "call_function" or not isinstance(node.target, Op) or not node._kwargs:

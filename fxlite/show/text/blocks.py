@@ -14,12 +14,13 @@ the value of that name around it. Names are those of the sub-graph, or nearest o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fxlite.graph.graph import Node
-from fxlite.graph.subgraph import SubGraph, bodies_of
+from fxlite.graph.subgraph import Names, SubGraph, bodies_of
 
 #: Code, indented, and the comment beside it.
 Line = tuple[str, str]
@@ -28,23 +29,29 @@ Line = tuple[str, str]
 @dataclass(frozen=True)
 class Writer:
     """How parts are written: the right-hand side of a call, an operand, the annotation of a type,
-    and where a node comes from (empty where that was just said). ``taken`` are the names that mean
-    something else."""
+    and where a node comes from (empty where that was just said). ``taken`` gives the names that
+    mean something else."""
 
     call: Callable[[Node], str]
     value: Callable[[Any], str]
     annotation: Callable[[Any], str]
     origin: Callable[[Node], str]
-    taken: set[str]
+    taken: Callable[[], set[str]]
 
-    def lines(self, node: Node) -> Iterator[Line]:
+    @functools.cached_property
+    def names(self) -> Names:
+        """Names in the text, which only bodies ask for."""
+        return Names(self.taken())
+
+    def lines(self, node: Node) -> Iterable[Line]:
         """A node's lines."""
         bodies = bodies_of(node)
         if bodies:
-            yield from getattr(self, f"_{node.target.name}")(node, **bodies)
-        else:
-            text = f"{node.name}{self.annotation(node.type)} = {self.call(node)}"
-            yield text, self.origin(node)
+            found: Iterator[Line] = getattr(self, f"_{node.target.name}")(node, **bodies)
+            return found
+        return (
+            (f"{node.name}{self.annotation(node.type)} = {self.call(node)}", self.origin(node)),
+        )
 
     # -- the three kinds -----------------------------------------------------------------------
     def _cond(self, node: Node, true_fn: SubGraph, false_fn: SubGraph) -> Iterator[Line]:
@@ -83,7 +90,7 @@ class Writer:
 
     # -- parts ---------------------------------------------------------------------------------
     def _carried(self, inputs: Sequence[Node], values: Sequence[Any]) -> list[str]:
-        return [self._free(node.name) for node, _ in zip(inputs, values)]
+        return [self.names.free(node.name) for node, _ in zip(inputs, values)]
 
     def _iteration(
         self, node: Node, body: SubGraph, names: Sequence[str], given: Sequence[str]
@@ -103,17 +110,9 @@ class Writer:
         lines: list[Line] = []
         for node in graph.nodes:
             if node.op == "call_function":
-                object.__setattr__(node, "name", self._free(node.name))
+                object.__setattr__(node, "name", self.names.free(node.name))
                 lines += self.lines(node)
         return lines, [self.value(copies[node]) for node in body.results]
-
-    def _free(self, wish: str) -> str:
-        name, number = wish, 0
-        while name in self.taken:
-            number += 1
-            name = f"{wish}_{number}"
-        self.taken.add(name)
-        return name
 
 
 def _tuple(names: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ import ast
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -110,9 +110,7 @@ class _Parser(BlockParser):
         if self.weight_types:
             read = weights_in(self.text)
             self.listed = [t for t in reversed(self.weight_types) if t in read]
-        for part in ast.walk(function):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                self.graph._store.namer.taken.add(part.id)
+        self.graph._store.namer.taken.update(_all_assigned(function.body))
 
     def _placeholders(self, function: ast.FunctionDef) -> None:
         arguments = function.args
@@ -494,6 +492,19 @@ def _op_name(function: ast.expr) -> str | None:
         function = function.value
     is_op = isinstance(function, ast.Name) and function.id == "ops" and parts
     return ".".join(reversed(parts)) if is_op else None
+
+
+def _all_assigned(statements: Iterable[ast.stmt]) -> Iterator[str]:
+    """The names that lines define, those in loops and branches too."""
+    for statement in statements:
+        name = _assigned(statement)
+        if name is not None:
+            yield name
+            continue
+        for target in getattr(statement, "targets", [getattr(statement, "target", None)]):
+            yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name)) if target else ()
+        for block in ("body", "orelse"):
+            yield from _all_assigned(getattr(statement, block, ()))
 
 
 def _assigned(statement: ast.stmt) -> str | None:

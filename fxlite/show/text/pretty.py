@@ -283,8 +283,10 @@ def _writer(
     graph: Graph, words: Words, annotation: Callable[[Any], str], origin: Callable[[Node], str]
 ) -> Writer:
     """Writes the nodes of a graph."""
-    taken = {*words, "self", *(str(node.target) for node in graph.placeholders)}
-    taken |= {node.name for node in graph.nodes} | graph.input_dims
+
+    def taken() -> set[str]:
+        found = {*words, "self", *(str(node.target) for node in graph.placeholders)}
+        return found | {node.name for node in graph.nodes} | graph.input_dims
 
     def call(node: Node) -> str:
         return call_text(node, words)
