@@ -193,11 +193,6 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     return x if not copy and x.dtype == numpy.dtype(dtype) else x.astype(dtype)
 
 
-def isscalar(element: Any) -> bool:
-    """As numpy.isscalar."""
-    return numpy.isscalar(element)
-
-
 @functools.cache  # not as globals: ``np.any`` would hide Python's from the code above
 def _name_of_numpy(name: str) -> Any:
     try:

@@ -27,7 +27,7 @@ from fxlite.ops.op import (
 )
 from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S, uniform
-from fxlite.ops.slicing import parts_of, select, slice_update
+from fxlite.ops.slicing import parts_of, select, slice_update, updated_type
 from fxlite.ops.view import dims_of, fill_value
 from fxlite.scalar import expr
 from fxlite.scalar.expr import CheckedIndex, Expr, MultiIndex, Reader
@@ -420,15 +420,7 @@ def _(x: TensorType, values: Any, positions: Any, at: Any) -> TensorType:
         if shape_of(one):
             raise ShapeError(f"a position is one integer, not {one}")
     part = tuple(p[2] for p in _known_parts(positions, at, x.shape) if isinstance(p, tuple))
-    if not isinstance(values, TensorType):
-        fill_value(values, x.dtype)
-        return x
-    if values.dtype is not x.dtype:
-        raise DTypeError(f"values must have the dtype of x, {x.dtype}; cast them with .astype")
-    if not shapes.shapes_equal(broadcast_shapes(part, values.shape), part):
-        text = f"({', '.join(map(str, part))})"
-        raise ShapeError(f"values {values} do not broadcast to the part that is written, {text}")
-    return x
+    return updated_type(x, values, part)
 
 
 @index_update.body

@@ -276,9 +276,9 @@ def _(x: Any, values: Any, at: Any) -> Any:
     return None if new == at else (slice_update, {"x": x, "values": values, "at": new})
 
 
-@slice_update.infer
-def _(x: TensorType, values: Any, at: Any) -> TensorType:
-    part = tuple(p[2] for p in parts_of(at, x.shape) if isinstance(p, tuple))
+def updated_type(x: TensorType, values: Any, part: Sequence[Any]) -> TensorType:
+    """The type of ``x`` with ``values`` written into a part of that shape. Raises DTypeError and
+    ShapeError where they do not fit."""
     if not isinstance(values, TensorType):
         fill_value(values, x.dtype)
         return x
@@ -288,6 +288,12 @@ def _(x: TensorType, values: Any, at: Any) -> TensorType:
         text = f"({', '.join(map(str, part))})"
         raise ShapeError(f"values {values} do not broadcast to the part that is written, {text}")
     return x
+
+
+@slice_update.infer
+def _(x: TensorType, values: Any, at: Any) -> TensorType:
+    part = tuple(p[2] for p in parts_of(at, x.shape) if isinstance(p, tuple))
+    return updated_type(x, values, part)
 
 
 @slice_update.body
