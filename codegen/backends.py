@@ -19,13 +19,7 @@ from fxlite.base.state import paused_gc
 from fxlite.codegen.program.run import call_nested, restructure, run_hollow
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
-from fxlite.codegen.runtime.kept import (
-    KeptProgram,
-    digest_sources,
-    find_program,
-    keep_program,
-    program_key,
-)
+from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program, program_key
 from fxlite.codegen.runtime.load import CompiledFunction, checked_threads, default_threads
 from fxlite.codegen.runtime.sizes import STORED_VALUE, count_values
 from fxlite.codegen.runtime.toolchain import find_compiler
@@ -75,9 +69,7 @@ class CFunction:
         self._is_flat, self._n_inputs = module.is_flat, len(module.graph.placeholders)
         self._takes_no_more = interface is None or not interface.baked
         if kept is not None:
-            self.function = CompiledFunction(
-                kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit
-            )
+            self.function = CompiledFunction(kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit)
             return
         from fxlite.codegen.program.program import said_of_passes
 
@@ -106,10 +98,12 @@ class CFunction:
     def options(self) -> dict[str, Any]:
         """What was asked for, as far as the emitted source depends on it."""
         return {
-            "optimize": self._optimize, "matmul_precision": self.matmul_precision,
-            "autotune": self._autotune is not None, "profile": self._profile,
+            "optimize": self._optimize,
+            "matmul_precision": self.matmul_precision,
+            "autotune": self._autotune is not None,
+            "profile": self._profile,
             "small_weights": self._small_weights,
-        }  # fmt: skip
+        }
 
     @cached_property
     def _passed(self) -> tuple[GraphModule, PassManager]:
@@ -118,9 +112,7 @@ class CFunction:
         from fxlite.codegen.program.program import optimize
 
         with paused_gc():
-            module, manager = optimize(
-                self._compiled, not self._optimize, templates.claims, self.matmul_precision
-            )
+            module, manager = optimize(self._compiled, not self._optimize, templates.claims, self.matmul_precision)
         if self._small_weights:
             for node in module.graph.find_nodes(op="call_function", target="conv2d"):
                 node.meta[SMALL_WEIGHTS] = True
@@ -218,10 +210,9 @@ class CFunction:
     def kernels(self) -> tuple[KernelInfo, ...]:
         """What each kernel computes, in the order in which they run."""
         return tuple(
-            KernelInfo(c.name, tuple(c.group.members), c.group.root, c.group.anchor,
-                       tuple(c.group.inputs))
+            KernelInfo(c.name, tuple(c.group.members), c.group.root, c.group.anchor, tuple(c.group.inputs))
             for c in self.program.calls
-        )  # fmt: skip
+        )
 
     @property
     def larger_weights(self) -> str:
@@ -239,9 +230,7 @@ class CFunction:
         """Nanoseconds of a clock during this thread's last call: before the first kernel, and after
         each. Raises ArgumentError for a function that was compiled without ``profile=True``."""
         if not self.program.profile:
-            raise ArgumentError(
-                f"{self.program.name} has no counters; compile it with profile=True"
-            )
+            raise ArgumentError(f"{self.program.name} has no counters; compile it with profile=True")
         shared = ctypes.CDLL(str(self.function.library.path))
         ask = shared[f"{self.program.name}_ticks"]
         ask.restype = ctypes.POINTER(ctypes.c_int64)
@@ -268,12 +257,7 @@ class CFunction:
 
         return memory_plan(self.program.program, [k.name for k in self.kernels], sizes)
 
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        cases: Sequence[Case] | None = None,
-        force: bool = False,
-    ) -> None:
+    def save(self, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False) -> None:
         """Write a folder that builds and runs without fxlite: source, header, weights, Makefile and
         a self-test with stored input and output.
 
@@ -314,12 +298,7 @@ class EmbeddedFunction(CFunction):
 
         return memory_of(self.program)
 
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        cases: Sequence[Case] | None = None,
-        force: bool = False,
-    ) -> None:
+    def save(self, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False) -> None:
         """Write a folder with source, weights as constants, Makefile and a self-test with its data
         in it. ``cases`` are its inputs, by default a random one. Raises FolderError for a folder
         that holds other files, unless ``force`` is given."""
@@ -368,14 +347,21 @@ def _checked_sizes(value: Any) -> Mapping[str, int]:
 
 
 _THREADS = Option(
-    "threads", int, None, "threads of compiled code; default OMP_NUM_THREADS, else the usable "
-    "processors", "N", checked_threads,
-)  # fmt: skip
+    "threads",
+    int,
+    None,
+    "threads of compiled code; default OMP_NUM_THREADS, else the usable processors",
+    "N",
+    checked_threads,
+)
 _PRECISION = Option(
-    "matmul_precision", ("highest", "high", "medium"), "highest",
+    "matmul_precision",
+    ("highest", "high", "medium"),
+    "highest",
     "medium: products with constant weights round their operands to bf16 (c only); high: "
-    "three products of bf16 where the processor has AMX, else as highest (default)", "PRECISION",
-)  # fmt: skip
+    "three products of bf16 where the processor has AMX, else as highest (default)",
+    "PRECISION",
+)
 _MEMORY = Option("memory_limit", int, None, "bytes that a call may take")
 
 
@@ -386,21 +372,31 @@ class CBackend(Backend):
     name = "c"
     language = "C"
     options = (
-        _THREADS, _PRECISION, _MEMORY,
+        _THREADS,
+        _PRECISION,
+        _MEMORY,
         Option("profile", bool, False, "take the time of each kernel", lacking="counters"),
         Option("optimize", bool, True, "run the standard passes"),
         Option(
-            "autotune", bool, False, "where there are several ways to compute a kernel, measure "
+            "autotune",
+            bool,
+            False,
+            "where there are several ways to compute a kernel, measure "
             "them (at --size) and take the fastest, not the one that a model predicts; choices are "
-            "kept in the cache", "",
+            "kept in the cache",
+            "",
         ),
         Option(
-            "small_weights", bool, False, "no kernel stores weights in a larger form than the "
+            "small_weights",
+            bool,
+            False,
+            "no kernel stores weights in a larger form than the "
             "model's: none of Winograd's convolutions, which are faster and take up to 4 times as "
-            "much", "",
+            "much",
+            "",
         ),
         Option("tune_sizes", dict, None, "sizes to measure at", check=_checked_sizes),
-    )  # fmt: skip
+    )
 
     def compile(
         self,
@@ -417,9 +413,7 @@ class CBackend(Backend):
         measured = {"threads": threads or default_threads()} if options.get("autotune") else {}
         key = program_key(module, options | measured) if stage is silent else None
         kept = None if key is None else find_program(key)
-        function = CFunction(
-            module, threads, stage, kept=kept, memory_limit=memory_limit, **options
-        )
+        function = CFunction(module, threads, stage, kept=kept, memory_limit=memory_limit, **options)
         if key is not None and kept is None:
             program, library = function.program, function.function.library
             keep_program(key, program.entry, library, program.weights, program.sources)
@@ -439,10 +433,7 @@ class CBackend(Backend):
         except FxliteError as error:
             return {"C compiler": str(error)}
         version = compiler.version.splitlines()[0]
-        return {
-            "C compiler": f"{' '.join(compiler.command)}: {version}",
-            "OpenMP": "yes" if compiler.openmp else "no",
-        }
+        return {"C compiler": f"{' '.join(compiler.command)}: {version}", "OpenMP": "yes" if compiler.openmp else "no"}
 
     def emit(self, optimized: GraphModule) -> CProgram:
         from fxlite.codegen.c.emit import emit
@@ -457,9 +448,7 @@ class EmbeddedBackend(Backend):
     language = "embedded C"
     options = ()
 
-    def compile(
-        self, module: GraphModule, stage: Stage = silent, **options: Any
-    ) -> EmbeddedFunction:
+    def compile(self, module: GraphModule, stage: Stage = silent, **options: Any) -> EmbeddedFunction:
         function = EmbeddedFunction(module, stage)
         if stage is not silent:
             with stage("size") as said:
@@ -486,12 +475,13 @@ class CudaBackend(Backend):
     name = "cuda"
     language = "CUDA"
     options = (
-        _THREADS, _PRECISION, _MEMORY,
+        _THREADS,
+        _PRECISION,
+        _MEMORY,
         Option(
-            "device", str, None, "number of a GPU, sm_90 (compile only), or shim (run on the CPU, "
-            "slowly)", "DEVICE",
+            "device", str, None, "number of a GPU, sm_90 (compile only), or shim (run on the CPU, slowly)", "DEVICE"
         ),
-    )  # fmt: skip
+    )
 
     def compile(self, module: GraphModule, stage: Stage = silent, **options: Any) -> Any:
         from fxlite.codegen.cuda.function import CudaFunction

@@ -57,9 +57,7 @@ def check_writable(folder: str | os.PathLike[str], force: bool = False) -> None:
 
 
 def write_folder(
-    folder: str | os.PathLike[str],
-    write: Callable[[Path], Mapping[str, Any] | None],
-    force: bool = False,
+    folder: str | os.PathLike[str], write: Callable[[Path], Mapping[str, Any] | None], force: bool = False
 ) -> Path:
     """Run ``write`` on a new folder and move what it made to ``folder``; the facts that it returns
     (see :func:`facts_of`) go into the list of files. When writing fails (a full disk, say)
@@ -122,15 +120,21 @@ def _drafted(
 
 
 def facts_of(
-    module: GraphModule, optimized: GraphModule, options: Mapping[str, Any], own: Iterable[str],
+    module: GraphModule,
+    optimized: GraphModule,
+    options: Mapping[str, Any],
+    own: Iterable[str],
     needs: Iterable[Mapping[str, str]] = (),
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """What a list of files says of a model: its passes and options. ``own``: names of files whose
     text comes with fxlite; ``needs``: components that the files need to run."""
     return {
-        "model": module.name, "passes": list(passes_of(optimized)), "options": dict(options),
-        "own": list(own), "needs": list(needs),
-    }  # fmt: skip
+        "model": module.name,
+        "passes": list(passes_of(optimized)),
+        "options": dict(options),
+        "own": list(own),
+        "needs": list(needs),
+    }
 
 
 def _manifest(facts: dict[str, Any], folder: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -171,11 +175,12 @@ def _merged(before: Mapping[str, Any] | None, made: Mapping[str, Any]) -> Mappin
     others = (f for f in before["files"] if f["component"] != made["model"])
     files = {f["path"]: f for f in (*others, *made["files"])}
     return {
-        "made by": made["made by"], "version": made["version"],
+        "made by": made["made by"],
+        "version": made["version"],
         "models": dict(sorted(models.items())),
         "components": [component for _, component in sorted(components.items())],
         "files": [file for _, file in sorted(files.items())],
-    }  # fmt: skip
+    }
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

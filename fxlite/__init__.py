@@ -15,15 +15,7 @@ from fxlite.base import errors
 from fxlite.graph.graph import Graph, Node, PythonCode
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
-from fxlite.graph.node import (
-    ArgsKwargsPair,
-    Argument,
-    Target,
-    immutable_dict,
-    immutable_list,
-    map_aggregate,
-    map_arg,
-)
+from fxlite.graph.node import ArgsKwargsPair, Argument, Target, immutable_dict, immutable_list, map_aggregate, map_arg
 from fxlite.graph.pytree import PH
 from fxlite.graph.subgraph import SubGraph
 from fxlite.ops.own import expression as expr
@@ -79,13 +71,47 @@ _LAZY = {
 }
 
 __all__ = [
-    "PH", "ArgsKwargsPair", "Argument", "Graph", "GraphAppendingTracer", "GraphModule",
-    "Interpreter", "LayerTracer", "Node", "OptionalTensor", "Proxy", "PythonCode", "SubGraph",
-    "Target", "Tensor", "TensorType", "Tensors", "Tracer", "Transformer", "cond", "dims",
-    "dtypes", "errors", "expr", "fori_loop", "has_side_effect", "immutable_dict",
-    "immutable_list", "map_aggregate", "map_arg", "nn", "op", "ops", "parse_type", "scan",
-    "shapes", "symbolic_trace", "while_loop", "wrap", *_LAZY,
-]  # fmt: skip
+    "PH",
+    "ArgsKwargsPair",
+    "Argument",
+    "Graph",
+    "GraphAppendingTracer",
+    "GraphModule",
+    "Interpreter",
+    "LayerTracer",
+    "Node",
+    "OptionalTensor",
+    "Proxy",
+    "PythonCode",
+    "SubGraph",
+    "Target",
+    "Tensor",
+    "TensorType",
+    "Tensors",
+    "Tracer",
+    "Transformer",
+    "cond",
+    "dims",
+    "dtypes",
+    "errors",
+    "expr",
+    "fori_loop",
+    "has_side_effect",
+    "immutable_dict",
+    "immutable_list",
+    "map_aggregate",
+    "map_arg",
+    "nn",
+    "op",
+    "ops",
+    "parse_type",
+    "scan",
+    "shapes",
+    "symbolic_trace",
+    "while_loop",
+    "wrap",
+    *_LAZY,
+]
 __all__ += dtypes.__all__
 
 

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 @checked
 def compile(
-    model: Any,
-    *types: Any,
-    backend: str = DEFAULT,
-    inputs: Mapping[str, Any] | None = None,
-    **named: Any,
+    model: Any, *types: Any, backend: str = DEFAULT, inputs: Mapping[str, Any] | None = None, **named: Any
 ) -> Any:
     """Compile a model for a back end: "python", "c", "cuda", "embedded" (C for small
     devices) or a registered name.

@@ -41,16 +41,7 @@ from fxlite.tracing.inputs import signature_of, title
 from fxlite.tracing.read_state import ATOMS, ReadState
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.tracer import Tracer
-from fxlite.tracing.versions import (
-    ARRAYS,
-    PLAIN,
-    Seen,
-    Shapes,
-    Version,
-    key_of,
-    leaves,
-    mapped,
-)
+from fxlite.tracing.versions import ARRAYS, PLAIN, Seen, Shapes, Version, key_of, leaves, mapped
 from fxlite.types import dtypes
 from fxlite.types.shapes import Dim
 from fxlite.types.symbols import symbol
@@ -215,12 +206,9 @@ class JitFunction:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         names, defaults = self._store.names, self._store.defaults
-        if names is not None and len(args) <= len(
-            names
-        ):  # in a tenth of the time that the signature takes
+        if names is not None and len(args) <= len(names):  # in a tenth of the time that the signature takes
             given = dict(zip(names, args)) | kwargs
-            bound = {n: given[n] if n in given else defaults[n] for n in names
-                     if n in given or n in defaults}  # fmt: skip
+            bound = {n: given[n] if n in given else defaults[n] for n in names if n in given or n in defaults}
             if len(bound) == len(names) and len(given) == len(args) + len(kwargs) <= len(names):
                 return bound
         try:
@@ -261,9 +249,7 @@ class JitFunction:
 
     def _find(self, key: Any, shapes: Shapes) -> Version | None:
         for version in reversed(self._store.by_key.get(key, ())):
-            if version.fits(shapes) and (
-                version.state is None or version.state.difference() is None
-            ):
+            if version.fits(shapes) and (version.state is None or version.state.difference() is None):
                 return version
         return None
 
@@ -287,10 +273,7 @@ class JitFunction:
         }
         state = None if settings.frozen else ReadState(self._root, objects)
         paths = [
-            path
-            for name, value in bound.items()
-            for path, leaf in leaves(value, name)
-            if isinstance(leaf, ARRAYS)
+            path for name, value in bound.items() for path, leaf in leaves(value, name) if isinstance(leaf, ARRAYS)
         ]
         names = _dim_names(paths, shapes) if settings.dynamic else {}
         fixed: list[str] = []
@@ -317,9 +300,7 @@ class JitFunction:
         parameters = tuple(inspect.signature(module.forward).parameters.values())
         return Version(module, compiled, reason, fixed, seen, state, paths, pattern, parameters)
 
-    def _traced(
-        self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool
-    ) -> GraphModule:
+    def _traced(self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool) -> GraphModule:
         """The trace, with these sizes of the arrays at their paths. If it may be tried ``again``,
         an error tells of the first problem alone."""
         kinds = {name: p.kind for name, p in self._store.signature.parameters.items()}

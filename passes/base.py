@@ -34,10 +34,19 @@ from fxlite.passes.origins import note_origins, note_origins_in
 from fxlite.types.agreement import Exactness, as_exactness
 
 __all__ = [
-    "PASSES", "Example", "Pass", "PassBase", "PassError", "PassResult",
-    "as_module", "as_pass", "graph_pass",
-    "refuse", "run_in_place", "unique_attribute",
-]  # fmt: skip
+    "PASSES",
+    "Example",
+    "Pass",
+    "PassBase",
+    "PassError",
+    "PassResult",
+    "as_module",
+    "as_pass",
+    "graph_pass",
+    "refuse",
+    "run_in_place",
+    "unique_attribute",
+]
 
 #: All passes by name, for the command line and for PassManager(["cse", "dce"]).
 PASSES: dict[str, Pass] = {}
@@ -135,9 +144,7 @@ class Pass:
         paragraph = " ".join((self.__doc__ or "").strip().partition("\n\n")[0].split())
         return re.split(r"(?<=[a-z)])[.:;](?: |$)", paragraph)[0]
 
-    def example(
-        self, program: Any, about: str = "", options: dict[str, Any] | None = None, **inputs: Any
-    ) -> None:
+    def example(self, program: Any, about: str = "", options: dict[str, Any] | None = None, **inputs: Any) -> None:
         """Add a program that the pass changes, with its input types: see :class:`Example`."""
         self.examples.append(Example(program, inputs, options or {}, about))
 
@@ -183,11 +190,7 @@ class Pass:
 def graph_pass(function: Callable[..., Any]) -> Pass: ...
 @overload
 def graph_pass(
-    function: None = None,
-    *,
-    name: str | None = None,
-    exactness: Exactness | str = "exact",
-    inside: bool = True,
+    function: None = None, *, name: str | None = None, exactness: Exactness | str = "exact", inside: bool = True
 ) -> Callable[[Callable[..., Any]], Pass]: ...
 @checked
 def graph_pass(
@@ -225,9 +228,7 @@ def enter(item: Pass) -> None:
     expect(item.name, str, "the name of a pass")
     known = PASSES.get(item.name)
     if known is not None and is_own_file(_file_of(known)) and not is_own_file(_file_of(item)):
-        raise PassError(
-            f'{item.name} is the name of a pass of fxlite; give yours another one: name="..."'
-        )
+        raise PassError(f'{item.name} is the name of a pass of fxlite; give yours another one: name="..."')
     PASSES[item.name] = item
 
 
@@ -271,10 +272,7 @@ def as_pass(item: Pass | str | Callable[..., Any]) -> Pass:
 
 
 def run_in_place(
-    item: Pass,
-    module: GraphModule,
-    options: dict[str, Any],
-    check: Callable[[GraphModule], None] | None = None,
+    item: Pass, module: GraphModule, options: dict[str, Any], check: Callable[[GraphModule], None] | None = None
 ) -> GraphModule:
     """Run a pass on ``module`` itself as one transaction, so that ``module.undo()`` takes it back;
     returns the module, or the other one that the pass returned. ``check`` gets the result; when it

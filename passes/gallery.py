@@ -66,8 +66,7 @@ def gallery(items: Iterable[Pass]) -> dict[str, str]:
             page.append(_example_text(item, example))
             if number == 0 and picture:
                 files[f"{IMAGES}/{item.name}.svg"] = picture
-                page.append(f'<img src="{IMAGES}/{item.name}.svg" alt="{item.name}: the graph '
-                            f'before and after">')  # fmt: skip
+                page.append(f'<img src="{IMAGES}/{item.name}.svg" alt="{item.name}: the graph before and after">')
         page += [_counterexample_text(item, example) for example in item.counterexamples]
         if isinstance(item, RuleSet):
             page.append(_rules_table(item))
@@ -163,8 +162,9 @@ def side_by_side(before: str, after: str) -> str:
     ]
     width = w0 + _ARROW + w1
     tip = w0 + _ARROW - 16
-    places = re.sub(r"<title>(.*?)</title>", lambda m: f"<title>{m[1].splitlines()[0]}</title>",
-                    "".join(inner), flags=re.DOTALL)  # fmt: skip
+    places = re.sub(
+        r"<title>(.*?)</title>", lambda m: f"<title>{m[1].splitlines()[0]}</title>", "".join(inner), flags=re.DOTALL
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}">\n'
@@ -191,10 +191,12 @@ def _rules_table(rules: RuleSet) -> str:
         after = run_example(rule, example)[1]
         left = _line(other.program)
         cells = (
-            rule.name, _markdown(" ".join((rule.__doc__ or "").split())),
-            f"`{_line(example.program)}`", f"`{_expression(after.graph)}`",
+            rule.name,
+            _markdown(" ".join((rule.__doc__ or "").split())),
+            f"`{_line(example.program)}`",
+            f"`{_expression(after.graph)}`",
             f"`{left}`: {other.about}" if left else other.about,
-        )  # fmt: skip
+        )
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return f"Its rules, in the order in which they are tried:\n\n{chr(10).join(rows)}"
 

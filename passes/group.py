@@ -195,9 +195,7 @@ def element_of(node: Node, index: MultiIndex, on_read: Callable[[Node, MultiInde
 
 
 def group(
-    module: GraphModule,
-    claims: Callable[[Node], bool] = lambda node: False,
-    stored: Collection[Node] = (),
+    module: GraphModule, claims: Callable[[Node], bool] = lambda node: False, stored: Collection[Node] = ()
 ) -> list[Group]:
     """Groups in execution order. ``claims(node)`` is true for contractions and composites that the
     target has a template for; the ops of all other nodes need a body (run decompose first). What is
@@ -206,9 +204,7 @@ def group(
 
 
 class _Grouping:
-    def __init__(
-        self, graph: Graph, claims: Callable[[Node], bool], stored: Collection[Node]
-    ) -> None:
+    def __init__(self, graph: Graph, claims: Callable[[Node], bool], stored: Collection[Node]) -> None:
         self.graph = graph
         self.claims = claims
         self.stored = stored
@@ -369,9 +365,7 @@ class _Grouping:
             value = element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
             applied = [e for e in expr.walk(value) if isinstance(e, Apply)]
             # What is quantized once takes a quarter of the memory.
-            known = len(applied) > 4 or any(
-                FUNCTIONS[e.function].cost > 1 or e.function == "saturate" for e in applied
-            )
+            known = len(applied) > 4 or any(FUNCTIONS[e.function].cost > 1 or e.function == "saturate" for e in applied)
             self.costs[node] = known
         return known
 

@@ -46,8 +46,7 @@ class InstalledPass:
             raise InstalledPassError(f"{self} cannot be imported: {described(error)}") from error
         if isinstance(found, type) or not callable(found):
             raise InstalledPassError(
-                f"{self} is not a pass: {self.where} is a {type(found).__name__}, not a function "
-                f"of a GraphModule"
+                f"{self} is not a pass: {self.where} is a {type(found).__name__}, not a function of a GraphModule"
             )
         return found
 

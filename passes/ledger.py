@@ -75,9 +75,7 @@ class Ledger(Printed, list[Refusal]):
             table.add_column(heading, justify="right")
         for entry in self:
             node = f"{entry.node} ({entry.origin})" if entry.origin else entry.node
-            table.add_row(
-                entry.pass_name, node, entry.reason, _shown(entry.bytes), _shown(entry.flops)
-            )
+            table.add_row(entry.pass_name, node, entry.reason, _shown(entry.bytes), _shown(entry.flops))
         return table
 
 
@@ -102,9 +100,7 @@ def refusals(module: GraphModule) -> list[Refusal]:
 
 
 @checked
-def refuse(
-    module: GraphModule, pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()
-) -> None:
+def refuse(module: GraphModule, pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()) -> None:
     """Note in the module's ledger that the pass left ``node`` alone; ``nodes`` are all those it
     would have replaced."""
     add_refusals(module, [refusal(pass_name, node, reason, nodes)])

@@ -119,9 +119,7 @@ class Report(Printed):
             right = heading in ("refused", "ms")
             table.add_column(heading, justify="right" if right else "left")
         for step in self.steps:
-            count = (
-                f"{step.before} → {step.after}" if step.before != step.after else str(step.after)
-            )
+            count = f"{step.before} → {step.after}" if step.before != step.after else str(step.after)
             refused = str(len(step.refusals)) if step.refusals else ""
             checked = "" if step.verification is None else step.verification.summary
             took = f"{step.milliseconds:.1f}"
@@ -188,10 +186,10 @@ class PassManager:
         left, order = list(self.passes), []
         while left:
             free = (
-                p for p in left
-                if all(allows(_given(p), _given(q)) for q in left if q is not p
-                       for allows in self.constraints)
-            )  # fmt: skip
+                p
+                for p in left
+                if all(allows(_given(p), _given(q)) for q in left if q is not p for allows in self.constraints)
+            )
             chosen = next(free, None)
             if chosen is None:
                 names = ", ".join(p.name for p in left)
@@ -246,13 +244,17 @@ class PassManager:
             changed = new
         self.report.steps.append(
             Step(
-                item.name, before, len(made.graph),
+                item.name,
+                before,
+                len(made.graph),
                 changes_text(changed, resized_weights(graph.journal.records[start:])),
-                (time.perf_counter() - begin) * 1e3, tuple(refusals(made)[known:]),
-                verification[0] if verification else None, Snapshot.of(made),
+                (time.perf_counter() - begin) * 1e3,
+                tuple(refusals(made)[known:]),
+                verification[0] if verification else None,
+                Snapshot.of(made),
                 start if made.graph is graph else len(made.graph.journal.records),
             )
-        )  # fmt: skip
+        )
         return made
 
     def __repr__(self) -> str:

@@ -31,9 +31,8 @@ class GraphTransformObserver:
     _count: ClassVar[int] = 0
 
     def __init__(
-        self, gm: GraphModule, passname: str, subsystem: str | None = None,
-        log_url: str | Path | None = None,
-    ) -> None:  # fmt: skip
+        self, gm: GraphModule, passname: str, subsystem: str | None = None, log_url: str | Path | None = None
+    ) -> None:
         self.gm, self.passname, self.subsystem, self.log_url = gm, passname, subsystem, log_url
         self.created_nodes: set[str] = set()
         self.erased_nodes: set[str] = set()
@@ -63,9 +62,8 @@ class GraphTransformObserver:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.gm.unregister_create_node_hook(self._created)
         self.gm.unregister_erase_node_hook(self._erased)
         if self.log_url is None or self._before is None:

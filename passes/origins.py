@@ -70,9 +70,7 @@ def _named(node: Node, by_name: dict[Any, Node]) -> Node | None:
     return None
 
 
-def _note(
-    name: str, made: dict[Node, None], origins: dict[Node, Node], gone: Iterable[Node]
-) -> None:
+def _note(name: str, made: dict[Node, None], origins: dict[Node, Node], gone: Iterable[Node]) -> None:
     by_name = {(_place(node), node.name): node for node in gone}
     left = []
     for node in made:

@@ -30,9 +30,7 @@ from fxlite.types.tensor_type import TensorType, type_of
 
 
 @checked
-def shape_prop(
-    program: Any, *types: Any, inputs: Mapping[str, Any] | None = None, **named: Any
-) -> GraphModule:
+def shape_prop(program: Any, *types: Any, inputs: Mapping[str, Any] | None = None, **named: Any) -> GraphModule:
     """A copy over the same weights with every type inferred from the given input types:
     ``shape_prop(gm, x="f32[B,3,H,W]")``; types, type text or example arrays, by position or name,
     one whose name is also an option in ``inputs={...}``. Inputs that are not given keep their type,
@@ -52,10 +50,7 @@ def shape_prop(
     graph.declared_dims = kept_facts(known, given, given)
     given = {t: type.substitute(graph.declared_dims) for t, type in given.items()}
     dims = _new_dims(placeholders, given)
-    new = {
-        node: given[node.target] if node.target in given else _substitute(node.type, dims)
-        for node in placeholders
-    }
+    new = {node: given[node.target] if node.target in given else _substitute(node.type, dims) for node in placeholders}
     infer_types(graph, new, dims)
     graph.guards = remaining(conditions, {**graph.declared_dims, **dims}, made.name)
     graph.guards = (*graph.guards, *missing_guards(graph))

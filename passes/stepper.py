@@ -104,9 +104,7 @@ class Rewrites(Sequence[Rewrite]):
             is_other = not records and step._snapshot.live is not live  # a graph of its own
             if is_other and diff(self.program(len(self._places)), step.module):
                 found = [_Place(step, end, frozenset())]
-            self._places += [
-                replace(place, number=i, count=len(found)) for i, place in enumerate(found, 1)
-            ]
+            self._places += [replace(place, number=i, count=len(found)) for i, place in enumerate(found, 1)]
             live = step._snapshot.live
 
     def __len__(self) -> int:
@@ -117,9 +115,7 @@ class Rewrites(Sequence[Rewrite]):
             return [self[i] for i in range(*index.indices(len(self)))]
         place = self._places[index]
         index %= len(self)
-        return Rewrite(
-            place.step.name, place.number, place.count, self.program(index), self.program(index + 1)
-        )
+        return Rewrite(place.step.name, place.number, place.count, self.program(index), self.program(index + 1))
 
     def count_of(self, step: Step) -> int:
         """How many of them are of one pass."""
@@ -212,16 +208,10 @@ def _boundaries(records: list[Any]) -> Iterator[int]:
             begins, about = has_effect, record
         elif record[0] in _WEIGHTS:
             begins, about = has_effect, None
-        elif record[0] is undo_assign or (
-            record[0] is undo_set_field and record[2] in ("op", "target")
-        ):
+        elif record[0] is undo_assign or (record[0] is undo_set_field and record[2] in ("op", "target")):
             own = pairs.get(offset, {(record[1], None)})
             about, is_edit = record[1], True
-            belongs = (
-                about is subject
-                or not replaced.isdisjoint(own)
-                or any(new in touched for _, new in own)
-            )
+            belongs = about is subject or not replaced.isdisjoint(own) or any(new in touched for _, new in own)
             begins = has_effect and not belongs
         elif record[0] is undo_erase:
             has_effect = True
@@ -252,11 +242,10 @@ def _alive(graph: Graph) -> set[Node]:
 def _view(gm: GraphModule, living: set[Node], going: set[Node]) -> list[Any]:
     """What is shown of a graph, to be compared."""
     return [
-        (n, n.op, n.target, n._args, n._kwargs, n.type,
-         id(gm.get_attribute(n.target)) if n.op == "get_attr" else 0)
+        (n, n.op, n.target, n._args, n._kwargs, n.type, id(gm.get_attribute(n.target)) if n.op == "get_attr" else 0)
         for n in gm.graph.nodes
         if n in living or n not in going
-    ]  # fmt: skip
+    ]
 
 
 def _by_number(view: list[Any]) -> list[Any]:

@@ -56,10 +56,7 @@ class Tool:
 #: Memory of a self-test begins with zeros. Integer kernels read bytes behind a row, which they
 #: multiply by zero: valgrind does not know that such a product is defined. That no result depends
 #: on what memory holds is what the tool "make-filled" looks at.
-ZEROED = (
-    "#include <stdlib.h>\\n#include <string.h>\\n"
-    "#define aligned_alloc(a, n) memset(aligned_alloc(a, n), 0, n)\\n"
-)
+ZEROED = "#include <stdlib.h>\\n#include <string.h>\\n#define aligned_alloc(a, n) memset(aligned_alloc(a, n), 0, n)\\n"
 
 _WARNING = re.compile(r"^(\S+?:\d+:\d+: warning: .*?)(?: \[([^\]]+)\])?$", re.MULTILINE)
 
@@ -69,15 +66,12 @@ def _analyze(name: str, *command: str) -> list[str]:
 
 
 TOOLS = {
-    "clang": Tool(
-        lambda name: _analyze(name, "clang", "--analyze", "--analyzer-output", "text"), _WARNING
-    ),
-    "gcc": Tool(
-        lambda name: _analyze(name, "gcc", "-fanalyzer", "-O1", "-S", "-o", "/dev/null"), _WARNING
-    ),
+    "clang": Tool(lambda name: _analyze(name, "clang", "--analyze", "--analyzer-output", "text"), _WARNING),
+    "gcc": Tool(lambda name: _analyze(name, "gcc", "-fanalyzer", "-O1", "-S", "-o", "/dev/null"), _WARNING),
     "valgrind": Tool(
         lambda name: [
-            "sh", "-c",
+            "sh",
+            "-c",
             f"printf '{ZEROED}' > zeroed.h && rm -f *.o *_selftest && "
             f"make -s {name}_selftest OPENMP= CFLAGS='-O1 -g -march=haswell -include zeroed.h' && "
             "valgrind -q --error-exitcode=9 --leak-check=full --track-origins=yes "
@@ -87,37 +81,39 @@ TOOLS = {
     ),
     "make-filled": Tool(
         lambda name: [
-            "sh", "-c",
+            "sh",
+            "-c",
             f"rm -f *.o *_selftest && make -s {name}_selftest OPENMP= CFLAGS='-O1' && "
             "for byte in 1 85 128 255; do "
             f"MALLOC_PERTURB_=$byte ./{name}_selftest || exit 9; done",
         ],
         re.compile(r"^((FAILED): [^\n]*)$", re.MULTILINE),
     ),
-    "gcc-warnings": Tool(
-        lambda name: _analyze(name, "gcc", *WARNINGS, "-O1", "-S", "-o", "/dev/null"),
-        _WARNING, True,
-    ),
-    "clang-warnings": Tool(
-        lambda name: _analyze(name, "clang", *WARNINGS, "-fsyntax-only"), _WARNING, True
-    ),
-}  # fmt: skip
+    "gcc-warnings": Tool(lambda name: _analyze(name, "gcc", *WARNINGS, "-O1", "-S", "-o", "/dev/null"), _WARNING, True),
+    "clang-warnings": Tool(lambda name: _analyze(name, "clang", *WARNINGS, "-fsyntax-only"), _WARNING, True),
+}
 
 #: (tool, the finding, the line of C) -> why it is a false alarm, or harms nobody.
 KNOWN = {
     (
-        "clang", r"garbage value|garbage or undefined", r"tile\[|sums\[\d\]\["
+        "clang",
+        r"garbage value|garbage or undefined",
+        r"tile\[|sums\[\d\]\[",
     ): "a tile is filled by a switch over its rows, 1 to TILE_ROWS; the analyzer follows the "
     "case of none, as it does not know that the rows of tiles are cut evenly",
     ("gcc", r"use of uninitialized value .*tile", r"tile\["): "the same, of gcc's analyzer",
     (
-        "clang", r"Value stored to 'column_0'", r"column_0"
+        "clang",
+        r"Value stored to 'column_0'",
+        r"column_0",
     ): "the first column of a panel, in a product whose panels are all one",
     (
-        "gcc", r"shift by count .* >= precision of type \(.[234].\)", r"<<|>>"
+        "gcc",
+        r"shift by count .* >= precision of type \(.[234].\)",
+        r"<<|>>",
     ): "vectors of 32-bit integers; what the analyzer of gcc 12 takes for their precision is the "
     "logarithm of the number of their lanes",
-}  # fmt: skip
+}
 
 
 def programs() -> Iterator[tuple[str, fx.GraphModule, dict[str, Any]]]:
@@ -128,8 +124,7 @@ def programs() -> Iterator[tuple[str, fx.GraphModule, dict[str, Any]]]:
         yield entry.name, module, {}
         floats = any(np.asarray(x).dtype == np.float32 for x in inputs)
         if not floats or not any(
-            n.op == "call_function" and n.target.name in ("linear", "conv2d", "matmul")
-            for n in module.graph.nodes
+            n.op == "call_function" and n.target.name in ("linear", "conv2d", "matmul") for n in module.graph.nodes
         ):
             continue
         yield f"{entry.name}_medium", module, {"matmul_precision": "medium"}
@@ -156,18 +151,20 @@ def examine(tool: str, folder: Path, name: str) -> tuple[list[tuple[str, str]] |
     made = TOOLS[tool]
     try:
         done = subprocess.run(
-            [*LIMITED, *made.command(name)], cwd=folder, capture_output=True, text=True,
-            errors="replace", env={**os.environ, "OMP_NUM_THREADS": "2"}, timeout=LIMIT * SHARED,
-        )  # fmt: skip
+            [*LIMITED, *made.command(name)],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env={**os.environ, "OMP_NUM_THREADS": "2"},
+            timeout=LIMIT * SHARED,
+        )
     except subprocess.TimeoutExpired:
         return None, ""
     text = done.stdout + done.stderr
     if done.returncode == -signal.SIGXCPU or signal.strsignal(signal.SIGXCPU) in text:
         return None, ""
-    found = [
-        (kind or "other", f"{whole}\n    {_line(folder, whole)}")
-        for whole, kind in made.finding.findall(text)
-    ]
+    found = [(kind or "other", f"{whole}\n    {_line(folder, whole)}") for whole, kind in made.finding.findall(text)]
     return found, text if done.returncode and not found else ""
 
 
@@ -182,10 +179,7 @@ def _line(folder: Path, finding: str) -> str:
 def is_known(tool: str, finding: str) -> bool:
     """Whether a finding is in ``KNOWN``."""
     message, _, line = finding.partition("\n")
-    return any(
-        tool == t and re.search(said, message) and re.search(source, line)
-        for t, said, source in KNOWN
-    )
+    return any(tool == t and re.search(said, message) and re.search(source, line) for t, said, source in KNOWN)
 
 
 def main() -> int:

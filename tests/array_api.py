@@ -32,17 +32,12 @@ FOLDER = Path(
 #: What the suite is told to import.
 MODULES = {
     "numpy": "numpy",
-    "fxlite.lazy": (
-        'exec(\'import fxlite.lazy as xp; xp.configure(backend="{backend}"); '
-        'xp_name = "fxlite.lazy"\')'
-    ),
+    "fxlite.lazy": ('exec(\'import fxlite.lazy as xp; xp.configure(backend="{backend}"); xp_name = "fxlite.lazy"\')'),
 }
 _LINE = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+::.*?)(?: - (.*))?$")
 
 
-def run(
-    module: str, version: str, examples: int, rest: Sequence[str]
-) -> dict[str, tuple[str, str]]:
+def run(module: str, version: str, examples: int, rest: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Test -> (PASSED or FAILED or SKIPPED, first line of the error)."""
     environment = {
         **os.environ,
@@ -60,9 +55,7 @@ def run(
         ]
         command = [str(FOLDER / a) if a.startswith("array_api_tests") else a for a in command]
         environment["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
-        done = subprocess.run(
-            command, cwd=FOLDER, env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True, check=False)
     found: dict[str, tuple[str, str]] = {}
     for line in done.stdout.splitlines():
         match = _LINE.match(line)

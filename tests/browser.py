@@ -71,9 +71,17 @@ def in_browser(tmp_path: Path, text: str, script: str) -> Any:
     }});</script>"""
     file = tmp_path / "page.html"
     file.write_text(text.replace("</body>", f"{probe}</body>"), encoding="utf-8")
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,800",
-               "--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}",
-               "--dump-dom", file.as_uri()]  # fmt: skip
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--window-size=1200,800",
+        "--disable-background-networking",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom",
+        file.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found is not None, done.stderr[-2000:]

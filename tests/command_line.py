@@ -10,9 +10,7 @@ import pytest
 from fxlite.cli import main
 
 
-def enter_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], columns: int = 100
-) -> Path:
+def enter_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], columns: int = 100) -> Path:
     """Write the programs (module name -> text) into the folder, and go there, for one test; none of
     them is imported yet."""
     monkeypatch.chdir(folder)

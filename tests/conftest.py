@@ -22,13 +22,24 @@ from fxlite.nn import init
 #: A first look, in under a minute (``pytest -m smoke``): tracing, files, passes, emitted text, and
 #: all back ends on what the fuzzers found. Folders are meant whole.
 SMOKE = (
-    "codegen/test_golden.py", "codegen/test_names.py", "core/test_agreement.py",
-    "core/test_graph_edits.py", "core/test_guards.py", "core/test_in_place.py",
-    "core/test_interpreter.py", "core/test_nonempty.py", "core/test_parse_save.py",
-    "core/test_pytree.py", "core/test_retrace.py", "core/test_tracer.py",
-    "nn/test_module.py", "passes/test_manager.py", "test_fuzz_programs.py", "test_readme.py",
+    "codegen/test_golden.py",
+    "codegen/test_names.py",
+    "core/test_agreement.py",
+    "core/test_graph_edits.py",
+    "core/test_guards.py",
+    "core/test_in_place.py",
+    "core/test_interpreter.py",
+    "core/test_nonempty.py",
+    "core/test_parse_save.py",
+    "core/test_pytree.py",
+    "core/test_retrace.py",
+    "core/test_tracer.py",
+    "nn/test_module.py",
+    "passes/test_manager.py",
+    "test_fuzz_programs.py",
+    "test_readme.py",
     "test_repo_shape.py",
-)  # fmt: skip
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -129,9 +129,13 @@ class LstmCells(nn.Module):
 def double_conv(inside: int, width: int) -> nn.Module:
     """Convolution, batch norm and relu, twice."""
     return nn.Sequential(
-        nn.Conv2d(inside, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-        nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-    )  # fmt: skip
+        nn.Conv2d(inside, width, 3, padding=1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.Conv2d(width, width, 3, padding=1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+    )
 
 
 class UNet(nn.Module):
@@ -164,9 +168,7 @@ class GptBlock(nn.Module):
         self.heads = heads
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
-        )
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
 
     def attention(self, x: Any) -> Any:
         batch, length, width = x.shape

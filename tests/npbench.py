@@ -28,8 +28,7 @@ import numpy as np
 import fxlite as fx
 
 FOLDER = Path(
-    os.environ.get("FXLITE_NPBENCH")
-    or Path(__file__).resolve().parents[2] / "shared" / "programs" / "npbench"
+    os.environ.get("FXLITE_NPBENCH") or Path(__file__).resolve().parents[2] / "shared" / "programs" / "npbench"
 )
 #: Small sizes of programs whose parameters depend on each other.
 _SIZES: dict[str, dict[str, Any]] = {
@@ -96,9 +95,7 @@ def load(name: str, size: str = "") -> Benchmark:
 def _small(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes of which no two are the same, and few steps."""
     return {
-        name: min(value, 3 if name.lower() in _STEPS else 6 + number)
-        if type(value) is int
-        else value
+        name: min(value, 3 if name.lower() in _STEPS else 6 + number) if type(value) is int else value
         for number, (name, value) in enumerate(parameters.items())
     }
 

@@ -58,8 +58,7 @@ def agree(
         concrete = declared.substitute(env)
         if concrete.shape != value.shape or concrete.dtype.numpy != value.dtype:
             raise Disagreement(
-                f"type rule, result {number}: {declared} is {concrete}, eager gives "
-                f"{value.dtype}{value.shape}"
+                f"type rule, result {number}: {declared} is {concrete}, eager gives {value.dtype}{value.shape}"
             )
     chain = longest_chain(module.graph.nodes, env)
     for rung in rungs:
@@ -119,10 +118,4 @@ def _cuda(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
 
 
 #: The ways to run a traced module; each is compared with eager NumPy.
-RUNGS: dict[str, Any] = {
-    "graph": _graph,
-    "python": _python,
-    "kernel": _kernel,
-    "c": _c,
-    "cuda": _cuda,
-}
+RUNGS: dict[str, Any] = {"graph": _graph, "python": _python, "kernel": _kernel, "c": _c, "cuda": _cuda}

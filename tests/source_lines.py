@@ -47,12 +47,8 @@ class MixerLayer(nn.Module):
     def __init__(self, patches: int, channels: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
-        self.tokens = nn.Sequential(
-            nn.Linear(patches, 2 * patches), nn.GELU(), nn.Linear(2 * patches, patches)
-        )
-        self.channels = nn.Sequential(
-            nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels)
-        )
+        self.tokens = nn.Sequential(nn.Linear(patches, 2 * patches), nn.GELU(), nn.Linear(2 * patches, patches))
+        self.channels = nn.Sequential(nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels))
 
     def forward(self, x: Any) -> Any:
         y = self.norm1(x).transpose(0, 2, 1)
@@ -172,20 +168,16 @@ class CachedGpt(nn.Module):
 
 #: Name -> (makes the model, types of its inputs, what was written for it)
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...], tuple[Any, ...]]] = {
-    "ResNet-18": (
-        models.ResNet18, ("f32[B,3,64,64]",), (models.BasicBlock, models.ResNet18)
-    ),
+    "ResNet-18": (models.ResNet18, ("f32[B,3,64,64]",), (models.BasicBlock, models.ResNet18)),
     "U-Net": (models.UNet, ("f32[B,3,64,64]",), (models.double_conv, models.UNet)),
     "BERT": (models.Bert, ("i64[B,T]", "i64[B,T]"), (models.EncoderLayer, models.Bert)),
     "LSTM text classifier": (TextClassifier, ("i64[B,T]",), (TextClassifier,)),
     "two-way LSTM tagger": (models.Tagger, ("i64[B,T]",), (models.Tagger,)),
     "MLP-Mixer": (Mixer, ("f32[B,3,32,32]",), (MixerLayer, Mixer)),
     "ViT": (Vit, ("f32[B,3,32,32]",), (Attention, VitBlock, Vit)),
-    "GPT with cache": (
-        CachedGpt, ("i64[B,1]", *["f32[6,B,4,S,8]"] * 2), (CachedBlock, CachedGpt)
-    ),
+    "GPT with cache": (CachedGpt, ("i64[B,1]", *["f32[6,B,4,S,8]"] * 2), (CachedBlock, CachedGpt)),
     "GPT block": (models.GptBlock, ("f32[B,T,64]",), (models.GptBlock,)),
-}  # fmt: skip
+}
 
 
 def code(source: str) -> list[str]:
@@ -209,7 +201,7 @@ def functions_of(gm: fx.GraphModule, dialect: str) -> int:
 
 
 def lines_by_hand(written: tuple[Any, ...]) -> int:
-    text = "\n\n".join(inspect.getsource(part) for part in written).replace("# fmt: skip", "")
+    text = "\n\n".join(inspect.getsource(part) for part in written)
     ruff, config = Path(sys.executable).with_name("ruff"), Path(__file__).parents[1]
     command = [str(ruff), "format", "--config", str(config / "pyproject.toml"), "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)

@@ -26,10 +26,29 @@ from fxlite.types.tensor_type import parse_type
 from tests.graph_builder import LARGEST, NAMED, Builder, axis_of, elements
 
 INPUT_TYPES = (
-    "f32[B,4]", "f32[3,4]", "f32[B,T]", "f32[4]", "f32", "f32[B,1,4]", "f32[0,4]", "f32[1]",
-    "f64[B,3]", "i64[B,T]", "i32[3,4]", "bool[B,4]", "f32[T,2,4]", "f16[4]", "bf16[3,1]", "u8[5]",
-    "f32[B,2,4,5]", "u16[4]", "u32[3,4]", "u64[B,T]", "c64[B,4]", "c128[3,1]",
-)  # fmt: skip
+    "f32[B,4]",
+    "f32[3,4]",
+    "f32[B,T]",
+    "f32[4]",
+    "f32",
+    "f32[B,1,4]",
+    "f32[0,4]",
+    "f32[1]",
+    "f64[B,3]",
+    "i64[B,T]",
+    "i32[3,4]",
+    "bool[B,4]",
+    "f32[T,2,4]",
+    "f16[4]",
+    "bf16[3,1]",
+    "u8[5]",
+    "f32[B,2,4,5]",
+    "u16[4]",
+    "u32[3,4]",
+    "u64[B,T]",
+    "c64[B,4]",
+    "c128[3,1]",
+)
 ORIGINS = (None, Scope("", "Model"), Scope("layers.0", "Block"), Scope("layers.1.attn", "Attn"))
 #: Ops that the samples leave to the other families: they draw numbers, or need no tensor.
 NOT_SAMPLED = ("dropout", "getitem", "split")
@@ -64,19 +83,77 @@ class Drawn:
 
 # -- pointwise -------------------------------------------------------------------------------------
 UNARY = (
-    "neg", "relu", "exp", "abs", "sigmoid", "tanh", "sin", "cos", "sqrt", "square", "log", "erf",
-    "rsqrt", "reciprocal", "floor", "ceil", "round", "trunc", "sign", "expm1", "log1p", "atan",
-    "isnan", "isfinite", "logical_not", "bitwise_not", "real", "imag", "conj",
-)  # fmt: skip
+    "neg",
+    "relu",
+    "exp",
+    "abs",
+    "sigmoid",
+    "tanh",
+    "sin",
+    "cos",
+    "sqrt",
+    "square",
+    "log",
+    "erf",
+    "rsqrt",
+    "reciprocal",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "sign",
+    "expm1",
+    "log1p",
+    "atan",
+    "isnan",
+    "isfinite",
+    "logical_not",
+    "bitwise_not",
+    "real",
+    "imag",
+    "conj",
+)
 ACTIVATIONS = (
-    "gelu", "silu", "elu", "softplus", "hardswish", "leaky_relu", "relu6", "mish", "selu", "celu",
-    "hardtanh", "logsigmoid", "softsign", "tanhshrink", "hardsigmoid", "softshrink",
-)  # fmt: skip
+    "gelu",
+    "silu",
+    "elu",
+    "softplus",
+    "hardswish",
+    "leaky_relu",
+    "relu6",
+    "mish",
+    "selu",
+    "celu",
+    "hardtanh",
+    "logsigmoid",
+    "softsign",
+    "tanhshrink",
+    "hardsigmoid",
+    "softshrink",
+)
 BINARY = (
-    "add", "mul", "sub", "maximum", "minimum", "div", "pow", "atan2", "eq", "lt", "le", "gt", "ge",
-    "ne", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide",
+    "add",
+    "mul",
+    "sub",
+    "maximum",
+    "minimum",
+    "div",
+    "pow",
+    "atan2",
+    "eq",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "ne",
+    "logical_and",
+    "logical_or",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "floor_divide",
     "remainder",
-)  # fmt: skip
+)
 LITERALS = (1, 2, 0, 0.5, -1.0, -0.0, 1.0, 3, -2.5, float("inf"), 1e-300, True, 2j, 1 - 0.5j)
 
 
@@ -124,9 +201,7 @@ def reduction(b: Builder) -> None:
     """Over some axes; maxima only where there is something to compare."""
     name = b.choose(("sum", "mean", "max", "min", "prod", "any", "all", "argmax", "var", "argmin"))
     full = name in ("max", "min", "argmax", "argmin")
-    x = b.value(
-        lambda t: t.rank > 0 and (not full or all(type(d) is int and d > 0 for d in t.shape))
-    )
+    x = b.value(lambda t: t.rank > 0 and (not full or all(type(d) is int and d > 0 for d in t.shape)))
     if x is None:
         return
     axis: Any = b.choose((axis_of(b, x), None))
@@ -158,9 +233,23 @@ def along_axis(b: Builder) -> None:
 def view(b: Builder) -> None:
     """Views of one value."""
     kind = b.choose(
-        ("permute", "reshape", "slice", "unsqueeze", "squeeze", "flip", "select", "expand", "roll",
-         "pad", "tril", "flatten", "merge", "unmerge")
-    )  # fmt: skip
+        (
+            "permute",
+            "reshape",
+            "slice",
+            "unsqueeze",
+            "squeeze",
+            "flip",
+            "select",
+            "expand",
+            "roll",
+            "pad",
+            "tril",
+            "flatten",
+            "merge",
+            "unmerge",
+        )
+    )
     x = b.value(lambda t: t.rank > 0)
     if x is None:
         return
@@ -177,8 +266,7 @@ def view(b: Builder) -> None:
         shape[axis % rank : axis % rank + 1] = [2, 2]
         b.call("reshape", x, shape=tuple(shape))
     elif kind == "slice":
-        b.call("slice", x, axis=axis, start=b.number(-3, 2), stop=b.choose((None, 3, -1, 1)),
-               step=b.choose((1, 2)))  # fmt: skip
+        b.call("slice", x, axis=axis, start=b.number(-3, 2), stop=b.choose((None, 3, -1, 1)), step=b.choose((1, 2)))
     elif kind == "unsqueeze":
         b.call("unsqueeze", x, axis=b.number(-rank - 1, rank))
     elif kind == "squeeze" and size == 1:
@@ -250,8 +338,13 @@ def conv_bn(b: Builder) -> None:
     made = b.call("conv2d", x, b.random_weight(f"f32[2,{x.type.shape[1]},3,3]"), padding=1)
     if made is not None:
         positive = b.random_weight("f32[2]", 0.2, 3)
-        b.call("batch_norm", made, b.random_weight("f32[2]"), positive,
-               *([b.random_weight("f32[2]")] * 2 if b.chance() else ()))  # fmt: skip
+        b.call(
+            "batch_norm",
+            made,
+            b.random_weight("f32[2]"),
+            positive,
+            *([b.random_weight("f32[2]")] * 2 if b.chance() else ()),
+        )
         if not b.chance():
             b.values.remove(made)
 
@@ -333,23 +426,35 @@ def sampled(b: Builder) -> None:
         else:
             operands.append(b.weight(array))
     sample.call(
-        lambda *a, **k: b.call(op.name, *shapes.substitute(a, sample.dims),
-                               **shapes.substitute(k, sample.dims)), operands)  # fmt: skip
+        lambda *a, **k: b.call(op.name, *shapes.substitute(a, sample.dims), **shapes.substitute(k, sample.dims)),
+        operands,
+    )
 
 
 FAMILIES: tuple[Callable[[Builder], None], ...] = (
-    pointwise_one, pointwise_two, view, reduction, joined, chosen, cast, contraction, along_axis,
-    weighted, gathered, created, dropped, sampled, sampled,
-)  # fmt: skip
+    pointwise_one,
+    pointwise_two,
+    view,
+    reduction,
+    joined,
+    chosen,
+    cast,
+    contraction,
+    along_axis,
+    weighted,
+    gathered,
+    created,
+    dropped,
+    sampled,
+    sampled,
+)
 
 
 def result(b: Builder) -> Any:
     """What the program returns: a value, or values in a tuple, a list or nested dicts."""
     values = [b.choose(b.values[::-1]) for _ in range(b.number(1, 4))]
     first = values[0]
-    return b.choose(
-        (first, tuple(values), values, {"out": first, "rest": values[1:]}, (first, {"a": (first,)}))
-    )
+    return b.choose((first, tuple(values), values, {"out": first, "rest": values[1:]}, (first, {"a": (first,)})))
 
 
 @st.composite
@@ -372,9 +477,7 @@ def programs(draw: Any, largest: int = 14) -> Drawn:
         b.graph.placeholders[-1].args = (2.0,)  # its default
     module = fx.GraphModule(b.weights, b.graph)
     module.eval()
-    sliced = any(
-        n.target is ops.slice and shapes.names(n.args[0].type.shape) for n in b.graph.nodes
-    )
+    sliced = any(n.target is ops.slice and shapes.names(n.args[0].type.shape) for n in b.graph.nodes)
     # types of slices hold for all sizes but 0
     choice = st.sampled_from((2, 3, 1, 5) if sliced else (2, 3, 1, 0, 5))
     sizes = {name: draw(choice) for name in NAMED}

@@ -18,9 +18,7 @@ SAMPLE = (
 @pytest.mark.skipif(not array_api.FOLDER.exists(), reason="the standard's test suite is not there")
 @pytest.mark.skipif(importlib.util.find_spec("ndindex") is None, reason="needs ndindex")
 def test_the_standard_s_own_tests() -> None:
-    found = array_api.run(
-        array_api.MODULES["fxlite.lazy"].format(backend="interpreter"), "2024.12", 2, ["-k", SAMPLE]
-    )
+    found = array_api.run(array_api.MODULES["fxlite.lazy"].format(backend="interpreter"), "2024.12", 2, ["-k", SAMPLE])
     failed = [name for name, (outcome, _) in found.items() if outcome in ("FAILED", "ERROR")]
     # NumPy's own floor_divide of infinities is another than the standard's
     assert len(found) > 50

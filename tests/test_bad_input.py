@@ -223,9 +223,7 @@ def _compile_in_process(cache: str, queue: Any) -> None:
 def test_two_processes_compile_the_same_model(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    workers = [
-        context.Process(target=_compile_in_process, args=(str(tmp_path), queue)) for _ in range(2)
-    ]
+    workers = [context.Process(target=_compile_in_process, args=(str(tmp_path), queue)) for _ in range(2)]
     for worker in workers:
         worker.start()
     results = [queue.get(timeout=120) for _ in workers]

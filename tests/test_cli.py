@@ -110,11 +110,7 @@ def test_regenerate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "self.bn = nn.BatchNorm2d(4)" in source and ".mean(axis=(2, 3))" in source
     compile(source, "net", "exec")
     assert main(["regenerate", *net, "--passes", "fuse_conv_bn", "--name", "Fused", "-o", "o"]) == 0
-    assert sorted(p.name for p in Path("o").iterdir()) == [
-        "fused.py",
-        "fused.safetensors",
-        "manifest.json",
-    ]
+    assert sorted(p.name for p in Path("o").iterdir()) == ["fused.py", "fused.safetensors", "manifest.json"]
     assert "BatchNorm" not in Path("o/fused.py").read_text()
     Path("o/other.py").write_text("mine")
     assert main(["regenerate", *net, "--name", "other", "-o", "o"]) == 1
@@ -154,9 +150,7 @@ def test_trace_tree(
     deep = "from fxlite import nn\nnet = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))\n"
     (folder / "deep.py").write_text(deep)
     call = ("trace", "deep.py:net", "-i", "x=f32[B,2]", "--tree")
-    assert (
-        "Linear" in run(capsys, *call)[1] and "Linear" not in run(capsys, *call, "--depth", "1")[1]
-    )
+    assert "Linear" in run(capsys, *call)[1] and "Linear" not in run(capsys, *call, "--depth", "1")[1]
 
 
 def test_trace_draws(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,8 +188,7 @@ def test_sorts_of_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_compile_the_main_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = load_program("net.py:Net")
     weights = {
-        k: np.random.default_rng(1).uniform(0.1, 1, v.shape).astype(v.dtype)
-        for k, v in model.state_dict().items()
+        k: np.random.default_rng(1).uniform(0.1, 1, v.shape).astype(v.dtype) for k, v in model.state_dict().items()
     }
     fx.save_safetensors(weights, "w.safetensors")
     images = np.random.default_rng(2).standard_normal((5, 1, 8, 8)).astype(np.float32)
@@ -206,10 +199,17 @@ def test_compile_the_main_job(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert "def forward(self, x: f32[B,1,8,8]):" in out
     assert "relu: f32[B,4,8,8]" in out
     for wanted in (
-        r"nodes    \d+ before optimization, \d+ after", r"kernels  \d: .*1 conv2d", r"FLOPs    .*B",
-        r"weights  \d", r"B=1 ", r"B=8 ", r"B=5 \(data\) ", "NumPy +C +faster +largest error",
-        r"C and Python agree with NumPy at B=1; B=3; B=8; B=5", "fuse_conv_bn",
-    ):  # fmt: skip
+        r"nodes    \d+ before optimization, \d+ after",
+        r"kernels  \d: .*1 conv2d",
+        r"FLOPs    .*B",
+        r"weights  \d",
+        r"B=1 ",
+        r"B=8 ",
+        r"B=5 \(data\) ",
+        "NumPy +C +faster +largest error",
+        r"C and Python agree with NumPy at B=1; B=3; B=8; B=5",
+        "fuse_conv_bn",
+    ):
         assert re.search(wanted, out), wanted
     assert max(map(len, out.splitlines())) <= 100
     assert not any(line != line.rstrip() for line in out.splitlines())
@@ -225,9 +225,7 @@ def test_compile_the_main_job(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def _make_test(folder: Path) -> None:
     if not (shutil.which("make") and shutil.which("cc")):
         return
-    done = subprocess.run(
-        ["make", "test"], cwd=folder, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True
-    )
+    done = subprocess.run(["make", "test"], cwd=folder, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "OK: 2 of 2 cases agree with NumPy" in done.stdout
 
@@ -239,9 +237,7 @@ def _python_agrees(folder: Path, images: np.ndarray, model: nn.Module) -> None:
         "np.savez('result.npz', **result)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     expected = model(images)
     with np.load(folder / "result.npz") as result:
@@ -252,30 +248,25 @@ def _python_agrees(folder: Path, images: np.ndarray, model: nn.Module) -> None:
 
 def test_compile_to_python(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(
-        capsys, "compile", "net.py:function", "-i", "x=f32[B]", "-i", "y=f32[B]", "-o", "out",
-        "--backend", "python",
-    )  # fmt: skip
+        capsys, "compile", "net.py:function", "-i", "x=f32[B]", "-i", "y=f32[B]", "-o", "out", "--backend", "python"
+    )
     assert (status, err) == (0, "")
     assert sorted(p.name for p in (folder / "out").iterdir()) == [
-        "graph.txt", "graph_optimized.txt", "manifest.json", "python"]  # fmt: skip
+        "graph.txt",
+        "graph_optimized.txt",
+        "manifest.json",
+        "python",
+    ]
     assert "Python agrees with NumPy" in out
 
 
-def test_compile_looks_up_positions_that_exist(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, _ = run(
-        capsys, "compile", "net.py:Lookup", "-i", "x=i64[B,T]", "-o", "out", "--size", "T=30"
-    )
+def test_compile_looks_up_positions_that_exist(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "compile", "net.py:Lookup", "-i", "x=i64[B,T]", "-o", "out", "--size", "T=30")
     assert status == 0 and re.search(r"B=8, T=30 .* \d", out)
 
 
-def test_sizes_that_numpy_refuses_are_left_out(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, _ = run(
-        capsys, "compile", "net.py:at_least_four", "-i", "x=f32[B]", "-o", "out", "--backend", "c"
-    )
+def test_sizes_that_numpy_refuses_are_left_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "compile", "net.py:at_least_four", "-i", "x=f32[B]", "-o", "out", "--backend", "c")
     assert status == 0, out
     assert "C and Python agree with NumPy at B=8" in " ".join(out.split())
     assert "not tried, since NumPy fails: B=1: ValueError" in " ".join(out.split())
@@ -287,9 +278,7 @@ def test_a_compiled_model_that_differs_is_an_error(
     from fxlite.codegen import backends
 
     right = backends.CFunction.__call__
-    monkeypatch.setattr(
-        backends.CFunction, "__call__", lambda self, **kwargs: right(self, **kwargs) * 1.01
-    )
+    monkeypatch.setattr(backends.CFunction, "__call__", lambda self, **kwargs: right(self, **kwargs) * 1.01)
     arguments = ["compile", "net.py:function", "-i", "x=f32[B]", "-i", "y=f32[B]", "-o", "out"]
     status, _, err = run(capsys, *arguments)
     assert status == 1 and "C differs from NumPy at B=1: expected" in err
@@ -297,33 +286,37 @@ def test_a_compiled_model_that_differs_is_an_error(
 
 
 # -- errors ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["trace", "nett.py:Net"], "there is no file nett.py; did you mean net.py?"),
-    (["trace", "net.py:Nett"], "net.py has no 'Nett'; did you mean Net?"),
-    (["trace", "net.py:xyz"], "it defines Net, NeedsArguments, Branching"),
-    (["trace", "net.py"], "'net.py' does not name a program; write FILE.py:NAME or FILE.fxl"),
-    (["trace", "net.fxl"], "there is no file net.fxl"),
-    (["trace", "net.py:number"], "neither a model nor a function: int"),
-    (["trace", "net.py:NeedsArguments"], "name a function that makes one"),
-    (["trace", "net.py:fails"], r"net.py:fails() failed: ValueError: no such size (net.py:48)"),
-    (["trace", "broken.py:f"], "broken.py cannot be imported: SyntaxError"),
-    (["trace", "net.py:Branching", "-i", "x=f32[3]"], "net.py:29: x.sum() > 0"),
-    (["trace", "net.py:function", "-i", "x=f32[3]", "-i", "z=f32[3]"], "no parameter 'z'"),
-    (["trace", "net.py:function", "-i", "x=f32[3]", "-i", "x=f32[3]"], "--input x is given twice"),
-    (["trace", "net.py:Net", "-w", "none.safetensors"], "no file of weights none.safetensors"),
-    (["trace", "net.py:Net", "-w", "net.py"], "net.py is not a safetensors file"),
-    (["trace", "net.py:Net", "-w", "wrong.safetensors"],
-     "unexpected: fc.weigth (did you mean fc.weight?)"),
-    (["compile", "net.py:function", "-o", "out"], '--input "x=f32[...]" --input "y=f32[...]"'),
-    (["compile", "net.py:Net", "-i", X, "-o", "net.py"], "net.py is a file; choose a folder"),
-    (["compile", "net.py:Net", "-i", X, "-o", "."], "not empty and not from an earlier run"),
-    (["compile", "net.py:Net", "-i", X, "-o", "/proc/out"], "cannot write to /proc/out"),
-    (["compile", "net.py:Net", "-i", X, "-o", "o", "--size", "C=3"], "no named dim 'C'"),
-    (["compile", "net.py:Net", "-i", X, "-o", "o", "--data", "x=no.npy"], "no file no.npy"),
-    (["compile", "net.py:Net", "-i", X, "-o", "o", "--data", "x=net.py"], "not a .npy file"),
-    (["compile", "net.py:Net", "-i", X, "-o", "o", "--backend", "rust"],
-     "there is no back end 'rust'; choose one of c, cuda, embedded, python"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trace", "nett.py:Net"], "there is no file nett.py; did you mean net.py?"),
+        (["trace", "net.py:Nett"], "net.py has no 'Nett'; did you mean Net?"),
+        (["trace", "net.py:xyz"], "it defines Net, NeedsArguments, Branching"),
+        (["trace", "net.py"], "'net.py' does not name a program; write FILE.py:NAME or FILE.fxl"),
+        (["trace", "net.fxl"], "there is no file net.fxl"),
+        (["trace", "net.py:number"], "neither a model nor a function: int"),
+        (["trace", "net.py:NeedsArguments"], "name a function that makes one"),
+        (["trace", "net.py:fails"], r"net.py:fails() failed: ValueError: no such size (net.py:48)"),
+        (["trace", "broken.py:f"], "broken.py cannot be imported: SyntaxError"),
+        (["trace", "net.py:Branching", "-i", "x=f32[3]"], "net.py:29: x.sum() > 0"),
+        (["trace", "net.py:function", "-i", "x=f32[3]", "-i", "z=f32[3]"], "no parameter 'z'"),
+        (["trace", "net.py:function", "-i", "x=f32[3]", "-i", "x=f32[3]"], "--input x is given twice"),
+        (["trace", "net.py:Net", "-w", "none.safetensors"], "no file of weights none.safetensors"),
+        (["trace", "net.py:Net", "-w", "net.py"], "net.py is not a safetensors file"),
+        (["trace", "net.py:Net", "-w", "wrong.safetensors"], "unexpected: fc.weigth (did you mean fc.weight?)"),
+        (["compile", "net.py:function", "-o", "out"], '--input "x=f32[...]" --input "y=f32[...]"'),
+        (["compile", "net.py:Net", "-i", X, "-o", "net.py"], "net.py is a file; choose a folder"),
+        (["compile", "net.py:Net", "-i", X, "-o", "."], "not empty and not from an earlier run"),
+        (["compile", "net.py:Net", "-i", X, "-o", "/proc/out"], "cannot write to /proc/out"),
+        (["compile", "net.py:Net", "-i", X, "-o", "o", "--size", "C=3"], "no named dim 'C'"),
+        (["compile", "net.py:Net", "-i", X, "-o", "o", "--data", "x=no.npy"], "no file no.npy"),
+        (["compile", "net.py:Net", "-i", X, "-o", "o", "--data", "x=net.py"], "not a .npy file"),
+        (
+            ["compile", "net.py:Net", "-i", X, "-o", "o", "--backend", "rust"],
+            "there is no back end 'rust'; choose one of c, cuda, embedded, python",
+        ),
+    ],
+)
 def test_errors_of_the_user(
     arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,27 +329,26 @@ def test_errors_of_the_user(
     assert err.startswith("error: ") and "Traceback" not in err
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["trace", "net.py:Net", "-i", "x"], "'x' is not of the form NAME=TYPE"),
-    (["trace", "net.py:Net", "-i", "x=f33[2]"], "'f33' is not a dtype"),
-    (["trace", "net.py:Net", "-i", "x=f32[2"], "is not a type"),
-    (["compile", "net.py:Net"], "the following arguments are required: -o/--output"),
-    (["compile", "net.py:Net", "-o", "o", "--size", "B"], "not of the form DIM=N"),
-    (["compile", "net.py:Net", "-o", "o", "--size", "B=-1"], "is not a size"),
-    (["compile", "net.py:Net", "-o", "o", "--threads", "0"], "not a number from 1 on"),
-    (["frob"], "invalid choice: 'frob'"),
-    ([], "COMMAND"),
-])  # fmt: skip
-def test_errors_of_usage(
-    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trace", "net.py:Net", "-i", "x"], "'x' is not of the form NAME=TYPE"),
+        (["trace", "net.py:Net", "-i", "x=f33[2]"], "'f33' is not a dtype"),
+        (["trace", "net.py:Net", "-i", "x=f32[2"], "is not a type"),
+        (["compile", "net.py:Net"], "the following arguments are required: -o/--output"),
+        (["compile", "net.py:Net", "-o", "o", "--size", "B"], "not of the form DIM=N"),
+        (["compile", "net.py:Net", "-o", "o", "--size", "B=-1"], "is not a size"),
+        (["compile", "net.py:Net", "-o", "o", "--threads", "0"], "not a number from 1 on"),
+        (["frob"], "invalid choice: 'frob'"),
+        ([], "COMMAND"),
+    ],
+)
+def test_errors_of_usage(arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, *arguments)
     assert status == 2 and message in err, err
 
 
-def test_no_compiler(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_compiler(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc")
     status, _, err = run(capsys, "compile", "net.py:Net", "-i", X, "-o", "out")
     assert status == 1 and "CC='/nowhere/cc' does not run" in err and "install gcc" in err
@@ -387,9 +379,7 @@ def test_weights_of_a_function(folder: Path) -> None:
 
 
 # -- diff ------------------------------------------------------------------------------------------
-def test_diff_of_passes_writes_files_and_says_one(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_of_passes_writes_files_and_says_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--passes", "fuse_conv_bn, dce", "--html", "d.html", "--json", "d.json")
     status, out, err = run(capsys, "diff", "net.py:Net", "--input", X, *options)
     assert (status, err) == (1, "")
@@ -427,9 +417,7 @@ def test_what_diff_cannot_do_is_two(
 
 
 # -- info ------------------------------------------------------------------------------------------
-def test_info_and_cache(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_info_and_cache(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """--clear-cache removes what fxlite made, and nothing else."""
     cache = folder / "cache"
     monkeypatch.setenv("FXLITE_CACHE", str(cache))
@@ -462,8 +450,9 @@ def test_as_a_module_and_piped(folder: Path) -> None:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
-    done = subprocess.run([sys.executable, "-m", "fxlite", "--version"], env=environment,
-                          capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "fxlite", "--version"], env=environment, capture_output=True, text=True
+    )
     assert done.stdout.strip() == f"fxlite {fx.__version__}"
 
 
@@ -474,6 +463,8 @@ def test_the_locale_lacks_what_is_printed(command: str, folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "20", **ascii_only}
     done = subprocess.run(
         [sys.executable, "-m", "fxlite", command, "net.py:Net", "-i", X],
-        env=environment, capture_output=True, text=True,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and done.stdout.isascii() and not done.stderr, done.stderr

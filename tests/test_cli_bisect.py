@@ -80,10 +80,7 @@ def test_wrong_pass_is_named_with_its_rewrite(capsys: pytest.CaptureFixture[str]
     assert run.returncode == 1 and "expected" in run.stdout, run.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("raises", "cannot erase sub"), ("returns_twice", "left an invalid graph")],
-)
+@pytest.mark.parametrize(("name", "text"), [("raises", "cannot erase sub"), ("returns_twice", "left an invalid graph")])
 def test_pass_that_does_not_run(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = bisect(capsys, f"cse,my_passes.py:{name}")
     assert status == 1 and f"WRONG  {name}" in out and text in out

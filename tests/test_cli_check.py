@@ -40,10 +40,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_all_kinds_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(
-        capsys, "check", "net.py:Net", *X, "--size", "B=8", "--match", "conv2d > batch_norm > relu",
-        "--no-match", "dropout, [dtype=f64]", "--max-peak", "20kB", "--max-flops", "1M",
-        "--max-weights", "1KiB", "--max-nodes", "40", "--lint",
-    )  # fmt: skip
+        capsys,
+        "check",
+        "net.py:Net",
+        *X,
+        "--size",
+        "B=8",
+        "--match",
+        "conv2d > batch_norm > relu",
+        "--no-match",
+        "dropout, [dtype=f64]",
+        "--max-peak",
+        "20kB",
+        "--max-flops",
+        "1M",
+        "--max-weights",
+        "1KiB",
+        "--max-nodes",
+        "40",
+        "--lint",
+    )
     assert (status, err) == (0, "")
     assert out.splitlines() == [
         "ok  match        conv2d > batch_norm > relu: 1 match",
@@ -59,10 +75,25 @@ def test_all_kinds_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_failures_name_the_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(
-        capsys, "check", "net.py:Net", *X, "--size", "B=8", "--match", "conv2d > relu",
-        "--no-match", "relu > exp", "--max-peak", "10kB", "--max-flops", "2k",
-        "--max-weights", "100B", "--max-nodes", "3",
-    )  # fmt: skip
+        capsys,
+        "check",
+        "net.py:Net",
+        *X,
+        "--size",
+        "B=8",
+        "--match",
+        "conv2d > relu",
+        "--no-match",
+        "relu > exp",
+        "--max-peak",
+        "10kB",
+        "--max-flops",
+        "2k",
+        "--max-weights",
+        "100B",
+        "--max-nodes",
+        "3",
+    )
     assert (status, err) == (1, "")
     for line in (
         "FAIL  match        conv2d > relu: no matches",
@@ -85,10 +116,7 @@ def test_lint_alone_and_damage(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without any check the graph's own rules are checked; what lint says is shown."""
-    assert run(capsys, "check", "net.py:Net", *X)[:2] == (
-        0,
-        "ok  lint  the graph is sound\n1 check passed\n",
-    )
+    assert run(capsys, "check", "net.py:Net", *X)[:2] == (0, "ok  lint  the graph is sound\n1 check passed\n")
 
     def fails(self: fx.Graph) -> None:
         raise fx.errors.GraphError("2 violations:\n  relu is late")
@@ -106,9 +134,7 @@ def test_a_limit_that_holds_for_all_sizes(folder: Path, capsys: pytest.CaptureFi
     status, _, err = run(capsys, "check", "f.py:f", "-i", "x=f32[B,T]", "--max-peak", "1MB")
     assert status == 1
     assert "--max-peak: the value is 4*B*T + 4 B; give --size B=… --size T=…" in err
-    status, out, _ = run(
-        capsys, "check", "f.py:f", "-i", "x=f32[3,T]", "--size", "T=5", "--max-peak", "60"
-    )
+    status, out, _ = run(capsys, "check", "f.py:f", "-i", "x=f32[3,T]", "--size", "T=5", "--max-peak", "60")
     assert status == 1 and "60 B: 64 B while sum (f.py:2) runs" in out
     (folder / "f.py").write_text("def f(x): return x[:, :2]\n")
     status, out, _ = run(capsys, "check", "f.py:f", "-i", "x=f32[B,4]", "--max-peak", "1")
@@ -131,27 +157,27 @@ def test_saved_graphs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 1 and "exp: f32[B,4,8,8], net.py:17" in out
 
 
-@pytest.mark.parametrize(("arguments", "status", "message"), [
-    (["--no-match", "conv2"], 2, "there is no op 'conv2'; did you mean conv2d"),
-    (["--no-match", "conv2d[padd=1]"], 2, "         ^^^^"),
-    (["--max-peak", "1XB"], 2, "'1XB' is not a quantity"),
-    (["--size", "B"], 2, "not of the form DIM=N"),
-    (["--size", "C=3"], 1, "--size C: the inputs have no named dim 'C'; there are B"),
-    (["--size", "B=3", "--size", "B=4"], 1, "--size B is given twice"),
-    (["--match", "[bytes>1kB]"], 1, "(on the command line --size)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--no-match", "conv2"], 2, "there is no op 'conv2'; did you mean conv2d"),
+        (["--no-match", "conv2d[padd=1]"], 2, "         ^^^^"),
+        (["--max-peak", "1XB"], 2, "'1XB' is not a quantity"),
+        (["--size", "B"], 2, "not of the form DIM=N"),
+        (["--size", "C=3"], 1, "--size C: the inputs have no named dim 'C'; there are B"),
+        (["--size", "B=3", "--size", "B=4"], 1, "--size B is given twice"),
+        (["--match", "[bytes>1kB]"], 1, "(on the command line --size)"),
+    ],
+)
 def test_errors(
-    arguments: list[str], status: int, message: str, folder: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    arguments: list[str], status: int, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found, _, err = run(capsys, "check", "net.py:Net", *X, *arguments)
     assert found == status and message in err, err
 
 
 def test_limits_need_types(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run(capsys, "check", "net.py:Net", "--no-match", "dropout", "--max-weights", "1M")[0] == 0
-    )
+    assert run(capsys, "check", "net.py:Net", "--no-match", "dropout", "--max-weights", "1M")[0] == 0
     status, _, err = run(capsys, "check", "net.py:Net", "--max-peak", "1M")
     assert status == 1 and 'needs types of its inputs: --input "x=f32[...]"' in err
 
@@ -162,16 +188,10 @@ def test_trace_query(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (status, err) == (0, "")
     assert out.splitlines() == [
         "relu: f32[B,4,8,8] = ops.relu(batch_norm)  # net.py:16",
-        "linear: f32[B,3] = ops.linear(mean, self.fc.weight, self.fc.bias)  "
-        "# fc (Linear), net.py:18",
+        "linear: f32[B,3] = ops.linear(mean, self.fc.weight, self.fc.bias)  # fc (Linear), net.py:18",
         "# 2 matches",
     ]
     _, out, _ = run(capsys, "trace", "net.py:Net", *X, "--query", "batch_norm > relu > exp")
-    assert [line.partition(":")[0] for line in out.splitlines()] == [
-        "batch_norm", "relu", "exp", "", "# 1 match",
-    ]  # fmt: skip
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["batch_norm", "relu", "exp", "", "# 1 match"]
     _, out, _ = run(capsys, "trace", "net.py:Net", *X, "--query", "#rellu")
-    assert out.splitlines() == [
-        "# no node is named rellu; did you mean relu?",
-        "# 0 matches",
-    ]
+    assert out.splitlines() == ["# no node is named rellu; did you mean relu?", "# 0 matches"]

@@ -59,9 +59,12 @@ def test_formulas_and_numbers(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize(
     ("by", "labels"),
-    [("op", ["conv2d", "batch_norm", "tanh"]), ("node", ["conv2d", "batch_norm", "tanh"]),
-     ("module", ["Net", "├─", "├─", "└─"])],
-)  # fmt: skip
+    [
+        ("op", ["conv2d", "batch_norm", "tanh"]),
+        ("node", ["conv2d", "batch_norm", "tanh"]),
+        ("module", ["Net", "├─", "├─", "└─"]),
+    ],
+)
 def test_by(folder: Path, capsys: pytest.CaptureFixture[str], by: str, labels: list[str]) -> None:
     status, out, _ = run(capsys, "cost", *NET_X, "--by", by)
     table = [line.split() for line in out.split("\n\n")[1].splitlines()]
@@ -73,9 +76,7 @@ def test_two_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("cost", "net.py:two", "--compare", "net.py:one", *MATRICES)
     status, out, err = run(capsys, *options)
     assert (status, err) == (0, "")
-    assert out.splitlines()[1].split() == [
-        "FLOPs", "16.4k*T", "8192*T", "+", "524k", "-8192*T", "+", "524k",
-    ]  # fmt: skip
+    assert out.splitlines()[1].split() == ["FLOPs", "16.4k*T", "8192*T", "+", "524k", "-8192*T", "+", "524k"]
     assert out.endswith("\nflops: less after than before: T > 64\n")
     _, out, _ = run(capsys, *options, "--quantity", "peak")
     assert out.endswith("\npeak: less after than before: T > 64\n")
@@ -85,9 +86,7 @@ def test_a_range_and_its_plot(folder: Path, capsys: pytest.CaptureFixture[str]) 
     options = ("cost", "net.py:two", "--compare", "net.py:one", *MATRICES, "--draw", "cost.svg")
     status, out, _ = run(capsys, *options, "--range", "T=32,128")
     assert status == 0 and out.endswith("T > 64\ncost.svg written\n")
-    assert [line.split()[:2] for line in out.splitlines()[:3]] == [
-        ["T", "FLOPs"], ["32", "524k"], ["128", "2.1M"],
-    ]  # fmt: skip
+    assert [line.split()[:2] for line in out.splitlines()[:3]] == [["T", "FLOPs"], ["32", "524k"], ["128", "2.1M"]]
     texts = [e.text for e in ElementTree.parse(folder / "cost.svg").iter() if e.text]
     assert "pays: T > 64" in texts and "before" in texts and "after" in texts
 
@@ -98,9 +97,7 @@ def test_after_passes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert status == 0
         (line,) = [s.split() for s in out.splitlines() if s.startswith("FLOPs")]
         # for each pixel 3 * 4 multiply-adds, 4 biases and tanh; batch norm 16 (and 8 once)
-        assert line == [
-            "FLOPs", "48*B*N**2", "+", "8", "32*B*N**2", "-16*B*N**2", "-", "8",
-        ]  # fmt: skip
+        assert line == ["FLOPs", "48*B*N**2", "+", "8", "32*B*N**2", "-16*B*N**2", "-", "8"]
 
 
 def test_timeline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,11 +116,10 @@ def test_timeline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("--size", "B=1", "--range", "B=1,2"), "--size and --range both give B"),
         (("--range", "B=1,2"), "the costs depend on N, too"),
         (("--size", "Q=1"), "the program has no named dim 'Q'"),
-        (("--range", "B=1,2", "--size", "N=2", "--quantity", "flop", "--draw", "x.svg"),
-         "there is no cost 'flop'"),
+        (("--range", "B=1,2", "--size", "N=2", "--quantity", "flop", "--draw", "x.svg"), "there is no cost 'flop'"),
         (("--passes", "cze"), "there is no pass 'cze'; did you mean dce or cse"),
     ],
-)  # fmt: skip
+)
 def test_wrong_options(
     folder: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str
 ) -> None:
@@ -143,11 +139,9 @@ def test_passes_measured(folder: Path, capsys: pytest.CaptureFixture[str], backe
     status, out, err = run(capsys, "profile", *NET_X, *options, "--passes", "standard")
     assert (status, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
-    assert lines[0][:3] == [
-        "Net:",
-        str(len(compiler.standard_passes())),
-        "passes,",
-    ] and out.splitlines()[0].endswith("B=3, N=4")
+    assert lines[0][:3] == ["Net:", str(len(compiler.standard_passes())), "passes,"] and out.splitlines()[0].endswith(
+        "B=3, N=4"
+    )
     (fused,) = [line for line in lines if line[:1] == ["fuse_conv_bn"]]
     assert "-33.6%" in fused  # of the FLOPs: 16*3*4**2 + 8 of 48*3*4**2 + 8
     _, out, _ = run(capsys, "profile", *NET_X, *options, "--passes", "net.py:nothing,fuse_conv_bn")

@@ -75,9 +75,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(folder: Path, *arguments: str) -> tuple[int, str]:
     """The command line in a process of its own, and what it says."""
     done = subprocess.run(
-        [sys.executable, "-m", "fxlite", *arguments], cwd=folder, text=True, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        [sys.executable, "-m", "fxlite", *arguments],
+        cwd=folder,
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     return done.returncode, done.stdout
 
 
@@ -99,12 +103,16 @@ def test_a_file_names_the_module_and_imports_nothing(project: Path) -> None:
 @pytest.mark.parametrize("module", ["my_project_ops", "my_project_ops.py"])
 def test_the_command_line_imports_what_it_is_told(project: Path, module: str) -> None:
     for command in (
-        ["trace", "net.fxl"], ["textconv", "net.fxl"], ["cost", "net.fxl", "--size", "B=4"],
-        ["check", "net.fxl", "--no-match", "dropout"], ["diff", "net.fxl", "net.fxl"],
+        ["trace", "net.fxl"],
+        ["textconv", "net.fxl"],
+        ["cost", "net.fxl", "--size", "B=4"],
+        ["check", "net.fxl", "--no-match", "dropout"],
+        ["diff", "net.fxl", "net.fxl"],
         ["profile", "net.fxl", "--size", "B=4", "--backend", "c"],
         ["compile", "net.fxl", "-o", "out2"],
-        ["regenerate", "net.fxl", "-o", "out3"], ["report", "net.fxl", "-o", "a.html"],
-    ):  # fmt: skip
+        ["regenerate", "net.fxl", "-o", "out3"],
+        ["report", "net.fxl", "-o", "a.html"],
+    ):
         code, text = run(project, *command, "--import", module)
         assert code == 0, text
     assert "from my_project_ops import soft_step" in (project / "out3" / "net.py").read_text()
@@ -119,9 +127,7 @@ def test_another_op_of_that_name(project: Path) -> None:
     data = (project / "net.fxl").read_bytes()
     content, weights = opened(data)
     fx.op(name="soft_step")(lambda x, width=1.0: x)
-    with pytest.warns(
-        UserWarning, match="soft_step of the module my_project_ops; here .* of tests"
-    ):
+    with pytest.warns(UserWarning, match="soft_step of the module my_project_ops; here .* of tests"):
         from_bytes(data)
     text = json.dumps(content).replace("soft_step", "softmax")
     with pytest.raises(FileFormatError, match="softmax of the module my_project_ops, but here"):
@@ -211,9 +217,7 @@ def test_passes_are_listed_without_imports(acme: Path, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert "double_negation" in text and "acme-passes 1.2" in text and "acme_raises" in text
     assert "acme-passes:cse" in text  # fxlite's own is called cse
-    assert [p.full_name for p in installed_passes() if p.name == "nothing"] == [
-        "acme-passes:nothing", "other:nothing",
-    ]  # fmt: skip
+    assert [p.full_name for p in installed_passes() if p.name == "nothing"] == ["acme-passes:nothing", "other:nothing"]
     assert not (acme / "was_imported").exists() and "acme_passes" not in sys.modules
 
 
@@ -236,9 +240,7 @@ def test_an_installed_pass_runs_by_name(
     assert "Replace ``-(-x)`` by ``x``." in capsys.readouterr().out
 
 
-def test_a_broken_entry_is_reported_when_it_is_asked_for(
-    acme: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_entry_is_reported_when_it_is_asked_for(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, said in {
         "broken": r"broken of acme-passes 1.2 \(acme_passes:not_there\) cannot be imported",
         "raises": r"1.2 \(acme_raises:anything\).*OSError: no licence.*acme_raises.py:1",
@@ -258,8 +260,7 @@ def test_a_broken_entry_is_reported_when_it_is_asked_for(
 
 def test_the_guide_as_it_is_written(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "docs" / "guides" / "own_op.md").read_text()
-    (ops, *_), (net,) = (re.findall(rf"^```{w}\n(.*?)^```", text, re.M | re.S)
-                         for w in ("python", "py"))  # fmt: skip
+    (ops, *_), (net,) = (re.findall(rf"^```{w}\n(.*?)^```", text, re.M | re.S) for w in ("python", "py"))
     (session,) = re.findall(r"^```console\n(.*?)^```", text, re.M | re.S)
     (tmp_path / "my_ops.py").write_text(ops)
     (tmp_path / "net.py").write_text(net)
@@ -269,9 +270,14 @@ def test_the_guide_as_it_is_written(tmp_path: Path) -> None:
         program, *arguments = shlex.split(command)
         start = [sys.executable, *(["-m", "fxlite"] if program == "fxlite" else [])]
         done = subprocess.run(
-            [*start, *arguments], cwd=tmp_path, env=env, text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [*start, *arguments],
+            cwd=tmp_path,
+            env=env,
+            text=True,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         assert done.returncode == shown.startswith("error"), done.stdout
         assert not shown or done.stdout.strip() == shown.strip()
     assert "from my_ops import swiglu" in (tmp_path / "net_py" / "net.py").read_text()

@@ -34,20 +34,18 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del PASSES[name]
 
 
-@pytest.mark.parametrize(
-    ("options", "gone", "there"), [([], "neg:", "abs: "), (["--rule"], "sigmoid:", "silu: ")]
-)
-def test_scaffold_works_as_it_is(
-    options: list[str], gone: str, there: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("options", "gone", "there"), [([], "neg:", "abs: "), (["--rule"], "sigmoid:", "silu: ")])
+def test_scaffold_works_as_it_is(options: list[str], gone: str, there: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"scaffold_{len(options)}"
     assert main(["new-pass", name, "-o", "own", *options]) == 0
     out = capsys.readouterr().out
     assert f"pytest own/test_{name}.py" in out and f"--passes own/{name}.py:{name}" in out
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"own/test_{name}.py"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0 and "1 passed" in ran.stdout, ran.stdout + ran.stderr
     trace = ["trace", "model.py:model", "--input", "x=f32[4]"]
     assert main(trace) == 0
@@ -67,8 +65,10 @@ def test_scaffolded_files_are_in_the_project_s_style(tmp_path: Path) -> None:
     for command in (["check", "--ignore=I001"], ["format", "--check"]):  # order: by the folder
         ran = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--no-cache", "--config", str(config), *files],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
@@ -82,9 +82,7 @@ def test_scaffolded_files_are_in_the_project_s_style(tmp_path: Path) -> None:
         ("here", "here.py exists"),
     ],
 )
-def test_names_that_will_not_do(
-    name: str, says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_names_that_will_not_do(name: str, says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     Path("here.py").write_text("# mine")
     assert main(["new-pass", name]) == 1
     assert says in capsys.readouterr().err
@@ -101,9 +99,7 @@ def test_names_that_will_not_do(
         ("model.py:np", "model.py:np is not a pass, but a module"),
     ],
 )
-def test_passes_that_are_not_there(
-    passes: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_passes_that_are_not_there(passes: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "model.py:model", "--input", "x=f32[4]", "--passes", passes]) == 1
     assert says in capsys.readouterr().err
     assert main(["diff", "model.py:model", "--input", "x=f32[4]", "--passes", passes]) == 2

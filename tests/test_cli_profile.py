@@ -72,15 +72,9 @@ def test_kernels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("by", "labels"),
-    [
-        ("module", ["Net", "first", "second"]),
-        ("op", ["linear", "tanh"]),
-        ("line", ["net.py:14", "net.py:15"]),
-    ],
+    [("module", ["Net", "first", "second"]), ("op", ["linear", "tanh"]), ("line", ["net.py:14", "net.py:15"])],
 )
-def test_groups(
-    folder: Path, capsys: pytest.CaptureFixture[str], by: str, labels: list[str]
-) -> None:
+def test_groups(folder: Path, capsys: pytest.CaptureFixture[str], by: str, labels: list[str]) -> None:
     status, out, _ = run(capsys, "profile", "net.py:Net", *X, "--by", by)
     assert status == 0
     table = rows(out)
@@ -126,16 +120,13 @@ def test_blame(folder: Path, capsys: pytest.CaptureFixture[str], backend: str) -
     ],
 )
 def test_errors(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int,
-    message: str,
-) -> None:  # fmt: skip
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, message: str
+) -> None:
     found, out, err = run(capsys, *arguments)
     assert found == status and message in err and out == ""
 
 
-def test_info_roofs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_info_roofs(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure() -> Roofs:
         return ROOFS
 
@@ -143,15 +134,7 @@ def test_info_roofs(
     monkeypatch.setattr(roofs, "measure", measure)
     status, out, err = run(capsys, "info", "--roofs")
     assert (status, err) == (0, "")
-    assert out.splitlines()[1].split() == [
-        "fma_f32",
-        "500",
-        "GFLOP/s",
-        "1",
-        "TFLOP/s",
-        "made",
-        "up",
-    ]
+    assert out.splitlines()[1].split() == ["fma_f32", "500", "GFLOP/s", "1", "TFLOP/s", "made", "up"]
     assert list((tmp_path / "roofs").iterdir())
     run(capsys, "info", "--clear-cache")
     assert not (tmp_path / "roofs").exists()

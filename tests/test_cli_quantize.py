@@ -55,9 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_scheme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = run(
-        capsys, *NET_X, "--scheme", "static_int8", "--data", "calib.npz", *OUTPUT
-    )
+    status, out, err = run(capsys, *NET_X, "--scheme", "static_int8", "--data", "calib.npz", *OUTPUT)
     assert (status, err) == (0, "")
     assert out == STATIC
     ops = [n.target.name for n in fx.load("net.fxl").graph.nodes if n.op == "call_function"]
@@ -168,9 +166,7 @@ def test_data_for_nested_inputs(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_data_that_does_not_fit(
     folder: Path, capsys: pytest.CaptureFixture[str], arrays: dict[str, Any], message: str
 ) -> None:
-    np.savez(
-        "d.npz", **{n: np.zeros(s, "f") if s else np.zeros((3, 64)) for n, s in arrays.items()}
-    )
+    np.savez("d.npz", **{n: np.zeros(s, "f") if s else np.zeros((3, 64)) for n, s in arrays.items()})
     status, _, err = run(capsys, *NET_X, "--scheme", "static_int8", "--data", "d.npz", *OUTPUT)
     assert status == 1 and message in " ".join(err.split())
 
@@ -196,11 +192,7 @@ def test_data_that_does_not_fit(
     ],
 )
 def test_what_is_refused(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    options: tuple[str, ...],
-    status: int,
-    message: str,
+    folder: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], status: int, message: str
 ) -> None:
     output = () if "-o" in options else OUTPUT
     found, _, err = run(capsys, *NET_X, *options, *output)

@@ -40,9 +40,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_it_writes_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = run(
-        capsys, "net.py:Net", "-i", "x=f32[B,8]", "--size", "B=3", "-o", "r.html", "--repeat", "2"
-    )
+    status, out, err = run(capsys, "net.py:Net", "-i", "x=f32[B,8]", "--size", "B=3", "-o", "r.html", "--repeat", "2")
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].endswith("B=3") and lines[-1] == "r.html written"

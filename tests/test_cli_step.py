@@ -43,9 +43,13 @@ def _folder(registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def step(
-    keys: str, passes: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    *more: str, types: tuple[str, ...] = ("-i", "x=f32[B,3,2,2]"),
-) -> tuple[int, list[str], str]:  # fmt: skip
+    keys: str,
+    passes: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *more: str,
+    types: tuple[str, ...] = ("-i", "x=f32[B,3,2,2]"),
+) -> tuple[int, list[str], str]:
     """Status, a text for each screen, errors."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(keys))
     status, out, err = run(capsys, "step", "net.py:Net", *types, "--passes", passes, *more)
@@ -60,13 +64,12 @@ def test_keys(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     status, screens, _ = step("nnnb<<b>>$0q", "fuse_conv_bn,simplify", capsys, monkeypatch)
     start = "before all passes, 3 rewrites to come"
     one, two, three = (
-        "rewrite 1 of 3: fuse_conv_bn 1 of 1", "rewrite 2 of 3: simplify 1 of 2",
+        "rewrite 1 of 3: fuse_conv_bn 1 of 1",
+        "rewrite 2 of 3: simplify 1 of 2",
         "rewrite 3 of 3: simplify 2 of 2",
-    )  # fmt: skip
+    )
     assert status == 0
-    assert titles(screens) == [
-        start, one, two, three, two, one, start, start, one, two, three, start
-    ]  # fmt: skip
+    assert titles(screens) == [start, one, two, three, two, one, start, start, one, two, three, start]
     assert "this is the beginning" in screens[7]
     assert re.search(r"fuse_conv_bn +1 +batch_norm -1", screens[0])
     assert "- batch_norm: f32[B,4,2,2]" in screens[1] and "~ self.conv.weight" in screens[1]
@@ -82,21 +85,27 @@ def test_arrows_node_graph_values_and_unknown_keys(
     status, screens, _ = step(keys, "fuse_conv_bn,simplify", capsys, monkeypatch)
     shown = [title[:9] for title in titles(screens)]
     assert status == 0
-    assert shown == ["before al", "rewrite 1", "before al", "rewrite 1", "rewrite 2", "rewrite 3",
-                     "rewrite 3", "rewrite 3", "rewrite 3", "rewrite 3"]  # fmt: skip
+    assert shown == [
+        "before al",
+        "rewrite 1",
+        "before al",
+        "rewrite 1",
+        "rewrite 2",
+        "rewrite 3",
+        "rewrite 3",
+        "rewrite 3",
+        "rewrite 3",
+        "rewrite 3",
+    ]
     assert "no rewrite is about a node 'nobody'" in screens[6]
     assert "results:" in screens[6] and "results:" not in screens[7]
     assert "def forward(self, x: f32[B,3,2,2]):" in screens[8]
     assert "'x' is no key of this" in screens[9]
 
 
-def test_a_pass_that_raises_midway(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_that_raises_midway(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What was before it is there, and what it did is taken back."""
-    status, screens, _ = step(
-        "nn\n", "fuse_conv_bn,my_passes.py:raises,simplify", capsys, monkeypatch
-    )
+    status, screens, _ = step("nn\n", "fuse_conv_bn,my_passes.py:raises,simplify", capsys, monkeypatch)
     assert status == 1
     assert titles(screens)[0] == "before all passes, 1 rewrite to come"
     for screen in (screens[0], screens[2]):
@@ -105,9 +114,7 @@ def test_a_pass_that_raises_midway(
     assert titles(screens)[1] == titles(screens)[2] == "rewrite 1 of 1: fuse_conv_bn 1 of 1"
 
 
-def test_passes_that_change_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passes_that_change_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     status, screens, _ = step("n/exp\nbvq", "my_passes.py:idle,dce", capsys, monkeypatch)
     assert status == 0 and len(screens) == 5
     assert "the passes change nothing" in screens[0] and "that was the last" in screens[1]

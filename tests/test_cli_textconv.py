@@ -31,11 +31,7 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fx.save(PassManager(["fuse_conv_bn"])(gm), tmp_path / "net.fxl")
     status, shown, _ = run(capsys, "textconv", str(tmp_path / "net.fxl"))
     lines = shown.splitlines()
-    assert status == 0 and lines[:3] == [
-        "program Sequential",
-        "passes: fuse_conv_bn",
-        "dim B: 1 to 8",
-    ]
+    assert status == 0 and lines[:3] == ["program Sequential", "passes: fuse_conv_bn", "dim B: 1 to 8"]
     assert any("= ops.conv2d(" in line for line in lines)
     weights = lines[lines.index("weights") + 1 :]
     assert weights[0].startswith("0.weight  f32[4,3,3,3]  parameter  sha256 ")
@@ -47,15 +43,18 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is missing")
 def test_git_diff(tmp_path: Path) -> None:
     environment = {
-        **os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull,
-        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@b", "HOME": str(tmp_path),
-    }  # fmt: skip
+        **os.environ,
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b",
+        "HOME": str(tmp_path),
+    }
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        done = subprocess.run(["git", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

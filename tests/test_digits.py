@@ -54,9 +54,7 @@ def test_regenerated_python_in_a_folder(
 
 
 @pytest.mark.parametrize("batch", [0, 1, 3, 64])
-def test_one_compiled_function_for_every_batch(
-    model: Any, images_and_labels: Any, batch: int
-) -> None:
+def test_one_compiled_function_for_every_batch(model: Any, images_and_labels: Any, batch: int) -> None:
     images = images_and_labels[0][:batch]
     function = fx.compile(model, x=INPUT, backend="c")
     compare("c", function(images), model(images))

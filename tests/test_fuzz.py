@@ -22,10 +22,7 @@ from tests.fuzz.quantized_extremes import EXTREMES
 from tests.fuzz.results import Disturbed, Reference, exact_difference
 
 
-@settings(
-    max_examples=40, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+@settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_graphs_under_random_rewrites(data: st.DataObject) -> None:
     check(data.draw, Counts())
@@ -75,8 +72,7 @@ def test_what_swings_may_jump_in_a_few_elements() -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b"),
-    [(0.0, -0.0), (1.0, np.nextafter(1, 2)), (np.nan, 1.0), (np.float32(1), 1.0), (1.0, (1.0,))],
+    ("a", "b"), [(0.0, -0.0), (1.0, np.nextafter(1, 2)), (np.nan, 1.0), (np.float32(1), 1.0), (1.0, (1.0,))]
 )
 def test_every_bit_counts(a: Any, b: Any) -> None:
     assert exact_difference(a, a) is None

@@ -26,108 +26,125 @@ def found(result: str, *statements: str, sizes=({},), **inputs: str) -> Program:
 SIZES = ({"B": 5}, {"B": 2}, {"B": 33})
 FINDINGS = {
     "a constant mask": found(
-        "x[:, np.array([True, False, True])], x[1:, [True, True, False], None]", x="f32[B,3]",
-        sizes=SIZES,
+        "x[:, np.array([True, False, True])], x[1:, [True, True, False], None]", x="f32[B,3]", sizes=SIZES
     ),
     "a mask of two axes": found("x[np.eye(3, dtype=bool)] + 1", x="f32[3,3,B]", sizes=SIZES),
-    "the smallest of three sizes": found("x[5:, -100:2, 5:], x[:, -100:2]", x="f64[4,B,4]",
-                                         sizes=SIZES),
-    "joined flat": found("np.concatenate([x, y], axis=None)", x="f32[B,3]", y="i32[2]",
-                         sizes=SIZES),
+    "the smallest of three sizes": found("x[5:, -100:2, 5:], x[:, -100:2]", x="f64[4,B,4]", sizes=SIZES),
+    "joined flat": found("np.concatenate([x, y], axis=None)", x="f32[B,3]", y="i32[2]", sizes=SIZES),
     "a triangle of a product": found(
         "np.triu(x @ x.T, 1), np.tril(F.linear(x, y) + 1), np.tril(F.softmax(x @ x.T, -1) @ x, -1)",
-        x="f32[B,3]", y="f32[5,3]", sizes=SIZES,
+        x="f32[B,3]",
+        y="f32[5,3]",
+        sizes=SIZES,
     ),
     "a triangle of a product of integers": found(
-        "np.triu(fx.ops.int_matmul(x, x.T)), np.tril(fx.ops.int_matmul(x, x.T) * 2, -1)",
-        x="i8[B,3]", sizes=SIZES,
+        "np.triu(fx.ops.int_matmul(x, x.T)), np.tril(fx.ops.int_matmul(x, x.T) * 2, -1)", x="i8[B,3]", sizes=SIZES
     ),
     "a triangle of a convolution": found(
-        "np.tril(F.conv2d(x, np.ones((2, 3, 3, 3), np.float32), padding=1) - 1)",
-        x="f32[B,3,6,7]", sizes=SIZES,
+        "np.tril(F.conv2d(x, np.ones((2, 3, 3, 3), np.float32), padding=1) - 1)", x="f32[B,3,6,7]", sizes=SIZES
     ),
     "a variance of too few": found(
-        "np.std(x, -1, ddof=1), x.var(0, ddof=3), y.var(1, ddof=2)", x="f32[3,B]", y="f32[B,1]",
+        "np.std(x, -1, ddof=1), x.var(0, ddof=3), y.var(1, ddof=2)",
+        x="f32[3,B]",
+        y="f32[B,1]",
         sizes=({"B": 0}, {"B": 1}, {"B": 5}),
     ),
-    "powers of bools": found(
-        "x**2, np.power(x, 2), x**1, x**x, 2**x, x**True", x="bool[B]", sizes=SIZES,
-    ),
-    "a narrow einsum": found(
-        "np.einsum('ab->a', x), np.einsum('ab,cb->ac', x, x)", x="u8[B,3]", sizes=SIZES
-    ),
-    "the dtype of a variance": found("x.var(0, dtype=np.float64), np.std(x, dtype='f8')",
-                                     x="f32[B,3]", sizes=SIZES),
+    "powers of bools": found("x**2, np.power(x, 2), x**1, x**x, 2**x, x**True", x="bool[B]", sizes=SIZES),
+    "a narrow einsum": found("np.einsum('ab->a', x), np.einsum('ab,cb->ac', x, x)", x="u8[B,3]", sizes=SIZES),
+    "the dtype of a variance": found("x.var(0, dtype=np.float64), np.std(x, dtype='f8')", x="f32[B,3]", sizes=SIZES),
     "a part of what is empty at some sizes": found(
-        "y[-100:2, -1][0:1, :-1, None], np.tanh(y[-100:2][0:1]), "
-        "np.concatenate([y[-100:2][0:1] * 2, y])", y="f32[B,3,5]",
+        "y[-100:2, -1][0:1, :-1, None], np.tanh(y[-100:2][0:1]), np.concatenate([y[-100:2][0:1] * 2, y])",
+        y="f32[B,3,5]",
         sizes=({"B": 0}, {"B": 1}, {"B": 50}, {"B": 101}, {"B": 102}, {"B": 103}),
     ),
     "a part that may be empty, divided by its size": found(
         "np.concatenate([np.concatenate([a[:1] * 0, a[1:] * 1], 0), x], axis=None)",
-        "a = x[-3:-1, :-1, ..., 1:3]", x="i64[7,B,8]", sizes=({"B": 1}, {"B": 2}, {"B": 5}),
+        "a = x[-3:-1, :-1, ..., 1:3]",
+        x="i64[7,B,8]",
+        sizes=({"B": 1}, {"B": 2}, {"B": 5}),
     ),
     "a product of one row, backwards": found(
         "(b @ b.T)[-1::-1, ...], F.linear(b, y)[::-1] * 2, np.triu(b @ b.T)[::-1, 0:1]",
-        "b = z[0:1]", z="f64[T,B]", y="f64[1,B]",
+        "b = z[0:1]",
+        z="f64[T,B]",
+        y="f64[1,B]",
         sizes=({"B": 0, "T": 1}, {"B": 3, "T": 2}, {"B": 40, "T": 5}),
     ),
     "a depth that is a sum": found(
         "a[..., 1:, :] @ a.swapaxes(-2, -1)[..., ::2], b @ b.T",
-        "a = np.pad(z, ((1, 0), (0, 0), (1, 1)))", "b = np.pad(z[0], ((0, 0), (3, 2)))",
-        z="f32[3,T,T]", sizes=({"T": 1}, {"T": 40}, {"T": 130}),
+        "a = np.pad(z, ((1, 0), (0, 0), (1, 1)))",
+        "b = np.pad(z[0], ((0, 0), (3, 2)))",
+        z="f32[3,T,T]",
+        sizes=({"T": 1}, {"T": 40}, {"T": 130}),
     ),
     "an index that no loop reads": found(
         "x[c % x.shape[0]], x[c % x.shape[0]].sum(), np.tanh(x[c % x.shape[0]]).sum(0) + x.sum()",
-        "c = np.ones_like(x, dtype=np.int64)", x="f32[B]",
+        "c = np.ones_like(x, dtype=np.int64)",
+        x="f32[B]",
         sizes=({"B": 0}, {"B": 1}, {"B": 5}),
     ),
     "what is looked up, joined": found(
         "np.concatenate([x[i.astype(int)], y]), np.concatenate([y, np.exp(x[i.astype(int)])])",
-        x="f32[B,3]", y="f32[4,3]", i="bool[B]", sizes=({"B": 0}, {"B": 2}, {"B": 5}),
+        x="f32[B,3]",
+        y="f32[4,3]",
+        i="bool[B]",
+        sizes=({"B": 0}, {"B": 2}, {"B": 5}),
     ),
     "a value for all steps of loops of other lengths": found(
         "(x * y[0]).sum() + np.tanh(y[0]) * z, np.tanh(y[0]) * z, (np.tanh(y[0]) * x).sum() + z",
-        x="f32[B]", y="f32[3]", z="f32[2]", sizes=({"B": 0}, {"B": 1}, {"B": 5}),
+        x="f32[B]",
+        y="f32[3]",
+        z="f32[2]",
+        sizes=({"B": 0}, {"B": 1}, {"B": 5}),
     ),
     "a bool that is added to scores": found(
         "F.softmax(x @ x.T + z[0], -1) @ x, F.softmax(x @ x.T + (y > 0), -1) @ x",
-        x="f32[B,5]", y="f32[B,1]", z="bool[5]", sizes=SIZES,
+        x="f32[B,5]",
+        y="f32[B,1]",
+        z="bool[5]",
+        sizes=SIZES,
     ),
     "scores beyond float32": found(
-        "F.scaled_dot_product_attention(x * 1e15, x * 1e15, x), "
-        "F.scaled_dot_product_attention(x * 1e20, x * 1e20, x)", x="f32[B,5]", sizes=SIZES,
+        "F.scaled_dot_product_attention(x * 1e15, x * 1e15, x), F.scaled_dot_product_attention(x * 1e20, x * 1e20, x)",
+        x="f32[B,5]",
+        sizes=SIZES,
     ),
     "NumPy's scalars as operands": found(
-        "b.var(), (b - b.mean()) / (b.std() + 1e-5), e", "b = np.add(x, np.int32(3))",
-        "e = y + np.float16(1.5)", "e[-1] *= np.float64(2.5)", x="f32", y="f64[B]", sizes=SIZES,
+        "b.var(), (b - b.mean()) / (b.std() + 1e-5), e",
+        "b = np.add(x, np.int32(3))",
+        "e = y + np.float16(1.5)",
+        "e[-1] *= np.float64(2.5)",
+        x="f32",
+        y="f64[B]",
+        sizes=SIZES,
     ),
     "loops over a triangle": found(
-        "F.avg_pool1d(np.tril(y, 2)[::-1, 0, 1:-1, :100], 3, 1)", y="f64[2,2,16,B]",
+        "F.avg_pool1d(np.tril(y, 2)[::-1, 0, 1:-1, :100], 3, 1)",
+        y="f64[2,2,16,B]",
         sizes=({"B": 3}, {"B": 9}, {"B": 101}),
     ),
     "the least of many near ones": found(
-        "c == c.min(0, keepdims=True), c <= c.max(0)", "b = F.layer_norm(x, (4,))",
-        "c = np.sqrt(b * b + 1e-6) - b", x="f32[B,4]", sizes=({"B": 130},),
+        "c == c.min(0, keepdims=True), c <= c.max(0)",
+        "b = F.layer_norm(x, (4,))",
+        "c = np.sqrt(b * b + 1e-6) - b",
+        x="f32[B,4]",
+        sizes=({"B": 130},),
     ),
     "bits of a part": found(
         "np.concatenate([x, x & 7, 5 & x]), np.stack([x, x | 1, x & y]), np.roll(x & 6, 1, 0)",
-        x="i64[B,4]", y="i64[4]", sizes=SIZES,
+        x="i64[B,4]",
+        y="i64[4]",
+        sizes=SIZES,
     ),
-    "lanes that begin where a row says": found(
-        "np.triu(y.sum(0), -1), np.tril(y.max(1), 1)", y="f64[16,4,2]",
-    ),
-    "what -1 is for no elements": found(
-        "y.reshape(y.shape[0], -1).sum()", y="f32[T,8,8]", sizes=({"T": 0}, {"T": 3}),
-    ),
+    "lanes that begin where a row says": found("np.triu(y.sum(0), -1), np.tril(y.max(1), 1)", y="f64[16,4,2]"),
+    "what -1 is for no elements": found("y.reshape(y.shape[0], -1).sum()", y="f32[T,8,8]", sizes=({"T": 0}, {"T": 3})),
     "many cells that are written one by one": found(  # in the time that a program has
-        "F.softmin(y, -3)", x="f64[N,N,8]", y="f64[N,N,8]", sizes=({"N": 130},),
+        "F.softmin(y, -3)", x="f64[N,N,8]", y="f64[N,N,8]", sizes=({"N": 130},)
     ),
     "the truth of what is nearly zero": found(
-        "np.all(c), c.all(0), np.logical_not(c)", "c = F.gelu(x * 8)", x="f32[B,4]",
-        sizes=({"B": 130},),
+        "np.all(c), c.all(0), np.logical_not(c)", "c = F.gelu(x * 8)", x="f32[B,4]", sizes=({"B": 130},)
     ),
-}  # fmt: skip
+}
 
 
 def test_findings_stay_mended() -> None:
@@ -170,10 +187,7 @@ def test_what_no_op_rounds_is_compared_bit_by_bit() -> None:
     reference = Measured(fx.symbolic_trace(program, x="f32[3]", y="f32[3]"), [x, y], program(x, y))
     first, second, third = program(x, y)
     near = np.nextafter(second, np.float32(0))
-    assert (
-        reference.close_difference((first, near, np.copysign(third, np.float32([1, -1, -1]))))
-        is None
-    )
+    assert reference.close_difference((first, near, np.copysign(third, np.float32([1, -1, -1])))) is None
     nearest = np.nextafter(first, np.float32(0))
     assert "rounds" in str(reference.close_difference((nearest, second, third)))
     assert "result 2" in str(reference.close_difference((first, second, -third)))
@@ -211,9 +225,15 @@ def test_a_crash_is_a_finding_of_its_program_alone() -> None:
 
 def test_what_fails_is_made_small() -> None:
     program = found(
-        "a, b, c", "a = x * 2", "b = a + y", "c = np.zeros(2) if type(b) is np.ndarray else 1 / 0",
-        "b = b - c.sum()", x="f32[B,3]", y="f32[3]", sizes=({"B": 9}, {"B": 4}),
-    )  # fmt: skip
+        "a, b, c",
+        "a = x * 2",
+        "b = a + y",
+        "c = np.zeros(2) if type(b) is np.ndarray else 1 / 0",
+        "b = b - c.sum()",
+        x="f32[B,3]",
+        y="f32[3]",
+        sizes=({"B": 9}, {"B": 4}),
+    )
     (outcome,) = check([program])
     assert (outcome.kind, outcome.stage) == ("failed", "trace")
     small = shrunk(outcome).program

@@ -42,12 +42,7 @@ def test_generated_tokens_are_those_of_numpy() -> None:
 
 def test_python_has_its_classes_and_layers() -> None:
     source = llama.traced().source()
-    assert re.findall(r"^class (\w+)", source, re.M) == [
-        "Attention",
-        "FeedForward",
-        "Block",
-        "Llama",
-    ]
+    assert re.findall(r"^class (\w+)", source, re.M) == ["Attention", "FeedForward", "Block", "Llama"]
     assert "self.layers = nn.ModuleList([Block() for _ in range(5)])" in source
     assert source.count("nn.Linear(") == 8 and "ops.slice" not in source
     assert "for layer, (keys, values) in zip(self.layers, cache, strict=True):" in source
@@ -68,7 +63,5 @@ def test_c_reads_like_the_model(tmp_path: Path) -> None:
     tiled = [f for f in functions if "multiply_tile" in f]
     assert len(tiled) == 7
     assert sum(len(f.splitlines()) for f in functions if f not in tiled) <= 600
-    done = subprocess.run(
-        ["make", "-C", str(tmp_path), "test", "CFLAGS=-O1"], capture_output=True, text=True
-    )
+    done = subprocess.run(["make", "-C", str(tmp_path), "test", "CFLAGS=-O1"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

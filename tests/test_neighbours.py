@@ -129,8 +129,7 @@ def test_fold_conv_bn_where_the_conv_is_called_twice() -> None:
 
 def facts(gm: fx.GraphModule) -> Any:
     return [
-        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, n.scope, n.loc, n.meta)
-        for n in gm.graph.nodes
+        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, n.scope, n.loc, n.meta) for n in gm.graph.nodes
     ]
 
 
@@ -321,9 +320,7 @@ def test_regenerated_folder_imports_in_a_fresh_process(tmp_path: Path) -> None:
         "io = np.load(sys.argv[1] + '/io.npz'); y = Model.load()(io['x']);"
         "np.testing.assert_allclose(y, io['y'], rtol=1e-5, atol=1e-6); print('same')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "same", done.stderr
     source = "".join(p.read_text() for p in (tmp_path / "regenerated").glob("*.py"))
     assert "self.l(x)" in source and "pickle" not in source and "getattr(" not in source

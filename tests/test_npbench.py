@@ -7,10 +7,7 @@ import pytest
 from tests import npbench
 
 #: What stops a program.
-NOT_YET = {
-    "mandelbrot2": "a shape that is assigned, and a mask",
-    "spmv": "slices whose bounds are computed",
-}
+NOT_YET = {"mandelbrot2": "a shape that is assigned, and a mask", "spmv": "slices whose bounds are computed"}
 
 
 @pytest.mark.skipif(not npbench.names(), reason="NPBench is not in ../shared/programs")

@@ -22,9 +22,7 @@ def test_a_number_of_threads_that_is_none(backend, threads):
         fx.compile(lambda x: x + 1, x="f32[2]", backend=backend, threads=threads)
 
 
-@pytest.mark.parametrize(
-    "text", ["99999999999", "0", "-1", "", "many", "1.5", "²", "1" * 5000, str(MOST_THREADS + 1)]
-)
+@pytest.mark.parametrize("text", ["99999999999", "0", "-1", "", "many", "1.5", "²", "1" * 5000, str(MOST_THREADS + 1)])
 def test_omp_num_threads_that_is_no_number_of_threads(monkeypatch, text):
     monkeypatch.setenv("OMP_NUM_THREADS", text)
     assert default_threads() == usable_cpus()

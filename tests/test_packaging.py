@@ -90,10 +90,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     work = tmp_path_factory.mktemp("wheel")
     copy_sources(work / "source")
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation",
-         "--no-index", "-w", str(work), str(work / "source")],
-        check=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "-q",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            "-w",
+            str(work),
+            str(work / "source"),
+        ],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
     (path,) = work.glob("*.whl")
     return zipfile.ZipFile(path)
 
@@ -147,9 +159,7 @@ def requirements(of: list[str]) -> set[str]:
 
 def test_base_install_is_small() -> None:
     """Without NumPy and SymPy, what a base install brings along is below 15 MB (bytecode aside)."""
-    base = [
-        d for d in pyproject()["project"]["dependencies"] if not d.startswith(("numpy", "sympy"))
-    ]
+    base = [d for d in pyproject()["project"]["dependencies"] if not d.startswith(("numpy", "sympy"))]
     names = requirements(base) - {"numpy"}
     assert {"rich", "pygments", "graphviz", "safetensors", "ml-dtypes"} <= names
     size = 0
@@ -176,16 +186,7 @@ def test_version_is_the_same_everywhere() -> None:
 def test_base_install_imports_only_base_dependencies() -> None:
     """`import fxlite` and all its modules work where no extra is installed."""
     listed = pyproject()["project"]["optional-dependencies"]
-    blocked = [
-        "torch",
-        "onnx",
-        "onnxruntime",
-        "cuda",
-        "pygraphviz",
-        "tokenizers",
-        "sklearn",
-        "pytest",
-    ]
+    blocked = ["torch", "onnx", "onnxruntime", "cuda", "pygraphviz", "tokenizers", "sklearn", "pytest"]
     assert {"torch", "onnx", "cuda", "draw", "minilm", "test", "bench"} <= set(listed)
     modules = [
         f"{name}.{file.stem}" if file.stem != "__init__" else name

@@ -29,9 +29,7 @@ from fxlite.ops.op import REGISTRY
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
-BLOCK = re.compile(
-    r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.M | re.S
-)
+BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.M | re.S)
 
 
 def outputs(text: str) -> Iterator[tuple[re.Match[str], str]]:
@@ -53,15 +51,11 @@ def outputs(text: str) -> Iterator[tuple[re.Match[str], str]]:
 
 
 @pytest.mark.parametrize("page", (README, *GUIDES), ids=lambda page: page.stem)
-def test_programs_print_what_is_shown(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FXLITE_REPRO_DIR", str(tmp_path))
     checked = 0
-    tables: tuple[dict[str, Any], ...] = (
-        passes.PASSES, REGISTRY, backend._REGISTERED, templates.TEMPLATES
-    )  # fmt: skip
+    tables: tuple[dict[str, Any], ...] = (passes.PASSES, REGISTRY, backend._REGISTERED, templates.TEMPLATES)
     registered = [dict(table) for table in tables]
     try:
         for block, printed in outputs(page.read_text()):
@@ -94,8 +88,7 @@ def test_two_commands_do_everything() -> None:
 def test_ci_runs_the_command_of_the_readme() -> None:
     tests = commands()[1].split(" && ")[-1].removeprefix(".venv/bin/python ")
     assert tests == "-m pytest -n 2"
-    assert re.search(rf'^step tests "\$venv/bin/python" {re.escape(tests)}$',
-                     (ROOT / ".ci" / "run").read_text(), re.M)  # fmt: skip
+    assert re.search(rf'^step tests "\$venv/bin/python" {re.escape(tests)}$', (ROOT / ".ci" / "run").read_text(), re.M)
 
 
 def test_links_lead_somewhere() -> None:

@@ -20,10 +20,7 @@ from tests import house
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The front door: what may reach upwards.
-FRONT_DOOR = (
-    "fxlite/__init__.py", "fxlite/__main__.py", "fxlite/cli/", "fxlite/compiler.py",
-    "fxlite/just_in_time.py",
-)  # fmt: skip
+FRONT_DOOR = ("fxlite/__init__.py", "fxlite/__main__.py", "fxlite/cli/", "fxlite/compiler.py", "fxlite/just_in_time.py")
 
 
 def sources(*tops: str) -> list[Path]:
@@ -103,10 +100,7 @@ def test_imports_go_down(path: Path) -> None:
         ("fxlite/graph/graph.py", "def f():\n    from fxlite import codegen"),
         ("fxlite/nn/linear.py", "from ..passes import base"),
         ("fxlite/nn/linear.py", "from .. import codegen"),
-        (
-            "passes/rules/redundant.py",
-            "import importlib\nimportlib.import_module('fxlite.codegen.c')",
-        ),
+        ("passes/rules/redundant.py", "import importlib\nimportlib.import_module('fxlite.codegen.c')"),
         ("passes/rules/redundant.py", "from passes.base import Pass"),
         ("codegen/kernel/lower.py", "from tests import oracle"),
     ],
@@ -157,9 +151,7 @@ def room_of(module: str, folder: str) -> int | None:
     """The place of a module's room among those of its folder; None for other folders' modules."""
     prefix = "fxlite." if folder == "fxlite" else f"fxlite.{folder}."
     name = module.removeprefix(prefix)
-    if name == module or module.startswith(("fxlite.passes", "fxlite.codegen")) != (
-        folder != "fxlite"
-    ):
+    if name == module or module.startswith(("fxlite.passes", "fxlite.codegen")) != (folder != "fxlite"):
         return None
     rooms = ROOMS[folder]
     found = [r for r in rooms if name == r or name.startswith(f"{r}.")]
@@ -287,8 +279,11 @@ def tracked_files() -> list[Path]:
     try:
         listed = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, check=True, capture_output=True, text=True,
-        ).stdout.splitlines()  # fmt: skip
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a git checkout")
     suffixes = {".py", ".md", ".toml", ".yaml", ".yml", ".cfg", ".h", ".cuh", ".c", ".sh", ""}
@@ -298,15 +293,7 @@ def tracked_files() -> list[Path]:
 
 #: Hosts of package registries, folders of one machine; in two parts, since this file is read too.
 ELSEWHERE = re.compile(
-    "|".join(
-        [
-            "pypi" + r"\.org",
-            "files" + r"\.pythonhosted",
-            "--index" + "-url",
-            "/wo" + "rk/",
-            "/ro" + "ot/",
-        ]
-    )
+    "|".join(["pypi" + r"\.org", "files" + r"\.pythonhosted", "--index" + "-url", "/wo" + "rk/", "/ro" + "ot/"])
 )
 
 
@@ -344,3 +331,13 @@ def test_files_are_read_and_written_as_utf_8() -> None:
             if text and "encoding" not in named:
                 found.append(f"{relative(path)}:{node.lineno}")
     assert not found, "\n".join(found)
+
+
+def test_all_files_have_one_style() -> None:
+    wrong = [
+        f"{relative(path)}:{number}"
+        for path in tracked_files()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if path.suffix == ".py" and house.UNFORMATTED.search(line)
+    ]
+    assert not wrong, f"the formatter is switched off at {', '.join(wrong)}"

@@ -19,10 +19,7 @@ from tests.zoo import ZOO
 
 #: As `make sanitize` has it, but unoptimized: these programs are small, and take a quarter of the
 #: time to build and run.
-CHECKED = (
-    "-std=c99", "-ffp-contract=fast", "-O0", "-g1", "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all",
-)  # fmt: skip
+CHECKED = ("-std=c99", "-ffp-contract=fast", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def check_clean(function: Any, folder: Path) -> None:

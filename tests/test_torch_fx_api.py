@@ -27,10 +27,18 @@ HERE = Path(__file__).parent
 WANTED = 0.98
 #: Modules beside those of torch.fx.passes whose names people use.
 CORE = (
-    "", "graph", "node", "graph_module", "interpreter", "proxy", "subgraph_rewriter",
-    "operator_schemas", "immutable_collections", "experimental.const_fold",
+    "",
+    "graph",
+    "node",
+    "graph_module",
+    "interpreter",
+    "proxy",
+    "subgraph_rewriter",
+    "operator_schemas",
+    "immutable_collections",
+    "experimental.const_fold",
     "experimental.optimization",
-)  # fmt: skip
+)
 #: Classes that are the same one under two names in torch.fx.
 _SPECIAL = ("__call__", "__lt__", "__fx_create_arg__", "__setitem__")
 
@@ -60,9 +68,7 @@ def torch_names() -> dict[str, Any]:
     inner = [n for n in inner if "._" not in n and ".tests" not in n and ".backends" not in n]
     for name in (*CORE, *inner):
         module = importlib.import_module(f"torch.fx.{name}" if name else "torch.fx")
-        prefix = (
-            "" if name in ("", "graph", "node", "graph_module", "interpreter", "proxy") else name
-        )
+        prefix = "" if name in ("", "graph", "node", "graph_module", "interpreter", "proxy") else name
         for public in public_names(module):
             value = getattr(module, public)
             title = f"{prefix}.{public}" if prefix else public
@@ -92,14 +98,7 @@ def counts() -> Counter[str]:
 def instances() -> dict[Any, Any]:
     """Objects of classes whose attributes are made by their constructors."""
     gm = fx.symbolic_trace(lambda x: x)
-    made = (
-        gm,
-        gm.graph,
-        fx.Tracer(),
-        fx.Interpreter(gm),
-        passes.PassManager(),
-        passes.SourcePartition([], None),
-    )
+    made = (gm, gm.graph, fx.Tracer(), fx.Interpreter(gm), passes.PassManager(), passes.SourcePartition([], None))
     return {type(value): value for value in made}
 
 

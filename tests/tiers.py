@@ -23,11 +23,19 @@ from fxlite.codegen.runtime import toolchain
 
 ROOT = Path(__file__).parents[1]
 TESTS = (
-    "tests/codegen", "tests/passes/quantize", "tests/benchmarks", "tests/test_tutorials.py",
-    "tests/test_readme.py", "tests/test_digits.py", "tests/test_minilm.py",
-    "tests/test_cli_quantize.py", "tests/test_cli_profile.py", "tests/passes/test_partition.py",
-    "tests/passes/test_profile.py", "tests/passes/test_store_bf16.py",
-)  # fmt: skip
+    "tests/codegen",
+    "tests/passes/quantize",
+    "tests/benchmarks",
+    "tests/test_tutorials.py",
+    "tests/test_readme.py",
+    "tests/test_digits.py",
+    "tests/test_minilm.py",
+    "tests/test_cli_quantize.py",
+    "tests/test_cli_profile.py",
+    "tests/passes/test_partition.py",
+    "tests/passes/test_profile.py",
+    "tests/passes/test_store_bf16.py",
+)
 _NUMPY = ("X86_V3", "X86_V4", "AVX512_ICL", "AVX512_SPR")
 """Sets of instructions that NumPy chooses by, from the oldest."""
 
@@ -86,8 +94,11 @@ def run(tier: Tier, arguments: Sequence[str]) -> tuple[dict[str, int], float]:
     start = time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *arguments],
-        cwd=ROOT, env=os.environ | tier.environment(), text=True, stdout=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        cwd=ROOT,
+        env=os.environ | tier.environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+    ) as process:
         assert process.stdout is not None
         last = ""
         for last in process.stdout:

@@ -45,9 +45,7 @@ class GptBlock(torch.nn.Module):
         self.ln_1, self.ln_2 = layers.LayerNorm(width), layers.LayerNorm(width)
         self.c_attn, self.c_proj = layers.Linear(width, 3 * width), layers.Linear(width, width)
         self.mlp = layers.Sequential(
-            layers.Linear(width, 4 * width),
-            layers.GELU(approximate="tanh"),
-            layers.Linear(4 * width, width),
+            layers.Linear(width, 4 * width), layers.GELU(approximate="tanh"), layers.Linear(4 * width, width)
         )
 
     def forward(self, x: Any) -> Any:
@@ -66,9 +64,7 @@ class EncoderLayer(torch.nn.Module):
         super().__init__()
         layers = torch.nn
         self.heads = heads
-        self.query, self.key, self.value, self.dense = (
-            layers.Linear(width, width) for _ in range(4)
-        )
+        self.query, self.key, self.value, self.dense = (layers.Linear(width, width) for _ in range(4))
         self.up, self.down = layers.Linear(width, 4 * width), layers.Linear(4 * width, width)
         self.norm1, self.norm2 = layers.LayerNorm(width), layers.LayerNorm(width)
 

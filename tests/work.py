@@ -32,9 +32,7 @@ def lines_run(call: Callable[[], Any]) -> int:
     return count
 
 
-def assert_linear(
-    make: Callable[[int], T], work: Callable[[T], Any], size: int, factor: int = 4
-) -> None:
+def assert_linear(make: Callable[[int], T], work: Callable[[T], Any], size: int, factor: int = 4) -> None:
     """``work`` on an input of ``factor`` times the size runs at most 1.25 times ``factor`` as many
     lines: with its square they were ``factor`` times as many again. What is made once for all sizes
     is made before."""

@@ -78,11 +78,7 @@ np.testing.assert_array_equal(moved(images), scores)
 
 # %%
 again = gm.copy()
-matches = fx.replace_pattern(
-    again,
-    lambda x: F.max_pool2d(F.relu(x), 2),
-    lambda x: F.relu(F.max_pool2d(x, 2)),
-)
+matches = fx.replace_pattern(again, lambda x: F.max_pool2d(F.relu(x), 2), lambda x: F.relu(F.max_pool2d(x, 2)))
 print(f"{len(matches)} match")
 fx.assert_same(again, moved)
 
@@ -139,9 +135,7 @@ folder = Path(tempfile.mkdtemp()) / "digits_c"
 fast.save(folder)
 print(*sorted(p.name for p in folder.iterdir()), sep="\n")
 if shutil.which("make"):
-    subprocess.run(
-        ["make", "--quiet", "test"], cwd=folder, check=True, env={"CC": "cc", **os.environ}
-    )
+    subprocess.run(["make", "--quiet", "test"], cwd=folder, check=True, env={"CC": "cc", **os.environ})
 shutil.rmtree(folder.parent)
 
 # %% [markdown]

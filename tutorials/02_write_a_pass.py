@@ -142,9 +142,7 @@ def _(weight):
 W, b = np.ones((3, 8), np.float32), np.ones(3, np.float32)
 scale_weights.example(lambda x: F.linear(x, W) * 0.5, "no bias", x="f32[4,8]")
 scale_weights.example(lambda x: 2 * F.linear(x, W, b), "with a bias", x="f32[4,8]")
-scale_weights.counterexample(
-    lambda x, w: 2 * F.linear(x, w), "the weight is an input", x="f32[4,8]", w="f32[3,8]"
-)
+scale_weights.counterexample(lambda x, w: 2 * F.linear(x, w), "the weight is an input", x="f32[4,8]", w="f32[3,8]")
 passes.check_examples(scale_weights)
 
 # %% [markdown]
@@ -172,9 +170,7 @@ def _(a, b):
 
 
 join_linears.example(lambda x: F.linear(x, W) + F.linear(x, 2 * W), "one input", x="f32[4,8]")
-join_linears.counterexample(
-    lambda x, y: F.linear(x, W) + F.linear(y, W), "two inputs", x="f32[4,8]", y="f32[4,8]"
-)
+join_linears.counterexample(lambda x, y: F.linear(x, W) + F.linear(y, W), "two inputs", x="f32[4,8]", y="f32[4,8]")
 passes.check_examples(join_linears)
 
 # %% [markdown]

@@ -127,10 +127,7 @@ print(f"sensitivity.svg: {(folder / 'sensitivity.svg').stat().st_size > 1000}")
 # integers keeps small layers in float.
 
 # %%
-plan = q.plan(
-    skewed, batches, metric=accuracy, max_accuracy_drop=0.005,
-    schemes=["static_int8"], minimize="bytes",
-)  # fmt: skip
+plan = q.plan(skewed, batches, metric=accuracy, max_accuracy_drop=0.005, schemes=["static_int8"], minimize="bytes")
 print(plan)
 plan.save(folder / "plan.toml")
 print((folder / "plan.toml").read_text())
@@ -155,8 +152,7 @@ equalized = q.equalize(skewed)
 repaired = q.quantize(equalized, mapping, batches)
 print(f"equalized, static_int8: {accuracy(repaired):.2%} right")
 before, after = (
-    q.sensitivity(model, batches, ["static_int8"]).sqnr("static_int8")["conv2"]
-    for model in (skewed, equalized)
+    q.sensitivity(model, batches, ["static_int8"]).sqnr("static_int8")["conv2"] for model in (skewed, equalized)
 )
 print(f"conv2: {before:.1f} dB before, {after:.1f} dB after")
 

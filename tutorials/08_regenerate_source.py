@@ -96,9 +96,7 @@ print(source)
 
 # %%
 fused = passes.PassManager([passes.fuse_conv_bn, passes.dce])(gm)
-for line in difflib.unified_diff(
-    source.splitlines(), fused.source().splitlines(), n=1, lineterm=""
-):
+for line in difflib.unified_diff(source.splitlines(), fused.source().splitlines(), n=1, lineterm=""):
     print(line)
 
 # %% [markdown]
@@ -164,8 +162,6 @@ print(text[text.rindex("\nint net_run(") :].strip())
 compiled.save(folder / "c")  # a folder that builds and tests itself
 print(*sorted(p.name for p in (folder / "c").iterdir()))
 if shutil.which("make") and shutil.which("cc"):
-    done = subprocess.run(
-        ["make", "-s", "-C", folder / "c", "test"], capture_output=True, text=True
-    )
+    done = subprocess.run(["make", "-s", "-C", folder / "c", "test"], capture_output=True, text=True)
     print(done.stdout if done.returncode == 0 else done.stderr)
 shutil.rmtree(folder)

@@ -165,10 +165,7 @@ def encode(sentences, length=POSITIONS):
     tokenizer.enable_truncation(length)
     tokenizer.enable_padding()
     encodings = tokenizer.encode_batch(list(sentences))
-    return (
-        np.array([e.ids for e in encodings], np.int64),
-        np.array([e.attention_mask for e in encodings], np.int64),
-    )
+    return (np.array([e.ids for e in encodings], np.int64), np.array([e.attention_mask for e in encodings], np.int64))
 
 
 SENTENCES = (

@@ -37,10 +37,7 @@ DATA = "selftest"
 
 
 def save_bundle(
-    function: CFunction,
-    folder: str | os.PathLike[str],
-    cases: Sequence[Case] | None = None,
-    force: bool = False,
+    function: CFunction, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False
 ) -> None:
     """Write the bundle. ``cases`` are the inputs of the self-test; by default random ones of two
     sizes.
@@ -79,9 +76,7 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> di
     (folder / DATA).mkdir()
     for number, case in enumerate(cases, start=1):
         _store(function, folder / DATA, number, case)
-    (folder / f"{name}_selftest.c").write_text(
-        selftest_source(program, cases, bool(expansion)), encoding="utf-8"
-    )
+    (folder / f"{name}_selftest.c").write_text(selftest_source(program, cases, bool(expansion)), encoding="utf-8")
     header = program.sources[f"{name}.h"]
     for file, text in build_files(name, header, march_flag(), fxlite.__version__).items():
         (folder / file).write_text(text, encoding="utf-8")
@@ -130,23 +125,37 @@ def readme(function: CFunction, cases: Sequence[Case], stored: int) -> str:
     name, entry = program.name, program.entry
     title = f"{name}: {program.program.module.name} as C"
     lines = [
-        title, "=" * len(title), "", f"Made by fxlite {fxlite.__version__}. "
-        "Needs a C compiler and GNU make; no Python, no fxlite, no BLAS.", "",
-        "Build and test", "--------------", "    make test", "",
+        title,
+        "=" * len(title),
+        "",
+        f"Made by fxlite {fxlite.__version__}. Needs a C compiler and GNU make; no Python, no fxlite, no BLAS.",
+        "",
+        "Build and test",
+        "--------------",
+        "    make test",
+        "",
         f"runs the model on the inputs stored in {DATA}/ and compares the outputs with what",
         "NumPy computed from them. The Makefile says which flags are needed and why. OpenMP is",
-        "used where the compiler has it; the number of threads is an argument of every call.", "",
+        "used where the compiler has it; the number of threads is an argument of every call.",
+        "",
         "    make PORTABLE=1 test",
         "",
         "makes one program for all processors of x86-64, which takes AVX-512 or AVX2 where it",
         "finds them; the weights are the same for all. With EMBED=1 they are in the program.",
         "Strict C99, without warnings under -Wall -Wextra -Wconversion -pedantic (gcc, clang); tcc",
-        "and other compilers without GCC's vectors compile plain loops, which are much slower.", "",
-        "Files", "-----", *_files(name), "",
-        "Inputs and outputs", "------------------",
-        "All arrays are dense and row-major, in the machine's byte order.", "",
-        *_arguments(program), "",
-    ]  # fmt: skip
+        "and other compilers without GCC's vectors compile plain loops, which are much slower.",
+        "",
+        "Files",
+        "-----",
+        *_files(name),
+        "",
+        "Inputs and outputs",
+        "------------------",
+        "All arrays are dense and row-major, in the machine's byte order.",
+        "",
+        *_arguments(program),
+        "",
+    ]
     if entry.dims:
         listed = ", ".join(entry.dims)
         graph = program.program.module.graph
@@ -155,23 +164,29 @@ def readme(function: CFunction, cases: Sequence[Case], stored: int) -> str:
         rules += [f"    {guard.reason}" for guard in graph.guards]
         low = "as said below" if rules else "0 or more"
         lines += [
-            "Named dims", "----------",
+            "Named dims",
+            "----------",
             f"{listed}: sizes you choose with every call ({low}); one build serves all.",
-            *rules, "",
-        ]  # fmt: skip
+            *rules,
+            "",
+        ]
     if program.matmul_precision == "medium":
         lines += [
-            "Precision", "---------",
+            "Precision",
+            "---------",
             "Products of float32 with constant weights round their operands to bf16 (8 significant",
-            "bits) and sum in float32: matmul_precision=\"medium\".", "",
-        ]  # fmt: skip
+            'bits) and sum in float32: matmul_precision="medium".',
+            "",
+        ]
     if program.matmul_precision == "high" and "multiply_tile_split" in program.functions:
         lines += [
-            "Precision", "---------",
+            "Precision",
+            "---------",
             "Products of float32 with constant weights split their operands in two bf16, and sum",
-            "three products (about 16 significant bits): matmul_precision=\"high\". That is fast",
-            "on processors with AMX, and slower than float32 on others.", "",
-        ]  # fmt: skip
+            'three products (about 16 significant bits): matmul_precision="high". That is fast',
+            "on processors with AMX, and slower than float32 on others.",
+            "",
+        ]
     lines += ["Memory", "------", *_memory(function, cases, stored), ""]
     lines += ["How to call it", "--------------", *_example(program, cases[-1], stored), ""]
     return "\n".join(lines)
@@ -201,15 +216,9 @@ def _arguments(program: CProgram) -> list[str]:
     entry = program.entry
     rows = [("in", name, str(spec), "") for name, spec in zip(program.inputs, entry.inputs)]
     places = result_places(program.program.module)
-    rows += [
-        ("out", name, str(spec), place)
-        for name, spec, place in zip(program.outputs, entry.outputs, places)
-    ]
+    rows += [("out", name, str(spec), place) for name, spec, place in zip(program.outputs, entry.outputs, places)]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = [
-        "    " + "  ".join(f"{text:<{w}}" for text, w in zip(row, [*widths, 0])).rstrip()
-        for row in rows
-    ]
+    lines = ["    " + "  ".join(f"{text:<{w}}" for text, w in zip(row, [*widths, 0])).rstrip() for row in rows]
     used = {spec.dtype for spec in (*entry.inputs, *entry.outputs)}
     notes = [f"{d.name} is {d.c_note}" for d in dtypes.ALL if d.name in used]
     return [*lines, "", "; ".join(notes) + "."]
@@ -225,10 +234,7 @@ def _memory(function: CFunction, cases: Sequence[Case], stored: int) -> list[str
         lines += [f"           {line}" for line in textwrap.wrap(f"({said})", 84)]
     for case in cases:
         size = function.workspace_bytes(case.dims)
-        lines.append(
-            f"workspace  {size:,} bytes for {case.label} and {threads} "
-            f"thread{'s' if threads > 1 else ''}"
-        )
+        lines.append(f"workspace  {size:,} bytes for {case.label} and {threads} thread{'s' if threads > 1 else ''}")
     return [f"    {line}" for line in lines]
 
 
@@ -240,10 +246,15 @@ def _example(program: CProgram, case: Case, stored: int) -> list[str]:
     lines = [f'#include "{name}_weights.h"', ""]
     is_same = stored == len(program.weights)
     file, kind = ("weights", "WEIGHTS") if is_same else ("file", "STORED")
-    expanded = [] if is_same else [
-        f"void *weights = aligned_alloc(64, {upper}_WEIGHTS_BYTES);",
-        f"{name}_weights_expand(file, weights);", "free(file);",
-    ]  # fmt: skip
+    expanded = (
+        []
+        if is_same
+        else [
+            f"void *weights = aligned_alloc(64, {upper}_WEIGHTS_BYTES);",
+            f"{name}_weights_expand(file, weights);",
+            "free(file);",
+        ]
+    )
     sizes = zip(program.entry.dims, program.dims)
     lines += [f"int64_t {name} = {case.dims[dim]};" for dim, name in sizes]
     lines += [
@@ -257,8 +268,7 @@ def _example(program: CProgram, case: Case, stored: int) -> list[str]:
         f"int64_t bytes = {name}_workspace_bytes({dims}n_threads);",
         "void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);",
         "fx_error error;",
-        f"if ({name}_run({', '.join(filter(None, (inputs, outputs)))}, {dims}weights, workspace,"
-        " n_threads, &error))",
+        f"if ({name}_run({', '.join(filter(None, (inputs, outputs)))}, {dims}weights, workspace, n_threads, &error))",
         f'    fprintf(stderr, "%s\\n", {name}_error_message(error.code));',
     ]
     return [f"    {line}".rstrip() for line in lines]

@@ -95,9 +95,12 @@ class Planned:
 
 
 def planned_calls(
-    module: GraphModule, matmul_precision: str = "highest", choices: Choices = NO_CHOICES,
-    apart: Collection[Node] = (), plain: PlainMaker | None = None,
-) -> Planned:  # fmt: skip
+    module: GraphModule,
+    matmul_precision: str = "highest",
+    choices: Choices = NO_CHOICES,
+    apart: Collection[Node] = (),
+    plain: PlainMaker | None = None,
+) -> Planned:
     """Plan a module and print its functions; for the arguments see :func:`fxlite.codegen.c.emit`.
     ``plain`` makes the functions of a target that has no templates.
 
@@ -106,10 +109,7 @@ def planned_calls(
     CodegenError for graphs that cannot be compiled."""
     while True:
         claims = templates.plain_claims if plain else templates.claims_in(matmul_precision)
-        program = plan(
-            module, claims, apart, list if plain else join_scales, packed=True,
-            control=plain is None,
-        )  # fmt: skip
+        program = plan(module, claims, apart, list if plain else join_scales, packed=True, control=plain is None)
         made = Planned(program, [], {}, module_arrays(module), [])
         if plain is None:
             given = made.arrays, made.packed, made.locations, matmul_precision, choices
@@ -197,10 +197,7 @@ def program_calls(program: Program, make: Maker) -> list[Call]:
     classes = {n.scope.path: n.scope.class_name for n in nodes if n.scope is not None}
     titles = {number: common_title(served, classes) for number, served in serving.items()}
     names = [f"k{number:0{digits}d}_{title_of(group)}" for number, group in enumerate(groups)]
-    calls = {
-        number: make(groups[number], f"k{number:0{digits}d}_{title}")
-        for number, title in titles.items()
-    }
+    calls = {number: make(groups[number], f"k{number:0{digits}d}_{title}") for number, title in titles.items()}
     values: dict[int, list[str]] = {}
     for number, found in shared.items():
         call = _shared_call(groups[number], names[number], found, calls[found.number], make)
@@ -235,9 +232,7 @@ def _shared_call(group: Group, name: str, found: Shared, serving: Call, make: Ma
             shifted[text] = new, start
         given[buffer_name(old)] = text
     arguments = tuple(given.get(a, a) for a in serving.arguments)
-    return replace(
-        serving, name=name, group=group, arguments=arguments, shifted=shifted, is_first=False
-    )
+    return replace(serving, name=name, group=group, arguments=arguments, shifted=shifted, is_first=False)
 
 
 def _call(given: tuple[Any, ...], group: Group, name: str) -> Call:
@@ -259,9 +254,14 @@ def note_decisions(module: GraphModule, calls: Sequence[Call]) -> None:
 
 
 def group_call(
-    found: Group, name: str, weights: dict[Node, Any], packed: Packed, locations: list[str],
-    matmul_precision: str, choices: Choices = NO_CHOICES,
-) -> Call:  # fmt: skip
+    found: Group,
+    name: str,
+    weights: dict[Node, Any],
+    packed: Packed,
+    locations: list[str],
+    matmul_precision: str,
+    choices: Choices = NO_CHOICES,
+) -> Call:
     """The call of a function of the group's own. ``weights`` are the module's arrays; packed ones
     are put into ``packed`` by their names in C, texts that errors refer to by number into
     ``locations``. ``choices`` decide in place of the models."""
@@ -280,9 +280,14 @@ def group_call(
 
 
 def _own_call(
-    found: Group, name: str, weights: dict[Node, Any], packed: Packed, locations: list[str],
-    matmul_precision: str, choice: Choice,
-) -> Call:  # fmt: skip
+    found: Group,
+    name: str,
+    weights: dict[Node, Any],
+    packed: Packed,
+    locations: list[str],
+    matmul_precision: str,
+    choice: Choice,
+) -> Call:
     declined = ""
     if found.anchor is not None:
         inner = {subject: name for subject, name in choice.items() if subject not in OUTSIDE}

@@ -112,8 +112,7 @@ class _Function:
         dims = [d for d in sorted(self._dims()) if re.search(rf"\b{dim_name(d)}\b", text)]
         parameters += [f"int64_t {dim_name(d)}" for d in dims]
         arguments += map(dim_name, dims)
-        for word, kind in ((_BYTES, "unsigned char *"), ("error", "fx_error *"),
-                           ("n_threads", "int ")):  # fmt: skip
+        for word, kind in ((_BYTES, "unsigned char *"), ("error", "fx_error *"), ("n_threads", "int ")):
             if re.search(rf"\b{word}\b", text):
                 parameters.append(f"{kind}{word}")
                 arguments.append(word)
@@ -122,9 +121,8 @@ class _Function:
         whole = [comment(_about(self.group)), *signature(self.name, parameters), *lines, *body, "}"]
         used = _BYTES in arguments
         return ControlFunction(
-            resolved("\n".join(whole), macros()), tuple(arguments),
-            dim_c(self.scratch) if used else "0",
-        )  # fmt: skip
+            resolved("\n".join(whole), macros()), tuple(arguments), dim_c(self.scratch) if used else "0"
+        )
 
     def _dims(self) -> set[str]:
         found: set[str] = set()
@@ -148,9 +146,7 @@ class _Function:
             test = plan.bodies["cond_fn"]
             inner = self._body(test, depth + 1)
             condition = self._place(test.program, test.results[0])
-            short = re.fullmatch(rf"\s*const bool {condition} = (.*);", inner[0]) if (
-                len(inner) == 1
-            ) else None  # fmt: skip
+            short = re.fullmatch(rf"\s*const bool {condition} = (.*);", inner[0]) if (len(inner) == 1) else None
             head = [f"{pad}while ({short[1] if short else condition if not inner else 1}) {{"]
             if inner and short is None:
                 head += [*inner, f"{pad}    if (!{condition}) break;"]
@@ -216,13 +212,10 @@ class _Function:
                 before.append(f"{pad}fx_copy({other}, {value}, {dim_c(inner.type.nbytes)});")
                 value = other
             swap = derived(name, "last")
-            lines += [f"{pad}{ctype} *const {swap} = {name};", f"{pad}{name} = {value};",
-                      f"{pad}{value} = {swap};"]  # fmt: skip
+            lines += [f"{pad}{ctype} *const {swap} = {name};", f"{pad}{name} = {value};", f"{pad}{value} = {swap};"]
         return [*before, *lines]
 
-    def _end(
-        self, group: Group, plan: ControlPlan, places: dict[int, str], depth: int
-    ) -> list[str]:
+    def _end(self, group: Group, plan: ControlPlan, places: dict[int, str], depth: int) -> list[str]:
         pad, lines = "    " * depth, list[str]()
         body = plan.bodies["body_fn"]
         for part in group.parts:
@@ -234,20 +227,16 @@ class _Function:
                 lines.append(f"{pad}const {_ctype(inner)} {buffer_name(part)} = {name};")
             elif self._place(body.program, body.results[number]) != name:
                 size = dim_c(inner.type.nbytes)
-                lines.append(f"{pad}if ({name} != {places[number]}) "
-                             f"fx_copy({places[number]}, {name}, {size});")  # fmt: skip
+                lines.append(f"{pad}if ({name} != {places[number]}) fx_copy({places[number]}, {name}, {size});")
         return lines
 
-    def _cond(
-        self, group: Group, plan: ControlPlan, program: Program | None, depth: int
-    ) -> list[str]:
+    def _cond(self, group: Group, plan: ControlPlan, program: Program | None, depth: int) -> list[str]:
         pad, lines = "    " * depth, list[str]()
         for part in group.parts:
             if not part.type.rank:
                 self.printer.numbers.add(buffer_name(part))
                 lines.append(f"{pad}{_ctype(part)} {buffer_name(part)};")
-        for name, head in (("true_fn", self._number(program, group.root.arguments["pred"])),
-                           ("false_fn", "")):  # fmt: skip
+        for name, head in (("true_fn", self._number(program, group.root.arguments["pred"])), ("false_fn", "")):
             body = plan.bodies[name]
             self._bind(body, group, program)
             for part in group.parts:  # what a branch computes anew is computed where it is wanted
@@ -355,8 +344,7 @@ class _Function:
             if len(kernel.body) == 1 and isinstance(kernel.body[0], Store):
                 (line, *rest) = printer.block(kernel.body, depth)
                 return [f"{pad}const {ctype} {line.strip()}", *rest]
-            return [f"{pad}{ctype} {name};", f"{pad}{{", *printer.block(kernel.body, depth + 1),
-                    f"{pad}}}"]  # fmt: skip
+            return [f"{pad}{ctype} {name};", f"{pad}{{", *printer.block(kernel.body, depth + 1), f"{pad}}}"]
         if any(isinstance(s, (Let, Alloc)) for s in kernel.body):
             return [f"{pad}{{", *printer.block(kernel.body, depth + 1), f"{pad}}}"]
         return printer.block(kernel.body, depth)
@@ -427,10 +415,11 @@ def _without_unread(lines: Sequence[str]) -> list[str]:
     while True:
         text = "\n".join(left)
         kept = [
-            line for line in left
+            line
+            for line in left
             if not re.match(r"\s*(const \w+|\w+ \*(const )?)\s?\w+ = [^;]*;$", line)
             or len(re.findall(_variable(line), text)) > 1
-        ]  # fmt: skip
+        ]
         if len(kept) == len(left):
             return kept
         left = kept

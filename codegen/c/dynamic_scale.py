@@ -98,9 +98,14 @@ class Beside:
 
 
 def beside_of(
-    group: Group, emitter: Epilogue, output: Buffer, store: MultiIndex, axes: Sequence[Var],
-    row: Var | None, image: str | None,
-) -> Beside | None:  # fmt: skip
+    group: Group,
+    emitter: Epilogue,
+    output: Buffer,
+    store: MultiIndex,
+    axes: Sequence[Var],
+    row: Var | None,
+    image: str | None,
+) -> Beside | None:
     """What a group stores beside its result, if anything. ``axes`` are the variables that a tile's
     first element is given by, of which its rows lie along ``row``; ``image`` is what the template
     calls that of the image, None if rows are those of all images."""

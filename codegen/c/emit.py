@@ -60,9 +60,17 @@ class CProgram:
 
 
 _ENDS = (
-    "_run", "_workspace_bytes", "_ticks", "_largest_bytes", "_weights", "_weights_at", "_state",
-    "_state_at", "_check", "_error_message",
-)  # fmt: skip
+    "_run",
+    "_workspace_bytes",
+    "_ticks",
+    "_largest_bytes",
+    "_weights",
+    "_weights_at",
+    "_state",
+    "_state_at",
+    "_check",
+    "_error_message",
+)
 """Of the functions and structs that a model has."""
 _LONGEST = LONGEST - max(map(len, _ENDS))
 
@@ -110,23 +118,29 @@ def emit(
     entry = entry_of(prefix, program, locations, values)
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, **headers(printed.functions, prefix)}
     calls = [
-        replace(
-            c, arguments=tuple(map(printed.public, c.arguments)), scratch=printed.public(c.scratch)
-        )
-        for c in calls
+        replace(c, arguments=tuple(map(printed.public, c.arguments)), scratch=printed.public(c.scratch)) for c in calls
     ]
     names = ([*map(buffer_name, program.inputs)], map(dim_name, program.dims), printed.outputs)
     inputs, dims, outputs = (tuple(map(printed.public, each)) for each in names)
     return CProgram(
-        prefix, sources, structure.blob.data, entry, program, tuple(calls), inputs, dims, outputs,
-        printed.functions, profile, matmul_precision, places=structure.blob.places,
+        prefix,
+        sources,
+        structure.blob.data,
+        entry,
+        program,
+        tuple(calls),
+        inputs,
+        dims,
+        outputs,
+        printed.functions,
+        profile,
+        matmul_precision,
+        places=structure.blob.places,
         packed=planned.packed,
-    )  # fmt: skip
+    )
 
 
-def entry_of(
-    name: str, program: Program, locations: list[str], values: tuple[ValueSize, ...]
-) -> Entry:
+def entry_of(name: str, program: Program, locations: list[str], values: tuple[ValueSize, ...]) -> Entry:
     """What the wrapper must know of the emitted function: arguments, dims and results."""
 
     def spec(label: str, node: Node) -> ArgSpec:
@@ -142,8 +156,7 @@ def entry_of(
         tuple(locations),
         single_output=isinstance(structure, Node),
         conditions=tuple(
-            Condition(dim_data(g.left), g.relation, dim_data(g.right), g.reason)
-            for g in graph.conditions()
+            Condition(dim_data(g.left), g.relation, dim_data(g.right), g.reason) for g in graph.conditions()
         ),
         note=", ".join(f"{n} was specialized to {v}" for n, v in graph.specialized.items()),
         values=values,
@@ -167,11 +180,7 @@ class Source:
         program, self.workspace = structure.program, structure.workspace
         self.outputs: list[str] = []
         for number, node in enumerate(program.results):
-            own = (
-                node in program.slot_of
-                or node.op != "call_function"
-                or node in program.results[:number]
-            )
+            own = node in program.slot_of or node.op != "call_function" or node in program.results[:number]
             self.outputs.append(own_name(f"out{number}") if own else buffer_name(node))
 
     def texts(self) -> tuple[str, str]:
@@ -187,9 +196,7 @@ class Source:
     def arrays(self) -> list[str]:
         """The parameters that are inputs and results."""
         parts = [f"const {n.type.dtype.c_stored} *{buffer_name(n)}" for n in self.program.inputs]
-        return parts + [
-            f"{n.type.dtype.c_stored} *{o}" for n, o in zip(self.program.results, self.outputs)
-        ]
+        return parts + [f"{n.type.dtype.c_stored} *{o}" for n, o in zip(self.program.results, self.outputs)]
 
     def _parameters(self) -> list[str]:
         return [
@@ -208,9 +215,15 @@ class Source:
         if self.profile:
             prototypes += f"\n\n{ticks_prototype(self.name, len(self.calls))}"
         return header_text(
-            self.name, self.program, self.outputs, self.locations, size,
-            f"{workspace_signature(self.name, self.program)};", prototypes, bool(self.values),
-        )  # fmt: skip
+            self.name,
+            self.program,
+            self.outputs,
+            self.locations,
+            size,
+            f"{workspace_signature(self.name, self.program)};",
+            prototypes,
+            bool(self.values),
+        )
 
     # -- source --------------------------------------------------------------------------------
     @cached_property
@@ -268,22 +281,13 @@ class Source:
             lines += with_note(f"    if (!({test})) {failed};", condition.reason)
         text = "\n".join(lines)
         ignored = unused([n for n in map(dim_name, dims) if not re.search(rf"\b{n}\b", text)])
-        return [
-            f"{check_signature(self.name, dims)} {{",
-            *ignored,
-            *lines,
-            "    return 0;",
-            "}",
-            "",
-        ]
+        return [f"{check_signature(self.name, dims)} {{", *ignored, *lines, "    return 0;", "}", ""]
 
     def _run(self) -> list[str]:
         found, name = self.structure, self.name
         declared = {dim_name(d): f"int64_t {dim_name(d)}" for d in self.program.dims}
         declared |= {"n_threads": "int n_threads", "error": "fx_error *error"}
-        printer = Steps(
-            self.calls, found.arguments, found.bodies, f"{name}_state", declared, self.profile
-        )
+        printer = Steps(self.calls, found.arguments, found.bodies, f"{name}_state", declared, self.profile)
         steps = printer.lines(found.steps)
         steps += self.copies(printer)
         sizes = ", ".join(map(dim_name, self.program.dims))
@@ -299,8 +303,13 @@ class Source:
             lines += ["    fx_tick_count = 0;", "    fx_tick();"]
         lines += steps
         body = "\n".join(lines)
-        names = ["n_threads", "weights", "workspace", *map(dim_name, self.program.dims),
-                 *(buffer_name(n) for n in self.program.inputs)]  # fmt: skip
+        names = [
+            "n_threads",
+            "weights",
+            "workspace",
+            *map(dim_name, self.program.dims),
+            *(buffer_name(n) for n in self.program.inputs),
+        ]
         ignored = unused([n for n in names if not re.search(rf"\b{n}\b", body)])
         head = signature(f"{name}_run", self._parameters(), "int")
         return [*printer.functions, *head, *ignored, *lines, "    return 0;", "}"]

@@ -83,8 +83,7 @@ def _aligned(first: int, end: int, period: int, paths: Sequence[str]) -> tuple[i
     """Where in a stretch of calls that repeat a loop begins, and how many iterations it has."""
 
     def modules(begin: int) -> int:
-        found = (common_path(paths[at : at + period])
-                 for at in range(begin, end - period + 1, period))  # fmt: skip
+        found = (common_path(paths[at : at + period]) for at in range(begin, end - period + 1, period))
         return len({path for path in found if path})
 
     begins = [first]
@@ -94,9 +93,7 @@ def _aligned(first: int, end: int, period: int, paths: Sequence[str]) -> tuple[i
     return best, (end - best) // period
 
 
-def leaves(
-    steps: Iterable[Step], around: tuple[Loop, ...] = ()
-) -> Iterator[tuple[int, tuple[Loop, ...]]]:
+def leaves(steps: Iterable[Step], around: tuple[Loop, ...] = ()) -> Iterator[tuple[int, tuple[Loop, ...]]]:
     """The calls that stand in steps, with the loops around them from the outermost on."""
     for step in steps:
         if isinstance(step, Loop):
@@ -117,9 +114,8 @@ def numbers(call: int, loops: Sequence[Loop]) -> np.ndarray[Any, Any]:
 
 # -- memory ----------------------------------------------------------------------------------------
 def with_steady_memory(
-    program: Program, steps: Sequence[Step], read: Sequence[Sequence[Node]],
-    turns: Collection[Loop] = (),
-) -> tuple[Program, list[list[Node]]]:  # fmt: skip
+    program: Program, steps: Sequence[Step], read: Sequence[Sequence[Node]], turns: Collection[Loop] = ()
+) -> tuple[Program, list[list[Node]]]:
     """The program with a plan of its memory in which the iterations of loops use the same places,
     as far as values that are held at one time allow; and the sets of values that have one place
     each. ``read`` are the values that calls read, in the order of their arguments. In the

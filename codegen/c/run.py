@@ -102,9 +102,14 @@ class Steps:
     before the run function and at its beginning."""
 
     def __init__(
-        self, calls: Sequence[Call], arguments: Mapping[int, Sequence[Argument]],
-        bodies: Mapping[Loop, Body], state: str, declared: Mapping[str, str], profile: bool,
-    ) -> None:  # fmt: skip
+        self,
+        calls: Sequence[Call],
+        arguments: Mapping[int, Sequence[Argument]],
+        bodies: Mapping[Loop, Body],
+        state: str,
+        declared: Mapping[str, str],
+        profile: bool,
+    ) -> None:
         self.calls, self.arguments, self.bodies = calls, arguments, bodies
         self.state, self.declared, self.profile = state, declared, profile
         self.functions: list[str] = []
@@ -148,9 +153,7 @@ class Steps:
             if mentions(text, name):
                 given.append(name)
                 declared.append(declaration)
-        self.functions += [
-            comment(body.about), *signature(body.name, declared), *lines, "}", "",
-        ]  # fmt: skip
+        self.functions += [comment(body.about), *signature(body.name, declared), *lines, "}", ""]
         head, call = _head(loop, inside), f"{body.name}({', '.join(given)});"
         if "error" not in given:
             return [f"{place.indent}{head}", *wrap(f"{inside.indent}{call}")]
@@ -267,8 +270,7 @@ def _pattern(seq: Sequence[Pointer]) -> _Pattern | None:
     """The simplest pattern of pointers."""
     count = len(seq)
     step = shapes.normalize(seq[1].start - seq[0].start)
-    expected = (replace(seq[0], start=shapes.normalize(seq[0].start + n * step))
-                for n in range(count))  # fmt: skip
+    expected = (replace(seq[0], start=shapes.normalize(seq[0].start + n * step)) for n in range(count))
     if seq[0].memory == seq[1].memory and all(map(_same, seq, expected)):
         return _Pattern(count, (seq[0],), step)
     for first, last in ((0, 0), (1, 0), (0, 1), (1, 1)):
@@ -317,10 +319,7 @@ def is_table(argument: Argument, loops: Sequence[Loop]) -> bool:
     return len(varying) > 1 or (len(varying) == 1 and _pattern(grid.tolist()) is None)
 
 
-def _named(
-    names: dict[str, tuple[str, str]], value: str, pointer: Pointer, is_output: bool,
-    constant: str = "",
-) -> str:  # fmt: skip
+def _named(names: dict[str, tuple[str, str]], value: str, pointer: Pointer, is_output: bool, constant: str = "") -> str:
     """The name that stands for a value; it is declared if there is none."""
     known = names.get(value)
     name = apart(pointer.name, [n for _, n in names.values()]) if known is None else known[1]

@@ -22,9 +22,7 @@ from fxlite.types.agreement import USUAL, Chain, bound
 from fxlite.types.tensor_type import TensorType
 
 
-def compiled_chain(
-    graph: Graph, sizes: Iterable[Mapping[str, int]], matmul_precision: str = "highest"
-) -> Chain:
+def compiled_chain(graph: Graph, sizes: Iterable[Mapping[str, int]], matmul_precision: str = "highest") -> Chain:
     """The longest chain at any of these sizes, and what its products round: how far compiled code
     may be from NumPy (:func:`fxlite.types.agreement.bound`)."""
     precision = "int8" if rounds_computed_floats(graph) else matmul_precision
@@ -68,8 +66,7 @@ def _has_the_same_bits(node: Node) -> bool:
     if node.target.name == "int_recurrence":
         return _is_exact_loop(node)
     if node.target.name == "mul":  # compilers may contract it with an addition
-        return not any(u.op == "call_function" and u.target.name in ("add", "sub")
-                       for u in node.users)  # fmt: skip
+        return not any(u.op == "call_function" and u.target.name in ("add", "sub") for u in node.users)
     return node.target.kind in ("view", "gather", "creation") or node.target.name in _ONE_ROUNDING
 
 
@@ -89,10 +86,13 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
     files = dict(zip(program.outputs, output_files(program)))
     lines = [
         "/* Run case `number`. Returns 1 if it failed. */",
-        *signature("test", ["int number", *(f"int64_t {d}" for d in dims), "const void *weights",
-                            "int n_threads"], "static int"),
+        *signature(
+            "test",
+            ["int number", *(f"int64_t {d}" for d in dims), "const void *weights", "int n_threads"],
+            "static int",
+        ),
         "    char path[1000];",
-    ]  # fmt: skip
+    ]
     shown = ", ".join(f'{d} = %" PRId64 "' for d in dims) or "the stored input"
     values = "".join(f", {d}" for d in dims)
     lines.append(f'    printf("case %d: {shown}\\n", number{values});')
@@ -143,14 +143,10 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
                 f"{_expected(label)}, {count}, {bound(dtype, chain):.3g})"
             )
         else:
-            call = (
-                f'compare_integers("{label}", {variable}, {_expected(label)}, {count}, '
-                f"{dtype.itemsize})"
-            )
+            call = f'compare_integers("{label}", {variable}, {_expected(label)}, {count}, {dtype.itemsize})'
         lines += wrap(f"        failed |= {call};")
     lines += [
-        '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time",'
-        " best * 1e3, runs);",
+        '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time", best * 1e3, runs);',
         "    }",
         "    release(workspace);",
         *(f"    release({v});" for v, _, _ in inputs),
@@ -190,42 +186,44 @@ def _outputs(program: CProgram) -> list[tuple[str, str, Node]]:
 def _main(program: CProgram, cases: Sequence[Case], is_expanded: bool) -> str:
     name, upper = program.name, program.name.upper()
     file, kind = ("file", "STORED") if is_expanded else ("weights", "WEIGHTS")
-    expanded = [
-        f"    void *const weights = allocate({upper}_WEIGHTS_BYTES);",
-        f"    {name}_weights_expand(file, weights);",
-    ] if is_expanded else []  # fmt: skip
+    expanded = (
+        [f"    void *const weights = allocate({upper}_WEIGHTS_BYTES);", f"    {name}_weights_expand(file, weights);"]
+        if is_expanded
+        else []
+    )
     calls = [
-        f"    failed += test({i}, {''.join(f'{size}, ' for size in c.dims.values())}"
-        "weights, n_threads);"
+        f"    failed += test({i}, {''.join(f'{size}, ' for size in c.dims.values())}weights, n_threads);"
         for i, c in enumerate(cases, start=1)
     ]
-    return "\n".join([
-        "int main(int argc, char **argv) {",
-        "    int n_threads = 1;",
-        "#ifdef _OPENMP",
-        "    n_threads = omp_get_max_threads();",
-        "#endif",
-        "    if (argc > 1) n_threads = atoi(argv[1]);",
-        "    if (n_threads < 1) n_threads = 1;",
-        "#ifdef EMBEDDED",
-        f"    extern const unsigned char {name}_embedded_weights[];",
-        f"    const void *const {file} = {name}_embedded_weights;",
-        "#else",
-        f'    void *const {file} = read_file("{name}_weights.bin", {upper}_{kind}_BYTES);',
-        "#endif",
-        f"    if ({name}_weights_check({file}, {upper}_{kind}_BYTES))",
-        f'        stop({name}_error_message(FX_WRONG_WEIGHTS), "{name}_weights.bin");',
-        *expanded,
-        f'    printf("{name}: self-test, %d thread%s\\n", n_threads, n_threads == 1 ? "" : "s");',
-        "    int failed = 0;",
-        *calls,
-        "#ifndef EMBEDDED",
-        f"    release({file});",
-        "#endif",
-        *(["    release(weights);"] if is_expanded else []),
-        f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : "OK",'
-        f" {len(cases)} - failed);",
-        "    return failed != 0;",
-        "}",
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "int main(int argc, char **argv) {",
+            "    int n_threads = 1;",
+            "#ifdef _OPENMP",
+            "    n_threads = omp_get_max_threads();",
+            "#endif",
+            "    if (argc > 1) n_threads = atoi(argv[1]);",
+            "    if (n_threads < 1) n_threads = 1;",
+            "#ifdef EMBEDDED",
+            f"    extern const unsigned char {name}_embedded_weights[];",
+            f"    const void *const {file} = {name}_embedded_weights;",
+            "#else",
+            f'    void *const {file} = read_file("{name}_weights.bin", {upper}_{kind}_BYTES);',
+            "#endif",
+            f"    if ({name}_weights_check({file}, {upper}_{kind}_BYTES))",
+            f'        stop({name}_error_message(FX_WRONG_WEIGHTS), "{name}_weights.bin");',
+            *expanded,
+            f'    printf("{name}: self-test, %d thread%s\\n", n_threads, n_threads == 1 ? "" : "s");',
+            "    int failed = 0;",
+            *calls,
+            "#ifndef EMBEDDED",
+            f"    release({file});",
+            "#endif",
+            *(["    release(weights);"] if is_expanded else []),
+            f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : "OK",'
+            f" {len(cases)} - failed);",
+            "    return failed != 0;",
+            "}",
+            "",
+        ]
+    )

@@ -93,14 +93,7 @@ def form_of(group: Group) -> Form:
     beside = None if group.beside is None else repr(group.beside.kwargs)
     if group.kind == "control":
         beside = group.root.name  # no other has its text
-    key = (
-        number[group.root],
-        anchor,
-        beside,
-        bool(group.taken),
-        *parts,
-        *map(_operand_key, operands),
-    )
+    key = (number[group.root], anchor, beside, bool(group.taken), *parts, *map(_operand_key, operands))
     taken = [cuts.get(node, (0, 0)) for node in operands]
     return Form(key, tuple(operands), tuple(p for p, _ in taken), tuple(s for _, s in taken))
 

@@ -127,10 +127,7 @@ class Weights:
     by its path, or of what a loop needs where no list fits. Once all weights are entered it has to
     be :meth:`settled <settle>`."""
 
-    def __init__(
-        self, tag: str, places: Mapping[str, tuple[int, str]],
-        tag_of: Callable[[Loop | str], str],
-    ) -> None:  # fmt: skip
+    def __init__(self, tag: str, places: Mapping[str, tuple[int, str]], tag_of: Callable[[Loop | str], str]) -> None:
         self.root, self.places, self.tag_of = Struct(tag), places, tag_of
         kinds: dict[tuple[str, ...], tuple[str, str]] = {}
         for name, (_, ctype) in places.items():
@@ -175,11 +172,8 @@ class Weights:
         kind, places = self.fields[key]
         member = struct.add(key, "_".join(path.rest), f"const {kind}")
         member.places = places
-        steps = [(first, tuple((loop, s) for loop, s in zip(loops, step) if s))
-                 for first, step in indices]  # fmt: skip
-        return lambda: Reached(
-            tuple(Index(s.name(m), *at) for (s, m), at in zip(found, steps)), struct.name(member)
-        )
+        steps = [(first, tuple((loop, s) for loop, s in zip(loops, step) if s)) for first, step in indices]
+        return lambda: Reached(tuple(Index(s.name(m), *at) for (s, m), at in zip(found, steps)), struct.name(member))
 
     def _by_loops(self, names: Names, loops: Sequence[Loop]) -> Callable[[], Reached]:
         struct, found = self.root, list[tuple[Struct, Member]]()
@@ -200,8 +194,7 @@ class Weights:
         member = struct.add(tuple(names.flat), "_".join(rest), f"const {ctype}")
         member.places = places.reshape(names.shape)
         return lambda: Reached(
-            tuple(Index(s.name(m), 0, ((loop, 1),)) for (s, m), loop in zip(found, loops)),
-            struct.name(member),
+            tuple(Index(s.name(m), 0, ((loop, 1),)) for (s, m), loop in zip(found, loops)), struct.name(member)
         )
 
     def settle(self) -> None:
@@ -232,10 +225,14 @@ class Weights:
         """The function that fills the struct from the address of the blob."""
         head = f"static struct {self.root.tag} {name}(const void *memory) {{"
         return [
-            comment("Where the weights lie in memory."), head,
-            "    const char *const at = memory;", f"    struct {self.root.tag} {WEIGHTS};",
-            *self._fill(self.root, f"{WEIGHTS}.", ()), f"    return {WEIGHTS};", "}",
-        ]  # fmt: skip
+            comment("Where the weights lie in memory."),
+            head,
+            "    const char *const at = memory;",
+            f"    struct {self.root.tag} {WEIGHTS};",
+            *self._fill(self.root, f"{WEIGHTS}.", ()),
+            f"    return {WEIGHTS};",
+            "}",
+        ]
 
     def _fill(self, struct: Struct, place: str, indices: tuple[str, ...]) -> list[str]:
         """Lines that set the members of a struct inside loops over some indices."""
@@ -333,8 +330,7 @@ def _paths(names: Names) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     cursor, containers = 0, list[tuple[str, ...]]()
     dropped = dict[int, str]()
     for axis in range(names.ndim):
-        along = [parts(names[(*first[:axis], i, *first[axis + 1 :])])
-                 for i in range(names.shape[axis])]  # fmt: skip
+        along = [parts(names[(*first[:axis], i, *first[axis + 1 :])]) for i in range(names.shape[axis])]
         varying: list[int] = []
         if all(len(other) == len(here) for other in along):
             varying = [i for i in range(cursor, len(here)) if len({o[i] for o in along}) > 1]

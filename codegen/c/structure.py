@@ -17,14 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from fxlite.codegen.c.calls import Call, Planned, common_path
-from fxlite.codegen.c.rolling import (
-    Loop,
-    Step,
-    leaves,
-    numbers,
-    rolled,
-    with_steady_memory,
-)
+from fxlite.codegen.c.rolling import Loop, Step, leaves, numbers, rolled, with_steady_memory
 from fxlite.codegen.c.run import Argument, Body, Grid, Pointer, is_passed, is_table
 from fxlite.codegen.c.structs import Reached, Weights
 from fxlite.codegen.c.weights import Array, Blob, make_blob
@@ -69,16 +62,12 @@ def structure_of(
 
 
 class _Finder:
-    def __init__(
-        self, name: str, planned: Planned, values: tuple[ValueSize, ...], data: Array | None
-    ) -> None:
+    def __init__(self, name: str, planned: Planned, values: tuple[ValueSize, ...], data: Array | None) -> None:
         self.name, self.planned, self.values = name, planned, values
         self.program, self.calls = planned.program, planned.calls
         graph = self.program.module.graph
         self.nodes = {buffer_name(node): node for node in graph.nodes}
-        self.classes = {
-            n.scope.path: n.scope.class_name for n in graph.nodes if n.scope is not None
-        }
+        self.classes = {n.scope.path: n.scope.class_name for n in graph.nodes if n.scope is not None}
         self.paths = [_path(call) for call in self.calls]
         operands = [[self.operand(call, a) for a in call.arguments] for call in self.calls]
         self.operands, self.turns = operands, list[Loop]()
@@ -133,9 +122,7 @@ class _Finder:
         planned, _ = with_steady_memory(self.program, steps, self.read, self.turns)
         for size in SAMPLES:
             sizes = dict.fromkeys(self.program.dims, size)
-            before, after = (
-                shapes.substitute(p.arena_bytes, sizes) for p in (self.program, planned)
-            )
+            before, after = (shapes.substitute(p.arena_bytes, sizes) for p in (self.program, planned))
             if after > _MORE_MEMORY * before:
                 return False
         return True

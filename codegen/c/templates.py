@@ -17,19 +17,10 @@ from fxlite.codegen.c.decisions import NO_CHOICE, Choice
 from fxlite.codegen.c.render import integer_templates as integers
 from fxlite.codegen.c.render import routine_template as routines
 from fxlite.codegen.c.render.attention_template import claims_attention, render_attention_node
-from fxlite.codegen.c.render.conv_template import (
-    claims_conv,
-    claims_int_conv,
-    render_conv_node,
-    render_int_conv,
-)
+from fxlite.codegen.c.render.conv_template import claims_conv, claims_int_conv, render_conv_node, render_int_conv
 from fxlite.codegen.c.render.fourier_template import claims_fourier, render_fourier_node
 from fxlite.codegen.c.render.gemm_template import render_gemm_node
-from fxlite.codegen.c.render.recurrence_template import (
-    claims_int_recurrence,
-    claims_recurrence,
-    render_recurrence_node,
-)
+from fxlite.codegen.c.render.recurrence_template import claims_int_recurrence, claims_recurrence, render_recurrence_node
 from fxlite.codegen.c.render.template_parts import TemplateFunction
 from fxlite.codegen.kernel.contraction import is_matrix_product, require_some
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles
@@ -77,9 +68,13 @@ def _holds_bf16(node: Node) -> bool:
 
 
 def render(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str],
-    matmul_precision: str = "highest", choice: Choice = NO_CHOICE,
-) -> TemplateFunction:  # fmt: skip
+    group: Group,
+    name: str,
+    weights: dict[Node, Any],
+    locations: list[str],
+    matmul_precision: str = "highest",
+    choice: Choice = NO_CHOICE,
+) -> TemplateFunction:
     """The group's C function; ``choice`` decides in place of the model. Raises CodegenError where
     the group fits no template after all."""
     assert group.anchor is not None
@@ -93,27 +88,20 @@ def render(
 
 
 _GEMM = Template(
-    is_matrix_product,
-    render_gemm_node,
-    partial(render_gemm_node, parts=1),
-    partial(render_gemm_node, parts=2),
+    is_matrix_product, render_gemm_node, partial(render_gemm_node, parts=1), partial(render_gemm_node, parts=2)
 )
-_CONV = Template(
-    claims_conv,
-    render_conv_node,
-    partial(render_conv_node, parts=1),
-    partial(render_conv_node, parts=2),
-)
+_CONV = Template(claims_conv, render_conv_node, partial(render_conv_node, parts=1), partial(render_conv_node, parts=2))
 
 
-def _routine(
-    routine: routines.Routine, claimed: Callable[[Node], bool] = routines.claims_numbers
-) -> Template:
+def _routine(routine: routines.Routine, claimed: Callable[[Node], bool] = routines.claims_numbers) -> Template:
     return Template(claimed, partial(routines.render_routine, routine))
 
 
 TEMPLATES = {
-    "matmul": _GEMM, "linear": _GEMM, "conv1d": _CONV, "conv2d": _CONV,
+    "matmul": _GEMM,
+    "linear": _GEMM,
+    "conv1d": _CONV,
+    "conv2d": _CONV,
     "int_linear": Template(integers.claims_int_linear, integers.render_int_linear),
     "linear_weight_only": Template(integers.claims_weight_only, integers.render_weight_only),
     "int_matmul": Template(integers.claims_int_matmul, integers.render_int_matmul),
@@ -122,10 +110,11 @@ TEMPLATES = {
     "dft": Template(claims_fourier, render_fourier_node),
     "recurrence": Template(claims_recurrence, render_recurrence_node),
     "int_recurrence": Template(claims_int_recurrence, render_recurrence_node),
-    "sort": _routine(routines.SORT), "argsort": _routine(routines.ARGSORT),
+    "sort": _routine(routines.SORT),
+    "argsort": _routine(routines.ARGSORT),
     "searchsorted": _routine(routines.SEARCHSORTED),
     "cholesky": _routine(routines.CHOLESKY, routines.claims_floats),
     "solve": _routine(routines.SOLVE, routines.claims_floats),
     "slogdet": _routine(routines.SLOGDET, routines.claims_floats),
-}  # fmt: skip
+}
 """The template of each op that has one."""

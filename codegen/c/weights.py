@@ -57,16 +57,10 @@ def c_type(dtype: np.dtype[Any]) -> str:
 
 def module_arrays(module: GraphModule) -> dict[Node, Array]:
     """The arrays that the graph of a module reads, by node."""
-    return {
-        n: np.asarray(module.get_attribute(n.target))
-        for n in module.graph.nodes
-        if n.op == "get_attr"
-    }
+    return {n: np.asarray(module.get_attribute(n.target)) for n in module.graph.nodes if n.op == "get_attr"}
 
 
-def make_blob(
-    used: Iterable[str], packed: Packed, arrays: Mapping[Node, Array], data: Array | None = None
-) -> Blob:
+def make_blob(used: Iterable[str], packed: Packed, arrays: Mapping[Node, Array], data: Array | None = None) -> Blob:
     """The arrays of those names in C, one after another; names that are no weights are left out.
     Each starts at a multiple of 64 bytes. ``data``: the blob, if it was made before."""
     by_name = {buffer_name(n): (n, a) for n, a in arrays.items()}

@@ -49,9 +49,13 @@ def workspace_signature(name: str, program: Program) -> str:
 
 
 def plan_workspace(
-    name: str, program: Program, calls: Sequence[Call], values: Sequence[ValueSize] = (),
-    sets: Sequence[Sequence[Node]] = (), together: Iterable[Sequence[int]] = (),
-) -> Workspace:  # fmt: skip
+    name: str,
+    program: Program,
+    calls: Sequence[Call],
+    values: Sequence[ValueSize] = (),
+    sets: Sequence[Sequence[Node]] = (),
+    together: Iterable[Sequence[int]] = (),
+) -> Workspace:
     """The workspace of the program that is emitted under a name; its size is -1 where one of the
     ``values`` cannot be counted. The values of each of the ``sets`` lie at one place; calls that
     stand ``together`` in a loop have scratch at one place."""
@@ -79,9 +83,10 @@ def plan_workspace(
     functions = [
         comment("The values of a call in its workspace."),
         *signature(f"{name}_state_at", parameters, f"static struct {struct.tag}"),
-        *layout.ask, "    unsigned char *const arena = workspace;",
+        *layout.ask,
+        "    unsigned char *const arena = workspace;",
         f"    return (struct {struct.tag}){{",
-    ]  # fmt: skip
+    ]
     for key, member in struct.members.items():
         place = f"arena + {places[key]}"
         value = place if key == _SCRATCH else f"({member.kind} *)({place})"
@@ -115,9 +120,12 @@ class _Layout:
 
 
 def _timeline(
-    program: Program, struct: Struct, sets: Sequence[Sequence[Node]], calls: Sequence[Call],
+    program: Program,
+    struct: Struct,
+    sets: Sequence[Sequence[Node]],
+    calls: Sequence[Call],
     places: Mapping[Hashable, str],
-) -> str:  # fmt: skip
+) -> str:
     """Which values lie where, and from which kernel to which."""
     same = {values[0]: values for values in sets}
     rows = [("values", "type", "bytes", "kernels", "begins at byte")]
@@ -128,16 +136,11 @@ def _timeline(
         first, last = min(f for f, _ in held), min(max(k for _, k in held), len(calls) - 1)
         count = f"{len(held)} " if len(held) > 1 else ""
         size = str(key.type.nbytes).replace(" ", "")
-        rows.append((count + struct.name(member), str(key.type), size,
-                     f"{first} to {last}", places[key]))  # fmt: skip
+        rows.append((count + struct.name(member), str(key.type), size, f"{first} to {last}", places[key]))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     lines = ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths)).rstrip() for row in rows]
-    head = (
-        "Pointers to the values of a call, which take turns in the workspace. Kernels count from 0."
-    )
-    return "\n".join(
-        [head, *([""] if len(rows) > 1 else []), *(f"  {x}" for x in lines[len(rows) == 1 :])]
-    )
+    head = "Pointers to the values of a call, which take turns in the workspace. Kernels count from 0."
+    return "\n".join([head, *([""] if len(rows) > 1 else []), *(f"  {x}" for x in lines[len(rows) == 1 :])])
 
 
 _SCRATCH = "scratch"
@@ -210,9 +213,7 @@ def _slot_offsets(program: Program, scratch: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _size_function(
-    name: str, program: Program, body: Sequence[str], values: Sequence[ValueSize]
-) -> list[str]:
+def _size_function(name: str, program: Program, body: Sequence[str], values: Sequence[ValueSize]) -> list[str]:
     body = [*size_check(name, program.dims, values, "return -1"), *body]
     text = "\n".join(body)
     names = [*map(dim_name, program.dims), "n_threads"]

@@ -34,9 +34,7 @@ from fxlite.passes.ledger import add_refusals, refusal
 from fxlite.scalar.index import DimVar, Index
 
 Array = np.ndarray[Any, Any]
-_HOST_WORDS = (
-    "arena cudaStream_t dim3 error kernel LAUNCH layout offset stream weights workspace".split()
-)
+_HOST_WORDS = "arena cudaStream_t dim3 error kernel LAUNCH layout offset stream weights workspace".split()
 
 
 @dataclass(frozen=True)
@@ -151,9 +149,7 @@ def _about(name: str, program: Program) -> str:
     return f"{name}: ({inputs}) -> ({outputs})\nMade by fxlite from {program.module.name}."
 
 
-def _kernels(
-    module: GraphModule, found: Group, name: str, locations: list[str]
-) -> list[KernelText]:
+def _kernels(module: GraphModule, found: Group, name: str, locations: list[str]) -> list[KernelText]:
     """The kernels of a group: its template, or loops where it has none or does not fit, which the
     module's ledger says."""
     if found.anchor is not None:
@@ -167,9 +163,7 @@ def _kernels(
     ]
 
 
-def _weights(
-    module: GraphModule, program: Program, launches: Sequence[Launch], names: Scope
-) -> dict[str, Array]:
+def _weights(module: GraphModule, program: Program, launches: Sequence[Launch], names: Scope) -> dict[str, Array]:
     """The arrays that a launch reads or the program returns, as they lie in memory."""
 
     def name_of(node: Node) -> str:

@@ -43,18 +43,15 @@ Array = np.ndarray[Any, Any]
 
 #: The struct fx_error of fx_math.h.
 _ERROR = np.dtype(
-    [("code", np.int32), ("padding", np.int32), ("value", np.int64), ("limit", np.int64),
-     ("where", np.int64)]
-)  # fmt: skip
+    [("code", np.int32), ("padding", np.int32), ("value", np.int64), ("limit", np.int64), ("where", np.int64)]
+)
 
 
 class CudaRunner:
     """A CUDA program on a launcher. Takes and returns what the C function of the model does, and
     raises the same errors: TypeError, ValueError, IndexError."""
 
-    def __init__(
-        self, program: CudaProgram, launcher: Launcher, memory_limit: int | None = None
-    ) -> None:
+    def __init__(self, program: CudaProgram, launcher: Launcher, memory_limit: int | None = None) -> None:
         self.program, self.launcher = program, launcher
         self.memory_limit = None if memory_limit is None else checked_limit(memory_limit)
         self._weights = {name: launcher.upload(a) for name, a in program.weights.items()}
@@ -73,9 +70,7 @@ class CudaRunner:
             sizes = {program.names(dim_name(d)): value for d, value in dims.items()}
             for launch in program.launches:
                 arguments = [sizes[a] if a in sizes else held[a] for a in launch.arguments]
-                self.launcher.launch(
-                    launch.kernel, launch.blocks(sizes), (launch.threads, 1, 1), 0, arguments
-                )
+                self.launcher.launch(launch.kernel, launch.blocks(sizes), (launch.threads, 1, 1), 0, arguments)
             if self._checks:
                 self._raise(held["error"])
             stored = [held[program.name_of(n)] for n in map(plan.memory, plan.results)]
@@ -117,9 +112,7 @@ class CudaRunner:
     def _raise(self, error: DeviceBuffer) -> None:
         (found,) = self.launcher.download(error, (1,), _ERROR)
         if found["code"]:
-            raise_error(
-                self.program.entry, *(int(found[n]) for n in ("code", "value", "limit", "where"))
-            )
+            raise_error(self.program.entry, *(int(found[n]) for n in ("code", "value", "limit", "where")))
 
     def _result(self, buffer: DeviceBuffer, spec: ArgSpec, shape: tuple[int, ...]) -> Array:
         kind = dtype(spec.dtype)
@@ -151,14 +144,8 @@ def readme(program: CudaProgram) -> str:
         position += array.nbytes + -array.nbytes % 64
     for number, slot in enumerate(plan.slots):
         lines.append(f"- slot {number}, {slot.size} bytes, in turn: {', '.join(users[number])}")
-    lines += [
-        f"- `{program.name_of(n)}` is the memory of `{program.name_of(s)}`"
-        for n, s in plan.stored.items()
-    ]
-    lines += [
-        f"- result {i}: `{program.name_of(plan.memory(n))}`: {n.type}"
-        for i, n in enumerate(plan.results)
-    ]
+    lines += [f"- `{program.name_of(n)}` is the memory of `{program.name_of(s)}`" for n, s in plan.stored.items()]
+    lines += [f"- result {i}: `{program.name_of(plan.memory(n))}`: {n.type}" for i, n in enumerate(plan.results)]
     lines += ["", "## Launches, in order", "", "```", *map(str, program.launches), "```", ""]
     lines += [
         "A grid with a zero is not launched. `error` is a zeroed `fx_error` in device memory;",
@@ -218,9 +205,7 @@ class CudaFunction:
         with stage("build") as said:
             launcher = self._launcher(device)
             said.append("CPU shim" if isinstance(launcher, ShimModule) else "NVRTC")
-        self.function = (
-            None if launcher is None else CudaRunner(self.program, launcher, memory_limit)
-        )
+        self.function = None if launcher is None else CudaRunner(self.program, launcher, memory_limit)
 
     def __repr__(self) -> str:
         return described(self)
@@ -232,8 +217,7 @@ class CudaFunction:
         if isinstance(device, str) and not device.isdecimal():
             if not re.fullmatch(r"sm_\d+[af]?", device):
                 raise ArgumentError(
-                    'device must be a number, "shim" or an architecture such as "sm_90", '
-                    f"not {device!r}"
+                    f'device must be a number, "shim" or an architecture such as "sm_90", not {device!r}'
                 )
             self.cubins[device]
             return None

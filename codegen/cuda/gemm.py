@@ -12,15 +12,7 @@ from dataclasses import dataclass
 
 from fxlite.codegen.c.product.gemm_spec import Operand, ProductSpec, at_most
 from fxlite.codegen.c.text.template_text import atom
-from fxlite.codegen.cuda.gemm_walk import (
-    LANES,
-    MICRO,
-    SLICE,
-    Product,
-    Side,
-    element,
-    where,
-)
+from fxlite.codegen.cuda.gemm_walk import LANES, MICRO, SLICE, Product, Side, element, where
 from fxlite.codegen.cuda.printer import KernelText
 from fxlite.codegen.kernel.builder import Body, bare, divide_up
 from fxlite.scalar.index import Index
@@ -133,10 +125,7 @@ class _Floats(Product):
     def after_slice(self, k_0: Index) -> None:
         if not self.in_blocks:
             return
-        with (
-            self.body.block(f"if ({bare(k_0 % BLOCK)} == {BLOCK - SLICE})"),
-            self.each_sum() as (i, j),
-        ):
+        with self.body.block(f"if ({bare(k_0 % BLOCK)} == {BLOCK - SLICE})"), self.each_sum() as (i, j):
             total, part = element("totals", i, j), element("sums", i, j)
             self.body.put(f"{total} += {part};\n{part} = 0;")
 

@@ -18,15 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fxlite.codegen.c.product.gemm_spec import ProductSpec
-from fxlite.codegen.cuda.gemm_walk import (
-    LANES,
-    SLICE,
-    TILE,
-    Product,
-    Side,
-    element,
-    where,
-)
+from fxlite.codegen.cuda.gemm_walk import LANES, SLICE, TILE, Product, Side, element, where
 from fxlite.codegen.cuda.printer import KernelText
 from fxlite.codegen.kernel.builder import Body, bare
 from fxlite.codegen.kernel.printer import CPrinter
@@ -208,9 +200,7 @@ class _Integers(Product):
         zero = f"(int)0x{operand.offset % 256 * 0x01010101:08x}"
         return f"({guard} ? {quad} : {zero})" if guard else quad
 
-    def _gathered(
-        self, name: str, operand: Int8Operand, place: Place, k_0: Index, inside: str = ""
-    ) -> str:
+    def _gathered(self, name: str, operand: Int8Operand, place: Place, k_0: Index, inside: str = "") -> str:
         """Declare the four signed bytes from ``k_0`` on, 0 beyond the matrix; the name."""
         self.body.put(f"int {name} = 0;")
         with self.unrolled("step", QUAD) as step:

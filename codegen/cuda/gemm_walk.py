@@ -25,15 +25,7 @@ from dataclasses import dataclass
 from fxlite.codegen.c.product.gemm_spec import ProductSpec
 from fxlite.codegen.c.text.template_text import parameter_names
 from fxlite.codegen.cuda.printer import KernelText, kernel_text
-from fxlite.codegen.kernel.builder import (
-    Body,
-    Size,
-    bare,
-    divide_up,
-    smaller,
-    symbol,
-    takes_one_trip,
-)
+from fxlite.codegen.kernel.builder import Body, Size, bare, divide_up, smaller, symbol, takes_one_trip
 from fxlite.scalar.index import Index, Var, product, unflatten
 
 TILE = 64
@@ -206,9 +198,7 @@ class Product:
             yield
             return
         number = Var("batch", product(extent for _, extent in batch))
-        head = (
-            f"for (int64_t batch = blockIdx.z; batch < {bare(number.extent)}; batch += gridDim.z)"
-        )
+        head = f"for (int64_t batch = blockIdx.z; batch < {bare(number.extent)}; batch += gridDim.z)"
         with self.body.block(head):
             parts = unflatten(Index.of(number), [extent for _, extent in batch])
             for (name, _), part in zip(batch, parts):
@@ -245,9 +235,7 @@ class Product:
         return blocks, Index.of(1)
 
     # -- pieces of them --------------------------------------------------------------------------
-    def unrolled(
-        self, name: str, end: Size, start: Size = 0, step: int = 1
-    ) -> AbstractContextManager[Index]:
+    def unrolled(self, name: str, end: Size, start: Size = 0, step: int = 1) -> AbstractContextManager[Index]:
         """A short loop that is to be unrolled."""
         return self.body.loop(name, end, start, step, UNROLL, "int")
 

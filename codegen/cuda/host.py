@@ -37,9 +37,7 @@ class _Host:
     def __init__(self, program: CudaProgram) -> None:
         self.program, self.plan, self.name = program, program.program, program.name
         graph = self.plan.module.graph
-        self.classes = {
-            n.scope.path: n.scope.class_name for n in graph.nodes if n.scope is not None
-        }
+        self.classes = {n.scope.path: n.scope.class_name for n in graph.nodes if n.scope is not None}
         spelled = {program.name_of(n): n for n in graph.find_nodes(op="get_attr")}
         self.weight_nodes = {name: spelled[name] for name in program.weights}
         places, at = dict[str, tuple[int, str]](), 0
@@ -50,8 +48,7 @@ class _Host:
         self.weights_bytes = at
         self.weights = Weights(f"{self.name}_weights", places, self._tag)
         entered = {
-            name: self.weights.add(np.array(buffer_name(node), object), ())
-            for name, node in self.weight_nodes.items()
+            name: self.weights.add(np.array(buffer_name(node), object), ()) for name, node in self.weight_nodes.items()
         }
         self.weights.settle()
         self.reached = {name: made() for name, made in entered.items()}
@@ -91,11 +88,7 @@ class _Host:
         rows += [
             ("", "weights", f"{upper}_WEIGHTS_BYTES bytes of {self.name}_weights.bin"),
             ("", "workspace", f"as many bytes as {self.name}_workspace_bytes says"),
-            *(
-                [("", "error", "its code is 1 at the end if an index was out of range")]
-                if self.fails
-                else []
-            ),
+            *([("", "error", "its code is 1 at the end if an index was out of range")] if self.fails else []),
         ]
         width = max(len(f"{way} {label}") for way, label, _ in rows)
         text = "\n".join(
@@ -219,9 +212,7 @@ class _Host:
         lines: list[str] = []
         held = {name_of(n): name_of(n) for n in plan.inputs}
         if self.weights.root.members:
-            lines.append(
-                f"    const {self.name}_weights {WEIGHTS} = {self.name}_weights_at(weights);"
-            )
+            lines.append(f"    const {self.name}_weights {WEIGHTS} = {self.name}_weights_at(weights);")
         for name, reached in self.reached.items():
             parts = [index.text(lambda loop: "0") for index in reached.indices]
             held[name] = ".".join([WEIGHTS, *parts, reached.name])
@@ -236,9 +227,7 @@ class _Host:
             for node in values:
                 held[name_of(node)] = f"{STATE}.{name_of(node)}"
                 start = f"arena + offset[{plan.slot_of[node]}]"
-                lines.append(
-                    f"    {held[name_of(node)]} = ({node.type.dtype.cuda_name} *)({start});"
-                )
+                lines.append(f"    {held[name_of(node)]} = ({node.type.dtype.cuda_name} *)({start});")
         else:
             lines.append("    (void)workspace;")
         for number, node in enumerate(plan.results):
@@ -263,10 +252,7 @@ class _Host:
 
     def _launch(self, launch: Launch, held: dict[str, str]) -> list[str]:
         sizes = dict(launch.sizes)
-        lines = [
-            f"    const int64_t {name} = {self.program.names(bare(value))};"
-            for name, value in launch.sizes
-        ]
+        lines = [f"    const int64_t {name} = {self.program.names(bare(value))};" for name, value in launch.sizes]
         x, y, z = (self.program.names(bare(size)) for size in launch.grid)
         given = ", ".join(a if a in sizes else held.get(a, a) for a in launch.arguments)
         call = f"LAUNCH({launch.kernel}, {x}, {y}, {z}, {launch.threads}, {given});"

@@ -49,9 +49,7 @@ def render_integer_product(group: Group, name: str, locations: list[str]) -> Ker
     epilogue = Epilogue(p.c, p.output, p.value, p.store, printer)
     axes = p.axes
     # sizes that have names are expressions of the dims that the original knows
-    parameters = Epilogue(c, output, c.value, c.store, printer).parameters(
-        [p.a.buffer], [p.b.buffer]
-    )
+    parameters = Epilogue(c, output, c.value, c.store, printer).parameters([p.a.buffer], [p.b.buffer])
 
     def operand(load: Load, inner: Var | None, zero_point: str) -> Int8Operand:
         buffer = p.c.buffer(load.buffer)
@@ -116,9 +114,7 @@ def _convolution(c: Contraction, output: Buffer) -> _IntegerProduct:
     column = Var("col", channel.extent // groups)
     batch = (("batch", groups),) if groups != 1 else ()
     first = Var("batch", groups) * column.extent if batch else Index.of(0)
-    c, output, sizes = _with_named_sizes(
-        c, output, (1, 2) if last else (2, 3), {channel: first + column}
-    )
+    c, output, sizes = _with_named_sizes(c, output, (1, 2) if last else (2, 3), {channel: first + column})
     pixels = [v for v in c.coordinates if v != column]
     window = [*c.reduced[1:], c.reduced[0]] if last else [*c.reduced]
     row = Var("row", product(v.extent for v in pixels))
@@ -130,10 +126,13 @@ def _convolution(c: Contraction, output: Buffer) -> _IntegerProduct:
     assert isinstance(flat, Load)
     in_order = address(flat, c.buffer(c.b.buffer)).coefficient(k) is not None
     axes = Axes(
-        Axis(row, tuple(zip(("image", "out_row", "out_col"), pixels))), Axis(column),
-        Axis(k, tuple((names[v], v) for v in window)), batch, sizes=sizes,
+        Axis(row, tuple(zip(("image", "out_row", "out_col"), pixels))),
+        Axis(column),
+        Axis(k, tuple((names[v], v) for v in window)),
+        batch,
+        sizes=sizes,
         rows_adjacent=_step(flatten(c.store, output.shape), column) != 1,
-    )  # fmt: skip
+    )
     a_inner, b_inner = window[-1] if last else None, k if in_order else window[-1]
     b = flat if in_order else c.b
     return _IntegerProduct(c, output, c.a, b, c.value, c.store, a_inner, b_inner, axes)
@@ -162,11 +161,13 @@ def _with_named_sizes(
         return replace(buffer, shape=tuple(known.get(s, s) for s in buffer.shape))
 
     changed = replace(
-        c, coordinates=tuple(v for i in env.values() if isinstance(v := i.single_atom, Var)),
-        operands=tuple(map(moved, c.operands)), value=expr.substitute_index(c.value, env),
+        c,
+        coordinates=tuple(v for i in env.values() if isinstance(v := i.single_atom, Var)),
+        operands=tuple(map(moved, c.operands)),
+        value=expr.substitute_index(c.value, env),
         store=tuple(i.substitute(env) for i in c.store),
         buffers=tuple(map(named_shape, c.buffers)),
-    )  # fmt: skip
+    )
     return changed, named_shape(output), tuple((name, value) for value, name in sizes.items())
 
 

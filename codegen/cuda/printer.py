@@ -89,10 +89,9 @@ class CudaPrinter(CPrinter):
         body = self.block(kernel.body, 1)
         words = set(re.findall(r"\w+", "\n".join(body)))
         parameters = [
-            (f"{'' if b.is_output else 'const '}{b.dtype.cuda_name} *{self.restrict} {b.name}",
-             b.name)
+            (f"{'' if b.is_output else 'const '}{b.dtype.cuda_name} *{self.restrict} {b.name}", b.name)
             for b in kernel.buffers
-        ]  # fmt: skip
+        ]
         parameters += [(f"int64_t {dim_name(d)}", dim_name(d)) for d in kernel.dims]
         parameters.append(("fx_error *error", "error"))
         used = [(text, name) for text, name in parameters if name in words]
@@ -113,9 +112,7 @@ class CudaPrinter(CPrinter):
         return f"{'One thread' if threads == 1 else f'One block of {threads} threads'}."
 
 
-def kernel_text(
-    name: str, doc: str, parameters: Sequence[str], threads: int, body: Sequence[str]
-) -> str:
+def kernel_text(name: str, doc: str, parameters: Sequence[str], threads: int, body: Sequence[str]) -> str:
     """A kernel behind a comment."""
     head = signature(name, parameters, f'extern "C" __global__ void __launch_bounds__({threads})')
     if len(head[0]) > 100:

@@ -18,17 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fxlite.codegen.kernel.kernel_ir import (
-    Alloc,
-    Assign,
-    For,
-    If,
-    Kernel,
-    Let,
-    Stmt,
-    Store,
-    statements,
-)
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Kernel, Let, Stmt, Store, statements
 from fxlite.codegen.kernel.kernel_ir import expressions as own_expressions
 from fxlite.codegen.kernel.loops import divides
 from fxlite.codegen.kernel.names import spelled
@@ -45,8 +35,7 @@ MOST_BLOCKS = 65535
 WORTH_BLOCK, WORTH_REDUCING = 32, 128
 
 _INDEPENDENT = frozenset(("parallel", "simd", "parallel simd", "independent"))
-_COMBINE = {"add": "sum", "mul": "product", "maximum": "max", "minimum": "min", "or": "max",
-            "and": "min"}  # fmt: skip
+_COMBINE = {"add": "sum", "mul": "product", "maximum": "max", "minimum": "min", "or": "max", "and": "min"}
 
 
 @dataclass(frozen=True)
@@ -93,9 +82,7 @@ def device_kernels(kernel: Kernel) -> list[DeviceKernel]:
         return [mapping.single(kernel.name, kernel.body)]
     names = [kernel.name] if len(loops) == 1 else [f"{kernel.name}_{i}" for i in range(len(loops))]
     return [
-        mapping.nest(name, before, loop)
-        if loop.kind in _INDEPENDENT
-        else mapping.single(name, [*before, loop])
+        mapping.nest(name, before, loop) if loop.kind in _INDEPENDENT else mapping.single(name, [*before, loop])
         for name, loop in zip(names, loops)
     ]
 
@@ -180,9 +167,7 @@ class _Mapping:
                 result.append(s)
         return result
 
-    def spread(
-        self, over: str, name: str, parts: Sequence[Var], body: Sequence[Stmt]
-    ) -> list[Stmt]:
+    def spread(self, over: str, name: str, parts: Sequence[Var], body: Sequence[Stmt]) -> list[Stmt]:
         """The loops ``parts`` as one. Addresses that need no division are rewritten over it; for
         the others the printer computes the parts."""
         if len(parts) == 1:
@@ -303,9 +288,7 @@ class _Joined:
         return e
 
     def index(self, buffer: str, index: MultiIndex) -> MultiIndex:
-        values = {
-            a: Value(self.value(a.expr)) for i in index for a in i.atoms() if isinstance(a, Value)
-        }
+        values = {a: Value(self.value(a.expr)) for i in index for a in i.atoms() if isinstance(a, Value)}
         index = tuple(i.substitute(values) for i in index) if values else index
         address = flatten(index, self.shapes[buffer])
         factor = address.coefficient(self.parts[-1])

@@ -11,12 +11,7 @@ from fxlite.codegen.c.render.template_parts import product_fields, strided_opera
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, IntegerWeight, render_gemm
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
 from fxlite.codegen.cuda.printer import CudaPrinter, KernelText
-from fxlite.codegen.kernel.contraction import (
-    Epilogue,
-    is_matrix_product,
-    matrix_product,
-    require_some,
-)
+from fxlite.codegen.kernel.contraction import Epilogue, is_matrix_product, matrix_product, require_some
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node

@@ -67,8 +67,7 @@ class Memory:
             ("", "stack", self.stack),
         ]
         lines = [
-            f"    {kind:5}  {part:7}  {'?' if size is None else format(size, ','):>10}"
-            for kind, part, size in kinds
+            f"    {kind:5}  {part:7}  {'?' if size is None else format(size, ','):>10}" for kind, part, size in kinds
         ]
         return [*lines, "", *([f"code and stack: {self.compiler}"] if self.compiler else [])]
 
@@ -105,9 +104,7 @@ def memory_of(program: CProgram) -> Memory:
         done = subprocess.run([*build, graph], cwd=folder, capture_output=True, text=True)
         if done.returncode != 0:
             done = subprocess.run(build, cwd=folder, capture_output=True, text=True)
-        shown = " ".join(
-            [Path(command[0]).name, _version(command), "-Os", *(CORTEX_M4 if cross else ())]
-        )
+        shown = " ".join([Path(command[0]).name, _version(command), "-Os", *(CORTEX_M4 if cross else ())])
         if done.returncode != 0 or shutil.which(size) is None:
             return Memory(weights, arena)
         table = subprocess.run([size, "-A", "model.o"], cwd=folder, capture_output=True, text=True)
@@ -149,10 +146,7 @@ def largest_stack(calls: str, function: str) -> int:
 
 # -- the folder ------------------------------------------------------------------------------------
 def save_bundle(
-    function: EmbeddedFunction,
-    folder: str | os.PathLike[str],
-    cases: Sequence[Case] | None = None,
-    force: bool = False,
+    function: EmbeddedFunction, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False
 ) -> None:
     """Write the folder. Raises FolderError where it cannot be written or holds other files, unless
     ``force`` is given; on an error nothing is half-written."""
@@ -160,9 +154,7 @@ def save_bundle(
     write_folder(folder, lambda work: write_bundle(function, work, chosen), force)
 
 
-def write_bundle(
-    function: EmbeddedFunction, folder: Path, cases: Sequence[Case]
-) -> Mapping[str, Any]:
+def write_bundle(function: EmbeddedFunction, folder: Path, cases: Sequence[Case]) -> Mapping[str, Any]:
     """Write the files into an existing folder; returns what the list of them says."""
     program = function.program
     name, entry, memory = program.name, program.entry, function.memory
@@ -226,8 +218,7 @@ def _readme(program: CProgram, memory: Memory) -> str:
     places = result_places(program.program.module)
     rows = [("in", n, str(spec), "") for n, spec in zip(program.inputs, program.entry.inputs)]
     rows += [
-        ("out", name, str(spec), place)
-        for name, spec, place in zip(program.outputs, program.entry.outputs, places)
+        ("out", name, str(spec), place) for name, spec, place in zip(program.outputs, program.entry.outputs, places)
     ]
     width = max(len(n) for _, n, _, _ in rows)
     given = [*program.inputs, *program.outputs]
@@ -308,22 +299,12 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
         given.append("arena")
     fails = "fx_error *error" in text
     call = f"{name}_run({', '.join([*given, *(['&error'] if fails else [])])})"
-    parameters = [
-        "int number",
-        *(f"const {node.type.dtype.c_stored} *{n}" for n, node in (*inputs, *expected)),
-    ]
+    parameters = ["int number", *(f"const {node.type.dtype.c_stored} *{n}" for n, node in (*inputs, *expected))]
     chain = compiled_chain(program.program.module.graph, [{}])
-    lines = [
-        f"static {node.type.dtype.c_stored} {n}[{max(int(node.type.size), 1)}];"
-        for n, node in results
-    ]
+    lines = [f"static {node.type.dtype.c_stored} {n}[{max(int(node.type.size), 1)}];" for n, node in results]
     if "void *arena" in text:
         lines.insert(0, f"static int64_t arena[({upper}_ARENA_BYTES + 7) / 8 + 1];")
-    lines += [
-        "",
-        "/* Run case `number`. Returns 1 if it failed. */",
-        *signature("test", parameters, "static int"),
-    ]
+    lines += ["", "/* Run case `number`. Returns 1 if it failed. */", *signature("test", parameters, "static int")]
     lines += ["    int failed = 0;", '    printf("case %d\\n", number);']
     if fails:
         lines += ["    fx_error error;", f"    if ({call}) {{"]
@@ -336,10 +317,7 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
         if dtype.is_inexact:
             limit = f"{bound(dtype, chain):.3g}"
             count *= 2 if dtype.is_complex else 1  # as their parts
-            compared = (
-                f'compare_floats("{output}", value_{dtype.real.name}, {result}, {wanted}, '
-                f"{count}, {limit})"
-            )
+            compared = f'compare_floats("{output}", value_{dtype.real.name}, {result}, {wanted}, {count}, {limit})'
         lines += wrap(f"    failed |= {compared};")
     lines += ["    return failed;", "}", "", "int main(void) {", "    int failed = 0;"]
     for number in range(1, len(cases) + 1):

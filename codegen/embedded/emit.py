@@ -69,16 +69,8 @@ def emit(module: GraphModule) -> CProgram:
     """C source of a module that was optimized. Raises CodegenError."""
     require_small(module)
     prefix = c_name(module.name)
-    arrays = {
-        n: np.asarray(module.get_attribute(n.target))
-        for n in module.graph.nodes
-        if n.op == "get_attr"
-    }
-    finite = frozenset(
-        buffer_name(n)
-        for n, a in arrays.items()
-        if n.type.dtype.is_inexact and np.isfinite(a).all()
-    )
+    arrays = {n: np.asarray(module.get_attribute(n.target)) for n in module.graph.nodes if n.op == "get_attr"}
+    finite = frozenset(buffer_name(n) for n, a in arrays.items() if n.type.dtype.is_inexact and np.isfinite(a).all())
     planned = planned_calls(module, plain=partial(_call, finite))
     structure = structure_of(prefix, planned, (), None, loops=True)
     printed = _Source(prefix, structure, planned.calls, planned.locations, False, ())
@@ -141,9 +133,7 @@ def _is_small(index: Index) -> bool:
     bounds = [Index({monomial: abs(factor)}).upper() for monomial, factor in index.terms.items()]
     known = [b.constant for b in bounds if b is not None]
     is_local = all(isinstance(a, Value) for m in index.terms for a in m)
-    return is_local or (
-        None not in known and len(known) == len(bounds) and sum(k or 0 for k in known) < LARGEST
-    )
+    return is_local or (None not in known and len(known) == len(bounds) and sum(k or 0 for k in known) < LARGEST)
 
 
 class _Source(Source):
@@ -294,10 +284,7 @@ class _Source(Source):
             lines += [comment(f"{node.target}: {node.type}")]
             lines += [*constant_array(name, node.type.dtype, values), ""]
         root = self.structure.weights.root
-        at = {
-            place: self.public(self.arrays_of_weights[w])
-            for w, (place, _) in self.structure.blob.places.items()
-        }
+        at = {place: self.public(self.arrays_of_weights[w]) for w, (place, _) in self.structure.blob.places.items()}
         head = f"static const struct {root.tag} {WEIGHTS} = {{"
         struct = self.public("\n".join([head, *_initializer(root, at, ()), "};"]))
         about = comment(f"The weights of {self.name}: constants, for read-only memory.")
@@ -313,13 +300,7 @@ class _Source(Source):
         given = [p.rpartition("*")[2] for p in arrays]
         given += ["workspace"] if self.workspace.filled else []
         given += ["error"] if self.fails else []
-        parameters = [
-            *arrays,
-            "const void *weights",
-            "void *workspace",
-            "int n_threads",
-            "fx_error *error",
-        ]
+        parameters = [*arrays, "const void *weights", "void *workspace", "int n_threads", "fx_error *error"]
         return "\n".join(
             [
                 f"#define {self.name}_run {inner}",

@@ -42,9 +42,7 @@ def bare(value: Size) -> str:
 def factors(extents: Sequence[Size]) -> str:
     """A product in C that is not multiplied out, to be recognized: ``(T + 2)*32``."""
     several = len(extents) > 1
-    return "*".join(
-        f"({text_of(e)})" if several and len(Index.of(e).terms) > 1 else text_of(e) for e in extents
-    )
+    return "*".join(f"({text_of(e)})" if several and len(Index.of(e).terms) > 1 else text_of(e) for e in extents)
 
 
 def symbol(name: str, like: Size | None = None) -> Index:
@@ -127,9 +125,7 @@ class Body:
         """A line for the reader."""
         self.put(f"/* {text} */")
 
-    def let(
-        self, name: str, value: Size | str, ctype: str = "int64_t", like: Size | None = None
-    ) -> Index:
+    def let(self, name: str, value: Size | str, ctype: str = "int64_t", like: Size | None = None) -> Index:
         """A name for an integer expression, to be read from here on; what is a number or a name
         itself needs none. ``like``: what it does not exceed, where the expression does not tell.
         Of one that is text no more is known than that, and that it is not negative."""
@@ -162,9 +158,8 @@ class Body:
 
     @contextmanager
     def loop(
-        self, name: str, end: Size, start: Size = 0, step: int = 1, pragma: str = "",
-        ctype: str = "int64_t",
-    ) -> Iterator[Index]:  # fmt: skip
+        self, name: str, end: Size, start: Size = 0, step: int = 1, pragma: str = "", ctype: str = "int64_t"
+    ) -> Iterator[Index]:
         """``for (name = start; name < end; name += step)``; gives the variable. A loop of one trip
         is its body, and what it gives is its start, unless threads share it out."""
         start, end = Index.of(start), Index.of(end)
@@ -188,11 +183,7 @@ class Body:
 
     @contextmanager
     def shared(
-        self,
-        loops: Sequence[tuple[str, Size]],
-        directive: str,
-        clauses: str = "",
-        schedule: str = "static",
+        self, loops: Sequence[tuple[str, Size]], directive: str, clauses: str = "", schedule: str = "static"
     ) -> Iterator[list[Index]]:
         """Perfectly nested loops from 0, whose iterations threads share out under a directive of
         OpenMP (``omp parallel for``, ``omp for``; none if it is empty). Those of one trip are not

@@ -140,9 +140,7 @@ class Epilogue:
     """Prints what happens to a finished sum. Its own names are marked, because the text that it
     goes into is not known here."""
 
-    def __init__(
-        self, c: Contraction, output: Buffer, value: Expr, store: MultiIndex, printer: CPrinter
-    ) -> None:
+    def __init__(self, c: Contraction, output: Buffer, value: Expr, store: MultiIndex, printer: CPrinter) -> None:
         self.c, self.output, self.value, self.store = c, output, value, store
         self.printer = printer
         self.dims = dims_of(c)

@@ -202,9 +202,7 @@ def _check(kernel: Kernel, body: Sequence[Stmt], bound: frozenset[Var], known: s
         elif isinstance(statement, (Let, Alloc)):
             known.add(statement.name)
         elif isinstance(statement, Assign) and statement.target.name not in known:
-            raise CodegenError(
-                f"kernel {kernel.name} assigns {statement.target.name} before it exists"
-            )
+            raise CodegenError(f"kernel {kernel.name} assigns {statement.target.name} before it exists")
 
 
 def _check_expr(kernel: Kernel, value: Expr, bound: frozenset[Var], known: set[str]) -> None:
@@ -217,9 +215,7 @@ def _check_expr(kernel: Kernel, value: Expr, bound: frozenset[Var], known: set[s
             raise CodegenError(f"kernel {kernel.name} still holds a reduction")
     unbound = _names(expr.free_variables(value)) - {v.name for v in bound}
     if unbound:
-        raise CodegenError(
-            f"kernel {kernel.name} uses {', '.join(sorted(unbound))} outside its loop"
-        )
+        raise CodegenError(f"kernel {kernel.name} uses {', '.join(sorted(unbound))} outside its loop")
 
 
 def _names(variables: Iterable[Var]) -> set[str]:
@@ -230,9 +226,7 @@ def _names(variables: Iterable[Var]) -> set[str]:
 def _check_access(kernel: Kernel, name: str, index: MultiIndex, bound: frozenset[Var]) -> None:
     buffer = kernel.buffer(name)
     if len(index) != len(buffer.shape):
-        raise CodegenError(
-            f"kernel {kernel.name}: {name} has rank {len(buffer.shape)} but {len(index)} indices"
-        )
+        raise CodegenError(f"kernel {kernel.name}: {name} has rank {len(buffer.shape)} but {len(index)} indices")
     unbound = _names(v for i in index for v in i.variables()) - {v.name for v in bound}
     if unbound:
         raise CodegenError(f"kernel {kernel.name}: index of {name} uses {unbound} outside its loop")

@@ -15,49 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fxlite.codegen.kernel.kernel_ir import (
-    Alloc,
-    Assign,
-    Comment,
-    For,
-    If,
-    Let,
-    Stmt,
-    Store,
-    fresh_local,
-)
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
-from fxlite.scalar.expr import (
-    Apply,
-    Const,
-    Expr,
-    IndexValue,
-    Load,
-    Local,
-    MultiIndex,
-    Reduction,
-)
-from fxlite.scalar.index import (
-    Extremum,
-    Index,
-    Quotient,
-    Remainder,
-    Value,
-    Var,
-    extremum,
-    flatten,
-)
+from fxlite.scalar.expr import Apply, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.index import Extremum, Index, Quotient, Remainder, Value, Var, extremum, flatten
 from fxlite.types import dtypes
 
 
 # -- joined ----------------------------------------------------------------------------------------
 def collapse(
-    space: tuple[Var, ...],
-    value: Expr,
-    store: MultiIndex,
-    shapes: Mapping[str, MultiIndex],
-    output: str,
+    space: tuple[Var, ...], value: Expr, store: MultiIndex, shapes: Mapping[str, MultiIndex], output: str
 ) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
     """Join adjacent loops where every address stays free of divisions; drop loops of extent 1."""
     ones = {v: Index.of(0) for v in space if v.extent.constant == 1}
@@ -72,9 +40,7 @@ def collapse(
         if _separable(value, first, second):
             new_value = expr.substitute_index(value, env)
             new_store = tuple(i.substitute(env) for i in store)
-            if is_flat(new_value, joined, shapes) and not divides(
-                flatten(new_store, shapes[output]), joined
-            ):
+            if is_flat(new_value, joined, shapes) and not divides(flatten(new_store, shapes[output]), joined):
                 space = (*space[:position], joined, *space[position + 2 :])
                 value, store = new_value, new_store
         position -= 1
@@ -94,8 +60,7 @@ def _separable(value: Expr, first: Var, second: Var) -> bool:
 def divides(index: Index, variable: Var) -> bool:
     """True if the variable stands under a division or remainder."""
     return any(
-        isinstance(a, (Quotient, Remainder)) and variable in (a.a.variables() | a.b.variables())
-        for a in index.atoms()
+        isinstance(a, (Quotient, Remainder)) and variable in (a.a.variables() | a.b.variables()) for a in index.atoms()
     )
 
 
@@ -145,9 +110,7 @@ class Cut:
         inside = (extremum("max", extremum("min", b, extent), 0) for b in self.bounds)
         return [Index.of(0), *inside, extent]
 
-    def parts(
-        self, starts: Sequence[Index], value: Expr, store: MultiIndex
-    ) -> Iterator[tuple[Var, Expr, MultiIndex]]:
+    def parts(self, starts: Sequence[Index], value: Expr, store: MultiIndex) -> Iterator[tuple[Var, Expr, MultiIndex]]:
         """For each part a variable, and what its iterations store where."""
         for number, (start, stop) in enumerate(itertools.pairwise(starts)):
             within = expr.fresh_var(stop - start, "v")
@@ -191,9 +154,7 @@ def _is_choice(node: Expr) -> bool:
 
 def _is_comparison(node: Expr) -> bool:
     """Whether one index is compared with another."""
-    return (
-        isinstance(node, Apply) and node.function == "lt" and all(map(expr.is_index, node.args))
-    )  # fmt: skip
+    return isinstance(node, Apply) and node.function == "lt" and all(map(expr.is_index, node.args))
 
 
 def _compares(comparison: Expr, variable: Var) -> bool:
@@ -229,14 +190,21 @@ def _sorted(bounds: Iterable[Index]) -> tuple[Index, ...] | None:
 # -- named -----------------------------------------------------------------------------------------
 _LOOPS = ("i", "j", "k", "l", "m", "n", "p", "q", "u", "v", "w")
 _REDUCED = ("r", "s", "t", "r1", "s1", "t1")
-_STEMS = {"_lanes": "lanes", "_lane": "lane", "_block": "block", "_rest": "rest", "_best": "best",
-          "_where": "where", "_wide": "wide", "_left": "left", "_a": "total",
-          "_t": "t"}  # fmt: skip
+_STEMS = {
+    "_lanes": "lanes",
+    "_lane": "lane",
+    "_block": "block",
+    "_rest": "rest",
+    "_best": "best",
+    "_where": "where",
+    "_wide": "wide",
+    "_left": "left",
+    "_a": "total",
+    "_t": "t",
+}
 
 
-def rename(
-    body: tuple[Stmt, ...], taken: set[str], mark: Callable[[str], str] = str
-) -> tuple[Stmt, ...]:
+def rename(body: tuple[Stmt, ...], taken: set[str], mark: Callable[[str], str] = str) -> tuple[Stmt, ...]:
     """Rename all variables and locals, avoiding what ``taken`` (buffers and dims) are usually
     called; a loop of one trip is its body. ``mark``: what becomes of a new name
     (:mod:`fxlite.codegen.kernel.names`)."""
@@ -246,9 +214,7 @@ def rename(
     return _Renamer(names).body(body, {})
 
 
-def _assign(
-    body: Sequence[Stmt], used: set[str], names: dict[str, str], mark: Callable[[str], str]
-) -> None:
+def _assign(body: Sequence[Stmt], used: set[str], names: dict[str, str], mark: Callable[[str], str]) -> None:
     """Choose names in one scope and those inside it; a loop's name is free again behind the
     loop."""
     for s in body:

@@ -159,16 +159,19 @@ def lower_contraction(group: Group) -> Contraction:
     if not isinstance(factors, Apply) or factors.function != "mul":
         raise CodegenError(f"{anchor.describe()} is not a sum of products")
     may_pad = "conv" in anchor.target.name
-    a, b = (
-        _as_load(_without_scale(_without_zero_point(factor), anchor), anchor, may_pad)
-        for factor in factors.args
-    )
+    a, b = (_as_load(_without_scale(_without_zero_point(factor), anchor), anchor, may_pad) for factor in factors.args)
     accumulator = Local(reduction.dtype, ACCUMULATOR)
     own_value = expr.transform(own, lambda n: accumulator if n is reduction else n)
     return Contraction(
-        group.root, anchor, coordinates, reduction.variables, (a, b),
-        _placed(epilogue, anchor, own_value), store, _buffers(inner, outer),
-    )  # fmt: skip
+        group.root,
+        anchor,
+        coordinates,
+        reduction.variables,
+        (a, b),
+        _placed(epilogue, anchor, own_value),
+        store,
+        _buffers(inner, outer),
+    )
 
 
 def lower_attention(group: Group) -> Contraction:
@@ -194,19 +197,25 @@ def lower_attention(group: Group) -> Contraction:
         return Load(node.type.dtype, buffer_name(node), index)
 
     loads = [
-        operand(query, feature, row), operand(key, feature, position),
-        operand(value, column, position), *(operand(m, position, row) for m in mask),
-    ]  # fmt: skip
+        operand(query, feature, row),
+        operand(key, feature, position),
+        operand(value, column, position),
+        *(operand(m, position, row) for m in mask),
+    ]
     accumulator = Local(anchor.type.dtype.compute, ACCUMULATOR)
     return Contraction(
-        group.root, anchor, coordinates, (feature, position), tuple(loads),
-        _placed(epilogue, anchor, accumulator), store, _buffers(inner, outer),
-    )  # fmt: skip
+        group.root,
+        anchor,
+        coordinates,
+        (feature, position),
+        tuple(loads),
+        _placed(epilogue, anchor, accumulator),
+        store,
+        _buffers(inner, outer),
+    )
 
 
-def _around(
-    group: Group, anchor: Node
-) -> tuple[tuple[Var, ...], Expr, MultiIndex, dict[str, Buffer]]:
+def _around(group: Group, anchor: Node) -> tuple[tuple[Var, ...], Expr, MultiIndex, dict[str, Buffer]]:
     """What stands around a template's anchor: the anchor's coordinates, the root's element in terms
     of them (in which the anchor is a load of itself), its place, and what is read for it."""
     if group.root is anchor:

@@ -181,9 +181,7 @@ _MARKED = re.compile("[" + "".join(f"{chr(s)}-{chr(s + 51)}" for s in _ALPHABETS
 _OF_HEADERS = ("_WEIGHTS_BYTES", "_STORED_BYTES", "_ARENA_BYTES")  # ends of headers' macros
 OF_CPUID = ("bit_", "signature_")  # how those of <cpuid.h> begin, more with each compiler
 _WORD = re.compile(r"(?<!\.)(?<!->)\b\w+")  # but no member of a struct
-_NO_CODE = re.compile(
-    r"""/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#\s*include[^\n]*""", re.DOTALL
-)
+_NO_CODE = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#\s*include[^\n]*""", re.DOTALL)
 _DEFINITION = re.compile(  # name, parameters, body
     r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?((?:[^\\\n]|\\.)*)", re.MULTILINE | re.DOTALL
 )
@@ -192,10 +190,9 @@ _DEFINITION = re.compile(  # name, parameters, body
 @lru_cache(1 << 16)
 def _mark(name: str, alphabet: int) -> str:
     parts = (
-        c if c.isascii() and (c.isalnum() or c == "_")
-        else _JOINT if c == "." else f"{_ESCAPE}{ord(c):x}{_ESCAPE}"
+        c if c.isascii() and (c.isalnum() or c == "_") else _JOINT if c == "." else f"{_ESCAPE}{ord(c):x}{_ESCAPE}"
         for c in name
-    )  # fmt: skip
+    )
     text = "".join(parts)
     if text[:1] not in _LETTERS or not text or text.upper().startswith("FX_"):
         text = f"v{_JOINT}{text}"  # such names belong to compilers, and to what fxlite includes

@@ -15,18 +15,7 @@ from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, f
 from fxlite.codegen.kernel.serial import inside, sum_in_blocks
 from fxlite.codegen.kernel.sums import BLOCK, LANES, is_long, joined, serial_sum, sum_in_lanes
 from fxlite.scalar import expr
-from fxlite.scalar.expr import (
-    Apply,
-    Cast,
-    CheckedIndex,
-    Const,
-    Expr,
-    IndexValue,
-    Load,
-    Local,
-    MultiIndex,
-    Reduction,
-)
+from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Index, Quotient, Remainder, Value, Var, extremum, flatten
 from fxlite.types import dtypes
@@ -41,10 +30,15 @@ class Nest:
     loops."""
 
     def __init__(
-        self, order: Sequence[Var], levels: list[list[Stmt]] | None = None,
-        bound: dict[int, Expr] | None = None, keep: list[Expr] | None = None, lanes: bool = True,
-        shapes: Mapping[str, MultiIndex] | None = None, finite: frozenset[str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        order: Sequence[Var],
+        levels: list[list[Stmt]] | None = None,
+        bound: dict[int, Expr] | None = None,
+        keep: list[Expr] | None = None,
+        lanes: bool = True,
+        shapes: Mapping[str, MultiIndex] | None = None,
+        finite: frozenset[str] | None = None,
+    ) -> None:
         self.order = list(order)
         self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
         self.bound = bound if bound is not None else {}
@@ -175,9 +169,7 @@ class Nest:
         if index.constant is not None or index.single_atom in index.variables():
             return index
         local = fresh_local(dtypes.int64, "_t")
-        self.levels[self.level(frozenset(index.variables()))].append(
-            Let(local.name, expr.index_value(index))
-        )
+        self.levels[self.level(frozenset(index.variables()))].append(Let(local.name, expr.index_value(index)))
         return Index.of(Value(local))
 
     def place(self, load: Load) -> Index:
@@ -199,9 +191,13 @@ class Nest:
         depth = len(self.order) if depth is None else depth
         inner = Nest(
             [*self.order[:depth], *variables],
-            [*self.levels[: depth + 1], *([] for _ in variables)], self.bound, self.keep,
-            self.lanes, self.shapes, self.finite,
-        )  # fmt: skip
+            [*self.levels[: depth + 1], *([] for _ in variables)],
+            self.bound,
+            self.keep,
+            self.lanes,
+            self.shapes,
+            self.finite,
+        )
         inner.checks = self.checks
         return inner
 
@@ -362,9 +358,7 @@ def _has_lanes(node: Reduction, inner: Nest) -> bool:
         return False
     loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
     places = [inner.place(n) if is_long(node) else n.index[-1] for n in loads]
-    return any(p.coefficient(variable) == 1 for p in places) and not any(
-        isinstance(s, Alloc) for s in inner.levels[-1]
-    )
+    return any(p.coefficient(variable) == 1 for p in places) and not any(isinstance(s, Alloc) for s in inner.levels[-1])
 
 
 def _step(kind: str, lane: Expr, value: Expr) -> Expr:
@@ -375,9 +369,7 @@ def _step(kind: str, lane: Expr, value: Expr) -> Expr:
     return combine(kind, lane, value)
 
 
-def _lane_reduction(
-    node: Reduction, inner: Nest, level: int, body: Expr, computed: DType
-) -> tuple[list[Stmt], Expr]:
+def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, computed: DType) -> tuple[list[Stmt], Expr]:
     """Whole blocks into :data:`LANES` accumulators, the rest into the first, then all lanes
     together."""
     variable = inner.order[-1]
@@ -393,9 +385,7 @@ def _lane_reduction(
         done: list[Stmt] = [_move(s, env) for s in inner.levels[-1]]
         return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
 
-    main = For(
-        block, (For(lane, tuple(moved(Index.of(block) + lane, at_lane)), "lanes"),), "serial", LANES
-    )
+    main = For(block, (For(lane, tuple(moved(Index.of(block) + lane, at_lane)), "lanes"),), "serial", LANES)
     statements: list[Stmt] = [main]
     if (variable.extent - whole).constant != 0:
         rest = expr.fresh_var(variable.extent % LANES, "rest")
@@ -407,8 +397,7 @@ def _lane_reduction(
     again = expr.fresh_var(LANES, "lane")
     element = Local(computed, lanes, (Index.of(again),))
     together = For(again, (Assign(total, combine(node.kind, total, element)),))
-    return [Alloc(lanes, computed, start, LANES), *statements, Alloc(total.name, computed, start),
-            together], total  # fmt: skip
+    return [Alloc(lanes, computed, start, LANES), *statements, Alloc(total.name, computed, start), together], total
 
 
 def _move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:
@@ -431,9 +420,10 @@ def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tupl
     first = expr.apply("lt", where, expr.const(0, dtypes.int64))
     inner.levels[-1] += [
         Let(value.name, body),
-        If(expr.apply("or", better, first),
-           (Assign(best, value), Assign(where, expr.index_value(position)))),
-    ]  # fmt: skip
-    start = [Alloc(best.name, best.dtype, neutral(node.kind, best.dtype)),
-             Alloc(where.name, dtypes.int64, expr.const(-1, dtypes.int64))]  # fmt: skip
+        If(expr.apply("or", better, first), (Assign(best, value), Assign(where, expr.index_value(position)))),
+    ]
+    start = [
+        Alloc(best.name, best.dtype, neutral(node.kind, best.dtype)),
+        Alloc(where.name, dtypes.int64, expr.const(-1, dtypes.int64)),
+    ]
     return [*start, *inner.loops(level, "serial")], where

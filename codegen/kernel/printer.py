@@ -45,10 +45,22 @@ LONGEST_LINE = 98
 # precedence: higher binds tighter
 _CHOICE, _OR, _AND, _BITS, _EQUAL, _ORDER, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(-1, 10)
 _PRECEDENCE = {
-    "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "<": _ORDER, "<=": _ORDER, ">": _ORDER,
-    ">=": _ORDER, "==": _EQUAL, "!=": _EQUAL, "&": _BITS, "|": _BITS, "^": _BITS, "&&": _AND,
+    "+": _SUM,
+    "-": _SUM,
+    "*": _PRODUCT,
+    "/": _PRODUCT,
+    "<": _ORDER,
+    "<=": _ORDER,
+    ">": _ORDER,
+    ">=": _ORDER,
+    "==": _EQUAL,
+    "!=": _EQUAL,
+    "&": _BITS,
+    "|": _BITS,
+    "^": _BITS,
+    "&&": _AND,
     "||": _OR,
-}  # fmt: skip
+}
 _OF_BOOLS = {"&": "&&", "|": "||", "^": "!="}
 #: C's operators of complex numbers that mean what NumPy's do: its products take infinities for
 #: special, its quotients may overflow on the way, and it does not order them.
@@ -149,9 +161,7 @@ class CPrinter:
             rounded = np.float32(value)
             if np.isinf(rounded):
                 return "INFINITY" if value > 0 else "-INFINITY"
-            text = (
-                np.format_float_scientific(rounded, trim="-") if _is_long(value) else str(rounded)
-            )
+            text = np.format_float_scientific(rounded, trim="-") if _is_long(value) else str(rounded)
             return f"{text}f"
         return repr(float(value))
 
@@ -176,10 +186,7 @@ class CPrinter:
         source, target = e.operand.dtype, e.dtype
         inner = self.value(e.operand)
         if target.is_half:
-            return (
-                f"fx_f32_from_{target.name}(fx_{target.name}_from_{_wide(source)}({inner}))",
-                _ATOM,
-            )
+            return (f"fx_f32_from_{target.name}(fx_{target.name}_from_{_wide(source)}({inner}))", _ATOM)
         if target.compute is source.compute:
             return self._text(e.operand)
         if source.is_complex and target.is_complex:
@@ -219,11 +226,7 @@ class CPrinter:
         left = self.value(a, precedence)
         same = isinstance(b, Apply) and b.function == name and symbol in _ASSOCIATIVE
         right = self.value(b, precedence if same and not dtype.is_inexact else precedence + 1)
-        if precedence in (
-            _BITS,
-            _AND,
-            _OR,
-        ):  # mixed logic reads better (and warns less) in parentheses
+        if precedence in (_BITS, _AND, _OR):  # mixed logic reads better (and warns less) in parentheses
             left = self.value(a, _EQUAL if not _same(a, name) else precedence)
             right = self.value(b, _EQUAL if not _same(b, name) else precedence + 1)
         text = f"{left} {symbol} {right}"
@@ -233,11 +236,7 @@ class CPrinter:
 
     def _choice(self, condition: Expr, chosen: Expr, other: Expr) -> str:
         test, text = self.value(condition, _OR + 1), self.value(chosen, 0)
-        if (
-            isinstance(chosen, Load)
-            and chosen.guard is not None
-            and self.value(chosen.guard, _OR + 1) == test
-        ):
+        if isinstance(chosen, Load) and chosen.guard is not None and self.value(chosen.guard, _OR + 1) == test:
             text = self._unguarded(chosen)  # one choice is enough
         return f"{test} ? {text} : {self.value(other, 0)}"
 
@@ -296,8 +295,7 @@ class CPrinter:
             return [f"{pad}{ctype} {s.name} = {start};"]
         if isinstance(s.init, Const) and s.init.value == 0:
             return [f"{pad}{ctype} {s.name}[{s.size}] = {{0}};"]
-        return [f"{pad}{ctype} {s.name}[{s.size}];",
-                f"{pad}for (int e = 0; e < {s.size}; ++e) {s.name}[e] = {start};"]  # fmt: skip
+        return [f"{pad}{ctype} {s.name}[{s.size}];", f"{pad}for (int e = 0; e < {s.size}; ++e) {s.name}[e] = {start};"]
 
     def _assign(self, s: Assign) -> str:
         target = self.value(s.target)
@@ -339,11 +337,7 @@ class CPrinter:
             constant = self.work.constant
             if constant is not None and constant < PARALLEL_OPERATIONS:
                 return ["#pragma omp simd"] if simd else []
-            condition = (
-                ""
-                if constant is not None
-                else f" if ({only}{self.index(self.work)} >= PARALLEL_OPERATIONS)"
-            )
+            condition = "" if constant is not None else f" if ({only}{self.index(self.work)} >= PARALLEL_OPERATIONS)"
             depth = _perfect_depth(s)
             joined = f" collapse({depth})" if depth > 1 else ""
             return [f"#pragma omp parallel for{simd}{joined} num_threads(n_threads){condition}"]
@@ -355,8 +349,7 @@ class CPrinter:
     def parameters(self, kernel: Kernel) -> list[str]:
         """C parameters of a kernel: inputs, outputs, dims."""
         parts = [
-            f"{'' if b.is_output else 'const '}{b.dtype.c_stored} *{self.restrict} {b.name}"
-            for b in kernel.buffers
+            f"{'' if b.is_output else 'const '}{b.dtype.c_stored} *{self.restrict} {b.name}" for b in kernel.buffers
         ]
         return [*parts, *(f"int64_t {dim_name(d)}" for d in kernel.dims)]
 

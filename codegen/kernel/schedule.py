@@ -34,16 +34,7 @@ from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group, element_of
 from fxlite.scalar import expr
-from fxlite.scalar.expr import (
-    Apply,
-    CheckedIndex,
-    Expr,
-    IndexValue,
-    Load,
-    Local,
-    MultiIndex,
-    Reduction,
-)
+from fxlite.scalar.expr import Apply, CheckedIndex, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import DimVar, Index, Quotient, Value, Var, product
 from fxlite.types import dtypes
@@ -52,9 +43,7 @@ from fxlite.types import dtypes
 SHORT_ROW = 1024
 
 
-def schedule(
-    group: Group, name: str, lanes: bool = True, finite: frozenset[str] | None = None
-) -> Kernel:
+def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str] | None = None) -> Kernel:
     """The kernel of a group without a template. ``lanes``: long reductions run in several
     accumulators, for SIMD; without, each has one, and the target shares the loop out among its
     threads. It does one thing after the other, and has no doubles, where the buffers of ``finite``
@@ -113,9 +102,16 @@ def fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, out
 
 
 def _with_scale(
-    group: Group, name: str, lowered: Lowered, space: tuple[Var, ...], pair: Expr,
-    store: MultiIndex, lanes: bool, shapes: dict[str, MultiIndex], finite: frozenset[str] | None,
-) -> Kernel:  # fmt: skip
+    group: Group,
+    name: str,
+    lowered: Lowered,
+    space: tuple[Var, ...],
+    pair: Expr,
+    store: MultiIndex,
+    lanes: bool,
+    shapes: dict[str, MultiIndex],
+    finite: frozenset[str] | None,
+) -> Kernel:
     """The kernel of a group that stores, beside its root, a value of each row (all but the last
     axis) that the root's elements are made with."""
     assert group.beside is not None
@@ -135,9 +131,7 @@ def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Gr
     dims = sorted(_dims([i for b in buffers for i in b.shape]) | _dims(_indices(body)))
     taken = {b.name for b in buffers} | set(dims)
     work = _leading(_work(body))
-    kernel = Kernel(
-        name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work
-    )
+    kernel = Kernel(name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work)
     kernel.check()
     return kernel
 
@@ -218,10 +212,7 @@ def _trips(extent: Index) -> Index:
 def _leading(work: Index) -> Index:
     """Without terms that are factors of others: which of them counts are sizes, named or not."""
     terms = {m: Counter(m) for m in work.terms}
-    return Index({
-        m: c for m, c in work.terms.items()
-        if not any(terms[m] < other for other in terms.values())
-    })  # fmt: skip
+    return Index({m: c for m, c in work.terms.items() if not any(terms[m] < other for other in terms.values())})
 
 
 # -- scans and scatters --------------------------------------------------------------------------
@@ -251,10 +242,7 @@ def _scan(group: Group, name: str) -> Kernel:
     result = expr.transform(value, lambda n: total if n is reduction else n)
     store = tuple(Index.of(step if v is scanned else v) for v in space)
     output = buffer_of(group.root, is_output=True)
-    inner = For(
-        step,
-        (Assign(total, combine(reduction.kind, total, body)), Store(output.name, store, result)),
-    )
+    inner = For(step, (Assign(total, combine(reduction.kind, total, body)), Store(output.name, store, result)))
     start = Alloc(total.name, total.dtype, neutral(reduction.kind, total.dtype))
     statements: list[Stmt] = [start, inner]
     outer = [v for v in space if v is not scanned]
@@ -279,9 +267,8 @@ def _scatter(group: Group, name: str) -> Kernel:
     variables = [expr.fresh_var(d) for d in index.type.shape]
     here = tuple(Index.of(v) for v in variables)
     checked = CheckedIndex(
-        dtypes.int64, expr.cast(read(index, here), dtypes.int64), Index.of(node.type.shape[axis]),
-        node.describe(),
-    )  # fmt: skip
+        dtypes.int64, expr.cast(read(index, here), dtypes.int64), Index.of(node.type.shape[axis]), node.describe()
+    )
     place = fresh_local(dtypes.int64, "_t")
     target = (*here[:axis], Index.of(Value(place)), *here[axis + 1 :])
     put = expr.cast(read(source, here), node.type.dtype.compute)
@@ -293,9 +280,8 @@ def _scatter(group: Group, name: str) -> Kernel:
         put = read(source, here)
     inner: list[Stmt] = [
         Let(place.name, checked),
-        If(expr.apply("ge", place, expr.const(0, dtypes.int64)),
-           (Store(output.name, target, put, accumulate=is_sum),)),
-    ]  # fmt: skip
+        If(expr.apply("ge", place, expr.const(0, dtypes.int64)), (Store(output.name, target, put, accumulate=is_sum),)),
+    ]
     order = [v for a, v in enumerate(variables) if a != axis] + [variables[axis]]
     for depth, variable in enumerate(reversed(order)):
         outermost, kind = depth == len(order) - 1, "serial" if depth == 0 else "independent"

@@ -25,9 +25,7 @@ BLOCK = 512
 
 
 # -- windows ---------------------------------------------------------------------------------------
-def inside(
-    node: Reduction, named: Callable[[Index], Index], finite: frozenset[str]
-) -> tuple[Reduction, list[Index]]:
+def inside(node: Reduction, named: Callable[[Index], Index], finite: frozenset[str]) -> tuple[Reduction, list[Index]]:
     """The reduction over the elements for which its conditions hold, where outside of them it adds
     zero, or what changes nothing: loops from ``named`` starts on, the outermost of all, in place of
     those conditions; and how many trips its loops have at most. A product with zero is zero where

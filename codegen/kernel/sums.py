@@ -89,13 +89,14 @@ class Wide:
         left = self._at(self.left, at)
         names = [fresh_local(total.dtype, "_t") for _ in range(3)]
         term, new, kept = names
-        lost = _binary(
-            "add", _binary("sub", total, _binary("sub", new, kept)), _binary("sub", term, kept)
-        )
+        lost = _binary("add", _binary("sub", total, _binary("sub", new, kept)), _binary("sub", term, kept))
         return [
-            Let(term.name, value), Let(new.name, _binary("add", total, term)),
-            Let(kept.name, _binary("sub", new, total)), _plus(left, lost), _plus(total, term),
-        ]  # fmt: skip
+            Let(term.name, value),
+            Let(new.name, _binary("add", total, term)),
+            Let(kept.name, _binary("sub", new, total)),
+            _plus(left, lost),
+            _plus(total, term),
+        ]
 
     def take(self, other: Wide, at: MultiIndex) -> list[Stmt]:
         """Element ``at`` of other totals is added to it."""
@@ -151,9 +152,12 @@ def narrowed(total: Local, wide: Wide) -> Let:
 
 
 def sum_in_lanes(
-    order: Sequence[Var], levels: Sequence[Sequence[Stmt]], body: Expr, computed: DType,
+    order: Sequence[Var],
+    levels: Sequence[Sequence[Stmt]],
+    body: Expr,
+    computed: DType,
     moved: Callable[[Stmt, Mapping[Var, Index]], Stmt],
-) -> tuple[list[Stmt], Local]:  # fmt: skip
+) -> tuple[list[Stmt], Local]:
     """As `serial_sum`, where the innermost loop goes over contiguous memory: blocks of it in
     :data:`LANES` accumulators, whose sums are added to as many wide ones. ``moved``: a statement
     with a variable replaced."""
@@ -239,9 +243,8 @@ class Columns:
 
 
 def sum_of_rows(
-    order: Sequence[Var], along: Var, body: Expr, computed: DType,
-    store: Callable[[Index, Expr], Stmt], kind: str,
-) -> list[Stmt]:  # fmt: skip
+    order: Sequence[Var], along: Var, body: Expr, computed: DType, store: Callable[[Index, Expr], Stmt], kind: str
+) -> list[Stmt]:
     """Sums over ``order`` for all elements of a row with the variable ``along``, whose operands lie
     side by side: :data:`SERIAL` rows in their own type, whose sums are added to wide ones.
     ``store(column, sum)`` stores one of them; ``kind`` is that of the loop over parts of the

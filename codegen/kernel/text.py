@@ -55,9 +55,9 @@ def comment(text: str) -> str:
     lines: list[str] = []
     for line in map(outside_text.comment, text.splitlines() or [""]):
         indent = " " * (len(line) - len(line.lstrip()) + 2)
-        lines += textwrap.wrap(
-            line, 94, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ) or [""]
+        lines += textwrap.wrap(line, 94, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [
+            ""
+        ]
     return "\n * ".join(lines).replace(" * \n", " *\n").join(("/* ", " */"))
 
 

@@ -42,12 +42,9 @@ def update(group: Group, name: str) -> Kernel:
             first, _, length, step = part
             variable = expr.fresh_var(length, "v")
             space.append(variable)
-            store.append(Index.of(0 if variable.extent.constant == 1 else variable) * step
-                         + Index.of(first))  # fmt: skip
+            store.append(Index.of(0 if variable.extent.constant == 1 else variable) * step + Index.of(first))
             continue
-        value = _position(state, next(positions)) if part is None else expr.index_value(
-            Index.of(part)
-        )  # fmt: skip
+        value = _position(state, next(positions)) if part is None else expr.index_value(Index.of(part))
         known = expr.as_index(value)
         if known is not None and Index.of(0) <= known and known < size:
             store.append(known)
@@ -64,8 +61,7 @@ def update(group: Group, name: str) -> Kernel:
     if isinstance(values, Node):
         offset = len(space) - values.type.rank
         place = tuple(
-            Index.of(0) if _is_one(d) else Index.of(space[offset + axis])
-            for axis, d in enumerate(values.type.shape)
+            Index.of(0) if _is_one(d) else Index.of(space[offset + axis]) for axis, d in enumerate(values.type.shape)
         )
         value = state.read(values, place)
     else:

@@ -15,31 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fxlite.codegen.kernel.kernel_ir import (
-    Alloc,
-    Assign,
-    Buffer,
-    For,
-    If,
-    Let,
-    Stmt,
-    Store,
-    fresh_local,
-)
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Buffer, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.nest import combine, neutral
 from fxlite.codegen.kernel.serial import conjuncts, not_negative, span
 from fxlite.codegen.kernel.sums import Columns, is_long, joined, sum_of_rows
 from fxlite.scalar import expr
-from fxlite.scalar.expr import (
-    Apply,
-    CheckedIndex,
-    Const,
-    Expr,
-    Load,
-    Local,
-    MultiIndex,
-    Reduction,
-)
+from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Index, Value, Var, extremum, flatten
 from fxlite.types import dtypes
@@ -75,11 +56,7 @@ class _Window:
 
 
 def window_rows(
-    space: Sequence[Var],
-    value: Expr,
-    store: MultiIndex,
-    output: Buffer,
-    shapes: dict[str, MultiIndex],
+    space: Sequence[Var], value: Expr, store: MultiIndex, output: Buffer, shapes: dict[str, MultiIndex]
 ) -> list[Stmt] | None:
     """The loops that store ``value`` over ``space``; None if it is no reduction over windows."""
     if not space:
@@ -139,9 +116,14 @@ def _named(index: Index, statements: list[Stmt]) -> Index:
 
 
 def _inside(
-    window: _Window, elements: Sequence[_Element], along: Var, first: Index, last: Index,
-    stored: _Stored, kind_of_turns: str,
-) -> list[Stmt]:  # fmt: skip
+    window: _Window,
+    elements: Sequence[_Element],
+    along: Var,
+    first: Index,
+    last: Index,
+    stored: _Stored,
+    kind_of_turns: str,
+) -> list[Stmt]:
     """The results whose windows lie inside of the image: many at once, whose totals take one
     element of each window after another."""
     if last <= first:
@@ -159,18 +141,14 @@ def _inside(
         return For(here, (make(first + columns.first + start + here, total),), "lanes")
 
     def step(body: Expr) -> _Stored:
-        return lambda place, total: Assign(
-            total, combine(kind, total, expr.substitute_index(body, {along: place}))
-        )
+        return lambda place, total: Assign(total, combine(kind, total, expr.substitute_index(body, {along: place})))
 
     start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.size)
     steps = _rows(window, [row(step(body), bounds) for body, bounds in elements])
     return columns.loop([start, *steps, row(stored)], kind_of_turns)
 
 
-def _at_the_edge(
-    window: _Window, along: Var, first: Index, last: Index, stored: _Stored
-) -> list[Stmt]:
+def _at_the_edge(window: _Window, along: Var, first: Index, last: Index, stored: _Stored) -> list[Stmt]:
     """The results whose windows stick out of the image: one at a time."""
     if last <= first:
         return []
@@ -233,9 +211,7 @@ def _window(reduction: Reduction, along: Var, shapes: dict[str, MultiIndex]) -> 
             return None
         along_conditions.append(condition)
         bounds.append(bound)
-    return _Window(
-        reduction, body, rows, column, tuple(row_conditions), tuple(along_conditions), tuple(bounds)
-    )
+    return _Window(reduction, body, rows, column, tuple(row_conditions), tuple(along_conditions), tuple(bounds))
 
 
 def _is_alone(body: Expr, conditions: Sequence[Expr], along: Var) -> bool:
@@ -274,6 +250,4 @@ def _is_along(body: Expr, along: Var, shapes: dict[str, MultiIndex], most: int) 
     loads = [n for n in expr.walk(body) if isinstance(n, Load)]
     steps = [flatten(n.index, shapes[n.buffer]).coefficient(along) for n in loads]
     constants = [None if s is None else s.constant for s in steps]
-    return (
-        bool(loads) and all(c is not None and 0 <= c <= most for c in constants) and any(constants)
-    )
+    return bool(loads) and all(c is not None and 0 <= c <= most for c in constants) and any(constants)

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 #: What the texts of :class:`Port` begin with, and what is imported for it.
 ROOTS = {
-    "fx": "import fxlite as fx", "nn": "from fxlite import nn",
+    "fx": "import fxlite as fx",
+    "nn": "from fxlite import nn",
     "passes": "from fxlite import passes",
-    "F": "import fxlite.nn.functional as F", "np": "import numpy as np",
+    "F": "import fxlite.nn.functional as F",
+    "np": "import numpy as np",
     "contextlib": "import contextlib",
-}  # fmt: skip
+}
 #: Which of them a package of torch is.
 _PACKAGES = {"torch.fx": "fx", "torch.nn": "nn", "torch.nn.functional": "F"}
 

@@ -25,26 +25,55 @@ if TYPE_CHECKING:
 
 #: What a line may hold that only a person can port: a regular expression, the kind, and why.
 _SIGNS: tuple[tuple[str, str, str], ...] = (
-    (r"""==\s*['"]call_method['"]|['"]call_method['"]\s*(?:==|:)""", "hand",
-     "methods are recorded as ops: node.op == 'call_function', node.target an op"),
-    (r"""create_node\(\s*['"]call_method['"]""", "hand",
-     "graph.call_method(...) records the ops that the method computes"),
-    (r"""meta(?:\.get\(|\[)\s*['"](?:tensor_meta|val|example_value|type)['"]""", "hand",
-     "types are node.type (node.type.shape, node.type.dtype)"),
-    (r"""meta(?:\.get\(|\[)\s*['"](?:nn_module_stack|source_fn_stack|stack_trace)['"]""", "hand",
-     "modules are node.scope, places node.loc"),
-    (r"\._(?:tracer_cls|codegen|out_spec|in_spec|update_args_kwargs|Node__update_args_kwargs"
-     r"|input_nodes|copy_attr)\b", "hand", "this is private to torch.fx"),
-    (r"\.(?:args|kwargs)(?:\[[^\]]*\])+\s*=[^=]|\.users(?:\.pop\(|\[[^\]]*\]\s*=[^=])", "hand",
-     "arguments and users are read-only: assign node.args, or call node.update_arg"),
-    (r"\bargs\[(?:[1-9]|-\d|\d*:)", "check",
-     "args are the tensors of an op, its attributes are kwargs: node.arguments['dim'], node.bound"),
-    (r"\.(?:device|requires_grad|is_cuda|layout)\b|\.(?:to|cpu|cuda|detach|contiguous|clone|numel"
-     r"|requires_grad_|data_ptr|is_contiguous)\(", "check",
-     "arrays have none of torch's devices, layouts and gradients"),
-    (r"\.(?:permute|view|unsqueeze|expand|chunk|transpose|masked_fill|size|dim|repeat|gather|norm"
-     r"|softmax|add_|mul_)\(", "check", "arrays have NumPy's methods; ops are functions, fx.ops"),
-)  # fmt: skip
+    (
+        r"""==\s*['"]call_method['"]|['"]call_method['"]\s*(?:==|:)""",
+        "hand",
+        "methods are recorded as ops: node.op == 'call_function', node.target an op",
+    ),
+    (
+        r"""create_node\(\s*['"]call_method['"]""",
+        "hand",
+        "graph.call_method(...) records the ops that the method computes",
+    ),
+    (
+        r"""meta(?:\.get\(|\[)\s*['"](?:tensor_meta|val|example_value|type)['"]""",
+        "hand",
+        "types are node.type (node.type.shape, node.type.dtype)",
+    ),
+    (
+        r"""meta(?:\.get\(|\[)\s*['"](?:nn_module_stack|source_fn_stack|stack_trace)['"]""",
+        "hand",
+        "modules are node.scope, places node.loc",
+    ),
+    (
+        r"\._(?:tracer_cls|codegen|out_spec|in_spec|update_args_kwargs|Node__update_args_kwargs"
+        r"|input_nodes|copy_attr)\b",
+        "hand",
+        "this is private to torch.fx",
+    ),
+    (
+        r"\.(?:args|kwargs)(?:\[[^\]]*\])+\s*=[^=]|\.users(?:\.pop\(|\[[^\]]*\]\s*=[^=])",
+        "hand",
+        "arguments and users are read-only: assign node.args, or call node.update_arg",
+    ),
+    (
+        r"\bargs\[(?:[1-9]|-\d|\d*:)",
+        "check",
+        "args are the tensors of an op, its attributes are kwargs: node.arguments['dim'], node.bound",
+    ),
+    (
+        r"\.(?:device|requires_grad|is_cuda|layout)\b|\.(?:to|cpu|cuda|detach|contiguous|clone|numel"
+        r"|requires_grad_|data_ptr|is_contiguous)\(",
+        "check",
+        "arrays have none of torch's devices, layouts and gradients",
+    ),
+    (
+        r"\.(?:permute|view|unsqueeze|expand|chunk|transpose|masked_fill|size|dim|repeat|gather|norm"
+        r"|softmax|add_|mul_)\(",
+        "check",
+        "arrays have NumPy's methods; ops are functions, fx.ops",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -142,8 +171,12 @@ def _free_roots(text: str) -> dict[str, str]:
     """What each root is called in a file that may use the name for something else."""
     made = {}
     for root in ROOTS:
-        bound = re.search(rf"^\s*(?:def|class)\s+{root}\b|^\s*{root}\s*=|[(,]\s*{root}\s*[:=,)]"
-                          rf"|\bfor\s+{root}\s+in\b", text, re.MULTILINE)  # fmt: skip
+        bound = re.search(
+            rf"^\s*(?:def|class)\s+{root}\b|^\s*{root}\s*=|[(,]\s*{root}\s*[:=,)]"
+            rf"|\bfor\s+{root}\s+in\b",
+            text,
+            re.MULTILINE,
+        )
         made[root] = root if bound is None else f"fxlite_{root}"
     return made
 

@@ -11,12 +11,7 @@ from typing import Any
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
-from libcst.metadata import (
-    ParentNodeProvider,
-    PositionProvider,
-    QualifiedNameProvider,
-    QualifiedNameSource,
-)
+from libcst.metadata import ParentNodeProvider, PositionProvider, QualifiedNameProvider, QualifiedNameSource
 
 from fxlite.codegen.porting.findings import Finding, import_lines, package_root
 from fxlite.codegen.porting.verdicts import Port, is_package, port
@@ -229,9 +224,7 @@ class _Imports(cst.CSTTransformer):  # type: ignore[misc]
         self.new = rewriter.new_imports(self.lines)
         self.index = -1
 
-    def leave_SimpleStatementLine(
-        self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
-    ) -> Any:
+    def leave_SimpleStatementLine(self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine) -> Any:
         if not isinstance(original.body[0], (cst.Import, cst.ImportFrom)):
             return updated
         self.index += 1
@@ -298,8 +291,14 @@ def _import_of(full: str, bound: str, line: Any) -> str:
 def _from_import(text: str, bound: str) -> str:
     """``from fxlite import Node as N`` for ``fx.Node`` and N."""
     package, _, name = text.rpartition(".")
-    full = {"fx": "fxlite", "nn": "fxlite.nn", "passes": "fxlite.passes", "np": "numpy",
-            "F": "fxlite.nn.functional", "fx.ops": "fxlite.ops"}.get(package, package)  # fmt: skip
+    full = {
+        "fx": "fxlite",
+        "nn": "fxlite.nn",
+        "passes": "fxlite.passes",
+        "np": "numpy",
+        "F": "fxlite.nn.functional",
+        "fx.ops": "fxlite.ops",
+    }.get(package, package)
     return f"from {full} import {name}" + (f" as {bound}" if bound != name else "")
 
 
@@ -310,8 +309,7 @@ def _joined(lines: Iterable[str]) -> list[str]:
         start, word, name = line.rpartition(" import ")
         made.setdefault(start + word if start.startswith("from ") else line, []).append(name)
     return [
-        start + ", ".join(dict.fromkeys(names)) if start.startswith("from ") else start
-        for start, names in made.items()
+        start + ", ".join(dict.fromkeys(names)) if start.startswith("from ") else start for start, names in made.items()
     ]
 
 

@@ -28,21 +28,48 @@ from fxlite.types import dtypes
 #: Modules of torch.fx whose names are those of torch.fx itself.
 _FLAT = ("graph", "node", "graph_module", "interpreter", "proxy", "_symbolic_trace")
 #: torch's names of dtypes that are spelled otherwise here.
-_DTYPES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64",
-           "int": "int32", "short": "int16", "bool": "bool_"}  # fmt: skip
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "bool": "bool_",
+}
 #: Python's operators that are ops under other names.
 _OPERATORS = {
-    "truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and_": "bitwise_and",
-    "or_": "bitwise_or", "xor": "bitwise_xor", "inv": "bitwise_not", "invert": "bitwise_not",
-    "lshift": "left_shift", "rshift": "right_shift",
-}  # fmt: skip
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "and_": "bitwise_and",
+    "or_": "bitwise_or",
+    "xor": "bitwise_xor",
+    "inv": "bitwise_not",
+    "invert": "bitwise_not",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+}
 _SAME_OPERATORS = "abs add eq ge getitem gt le lt matmul mul ne neg pow sub".split()
 #: aten's names of ops that are spelled otherwise here.
-_ATEN = {"view": "reshape", "view_copy": "reshape", "_unsafe_view": "reshape", "cat": "concat",
-         "permute_copy": "permute", "transpose_copy": "permute", "convolution": "conv2d",
-         "_softmax": "softmax", "_log_softmax": "log_softmax", "native_layer_norm": "layer_norm",
-         "_to_copy": "cast", "unsqueeze_copy": "unsqueeze", "squeeze_copy": "squeeze",
-         "expand_copy": "expand", "slice_copy": "slice", "select_copy": "select"}  # fmt: skip
+_ATEN = {
+    "view": "reshape",
+    "view_copy": "reshape",
+    "_unsafe_view": "reshape",
+    "cat": "concat",
+    "permute_copy": "permute",
+    "transpose_copy": "permute",
+    "convolution": "conv2d",
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "native_layer_norm": "layer_norm",
+    "_to_copy": "cast",
+    "unsqueeze_copy": "unsqueeze",
+    "squeeze_copy": "squeeze",
+    "expand_copy": "expand",
+    "slice_copy": "slice",
+    "select_copy": "select",
+}
 #: Ops that are called as torch's functions of these names, arguments included.
 _CALLED_ALIKE = frozenset(
     """abs acos asin atan atan2 ceil cos cosh erf exp expm1 floor hypot isfinite isinf isnan log
@@ -55,15 +82,19 @@ _CALLED_WITH_ONE = frozenset("max min sum mean prod any all".split())
 _LIKE = ("zeros_like", "ones_like", "empty_like", "full_like")
 #: Other names, and what is written for them.
 _OTHERS = {
-    "torch.Tensor": "np.ndarray", "torch.no_grad": "contextlib.nullcontext",
+    "torch.Tensor": "np.ndarray",
+    "torch.no_grad": "contextlib.nullcontext",
     "torch.inference_mode": "contextlib.nullcontext",
-    "torch.fx.node.Argument": "fx.Argument", "torch.fx.node.Target": "fx.Target",
-    "torch.fx.node.base_types": "", "torch.pi": "np.pi", "torch.inf": "np.inf",
+    "torch.fx.node.Argument": "fx.Argument",
+    "torch.fx.node.Target": "fx.Target",
+    "torch.fx.node.base_types": "",
+    "torch.pi": "np.pi",
+    "torch.inf": "np.inf",
     "torch.nan": "np.nan",
     "torch.nn.utils.fusion.fuse_conv_bn_eval": "passes.fuse_conv_bn_eval",
     "torch.nn.utils.fusion.fuse_linear_bn_eval": "passes.fuse_linear_bn_eval",
     "torch.testing.assert_close": "np.testing.assert_allclose",
-}  # fmt: skip
+}
 _REASONS = {
     "torch.tensor": "np.asarray(value, dtype): NumPy's default is float64",
     "torch.from_numpy": "an array is one already",

@@ -53,9 +53,7 @@ def pack(values: Sequence[Extent], same: Sequence[int] | None = None) -> list[in
     offsets: dict[int, int] = {}
     for number in sorted(neighbours, key=lambda n: _rank(values[n])):
         taken = sorted(
-            (offsets[other], offsets[other] + values[other].nbytes)
-            for other in neighbours[number]
-            if other in offsets
+            (offsets[other], offsets[other] + values[other].nbytes) for other in neighbours[number] if other in offsets
         )
         offsets[number] = _smallest_gap(taken, values[number].nbytes)
     return [offsets[number] for number in place]

@@ -45,10 +45,7 @@ def usual_sizes(names: Sequence[str]) -> list[dict[str, int]]:
 
 
 def make_cases(
-    module: GraphModule,
-    sizes: Mapping[str, int] | None = None,
-    data: Mapping[str, Array] | None = None,
-    seed: int = 0,
+    module: GraphModule, sizes: Mapping[str, int] | None = None, data: Mapping[str, Array] | None = None, seed: int = 0
 ) -> list[Case]:
     """Cases to check a module with; the last one is the largest, to measure time with.
 
@@ -112,10 +109,7 @@ def _dims_of_data(module: GraphModule, data: Mapping[str, Array]) -> dict[str, i
 
 
 def _case(
-    module: GraphModule,
-    dims: Mapping[str, int],
-    data: Mapping[str, Array],
-    generator: np.random.Generator,
+    module: GraphModule, dims: Mapping[str, int], data: Mapping[str, Array], generator: np.random.Generator
 ) -> Case:
     inputs: dict[str, Array] = {}
     for node in module.graph.placeholders:

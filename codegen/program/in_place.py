@@ -19,9 +19,8 @@ from fxlite.types.tensor_type import TensorType
 
 
 def taken_over(
-    groups: Sequence[Group], stored: dict[Node, Node], results: Sequence[Node],
-    writable: Collection[Node], kept: bool,
-) -> set[Node]:  # fmt: skip
+    groups: Sequence[Group], stored: dict[Node, Node], results: Sequence[Node], writable: Collection[Node], kept: bool
+) -> set[Node]:
     """Enter into ``stored`` which values take the memory of others. ``kept``: results have memory
     of the program, as in a body; else they have their own, and what leads to one lies there.
     Returns small values that would have to be kept for others to be taken over: elements and rows
@@ -37,10 +36,7 @@ def taken_over(
     def is_free(memory: Node, step: int) -> bool:
         if memory.op != "call_function" and memory not in writable:
             return False
-        for value in {memory, *holders.get(memory, ())}:
-            if value in outside or last.get(value, -1) > step:
-                return False
-        return True
+        return all(not (value in outside or last.get(value, -1) > step) for value in {memory, *holders.get(memory, ())})
 
     for step, group in enumerate(groups):
         for value, operand in candidates(group, kept):

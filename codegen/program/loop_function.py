@@ -66,16 +66,9 @@ class LoopFunction:
 
         return call_nested(self.graph_module, run, args, kwargs)
 
-    def _run_kernel(
-        self, kernel: Kernel, inputs: Mapping[str, Any], dims: Mapping[str, int]
-    ) -> Mapping[str, Any]:
-        outputs = {
-            b.name: np.zeros([int(s.evaluate(dims)) for s in b.shape], b.dtype.numpy)
-            for b in kernel.outputs
-        }
-        held = outputs | {
-            b.name: np.ascontiguousarray(inputs[b.name], b.dtype.numpy) for b in kernel.inputs
-        }
+    def _run_kernel(self, kernel: Kernel, inputs: Mapping[str, Any], dims: Mapping[str, int]) -> Mapping[str, Any]:
+        outputs = {b.name: np.zeros([int(s.evaluate(dims)) for s in b.shape], b.dtype.numpy) for b in kernel.outputs}
+        held = outputs | {b.name: np.ascontiguousarray(inputs[b.name], b.dtype.numpy) for b in kernel.inputs}
         addresses = [ctypes.c_void_p(held[b.name].ctypes.data) for b in kernel.buffers]
         sizes = [ctypes.c_int64(dims[name]) for name in kernel.dims]
         self._library[kernel.name](*addresses, *sizes)

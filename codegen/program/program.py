@@ -21,15 +21,7 @@ from functools import cached_property
 from fxlite import passes
 from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.kernel.lower import lower
-from fxlite.codegen.program.arena import (
-    ALIGNMENT,
-    Extent,
-    Slot,
-    Span,
-    in_fewest_slots,
-    in_slots,
-    pack,
-)
+from fxlite.codegen.program.arena import ALIGNMENT, Extent, Slot, Span, in_fewest_slots, in_slots, pack
 from fxlite.codegen.program.control import plan_control
 from fxlite.codegen.program.in_place import taken_over
 from fxlite.graph.graph import Node
@@ -65,9 +57,7 @@ def standard_passes(
         passes.simplify,
         *([passes.fuse_attention, decompose, passes.simplify] if keep else []),
         *([passes.sub_pixel, passes.channels_last.with_options(bf16=bf16)] if keep else []),
-        passes.const_fold.with_options(
-            skip_folding_node_fn=None if expand_weights else _is_expansion
-        ),
+        passes.const_fold.with_options(skip_folding_node_fn=None if expand_weights else _is_expansion),
         passes.merge_linears,
         passes.cse,
         passes.loop_invariants,
@@ -88,9 +78,15 @@ def source_passes() -> list[Pass]:
     """The passes before source for people, in order: ops stay whole, and weights what they are but
     for what is folded into them."""
     return [
-        passes.remove_dropout, passes.simplify, passes.fuse_conv_bn, passes.fuse_attention,
-        passes.simplify, passes.const_fold, passes.cse, passes.dce,
-    ]  # fmt: skip
+        passes.remove_dropout,
+        passes.simplify,
+        passes.fuse_conv_bn,
+        passes.fuse_attention,
+        passes.simplify,
+        passes.const_fold,
+        passes.cse,
+        passes.dce,
+    ]
 
 
 def optimize_source(module: GraphModule) -> GraphModule:
@@ -99,9 +95,12 @@ def optimize_source(module: GraphModule) -> GraphModule:
 
 
 def optimize(
-    module: GraphModule, needed_only: bool = False, keep: Keep = frozenset(),
-    matmul_precision: str = "highest", expand_weights: bool = True,
-) -> tuple[GraphModule, PassManager]:  # fmt: skip
+    module: GraphModule,
+    needed_only: bool = False,
+    keep: Keep = frozenset(),
+    matmul_precision: str = "highest",
+    expand_weights: bool = True,
+) -> tuple[GraphModule, PassManager]:
     """The optimized module (the input is left as it was) and the manager with its report;
     ``needed_only``: expand composites, which have no code of their own, and do nothing else.
     Composites in ``keep`` (names, or a predicate on nodes) are not expanded; for
@@ -184,10 +183,15 @@ class Program:
 
 
 def plan(
-    module: GraphModule, claims: Callable[[Node], bool], apart: Collection[Node] = (),
-    join: Callable[[Sequence[Group]], list[Group]] = list, packed: bool = False,
-    control: bool = False, names: Names | None = None, writable: Collection[Node] | None = None,
-) -> Program:  # fmt: skip
+    module: GraphModule,
+    claims: Callable[[Node], bool],
+    apart: Collection[Node] = (),
+    join: Callable[[Sequence[Group]], list[Group]] = list,
+    packed: bool = False,
+    control: bool = False,
+    names: Names | None = None,
+    writable: Collection[Node] | None = None,
+) -> Program:
     """Group the graph and plan its memory; nodes that are ``apart`` are no part of their readers'
     kernels; ``join`` makes fewer groups of them where the target can. ``packed``: the target has
     one block of memory, in which values may start anywhere; they do if their sizes are numbers.
@@ -244,9 +248,7 @@ def _apart(program: Program) -> frozenset[Node]:
     """The results of a body that a loop carries on in memory of their own, in turns with what it
     carried before: values that the body computes anew."""
     memories = [program.memory(node) for node in program.results]
-    return frozenset(
-        m for m in memories if m.op == "call_function" and m.type.rank and memories.count(m) == 1
-    )
+    return frozenset(m for m in memories if m.op == "call_function" and m.type.rank and memories.count(m) == 1)
 
 
 def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[Group]:
@@ -291,9 +293,7 @@ def with_one_place(program: Program, sets: Iterable[Sequence[Node]]) -> Program:
     return _with_memory(program, bool(program.offset_of), first)
 
 
-def _with_memory(
-    program: Program, packed: bool, first: Mapping[Node, Node] | None = None
-) -> Program:
+def _with_memory(program: Program, packed: bool, first: Mapping[Node, Node] | None = None) -> Program:
     """The program with its memory planned; ``first``: the value at whose place another one lies."""
     held, first = program.lifetimes, first or {}
     offset_of = _pack(held, first) if packed else {}
@@ -305,9 +305,7 @@ def _with_memory(
     return replace(program, slots=slots, slot_of=slot_of, offset_of=offset_of)
 
 
-def _check(
-    node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, str], control: bool
-) -> None:
+def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, str], control: bool) -> None:
     if node.op == "call_module":
         owner = node.graph.owning_module
         assert owner is not None
@@ -318,9 +316,7 @@ def _check(
         )
     if node.op == "call_function":
         if node.target.is_random:
-            raise CodegenError(
-                f"{node.describe()}: random ops are not compiled; call model.eval() before tracing"
-            )
+            raise CodegenError(f"{node.describe()}: random ops are not compiled; call model.eval() before tracing")
         is_foreign = isinstance(node.target, ForeignOp)
         if is_foreign and not (node.target.has_body or node.target.has_expansion):
             raise CodegenError(
@@ -330,14 +326,9 @@ def _check(
         is_control = node.target.kind == "control"
         if is_control and not control:
             raise CodegenError(
-                f"{node.describe()}: this back end has no loops and conditions; use backend="
-                '"c" or backend="python"'
+                f'{node.describe()}: this back end has no loops and conditions; use backend="c" or backend="python"'
             )
-        if (
-            not node.target.has_body
-            and not claims(node)
-            and not (is_control or part_of_control(node) is not None)
-        ):
+        if not node.target.has_body and not claims(node) and not (is_control or part_of_control(node) is not None):
             why = "the op has no body; run passes.decompose first"
             if node.name in unexpanded and node.type is not None:
                 why = (
@@ -363,11 +354,7 @@ def _same_memory(found: Group) -> Node | None:
     lowered = lower(found)
     value = lowered.value
     (source,) = found.inputs
-    if (
-        not isinstance(value, Load)
-        or value.guard is not None
-        or source.type.dtype != found.root.type.dtype
-    ):
+    if not isinstance(value, Load) or value.guard is not None or source.type.dtype != found.root.type.dtype:
         return None
     here = flatten(found.index, found.root.type.shape)
     there = flatten(value.index, source.type.shape)
@@ -412,9 +399,7 @@ def _same(held: Iterable[Node], first: Mapping[Node, Node]) -> list[int]:
     return [number[first.get(node, node)] for node in number]
 
 
-def _in_slots(
-    held: Mapping[Node, Span], first: Mapping[Node, Node]
-) -> tuple[list[Slot], dict[Node, int]]:
+def _in_slots(held: Mapping[Node, Span], first: Mapping[Node, Node]) -> tuple[list[Slot], dict[Node, int]]:
     """Slots, and the one of each value: the smaller of two plans where values share places."""
     sizes, same = [rounded(node.type.nbytes) for node in held], _same(held, first)
     found = in_slots(sizes, list(held.values()), same)
@@ -443,9 +428,7 @@ def rounded(size: Dim) -> Dim:
 
 
 # -- to look at ------------------------------------------------------------------------------------
-def memory_plan(
-    program: Program, kernels: Sequence[str], sizes: Mapping[str, int]
-) -> MemoryTimeline:
+def memory_plan(program: Program, kernels: Sequence[str], sizes: Mapping[str, int]) -> MemoryTimeline:
     """The slots of a program's arena over its ``kernels``, which are named in order. The scratch
     space of templates, inputs, results and weights are no part of the arena's slots.
 
@@ -453,8 +436,7 @@ def memory_plan(
     if set(sizes) != set(program.dims):
         wanted = ", ".join(f"{name}=8" for name in program.dims) or "no sizes"
         raise ArgumentError(
-            f"{program.module.name}: the memory plan takes {wanted}, not sizes of "
-            f"{', '.join(sizes) or 'nothing'}"
+            f"{program.module.name}: the memory plan takes {wanted}, not sizes of {', '.join(sizes) or 'nothing'}"
         )
     slots = tuple(int(shapes.substitute(slot.size, sizes)) for slot in program.slots)
     starts = [0, *itertools.accumulate(slots)]
@@ -469,6 +451,4 @@ def memory_plan(
         )
         for node, (first, last) in program.lifetimes.items()
     )
-    return MemoryTimeline(
-        program.module.name, dict(sizes), tuple(kernels), buffers, program.arena_bytes, slots
-    )
+    return MemoryTimeline(program.module.name, dict(sizes), tuple(kernels), buffers, program.arena_bytes, slots)

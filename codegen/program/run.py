@@ -24,17 +24,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import FxliteError
-from fxlite.codegen.kernel.kernel_ir import (
-    Alloc,
-    Assign,
-    Comment,
-    For,
-    If,
-    Kernel,
-    Let,
-    Stmt,
-    Store,
-)
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Kernel, Let, Stmt, Store
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.program.value_sizes import is_counted, value_of
 from fxlite.codegen.runtime.abi import HollowCall
@@ -42,17 +32,7 @@ from fxlite.codegen.runtime.sizes import count_values
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.scalar import expr
-from fxlite.scalar.expr import (
-    Apply,
-    Cast,
-    CheckedIndex,
-    Const,
-    Expr,
-    IndexValue,
-    Load,
-    Local,
-    Reduction,
-)
+from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, Reduction
 from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes
@@ -68,9 +48,12 @@ class Evaluator:
     mutually broadcastable arrays, ``buffers`` names to arrays, ``locals`` names to values."""
 
     def __init__(
-        self, env: Mapping[str, Any], buffers: Mapping[str, Any],
-        locals: Mapping[str, Any] | None = None, mask: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        env: Mapping[str, Any],
+        buffers: Mapping[str, Any],
+        locals: Mapping[str, Any] | None = None,
+        mask: Any = None,
+    ) -> None:
         self.env = dict(env)
         self.buffers = buffers
         self.locals = locals if locals is not None else {}
@@ -115,9 +98,7 @@ class Evaluator:
             wrong = wanted & ((value < -extent) | (value >= extent))
             if wrong.any():
                 bad = np.broadcast_to(value, wrong.shape)[wrong].flat[0]
-                raise IndexOutOfRange(
-                    f"{node.where}: index {bad} is out of range for an axis of size {extent}"
-                )
+                raise IndexOutOfRange(f"{node.where}: index {bad} is out of range for an axis of size {extent}")
             return np.where(wanted, np.where(value < 0, value + extent, value), -1)
         if isinstance(node, Reduction):
             return self._reduce(node)
@@ -172,11 +153,7 @@ class Evaluator:
                 inside = inside & (p < extent)
             if not inside.any():
                 continue
-            body = (
-                expr.add_guard(node.body, _Known(dtypes.bool_, inside))
-                if not inside.all()
-                else node.body
-            )
+            body = expr.add_guard(node.body, _Known(dtypes.bool_, inside)) if not inside.all() else node.body
             value = Evaluator(env, self.buffers, self.locals)(body)
             if how.positions:
                 better = function(value, total)
@@ -206,16 +183,15 @@ RunKernel = Callable[[Kernel, Mapping[str, Any], Mapping[str, int]], Mapping[str
 _GRID = ("parallel", "simd", "parallel simd", "independent")
 
 
-def run_kernel(
-    kernel: Kernel, inputs: Mapping[str, Any], dims: Mapping[str, int]
-) -> dict[str, np.ndarray[Any, Any]]:
+def run_kernel(kernel: Kernel, inputs: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
     """Outputs by name. ``inputs`` maps buffer names to arrays: an output among them has values
     already, of which some are written over."""
     outputs = {
-        b.name: np.array(inputs[b.name], b.dtype.compute.numpy) if b.name in inputs
+        b.name: np.array(inputs[b.name], b.dtype.compute.numpy)
+        if b.name in inputs
         else np.zeros([int(s.evaluate(dims)) for s in b.shape], b.dtype.compute.numpy)
         for b in kernel.outputs
-    }  # fmt: skip
+    }
     runner = _Runner(kernel, {**inputs, **outputs}, dict(dims))
     runner.run(kernel.body, 0, None)
     return {b.name: outputs[b.name].astype(b.dtype.numpy, copy=False) for b in kernel.outputs}
@@ -334,10 +310,7 @@ def scheduled(program: Program) -> list[Kernel]:
 
 
 def run_program(
-    program: Program,
-    inputs: Sequence[Any],
-    kernels: Sequence[Kernel] | None = None,
-    run: RunKernel = run_kernel,
+    program: Program, inputs: Sequence[Any], kernels: Sequence[Kernel] | None = None, run: RunKernel = run_kernel
 ) -> list[np.ndarray[Any, Any]]:
     """Run a whole program's kernels, by default in NumPy; returns its results, flat. Groups with a
     template run as the loops their op's body says, which is what the template is checked against.
@@ -361,9 +334,12 @@ def run_program(
 
 
 def _run_groups(
-    program: Program, memory: MutableMapping[str, Any], env: Mapping[str, int],
-    kernels: Sequence[Kernel] | None = None, run: RunKernel = run_kernel,
-) -> None:  # fmt: skip
+    program: Program,
+    memory: MutableMapping[str, Any],
+    env: Mapping[str, int],
+    kernels: Sequence[Kernel] | None = None,
+    run: RunKernel = run_kernel,
+) -> None:
     """Run the groups of a program in a memory."""
     from fxlite.codegen.kernel.lower import buffer_name
     from fxlite.codegen.program.run_control import run_control
@@ -406,10 +382,7 @@ def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
 
 
 def call_nested(
-    module: GraphModule,
-    run: Callable[[Sequence[Any]], Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    module: GraphModule, run: Callable[[Sequence[Any]], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """What a call of the program gives where ``run`` computes flat results (or the only one) from
     the arrays of all inputs. Raises ArgumentError naming the path of an argument that does not

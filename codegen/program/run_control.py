@@ -24,9 +24,8 @@ RunGroups = Callable[[Program, MutableMapping[str, Any], Mapping[str, int]], Non
 
 
 def run_control(
-    program: Program, group: Group, memory: MutableMapping[str, Any], env: Mapping[str, int],
-    run_groups: RunGroups,
-) -> None:  # fmt: skip
+    program: Program, group: Group, memory: MutableMapping[str, Any], env: Mapping[str, int], run_groups: RunGroups
+) -> None:
     """Run a group of ``program``, whose values are in ``memory``."""
     _Run(program, group, memory, env, run_groups).run()
 

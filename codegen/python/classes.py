@@ -17,31 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fxlite import nn
-from fxlite.base.outside_text import (
-    python_string,
-)
+from fxlite.base.outside_text import python_string
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.draft import Draft, drafted
 from fxlite.codegen.python.functions import constants, outline_functions
 from fxlite.codegen.python.layers import Layer
-from fxlite.codegen.python.lines import (
-    ANY,
-    Line,
-    docstring_lines,
-    formatted,
-    hidden,
-    last_word,
-    wrapped,
-)
+from fxlite.codegen.python.lines import ANY, Line, docstring_lines, formatted, hidden, last_word, wrapped
 from fxlite.codegen.python.optional import with_children
-from fxlite.codegen.python.text import (
-    FileNames,
-    class_name,
-    number_text,
-    numbered,
-    numbers_in,
-    with_numbers,
-)
+from fxlite.codegen.python.text import FileNames, class_name, number_text, numbered, numbers_in, with_numbers
 from fxlite.graph.graph_module import GraphModule
 from fxlite.show.text.pretty import wrap_code
 
@@ -60,10 +43,9 @@ class Class:
     def __post_init__(self) -> None:
         self.drafts.sort(key=lambda d: len(d.absent))  # the first one has all
         rows = [
-            [n for x in (*d.init, Line(d.head), *d.forward) if not x.is_comment
-             for n in numbers_in(x.code)]
+            [n for x in (*d.init, Line(d.head), *d.forward) if not x.is_comment for n in numbers_in(x.code)]
             for d in self.drafts
-        ]  # fmt: skip
+        ]
         self.columns = _columns(rows, {"self", *self.drafts[0].tree}, self.parameters)
         self.names = {values: name for name, values in self.parameters.items()}
         columns = iter(self.columns)
@@ -92,9 +74,7 @@ class Class:
         line = self.init[number]
         lacking = self.drafts[0].dialect.lacking(line.code.partition(" = ")[2])
         self.init[number] = Line(f"self.{part} = {lacking}")
-        self.added.setdefault(number, []).extend(
-            [Line(f"if {condition}:"), Line(line.code, line.depth + 1)]
-        )
+        self.added.setdefault(number, []).extend([Line(f"if {condition}:"), Line(line.code, line.depth + 1)])
 
     def _conditions(self, has: Sequence[bool]) -> Iterator[str]:
         """Conditions on parameters that hold for the modules that have something."""
@@ -113,9 +93,7 @@ class Class:
         """The call that makes the module of that number."""
         values = [(name, column[number]) for name, column in self.parameters.items()]
         marked = [(name, f"\0{name}\0{value}\0") for name, value in values]
-        if len(marked) <= self.drafts[0].dialect.by_position and not any(
-            v in ("True", "False") for _, v in values
-        ):
+        if len(marked) <= self.drafts[0].dialect.by_position and not any(v in ("True", "False") for _, v in values):
             return f"{self.name}({', '.join(value for _, value in marked)})"
         return f"{self.name}({', '.join(f'{name}={value}' for name, value in marked)})"
 
@@ -136,9 +114,7 @@ class Class:
         listed = [x for i, line in enumerate(self.init) for x in (line, *self.added.get(i, ()))]
         init = [Line(with_numbers(x.code), x.depth) for x in listed]
         head = with_numbers(draft.head, lambda _, literal: self.names.get(next(columns), literal))
-        forward = [
-            x if x.is_comment else Line(with_numbers(x.code, kept), x.depth) for x in draft.forward
-        ]
+        forward = [x if x.is_comment else Line(with_numbers(x.code, kept), x.depth) for x in draft.forward]
         self._note(forward)
         base = "Weights" if draft.indexed else draft.dialect.base
         text = [f"class {self.name}({base}):" if base else f"class {self.name}:"]
@@ -179,8 +155,7 @@ class Function(Class):
     def __post_init__(self) -> None:
         draft = self.drafts[0]
         rows = [
-            [n for x in (Line(d.head), *d.forward) if not x.is_comment for n in numbers_in(x.code)]
-            for d in self.drafts
+            [n for x in (Line(d.head), *d.forward) if not x.is_comment for n in numbers_in(x.code)] for d in self.drafts
         ]
         found: dict[str, tuple[str, ...]] = {}
         self.left = _columns(rows, {*draft.names.taken}, found)
@@ -204,9 +179,7 @@ class Function(Class):
         draft = self.drafts[0]
         with_numbers(draft.head, own)
         body = [
-            replace(
-                x, code=x.code if x.is_comment else with_numbers(x.code, own), depth=x.depth - 1
-            )
+            replace(x, code=x.code if x.is_comment else with_numbers(x.code, own), depth=x.depth - 1)
             for x in draft.forward
         ]
         self._note(body)
@@ -282,9 +255,7 @@ def _rows_of_modules(code: str) -> Iterator[str]:
 _FUNCTIONS = -1_000_000  # the height of functions, which come before all classes
 
 
-def classes_of(
-    root: GraphModule, name: str, dialect: Dialect
-) -> tuple[FileNames, list[Class], dict[str, Layer]]:
+def classes_of(root: GraphModule, name: str, dialect: Dialect) -> tuple[FileNames, list[Class], dict[str, Layer]]:
     """The names of a file, its classes in the order in which they are needed, the root's last, and
     the layers by path."""
     layers: dict[int, Layer] = {}
@@ -320,9 +291,7 @@ def classes_of(
     for key, layer in layers.items():
         file.layers[key], file.orders[key] = layer, layer.given
     _align([module for module, _ in found.values()], layers)
-    made: dict[int, str] = {
-        key: f"nn.{layer.name}({_arguments(layer)})" for key, layer in layers.items()
-    }
+    made: dict[int, str] = {key: f"nn.{layer.name}({_arguments(layer)})" for key, layer in layers.items()}
     classes: list[Class] = []
     taken = {class_name(name), *file.records.values(), *file.functions.values(), *dialect.parts}
     for height in sorted({h for _, h in found.values()}):
@@ -371,9 +340,7 @@ def _align(modules: Sequence[GraphModule], layers: dict[int, Layer]) -> None:
             layers[key] = replace(layers[key], arguments=ordered)
 
 
-def _join(
-    groups: dict[Any, list[Draft]], made: dict[int, str], file: FileNames, dialect: Dialect
-) -> None:
+def _join(groups: dict[Any, list[Draft]], made: dict[int, str], file: FileNames, dialect: Dialect) -> None:
     """Put modules that lack what others of their class have to these."""
     largest = sorted(groups.items(), key=lambda group: -len(group[1][0].tree))
     for (other, full), (key, drafts) in itertools.permutations(largest, 2):
@@ -392,9 +359,8 @@ def _join(
 
 
 def _with_parts(
-    draft: Draft, whole: Draft, parts: Sequence[str], made: dict[int, str], file: FileNames,
-    dialect: Dialect,
-) -> Draft | None:  # fmt: skip
+    draft: Draft, whole: Draft, parts: Sequence[str], made: dict[int, str], file: FileNames, dialect: Dialect
+) -> Draft | None:
     """A draft that calls what the module lacks, as modules that give back what they are given."""
     module = with_children(draft.module, whole.module, parts)
     if module is None or whole.indexed:
@@ -425,12 +391,31 @@ def _arguments(layer: Layer) -> str:
     return ", ".join(texts)
 
 
-_POSITIONAL = frozenset((
-    "in_features", "out_features", "in_channels", "out_channels", "kernel_size", "num_features",
-    "num_groups", "num_channels", "normalized_shape", "num_embeddings", "embedding_dim",
-    "output_size", "input_size", "hidden_size", "embed_dim", "num_heads", "upscale_factor",
-    "p", "d_model", "nhead", "dim_feedforward",
-))  # fmt: skip
+_POSITIONAL = frozenset(
+    (
+        "in_features",
+        "out_features",
+        "in_channels",
+        "out_channels",
+        "kernel_size",
+        "num_features",
+        "num_groups",
+        "num_channels",
+        "normalized_shape",
+        "num_embeddings",
+        "embedding_dim",
+        "output_size",
+        "input_size",
+        "hidden_size",
+        "embed_dim",
+        "num_heads",
+        "upscale_factor",
+        "p",
+        "d_model",
+        "nhead",
+        "dim_feedforward",
+    )
+)
 
 
 def _literal(value: Any, role: str) -> str:

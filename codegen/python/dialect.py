@@ -81,9 +81,7 @@ class Dialect:
         """The layer that computes what a module does, if the dialect has it."""
         return layer_of(module)
 
-    def array(
-        self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]
-    ) -> str:  # fmt: skip
+    def array(self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]) -> str:
         """The statement that makes an array of a module."""
         type = type_of(value)
         made = f'{imports["ops"]}.zeros({shape_text(type)}, dtype="{type.dtype.name}")'
@@ -151,9 +149,7 @@ class TableDialect(Dialect):
     text: type[TableText]
 
     def prepared(self, gm: GraphModule) -> GraphModule:
-        gm = decompose(
-            gm, keep=lambda n: self.is_kept(n) and not isinstance(n.target, ForeignOp), own=True
-        )
+        gm = decompose(gm, keep=lambda n: self.is_kept(n) and not isinstance(n.target, ForeignOp), own=True)
         for node in gm.graph.nodes:
             if node.op == "call_function" and not isinstance(node.target, ForeignOp):
                 self.check(node)

@@ -19,23 +19,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from fxlite.base.outside_text import (
-    comment,
-    format_text,
-    is_number,
-    python_string,
-)
+from fxlite.base.outside_text import comment, format_text, is_number, python_string
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.functions import given_names
-from fxlite.codegen.python.lines import (
-    ANY,
-    WIDTH,
-    Line,
-    hidden,
-    last_word,
-    note_of,
-    singular,
-)
+from fxlite.codegen.python.lines import ANY, WIDTH, Line, hidden, last_word, note_of, singular
 from fxlite.codegen.python.parameters import Record, interface_of, results_of
 from fxlite.codegen.python.rolling import ALIKE, displayed, rolled
 from fxlite.codegen.python.text import (
@@ -50,12 +37,7 @@ from fxlite.codegen.python.text import (
     number_text,
     with_numbers,
 )
-from fxlite.codegen.python.written import (
-    parameter_names,
-    plain_syntax,
-    written,
-    written_function,
-)
+from fxlite.codegen.python.written import parameter_names, plain_syntax, written, written_function
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule, default_of
 from fxlite.graph.node import is_impure_module
@@ -97,9 +79,8 @@ class Filled:
 
 
 def drafted(
-    module: GraphModule, file: FileNames, dialect: Dialect, made: Callable[[GraphModule], str],
-    is_root: bool,
-) -> Draft:  # fmt: skip
+    module: GraphModule, file: FileNames, dialect: Dialect, made: Callable[[GraphModule], str], is_root: bool
+) -> Draft:
     """The draft of a module, in which lists are written out that no loop fills."""
     draft = Draft(module, file, dialect, made, is_root)
     while draft.refused:
@@ -112,9 +93,14 @@ class Draft:
     """The methods of the class for one module. ``made`` says how a module inside is made."""
 
     def __init__(
-        self, module: GraphModule, file: FileNames, dialect: Dialect,
-        made: Callable[[GraphModule], str], is_root: bool, apart: frozenset[int] = frozenset(),
-    ) -> None:  # fmt: skip
+        self,
+        module: GraphModule,
+        file: FileNames,
+        dialect: Dialect,
+        made: Callable[[GraphModule], str],
+        is_root: bool,
+        apart: frozenset[int] = frozenset(),
+    ) -> None:
         self.module, self.graph, self.file, self.dialect = module, module.graph, file, dialect
         #: Lines of the constructor for what others of the class have, by part.
         self.absent: dict[str, Line] = {}
@@ -522,8 +508,7 @@ class Draft:
 
         def occupy(value: Node, name: str) -> None:
             reads = (
-                place[last] if (last := self.filled.get((value, user))) else place.get(user, 0)
-                for user in value.users
+                place[last] if (last := self.filled.get((value, user))) else place.get(user, 0) for user in value.users
             )
             last_read[name] = max(last_read.get(name, 0), *reads, 0)
 
@@ -622,12 +607,7 @@ class Draft:
         """Whether nobody chose the name that a value has in the graph."""
         if self.names.short or node.op == "call_module" or self.statements[node] is not None:
             return True
-        return (
-            re.fullmatch(
-                rf"{re.escape(node.target.node_name or node.target.name)}(_\d+)?", node.name
-            )
-            is not None
-        )
+        return re.fullmatch(rf"{re.escape(node.target.node_name or node.target.name)}(_\d+)?", node.name) is not None
 
     def _reader(self, node: Node) -> Node:
         """The only value that reads one; where it is given to modules in a row, the last one's."""
@@ -807,9 +787,7 @@ def _pattern(form: Any, names: Sequence[str], depth: int = 0) -> str:
     return f"({inner})" if depth or len(form) == 1 else inner
 
 
-def _tree(
-    module: GraphModule, numbers: Collection[Node], functions: Collection[str]
-) -> dict[str, Any]:
+def _tree(module: GraphModule, numbers: Collection[Node], functions: Collection[str]) -> dict[str, Any]:
     """What the graph reads and calls as nested dicts by the parts of the paths, ``numbers`` and
     ``functions`` apart; what a module that is called holds is in that module."""
     tree: dict[str, Any] = {}

@@ -18,20 +18,13 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.pytree import Structure
 from fxlite.passes.cutting.split_module import RESULT, CallingModule, entangled
-from fxlite.passes.cutting.subgraph import (
-    bind_named_dims,
-    build,
-    cut,
-    element_source,
-)
+from fxlite.passes.cutting.subgraph import bind_named_dims, build, cut, element_source
 
 _WEIGHT = "weight"  # in the meta of an input: the name of the weight that is given
 Calls = dict[int, FunctionCall]  # by the identity of the GraphModule that computes what one does
 
 
-def outline_functions(
-    gm: GraphModule, is_number: Callable[[Node], bool], path: str = ""
-) -> tuple[GraphModule, Calls]:
+def outline_functions(gm: GraphModule, is_number: Callable[[Node], bool], path: str = "") -> tuple[GraphModule, Calls]:
     """Call functions where the program did, in the module at a path and in those that it calls.
     They are given the weights that they read, but for those of which ``is_number`` is true."""
     found: Calls = {}
@@ -46,9 +39,8 @@ def outline_functions(
 
 
 def _outlined(
-    gm: GraphModule, path: str, around: FunctionCall | None, found: Calls,
-    is_number: Callable[[Node], bool],
-) -> GraphModule:  # fmt: skip
+    gm: GraphModule, path: str, around: FunctionCall | None, found: Calls, is_number: Callable[[Node], bool]
+) -> GraphModule:
     nodes = [n for n in gm.graph.nodes if n.op.startswith("call_")]
     calls = {n: _calls(element_source(n) or n, path, around) for n in nodes}
     calling = {call for n, own in calls.items() if n.op == "call_module" for call in own}

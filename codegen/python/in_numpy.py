@@ -250,9 +250,7 @@ def rms_norm(x, weight=None, *, normalized_shape, eps=None):
     return affine(x / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + eps), weight, None)
 
 
-def batch_norm(
-    x, running_mean=None, running_var=None, weight=None, bias=None, training=False, eps=1e-5
-):
+def batch_norm(x, running_mean=None, running_var=None, weight=None, bias=None, training=False, eps=1e-5):
     """Each channel standardized by the running statistics, or by its own when ``training``."""
     weight, bias = per_channel(weight, x.ndim), per_channel(bias, x.ndim)
     if training:
@@ -268,9 +266,7 @@ def group_norm(x, weight=None, bias=None, *, num_groups, eps=1e-5):
     return affine(x, per_channel(weight, x.ndim), per_channel(bias, x.ndim))
 
 
-def instance_norm(
-    x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, eps=1e-5
-):
+def instance_norm(x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, eps=1e-5):
     """Each channel of each sample standardized, or each by the running statistics."""
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
@@ -280,9 +276,8 @@ def instance_norm(
 
 # -- attention and recurrence ----------------------------------------------------------------------
 def scaled_dot_product_attention(
-    query, key, value, attn_mask=None, is_causal=False, scale=None, empty_rows="zero",
-    masked_score=-math.inf,
-):  # fmt: skip
+    query, key, value, attn_mask=None, is_causal=False, scale=None, empty_rows="zero", masked_score=-math.inf
+):
     """``softmax(query @ key.T * scale + mask) @ value`` over the last two axes.
 
     A bool mask keeps scores where True, a float one is added to them. A row without any score
@@ -349,9 +344,7 @@ def gru(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, reverse=False):
     return states[:-1], states[-1]
 
 
-def rnn(
-    x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False
-):
+def rnn(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False):
     """All states [T, B, H] of a plain recurrent network, and the last one."""
     step = rnn_tanh_step if nonlinearity == "tanh" else rnn_relu_step
     gates = affine(x @ weight_ih.T, None, bias_ih)
@@ -392,9 +385,7 @@ def conv(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return y if bias is None else y + bias.reshape(-1, *[1] * rank)
 
 
-def conv_transpose(
-    x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
+def conv_transpose(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """Transposed convolution of ``x`` [N, C, ...] with ``weight`` [C, C_out / groups, ...]: each
     element adds the kernel times its value to the result."""
     n, channels, *sizes = x.shape
@@ -423,9 +414,7 @@ def max_pool(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
     return view.max(axis=tuple(range(x.ndim, view.ndim)))
 
 
-def avg_pool(
-    x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True
-):  # fmt: skip
+def avg_pool(x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     """The mean of each window of ``x`` [N, C, ...]; padding counts, if ``count_include_pad``."""
     stride = kernel_size if stride is None else stride
     view = windows(x, kernel_size, stride, padding, 1, ceil_mode)
@@ -581,9 +570,7 @@ def nll_loss(x, target, weight=None, ignore_index=-100, reduction="mean", label_
     return np.sum(values) / np.sum(factor) if reduction == "mean" else reduced(values, reduction)
 
 
-def cross_entropy(
-    x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
-):  # fmt: skip
+def cross_entropy(x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
     """The cross entropy of ``softmax(x)`` [N, C, ...] and class numbers or probabilities."""
     axis = 1 if x.ndim > 1 else 0
     logs = log_softmax(x, axis)
@@ -682,9 +669,17 @@ def linear_weight_only(x, weight, scale, bias=None, bits=8, group_size=None):
 
 
 def int_recurrence(
-    step, gates, weight_hh, weight_scale, h0, c0=None, bias_hh=None, reverse=False,
-    state_scale=None, state_zero_point=None,
-):  # fmt: skip
+    step,
+    gates,
+    weight_hh,
+    weight_scale,
+    h0,
+    c0=None,
+    bias_hh=None,
+    reverse=False,
+    state_scale=None,
+    state_zero_point=None,
+):
     """``recurrence`` with integer weights: each state is rounded to 8 bits before its product, by a
     scale of each row unless ``state_scale`` is given."""
     dtype, qmin = (np.int8, -127) if state_zero_point is None else (np.uint8, None)

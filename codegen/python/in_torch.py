@@ -236,9 +236,7 @@ def gru(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, reverse=False):
     return states[:-1], states[-1]
 
 
-def rnn(
-    x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False
-):
+def rnn(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False):
     """All states [T, B, H] of a plain recurrent network, and the last one."""
     step = rnn_tanh_step if nonlinearity == "tanh" else rnn_relu_step
     gates = F.linear(x, weight_ih, bias_ih)
@@ -301,9 +299,7 @@ def int_matmul(x, y, x_zero_point=0, y_zero_point=0):
     return int_sums((x.double() - x_zero_point) @ (y.double() - y_zero_point))
 
 
-def int_conv2d(
-    x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, x_zero_point=0
-):  # fmt: skip
+def int_conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, x_zero_point=0):
     """The convolution of ``x - x_zero_point`` as int32."""
     x, weight = x.double() - x_zero_point, weight.double()
     sums = F.conv2d(x, weight, None, stride, padding, dilation, groups)
@@ -337,9 +333,17 @@ def linear_weight_only(x, weight, scale, bias=None, bits=8, group_size=None):
 
 
 def int_recurrence(
-    step, gates, weight_hh, weight_scale, h0, c0=None, bias_hh=None, reverse=False,
-    state_scale=None, state_zero_point=None,
-):  # fmt: skip
+    step,
+    gates,
+    weight_hh,
+    weight_scale,
+    h0,
+    c0=None,
+    bias_hh=None,
+    reverse=False,
+    state_scale=None,
+    state_zero_point=None,
+):
     """``recurrence`` with integer weights: each state is rounded to 8 bits before its product, by a
     scale of each row unless ``state_scale`` is given."""
     dtype, qmin = (torch.int8, -127) if state_zero_point is None else (torch.uint8, None)

@@ -208,9 +208,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _tried(
-    name: str, module: GraphModule, known: Mapping[str, Any], weights: Mapping[str, Array]
-) -> Layer | None:
+def _tried(name: str, module: GraphModule, known: Mapping[str, Any], weights: Mapping[str, Array]) -> Layer | None:
     """The layer of that name, if one does the same on the same weights."""
     made_by = getattr(nn, name)
     arguments: dict[str, Any] = {}
@@ -282,9 +280,7 @@ def picked(form: Any, values: Sequence[Any]) -> Any:
     return values[form]
 
 
-def _results(
-    module: GraphModule, made: Module, given: tuple[Any, ...], options: tuple[Any, ...]
-) -> tuple[Any] | None:
+def _results(module: GraphModule, made: Module, given: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Any] | None:
     """The form of what the layer returns, in a tuple, if it gives the module's results."""
 
     def called(*values: Any) -> Any:

@@ -12,11 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fxlite.base.outside_text import (
-    comment,
-    docstring,
-    is_name,
-)
+from fxlite.base.outside_text import comment, docstring, is_name
 from fxlite.codegen.python.parameters import nested_text
 from fxlite.graph.graph import Node
 from fxlite.show.text.pretty import wrap_code

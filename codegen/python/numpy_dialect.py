@@ -40,9 +40,7 @@ class NumpyDialect(TableDialect):
         several = node.type if isinstance(node.type, tuple) else ()  # results, each to be rounded
         return super().is_kept(node) and not any(type.dtype.is_half for type in several)
 
-    def array(
-        self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]
-    ) -> str:  # fmt: skip
+    def array(self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]) -> str:
         return f"self.{part} = {_zeros(value, size_names(module, value))}"
 
     def held_array(self, value: Any, imports: Mapping[str, str]) -> str:

@@ -61,9 +61,7 @@ class NumpyText(TableText):
     def cast_operands(self, node: Node) -> tuple[Mapping[Node, DType], DType | None]:
         op, result = node.target, (node.type[0] if isinstance(node.type, tuple) else node.type)
         # sigmoid and erf, which are none of NumPy's
-        is_function = (
-            op.kind == "pointwise" and len(op.tensor_kinds) == 1 and self.helper(op) is not None
-        )
+        is_function = op.kind == "pointwise" and len(op.tensor_kinds) == 1 and self.helper(op) is not None
         is_moved = op.moves_values and node.bound.get("mode", "nearest") == "nearest"
         is_sum = op.kind == "scatter" and op.combines != "last" and not chooses(op.combines)
         is_widened = op.kind in _WIDENED or is_sum
@@ -74,10 +72,7 @@ class NumpyText(TableText):
             return {}, None
         computed = result.dtype.compute
         types = {n: n.type.dtype for n in op.tensors(node.arguments) if isinstance(n, Node)}
-        found = {
-            n: computed for n, dtype in types.items()
-            if dtype is not computed and (dtype.is_float or is_function)
-        }  # fmt: skip
+        found = {n: computed for n, dtype in types.items() if dtype is not computed and (dtype.is_float or is_function)}
         return found, result.dtype if found and computed is not result.dtype else None
 
     # -- ops -------------------------------------------------------------------------------------
@@ -208,9 +203,7 @@ class NumpyText(TableText):
         return f"{function}({self.value(x)}, {place}, {self.value(values)})"
 
     @uses("updated")
-    def op_index_update(
-        self, node: Node, x: Any, values: Any, positions: Sequence[Any], at: Sequence[Any]
-    ) -> str:
+    def op_index_update(self, node: Node, x: Any, values: Any, positions: Sequence[Any], at: Sequence[Any]) -> str:
         given = iter(positions)
         whole = [next(given) if part is None else part for part in at]
         return self.op_slice_update(node, x, values, whole)
@@ -224,10 +217,9 @@ class NumpyText(TableText):
     def op_expand(self, node: Node, x: Any, shape: Sequence[Any]) -> str:
         added = len(shape) - x.type.rank
         sizes = [
-            f"{self.owner(x)}.shape[{axis - added}]"
-            if isinstance(size, int) and size == -1 else self.value(size)
+            f"{self.owner(x)}.shape[{axis - added}]" if isinstance(size, int) and size == -1 else self.value(size)
             for axis, size in enumerate(shape)
-        ]  # fmt: skip
+        ]
         made = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
         return f"{self.function('np.broadcast_to')}({self.value(x)}, {made})"
 

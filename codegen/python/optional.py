@@ -16,17 +16,14 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 
 
-def with_children(
-    lacking: GraphModule, having: GraphModule, parts: Sequence[str]
-) -> GraphModule | None:
+def with_children(lacking: GraphModule, having: GraphModule, parts: Sequence[str]) -> GraphModule | None:
     """A copy of the one module that calls identities where the other calls its children ``parts``,
     each one module or a row of them; None where they differ otherwise, numbers apart."""
     calls: list[Node] = []
     for part in parts:
         row = [
-            n for n in having.graph.find_nodes(op="call_module")
-            if n.target == part or n.target.startswith(f"{part}.")
-        ]  # fmt: skip
+            n for n in having.graph.find_nodes(op="call_module") if n.target == part or n.target.startswith(f"{part}.")
+        ]
         if not row or any(len(n.args) != 1 or isinstance(n.type, tuple) for n in row):
             return None
         if any([*a.users] != [b] for a, b in itertools.pairwise(row)):
@@ -47,9 +44,7 @@ def with_children(
             given[node] = given.get(source, same[source])
             made.set_attribute(node.target, _identity(same[source]))
             with made.graph.inserting_after(last), made.graph.with_origin(node):
-                last = same[node] = made.graph.call_module(
-                    node.target, (same[source],), {}, same[source].type
-                )
+                last = same[node] = made.graph.call_module(node.target, (same[source],), {}, same[source].type)
             continue
         own = next(mine, None)
         if own is None or (own.op, _called(own)) != (node.op, _called(node)):
@@ -93,7 +88,5 @@ def _merged(theirs: Any, own: Any, same: dict[Node, Node], given: dict[Node, Nod
         if theirs.keys() != own.keys():
             return None
         parts = [_merged(theirs[k], own[k], same, given) for k in own]
-        return (
-            None if any(p is None and v is not None for p, v in zip(parts, own.values())) else own
-        )
+        return None if any(p is None and v is not None for p, v in zip(parts, own.values())) else own
     return own

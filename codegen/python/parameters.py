@@ -53,8 +53,7 @@ class Parameters:
         before a parameter without one."""
         kinds = [kind for _, kind in self.names]
         is_needed = [
-            kind.startswith("POSITIONAL") and self.inputs.get(name) not in defaults
-            for name, kind in self.names
+            kind.startswith("POSITIONAL") and self.inputs.get(name) not in defaults for name, kind in self.names
         ]
         for number, (name, kind) in enumerate(self.names):
             before = {*kinds[:number]}

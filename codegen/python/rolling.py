@@ -147,9 +147,7 @@ def _continues(body: Sequence[_Unit], others: Sequence[_Unit], loop: _Loop) -> b
     return True
 
 
-def _written(
-    units: Sequence[_Unit], loop: _Loop, lists: Lists, filled: Mapping[str, int]
-) -> list[Line] | None:
+def _written(units: Sequence[_Unit], loop: _Loop, lists: Lists, filled: Mapping[str, int]) -> list[Line] | None:
     """The loop, or the list that it fills in one line; None where no loop can say it."""
     body = units[loop.start : loop.start + loop.size]
     rounds = [units[loop.start + n * loop.size :][: loop.size] for n in range(loop.count)]
@@ -200,9 +198,7 @@ def _written(
     return made
 
 
-def _variables(
-    listed: Sequence[str], codes: list[str], lists: Lists
-) -> tuple[list[str], list[str]]:
+def _variables(listed: Sequence[str], codes: list[str], lists: Lists) -> tuple[list[str], list[str]]:
     """The variables of a loop, one for each list or in brackets those of what its items hold, and
     the lines of its body with them."""
     variables: list[str] = []
@@ -237,14 +233,7 @@ def _name(wish: str, mark: str, codes: Sequence[str], lists: Lists) -> str:
     return lists.unique(wish)
 
 
-def _head(
-    index: str,
-    start: int,
-    variables: Sequence[str],
-    over: Sequence[str],
-    is_given: bool,
-    count: int,
-) -> str:
+def _head(index: str, start: int, variables: Sequence[str], over: Sequence[str], is_given: bool, count: int) -> str:
     """``for i, block in enumerate(self.blocks)``"""
     if not variables:
         bounds = [number_text(n, "count") for n in ([start] if start else []) + [start + count]]

@@ -37,13 +37,7 @@ import fxlite
 from fxlite.base.errors import CodegenError, OptionError
 from fxlite.base.location import REGENERATED
 from fxlite.base.outside_text import docstring
-from fxlite.codegen.folder import (
-    LICENSE,
-    UNKNOWN_LICENSE,
-    FolderError,
-    add_to_folder,
-    facts_of,
-)
+from fxlite.codegen.folder import LICENSE, UNKNOWN_LICENSE, FolderError, add_to_folder, facts_of
 from fxlite.codegen.python.classes import classes_of, factored
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.numpy_dialect import NumpyDialect
@@ -60,9 +54,7 @@ from fxlite.show.comparison.compare import operands
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 
-DIALECTS: dict[str, Dialect] = {
-    made.name: made for made in (Dialect(), NumpyDialect(), TorchDialect())
-}
+DIALECTS: dict[str, Dialect] = {made.name: made for made in (Dialect(), NumpyDialect(), TorchDialect())}
 """How regenerated source may be written, by name."""
 
 _numbers = itertools.count()
@@ -70,9 +62,12 @@ MARK = "Written by fxlite"
 
 
 def save_python(
-    gm: GraphModule, folder: str | os.PathLike[str], name: str | None = None, force: bool = False,
+    gm: GraphModule,
+    folder: str | os.PathLike[str],
+    name: str | None = None,
+    force: bool = False,
     dialect: str = "fxlite",
-) -> Path:  # fmt: skip
+) -> Path:
     """Write ``NAME.py`` (the class) and its weights, ``NAME.safetensors`` or, in the dialect
     "numpy", ``NAME.npz``, into a folder; returns the path of the source. ``name`` defaults to the
     module's, in snake case. See :func:`python_source` for ``dialect``. The folder's
@@ -84,11 +79,7 @@ def save_python(
     written_in = find_dialect(dialect)
     source, arrays = _regenerated(gm, name, written_in)
     target, weights = Path(folder, f"{file}.py"), Path(folder, f"{file}{written_in.suffix}")
-    if (
-        target.exists()
-        and not force
-        and MARK not in target.read_text(errors="replace", encoding="utf-8")
-    ):
+    if target.exists() and not force and MARK not in target.read_text(errors="replace", encoding="utf-8"):
         raise FolderError(f"{target} exists and was not written by fxlite; choose another name")
 
     def write(work: Path) -> Mapping[str, Any]:
@@ -104,9 +95,12 @@ def save_python(
 
 #: Licenses of packages that regenerated source may import.
 _LICENSES = {
-    "fxlite": LICENSE, "ml_dtypes": "Apache-2.0", "numpy": "BSD-3-Clause",
-    "safetensors": "Apache-2.0", "torch": "BSD-3-Clause",
-}  # fmt: skip
+    "fxlite": LICENSE,
+    "ml_dtypes": "Apache-2.0",
+    "numpy": "BSD-3-Clause",
+    "safetensors": "Apache-2.0",
+    "torch": "BSD-3-Clause",
+}
 
 
 def _needs(source: str) -> list[dict[str, str]]:
@@ -116,8 +110,7 @@ def _needs(source: str) -> list[dict[str, str]]:
     packages = sorted({name.partition(".")[0] for name in names} - sys.stdlib_module_names)
     version = {"fxlite": {"version": fxlite.__version__}}
     return [
-        {"name": name, **version.get(name, {}), "license": _LICENSES.get(name, UNKNOWN_LICENSE)}
-        for name in packages
+        {"name": name, **version.get(name, {}), "license": _LICENSES.get(name, UNKNOWN_LICENSE)} for name in packages
     ]
 
 
@@ -192,9 +185,7 @@ def written_program(gm: GraphModule, dialect: str) -> tuple[GraphModule, dict[st
     return made, paths
 
 
-def _regenerated(
-    gm: GraphModule, name: str | None, dialect: Dialect
-) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
+def _regenerated(gm: GraphModule, name: str | None, dialect: Dialect) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
     """The text, and by path the arrays that the graph reads or that layers of its hold besides."""
     gm, _ = written_program(gm, dialect.name)
     program = _Source(gm, name or gm.name, dialect)
@@ -258,12 +249,15 @@ class _Source:
         lines = [f'"""{line}' if not i else line for i, line in enumerate(_fill(first))]
         origin = f"{MARK} {fxlite.__version__} from {docstring(self.gm.name)}.{weights}"
         lines += [
-            "", *_fill(origin), "",
-            f"    from {self.module_name} import {self.class_name}", "",
+            "",
+            *_fill(origin),
+            "",
+            f"    from {self.module_name} import {self.class_name}",
+            "",
             f"    model = {make}",
             f"    result = model({given})  # {self.dialect.values} in and out",
             '"""',
-        ]  # fmt: skip
+        ]
         return lines
 
     def _imports(self, words: set[str]) -> list[str]:
@@ -295,9 +289,7 @@ class _Source:
         lines: list[str] = []
         for (kind, _, fields), name in self.file.records.items():
             is_tuple = kind == "namedtuple"
-            lines += (
-                [f"class {name}(NamedTuple):"] if is_tuple else ["@dataclass", f"class {name}:"]
-            )
+            lines += [f"class {name}(NamedTuple):"] if is_tuple else ["@dataclass", f"class {name}:"]
             lines += [f"    {field}: Any" for field in fields]
             lines += ["", ""]
         return lines

@@ -25,14 +25,7 @@ from fxlite.base.location import FunctionCall
 from fxlite.base.outside_text import is_number, python_string
 from fxlite.codegen.kernel.names import file_name
 from fxlite.codegen.python.layers import Input, Layer, picked
-from fxlite.codegen.python.parameters import (
-    Parameters,
-    Record,
-    parameters_of,
-    records_in,
-    results_of,
-    roots,
-)
+from fxlite.codegen.python.parameters import Parameters, Record, parameters_of, records_in, results_of, roots
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.nn.container import Weights
 from fxlite.ops.op import Op
@@ -63,16 +56,10 @@ def class_name(name: str) -> str:
     joined = "".join(w[:1].upper() + w[1:] for w in words if w) or "Model"
     joined = f"Model{joined}" if joined[0].isdigit() else joined
     taken = hasattr(builtins, joined) or keyword.iskeyword(joined)
-    return (
-        f"{joined}Model"
-        if taken or joined in (*_USED_BY_TEXT, *_ALIASES, "nn", "fx", "I", "O")
-        else joined
-    )
+    return f"{joined}Model" if taken or joined in (*_USED_BY_TEXT, *_ALIASES, "nn", "fx", "I", "O") else joined
 
 
-_USED_BY_TEXT = frozenset(
-    ("Weights", "Buffer", "Path", "NamedTuple", "Any", "WEIGHTS", "ValueError", "dataclass")
-)
+_USED_BY_TEXT = frozenset(("Weights", "Buffer", "Path", "NamedTuple", "Any", "WEIGHTS", "ValueError", "dataclass"))
 
 
 def is_attribute(part: str) -> bool:
@@ -128,9 +115,8 @@ class FileNames(_Taken):
     of dataclasses and named tuples in the result of the first graph."""
 
     def __init__(
-        self, graphs: Sequence[Graph], class_name: str, imports: Iterable[str],
-        helpers: Iterable[str],
-    ) -> None:  # fmt: skip
+        self, graphs: Sequence[Graph], class_name: str, imports: Iterable[str], helpers: Iterable[str]
+    ) -> None:
         super().__init__({"self", "fx", "nn", class_name, *_USED_BY_TEXT})
         self.taken |= {name for name, _, _ in roots(graphs[0])}
         for graph in graphs:
@@ -166,14 +152,8 @@ class Names(_Taken):
     ``inputs``: what these are called in a module of the program, where values are then named
     after their ops: the graph's names are those of the whole program."""
 
-    def __init__(
-        self, graph: Graph, file: FileNames, inputs: Mapping[Node, str] | None = None
-    ) -> None:
-        own = [
-            name
-            for names in (file.imports, file.helpers, file.functions, file.records)
-            for name in names.values()
-        ]
+    def __init__(self, graph: Graph, file: FileNames, inputs: Mapping[Node, str] | None = None) -> None:
+        own = [name for names in (file.imports, file.helpers, file.functions, file.records) for name in names.values()]
         own += [name for name, _ in file.kept.values()]
         super().__init__({"self"})
         self.file, self.short = file, inputs is not None
@@ -285,9 +265,7 @@ def numbers_in(text: str) -> list[tuple[str, str]]:
     return _NUMBER.findall(text)
 
 
-def with_numbers(
-    text: str, replace: Callable[[str, str], str] = lambda role, literal: literal
-) -> str:
+def with_numbers(text: str, replace: Callable[[str, str], str] = lambda role, literal: literal) -> str:
     """The text with ``replace(role, literal)`` for each of its numbers, and with slices."""
     text = _NUMBER.sub(lambda found: replace(found[1], found[2]), text)
     return _SLICE.sub(_slice, text) if "\1" in text else text
@@ -318,9 +296,21 @@ _SIMPLE = re.compile(r"-?[\w.]+")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 #: How strongly operators bind.
 LEVELS = {
-    **dict.fromkeys(_COMPARISONS, 1), "|": 2, "^": 3, "&": 4, "<<": 5, ">>": 5, "+": 6, "-": 6,
-    "*": 7, "/": 7, "//": 7, "%": 7, "@": 7, "**": 9,
-}  # fmt: skip
+    **dict.fromkeys(_COMPARISONS, 1),
+    "|": 2,
+    "^": 3,
+    "&": 4,
+    "<<": 5,
+    ">>": 5,
+    "+": 6,
+    "-": 6,
+    "*": 7,
+    "/": 7,
+    "//": 7,
+    "%": 7,
+    "@": 7,
+    "**": 9,
+}
 _UNARY, CALL = 8, 11
 
 
@@ -429,10 +419,7 @@ class Text:
         """The same as text, with options."""
         layer = self.layers.get(node.target)
         options = {} if layer is None else dict(layer.options)
-        by_name = {
-            k: picked(v, node.args) if isinstance(v, (tuple, Input)) else v
-            for k, v in options.items()
-        }
+        by_name = {k: picked(v, node.args) if isinstance(v, (tuple, Input)) else v for k, v in options.items()}
         named = [f"{name}={self.value(value)}" for name, value in by_name.items()]
         return [*map(self.value, self.given(node)), *named]
 
@@ -617,9 +604,7 @@ def _solved(place: str, scale: Any, offset: Any) -> str:
     """``(x.shape[0] - offset) // scale`` without needless parts."""
     text = place
     if offset != 0:
-        text = (
-            f"({text} - {offset})" if offset.is_Integer and offset > 0 else f"({text} - ({offset}))"
-        )
+        text = f"({text} - {offset})" if offset.is_Integer and offset > 0 else f"({text} - ({offset}))"
     if scale != 1:
         return f"{text} // {scale}" if scale.is_Integer else f"{text} // ({scale})"
     return text[1:-1] if text.startswith("(") else text

@@ -17,13 +17,7 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.base.outside_text import python_string
-from fxlite.codegen.python.by_table import (
-    Library,
-    Verbatim,
-    counted,
-    spellings,
-    uses,
-)
+from fxlite.codegen.python.by_table import Library, Verbatim, counted, spellings, uses
 from fxlite.codegen.python.dialect import Imports, TableDialect, is_trained, shape_text
 from fxlite.codegen.python.layers import Layer, layer_of
 from fxlite.codegen.python.numpy_text import NumpyText
@@ -157,9 +151,7 @@ class TorchText(NumpyText):
         casts = {v: computed for v in others if v.type.dtype is not computed}
         return casts, None if computed is result or result.is_bool else result
 
-    def mixed(
-        self, op: Op, given: Sequence[Node], result: DType
-    ) -> tuple[Mapping[Node, DType], DType | None]:
+    def mixed(self, op: Op, given: Sequence[Node], result: DType) -> tuple[Mapping[Node, DType], DType | None]:
         """Operands of one dtype, in which torch computes: the result's, or where half types meet
         others float32."""
         if self.helper(op) is not None:
@@ -282,15 +274,16 @@ class TorchText(NumpyText):
         return f"{self.file.helpers['updated']}({self.value(x)}, {place}, {self.value(values)})"
 
     @uses("updated")
-    def op_index_update(
-        self, node: Node, x: Any, values: Any, positions: Sequence[Any], at: Sequence[Any]
-    ) -> str:
+    def op_index_update(self, node: Node, x: Any, values: Any, positions: Sequence[Any], at: Sequence[Any]) -> str:
         given = iter(positions)
         parts = [
-            self.value(slice(*p)) if isinstance(p, tuple)
-            else self.position(next(given)) if p is None else self.value(p)
+            self.value(slice(*p))
+            if isinstance(p, tuple)
+            else self.position(next(given))
+            if p is None
+            else self.value(p)
             for p in at
-        ]  # fmt: skip
+        ]
         place = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         return f"{self.file.helpers['updated']}({self.value(x)}, {place}, {self.value(values)})"
 
@@ -462,9 +455,7 @@ class TorchDialect(TableDialect):
             arguments["dtype"] = Code(f"torch.{dtypes.dtype(arguments['dtype']).long_name}")
         return replace(found, arguments=arguments)
 
-    def array(
-        self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]
-    ) -> str:  # fmt: skip
+    def array(self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]) -> str:
         if is_trained(value):
             return f"self.{part} = {self.held_array(value, imports)}"
         return f"self.register_buffer({python_string(part)}, {_zeros(value)})"

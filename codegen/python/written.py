@@ -142,9 +142,7 @@ class Written:
         """Whether a value is that of an expression of the statement that returns: its variable, or
         the expression itself."""
         if isinstance(element, ast.Name):
-            return self.variables(node) == [element.id] or (
-                node.op == "placeholder" and node.target == element.id
-            )
+            return self.variables(node) == [element.id] or (node.op == "placeholder" and node.target == element.id)
         return self._is_at(node, ast.dump(element))
 
     def container_call(self, path: str) -> ast.stmt | None:
@@ -287,9 +285,7 @@ def written(nodes: Iterable[Node], names: Sequence[str]) -> Written:
     """The method of the class, or the function, of one of the names that made nodes. Of a layer of
     fxlite only its parameters are told; of a graph that was read from a file nothing is known."""
     places = {
-        (loc.file, loc.line): loc
-        for loc in (node.loc for node in nodes)
-        if loc is not None and loc.columns is not None
+        (loc.file, loc.line): loc for loc in (node.loc for node in nodes) if loc is not None and loc.columns is not None
     }
     files = {loc.file: tuple(loc.file_lines()) for loc in places.values()}
     own = ((files[file], line) for file, line in places)
@@ -315,9 +311,7 @@ def written_function(nodes: Iterable[Node], code: CodeType) -> Written:
     return Written()
 
 
-def _of(
-    function: ast.FunctionDef, class_node: ast.ClassDef | None, files: Mapping[str, tuple[str, ...]]
-) -> Written:
+def _of(function: ast.FunctionDef, class_node: ast.ClassDef | None, files: Mapping[str, tuple[str, ...]]) -> Written:
     given = function.args
     names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     is_method = class_node is not None or names[:1] in (["self"], ["cls"])
@@ -411,9 +405,8 @@ def plain_syntax(text: str) -> str:
 
 
 def parameter_names(
-    inputs: Iterable[Node], source: Written, orders: Mapping[str, Sequence[int]],
-    known: Mapping[Node, str],
-) -> dict[Node, str]:  # fmt: skip
+    inputs: Iterable[Node], source: Written, orders: Mapping[str, Sequence[int]], known: Mapping[Node, str]
+) -> dict[Node, str]:
     """What the inputs of a module are called: what is ``known``, else as its method called them, as
     far as can be told from the expressions that read them, else by their order. ``orders``: of the
     parameters of modules that are called, as positions in their graphs."""

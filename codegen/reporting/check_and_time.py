@@ -44,9 +44,7 @@ class Checked:
     spread: float = 1.0  # largest median of the compiled model by its least time
 
 
-def check(
-    program: Callable[..., Any], functions: Sequence[tuple[str, Callable[..., Any]]], case: Case
-) -> Checked:
+def check(program: Callable[..., Any], functions: Sequence[tuple[str, Callable[..., Any]]], case: Case) -> Checked:
     """Run the program and what was made from it, by language, on one case; the result's case holds
     what the program gives, its error is that of the first function.
 
@@ -54,9 +52,7 @@ def check(
     with np.errstate(all="ignore"):
         expected = program(**case.inputs)
         chain = _chain(functions[0][1], case)
-        found = [
-            compare(leaves(expected), leaves(f(**case.inputs)), chain=chain) for _, f in functions
-        ]
+        found = [compare(leaves(expected), leaves(f(**case.inputs)), chain=chain) for _, f in functions]
     for (language, _), each in zip(functions, found):
         if not each.agrees:
             raise Disagreement(f"{language} differs from NumPy at {case.label}: {each}")

@@ -22,15 +22,7 @@ from fxlite.passes.profiling.profile import Setting
 from fxlite.passes.profiling.record import Profile, Row
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.show.drawing.outline import Outline, Part
-from fxlite.show.node_cost import (
-    Cost,
-    node_cost,
-    rate_text,
-    sum_of_costs,
-    total,
-    weights_by_node,
-    weights_of,
-)
+from fxlite.show.node_cost import Cost, node_cost, rate_text, sum_of_costs, total, weights_by_node, weights_of
 from fxlite.show.text.pretty import type_text, value_text
 from fxlite.types.shapes import Dim, names
 
@@ -68,10 +60,7 @@ class SourceLines:
     def data(self) -> list[dict[str, Any]]:
         """Name and lines of each file. A name is a path below the current folder, or without
         folders: where a user keeps files is no matter of a page."""
-        return [
-            {"name": _shown_name(file), "lines": self._lines[number]}
-            for file, number in self._numbers.items()
-        ]
+        return [{"name": _shown_name(file), "lines": self._lines[number]} for file, number in self._numbers.items()]
 
 
 def _shown_name(file: str) -> str:
@@ -238,10 +227,14 @@ def _type(node: Node) -> str:
 def _row_facts(row: Row, profile: Profile) -> Rows:
     """What was measured of a node or kernel."""
     is_kernel = profile.target.part == "kernel"
-    rows = [(f"{'kernel ' * is_kernel}in {profile.target.runner}",
-             f"{row.name}: {seconds_text(row.median)}" if is_kernel else seconds_text(row.median)),
-            ("least", seconds_text(row.least)),
-            ("share", f"{row.median / (profile.rows_seconds or 1):.1%} of the time")]  # fmt: skip
+    rows = [
+        (
+            f"{'kernel ' * is_kernel}in {profile.target.runner}",
+            f"{row.name}: {seconds_text(row.median)}" if is_kernel else seconds_text(row.median),
+        ),
+        ("least", seconds_text(row.least)),
+        ("share", f"{row.median / (profile.rows_seconds or 1):.1%} of the time"),
+    ]
     rates = []
     if row.flops_per_second:
         rates.append(rate_text(row.flops_per_second, "FLOP/s"))

@@ -27,17 +27,7 @@ from fxlite.passes.ledger import ledger
 from fxlite.passes.profiling.flame import flame_svg
 from fxlite.passes.profiling.record import Profile, Row
 from fxlite.passes.profiling.tables import fact_lines, seconds_text
-from fxlite.show.drawing.colours import (
-    CHANGES,
-    DTYPES,
-    KINDS,
-    OTHER,
-    SCHEMES,
-    Colour,
-    Colours,
-    by_share,
-    kind_of,
-)
+from fxlite.show.drawing.colours import CHANGES, DTYPES, KINDS, OTHER, SCHEMES, Colour, Colours, by_share, kind_of
 from fxlite.show.drawing.outline import Outline, Part, close_below, outline
 from fxlite.show.drawing.page import json_element, page_data, viewer_script, viewer_style
 from fxlite.show.drawing.picture import Picture, ratios_by_node
@@ -55,9 +45,7 @@ if TYPE_CHECKING:
 LARGEST_STAGE = 5_000
 
 
-def stage_data(
-    report: ModelReport, stage: Stage, source: SourceLines
-) -> tuple[dict[str, Any], Picture]:
+def stage_data(report: ModelReport, stage: Stage, source: SourceLines) -> tuple[dict[str, Any], Picture]:
     """The data of a stage, and its picture, coloured by op."""
     changes = _changes(report, stage)
     found = outline(stage.module.graph, marks=changes)
@@ -87,16 +75,13 @@ def stage_data(
         "nodes": len(found.nodes),
         "held": sum(part["kind"] == "node" for part in data["parts"]),
         "colours": {
-            name: {"legend": [(row, number(c)) for row, c in colour.legend],
-                   "remark": colour.remark}
+            name: {"legend": [(row, number(c)) for row, c in colour.legend], "remark": colour.remark}
             for name, colour in colours.items()
         },
-    }  # fmt: skip
+    }
     numbers = {p["label"]: n for n, p in enumerate(data["parts"]) if p["kind"] == "node"}
     pairs = ((n.name, found.nodes[place].name) for n, place in zip(found.nodes, found.drawn_as))
-    data["aliases"] = {
-        name: numbers[drawn] for name, drawn in pairs if name != drawn and drawn in numbers
-    }
+    data["aliases"] = {name: numbers[drawn] for name, drawn in pairs if name != drawn and drawn in numbers}
     data["palette"] = list(palette)
     return data, drawn
 
@@ -118,9 +103,7 @@ def _colours(found: Outline, facts: Facts, changes: Mapping[Node, str]) -> dict[
         "op": _with_legend(SCHEMES["op"](found, None), kinds, KINDS),
         "dtype": _with_legend(SCHEMES["dtype"](found, None), dtypes, DTYPES),
         "change": _with_legend(
-            SCHEMES["change"](found, changes),
-            (changes.get(n, "unchanged") for n in found.nodes),
-            CHANGES,
+            SCHEMES["change"](found, changes), (changes.get(n, "unchanged") for n in found.nodes), CHANGES
         ),
         "FLOPs": by_share(found, facts.flops(), _flops_text, "of the FLOPs"),
     }
@@ -152,9 +135,11 @@ def page_text(report: ModelReport) -> str:
     stages, pictures = zip(*(stage_data(report, s, source) for s in _stages(report)))
     calls = report.program.calls if report.program is not None else ()
     data = {
-        "stages": stages, "files": source.data(), "kernels": _kernels(report),
+        "stages": stages,
+        "files": source.data(),
+        "kernels": _kernels(report),
         "functions": {call.function: call.text for call in calls},
-    }  # fmt: skip
+    }
     tabs = {
         "graph": _graph(svg_text(pictures[0])),
         "time": "".join(_time(report)),
@@ -164,10 +149,7 @@ def page_text(report: ModelReport) -> str:
         "rewrites": "".join(rewrites_tab(report)),
         "machine": "".join(_machine(report.roofs)),
     }
-    buttons = "".join(
-        f'<button role="tab" id="tab-{name}" aria-controls="{name}">{name}</button>'
-        for name in tabs
-    )
+    buttons = "".join(f'<button role="tab" id="tab-{name}" aria-controls="{name}">{name}</button>' for name in tabs)
     panels = "\n".join(
         f'<section id="{name}" role="tabpanel" aria-labelledby="tab-{name}">\n'
         f'<h2 class="tab-title">{name}</h2>\n{text}\n</section>'
@@ -237,10 +219,14 @@ def _kernels(report: ModelReport) -> list[dict[str, Any]]:
     if report.program is None:
         return []
     return [
-        {"name": call.name, "function": call.function, "root": call.group.root.name,
-         "nodes": [node.name for node in call.group.members]}
+        {
+            "name": call.name,
+            "function": call.function,
+            "root": call.group.root.name,
+            "nodes": [node.name for node in call.group.members],
+        }
         for call in report.program.calls
-    ]  # fmt: skip
+    ]
 
 
 # -- tabs ------------------------------------------------------------------------------------------
@@ -302,11 +288,14 @@ def _time_row(row: Row, total: float, stage: int) -> list[str]:
     bound = "" if row.efficiency is None else f"{row.bound} {row.efficiency:.0%}"
     return [
         f'<a class="node" data-stage="{stage}" data-node="{markup(row.node.name)}">{name}</a>',
-        markup(row.covers), markup(row.module),
+        markup(row.covers),
+        markup(row.module),
         markup(row.location.short if row.location is not None else ""),
-        seconds_text(row.median), f"{row.median / total:.1%}",
-        *("" if rate is None else rate_text(rate, unit).strip() for rate, unit in rates), bound,
-    ]  # fmt: skip
+        seconds_text(row.median),
+        f"{row.median / total:.1%}",
+        *("" if rate is None else rate_text(rate, unit).strip() for rate, unit in rates),
+        bound,
+    ]
 
 
 def _memory(report: ModelReport) -> Iterator[str]:
@@ -330,9 +319,11 @@ def _totals(report: ModelReport) -> Iterator[list[str]]:
     stages = _stages(report)
     yield ["nodes", *(f"{len(stage.module.graph):,}" for stage in stages)]
     for name, quantity, unit in (
-        ("FLOPs", "flops", ""), ("read", "read", "B"), ("written", "written", "B"),
+        ("FLOPs", "flops", ""),
+        ("read", "read", "B"),
+        ("written", "written", "B"),
         ("peak memory", "peak", "B"),
-    ):  # fmt: skip
+    ):
         values = [getattr(stage.costs.total, quantity) for stage in stages]
         yield [name, *("?" if v is None else f"{short_text(v)}{unit}" for v in values)]
     if report.program is not None:
@@ -352,10 +343,14 @@ def _machine(roofs: Roofs | None) -> Iterator[str]:
         return
     yield f"<p>{markup(roofs.cpu)}, measured on {markup(roofs.measured)}.</p>"
     rows = [
-        [markup(roof.name), rate_text(roof.one_thread, roof.unit),
-         rate_text(roof.all_threads, roof.unit), markup(roof.how)]
+        [
+            markup(roof.name),
+            rate_text(roof.one_thread, roof.unit),
+            rate_text(roof.all_threads, roof.unit),
+            markup(roof.how),
+        ]
         for roof in roofs.roofs.values()
-    ]  # fmt: skip
+    ]
     yield _table(("roof", "1 thread", f"{roofs.threads} threads", "how it was measured"), rows, 1)
     yield from (f"<p>Left out: {markup(text)}</p>" for text in roofs.left_out)
 

@@ -350,9 +350,7 @@ def report(
         if backend is not None:
             raise
         is_compiled = False
-        notes.append(
-            f"No {target.language} could be made of it, both graphs were timed in NumPy: {error}"
-        )
+        notes.append(f"No {target.language} could be made of it, both graphs were timed in NumPy: {error}")
     if not profile:
         notes.append("Nothing was measured, as asked for.")
     if is_compiled and backend is None:
@@ -360,8 +358,10 @@ def report(
             target.require()
         except CompilerNotFound:
             is_compiled = False
-            notes.append(f"There is no {target.language} compiler: both graphs were timed in "
-                         "NumPy, and the machine's roofs are not known.")  # fmt: skip
+            notes.append(
+                f"There is no {target.language} compiler: both graphs were timed in "
+                "NumPy, and the machine's roofs are not known."
+            )
     known = compiler.machine_roofs() if roofs is None and profile else roofs
 
     def timed(module: GraphModule, **chosen: Any) -> Profile | None:
@@ -372,7 +372,15 @@ def report(
     before = timed(gm)
     after = timed(gm, backend=target.name) if is_compiled else timed(optimized)
     return ModelReport(
-        gm.name, dims, Stage("traced", gm, cost(gm, dims), before),
+        gm.name,
+        dims,
+        Stage("traced", gm, cost(gm, dims), before),
         Stage("optimized", optimized, cost(optimized, dims), after),
-        manager.report, target, program, known, tuple(notes), dict(sqnr or {}), values,
-    )  # fmt: skip
+        manager.report,
+        target,
+        program,
+        known,
+        tuple(notes),
+        dict(sqnr or {}),
+        values,
+    )

@@ -69,8 +69,7 @@ def _values(rewrite: Rewrite, report: ModelReport) -> Iterator[str]:
     if found.rows:
         head = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
         rows = "".join(
-            "<tr>" + "".join(f"<td>{markup(cell)}</td>" for cell in row) + "</tr>"
-            for row in found.rows[:_MOST_VALUES]
+            "<tr>" + "".join(f"<td>{markup(cell)}</td>" for cell in row) + "</tr>" for row in found.rows[:_MOST_VALUES]
         )
         yield f'<div class="wide"><table><thead><tr>{head}</tr></thead>{rows}</table></div>'
     yield f"<p>Results: {markup(found.results)}.</p>"

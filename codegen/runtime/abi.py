@@ -242,9 +242,7 @@ class Condition:
 
     def holds(self, dims: Mapping[str, int]) -> bool:
         """Whether it holds. Raises `ValueError` when a divisor is not positive."""
-        left, right = (
-            d if isinstance(d, int) else d.evaluate(dims) for d in (self.left, self.right)
-        )
+        left, right = (d if isinstance(d, int) else d.evaluate(dims) for d in (self.left, self.right))
         return _RELATIONS[self.relation](left, right)
 
     def c(self, prefix: str) -> str:
@@ -254,9 +252,13 @@ class Condition:
 
 
 _RELATIONS: dict[str, Callable[[int, int], bool]] = {
-    "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt, "==": operator.eq,
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "==": operator.eq,
     "!=": operator.ne,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -314,8 +316,7 @@ class Entry:
                     found[name] = Binding(name, argument, axis, scale, offset)
         if missing := [name for name in self.dims if name not in found]:
             raise ValueError(
-                f"{self.name}: nothing binds {', '.join(missing)}: no input axis is the bare dim "
-                f"or a*dim + b in {self}"
+                f"{self.name}: nothing binds {', '.join(missing)}: no input axis is the bare dim or a*dim + b in {self}"
             )
         return tuple(found[name] for name in self.dims)
 
@@ -324,9 +325,7 @@ class Entry:
         shape = tuple(d if isinstance(d, int) else d.evaluate(dims) for d in spec.shape)
         if any(size < 0 for size in shape):
             values = ", ".join(f"{name} = {value}" for name, value in dims.items())
-            raise ValueError(
-                f"{self.name}(): output {spec.name!r}, {spec}, is {shape} for {values}"
-            )
+            raise ValueError(f"{self.name}(): output {spec.name!r}, {spec}, is {shape} for {values}")
         return shape
 
 
@@ -335,9 +334,7 @@ class HollowCall(MemoryLimitError):
     NumPy runs such a call at once. ``arrays`` are the checked inputs, in order; ``dims`` and
     ``most``: the sizes of the named dims and the memory limit of the call."""
 
-    def __init__(
-        self, message: str, arrays: Sequence[Array], dims: Mapping[str, int], most: int
-    ) -> None:
+    def __init__(self, message: str, arrays: Sequence[Array], dims: Mapping[str, int], most: int) -> None:
         super().__init__(message)
         self.arrays, self.dims, self.most = tuple(arrays), dict(dims), most
 
@@ -384,15 +381,11 @@ def _match_arguments(entry: Entry, args: Sequence[Any], kwargs: Mapping[str, Any
     names = [spec.name for spec in entry.inputs]
     listed = ", ".join(names)
     if len(args) > len(names):
-        raise TypeError(
-            f"{entry.name}() takes {len(names)} arguments ({listed}) but {len(args)} were given"
-        )
+        raise TypeError(f"{entry.name}() takes {len(names)} arguments ({listed}) but {len(args)} were given")
     bound = dict(zip(names, args))
     for name, value in kwargs.items():
         if name not in names:
-            raise TypeError(
-                f"{entry.name}() got an unexpected argument {name!r}; its arguments are {listed}"
-            )
+            raise TypeError(f"{entry.name}() got an unexpected argument {name!r}; its arguments are {listed}")
         if name in bound:
             raise TypeError(f"{entry.name}() got two values for argument {name!r}")
         bound[name] = value
@@ -416,9 +409,7 @@ def _checked_array(entry: Entry, spec: ArgSpec, value: Any) -> Array:
         raise TypeError(f"{_start(entry, spec)}, got {_actual(array)}; pass {advice}")
     if not array.dtype.isnative:
         advice = f"{spec.name}.astype({spec.name}.dtype.newbyteorder('='))"
-        raise TypeError(
-            f"{_start(entry, spec)}, got {_actual(array)} in foreign byte order; pass {advice}"
-        )
+        raise TypeError(f"{_start(entry, spec)}, got {_actual(array)} in foreign byte order; pass {advice}")
     if array.ndim != len(spec.shape):
         rank = len(spec.shape)
         raise ValueError(f"{_start(entry, spec)}: {rank} dimensions, got {_actual(array)}")

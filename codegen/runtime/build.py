@@ -99,9 +99,7 @@ def entry_source(entry: Entry) -> str:
         "RANKS": ", ".join(str(len(spec.shape)) for spec in entry.outputs) or "0",
         "N_SIZES": str(len(axes)),
         "CHECKS": checks,
-        "FOUND_DIMS": "\n    ".join(
-            f"dims[{i}] = {c_variable(dim, 'dim_')};" for i, dim in enumerate(entry.dims)
-        ),
+        "FOUND_DIMS": "\n    ".join(f"dims[{i}] = {c_variable(dim, 'dim_')};" for i, dim in enumerate(entry.dims)),
         "FOUND_SIZES": sizes,
         "ARRAYS": " ".join(f"arrays[{i}]," for i in numbers),
         "DIMS": " ".join(f"dims[{i}]," for i in range(len(entry.dims))),
@@ -174,9 +172,7 @@ def _c(dim: Dim) -> str:
 
 # -- in place of libgomp ---------------------------------------------------------------------------
 # What team.c knows of OpenMP, besides all of `omp simd`.
-_WORDS = frozenset(
-    "parallel for simd barrier named_lock num_threads if collapse static_schedule nowait".split()
-)
+_WORDS = frozenset("parallel for simd barrier named_lock num_threads if collapse static_schedule nowait".split())
 _FUNCTIONS = frozenset(("omp_get_thread_num", "omp_get_num_threads"))
 
 
@@ -279,9 +275,7 @@ def build(
         made = f"{_EXTENSION}.o"
         parts = (*parts, _Job(compiler, extension, including, (), made, optional=True))
     by_file = dict(file_flags or {})
-    job = _Job(
-        compiler, texts, flags, (*SHARED_FLAGS, *libraries), f"{entry.name}.so", by_file, parts
-    )
+    job = _Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), f"{entry.name}.so", by_file, parts)
     return Library(_cached(job), openmp)
 
 
@@ -297,9 +291,7 @@ def build_shared(files: Mapping[str, str], name: str) -> Path:
     return _cached(_Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), name, parts=parts))
 
 
-def _team(
-    compiler: Compiler, texts: Iterable[str], flags: tuple[str, ...]
-) -> tuple[tuple[_Job, ...], tuple[str, ...]]:
+def _team(compiler: Compiler, texts: Iterable[str], flags: tuple[str, ...]) -> tuple[tuple[_Job, ...], tuple[str, ...]]:
     """What sources are linked with that were compiled with these flags: objects, and libraries."""
     team = team_source(compiler, texts) if OPENMP_FLAG in flags else None
     if team is None:
@@ -318,8 +310,7 @@ def _tiles(
         sources |= found
     shared = {"fx_math.h": files.get("fx_math.h", "")}
     return texts, tuple(
-        _Job(compiler, {f"{name}.c": text, **shared}, flags, (), f"{name}.o")
-        for name, text in sources.items()
+        _Job(compiler, {f"{name}.c": text, **shared}, flags, (), f"{name}.o") for name, text in sources.items()
     )
 
 
@@ -436,10 +427,7 @@ def _make(job: _Job, work: Path, root: Path) -> None:
     start, failed = [*job.compiler.command, *job.flags], root / "failed" / job.key()
     is_object = job.name.endswith(".o")
     objects = {n: job.name if is_object else f"{n}.o" for n in job.files if n.endswith(".c")}
-    commands = [
-        [*start, *job.file_flags.get(name, ()), "-c", name, "-o", made]
-        for name, made in objects.items()
-    ]
+    commands = [[*start, *job.file_flags.get(name, ()), "-c", name, "-o", made] for name, made in objects.items()]
     with ThreadPoolExecutor(2) as pool:
         runs = pool.map(lambda command: _run(command, work), commands)
         parts = [pool.submit(_find_or_build, part, root) for part in job.parts]
@@ -470,9 +458,7 @@ _Run = subprocess.CompletedProcess[str]
 def _run(command: Sequence[str], work: Path) -> _Run:
     """Run the compiler. Raises `OSError` when it finds the disk full."""
     environment = {**os.environ, "LC_ALL": "C"}
-    run = subprocess.run(
-        command, cwd=work, env=environment, capture_output=True, text=True, errors="replace"
-    )
+    run = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, errors="replace")
     if run.returncode != 0 and any(text in run.stderr for text in _FULL_DISK):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(work))
     return run

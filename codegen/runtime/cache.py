@@ -84,11 +84,7 @@ def _is_own_group(group: int) -> bool:
         user, found = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return (
-        group == user.pw_gid
-        and found.gr_name == user.pw_name
-        and set(found.gr_mem) <= {user.pw_name}
-    )
+    return group == user.pw_gid and found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
 
 
 @functools.cache

@@ -87,13 +87,7 @@ class Cubin:
 
 
 def compile_cubin(
-    source: str,
-    arch: str,
-    name: str = "kernels.cu",
-    *,
-    contract: bool = True,
-    quick: bool = False,
-    cache: bool = True,
+    source: str, arch: str, name: str = "kernels.cu", *, contract: bool = True, quick: bool = False, cache: bool = True
 ) -> Cubin:
     """Compile CUDA C for one architecture.
 
@@ -115,9 +109,7 @@ def compile_cubin(
     version = nvrtc_version()
     known = supported_architectures()
     if not re.fullmatch(r"sm_\d+[af]?", arch) or arch.rstrip("af") not in known:
-        raise ValueError(
-            f"architecture {arch!r} is unknown to NVRTC {version}, which has {', '.join(known)}"
-        )
+        raise ValueError(f"architecture {arch!r} is unknown to NVRTC {version}, which has {', '.join(known)}")
     headers = [header.read_text(encoding="utf-8") for header in included_headers(source)]
     digest = hashlib.sha256()
     for part in ("1", source, *headers, arch, name, str(contract), str(quick), version):
@@ -255,8 +247,7 @@ def find_device(ordinal: int = 0) -> Any:
         from cuda.core import Device
     except ImportError as error:
         raise CudaDeviceNotFound(
-            f"no CUDA device can be used: the Python packages are missing ({error}). "
-            "Run: pip install fxlite[cuda]"
+            f"no CUDA device can be used: the Python packages are missing ({error}). Run: pip install fxlite[cuda]"
         ) from error
     try:
         status = driver.cuInit(0)[0]
@@ -274,8 +265,7 @@ def find_device(ordinal: int = 0) -> Any:
     status, count = driver.cuDeviceGetCount()
     if status != driver.CUresult.CUDA_SUCCESS or ordinal not in range(count):
         raise CudaDeviceNotFound(
-            f"no CUDA device {ordinal}: the driver sees {count} device(s). "
-            "Check nvidia-smi and CUDA_VISIBLE_DEVICES"
+            f"no CUDA device {ordinal}: the driver sees {count} device(s). Check nvidia-smi and CUDA_VISIBLE_DEVICES"
         )
     device = Device(ordinal)
     device.set_current()
@@ -331,14 +321,8 @@ class CudaModule:
             ) from error
         # Beyond 48 KB, static and dynamic together, a kernel must ask; see _grant_shared.
         self._shared_limit = int(self._device.properties.max_shared_memory_per_block_optin)
-        self._static = {
-            kernel: used.shared
-            for kernel, used in self.cubin.kernels.items()
-            if kernel in self.kernels
-        }
-        self._granted = {
-            kernel: DEFAULT_SHARED - self._static.get(kernel, 0) for kernel in self.kernels
-        }
+        self._static = {kernel: used.shared for kernel, used in self.cubin.kernels.items() if kernel in self.kernels}
+        self._granted = {kernel: DEFAULT_SHARED - self._static.get(kernel, 0) for kernel in self.kernels}
 
     def __repr__(self) -> str:
         return f"CudaModule({', '.join(map(str, self.kernels.values()))})"
@@ -355,9 +339,7 @@ class CudaModule:
         try:  # CUDA refuses 0 bytes
             return CudaBuffer(nbytes, self._device.allocate(max(nbytes, 1), stream=self._stream))
         except Exception as error:
-            raise CudaMemoryError(
-                f"cannot allocate {nbytes:,} bytes on the device: {error}"
-            ) from error
+            raise CudaMemoryError(f"cannot allocate {nbytes:,} bytes on the device: {error}") from error
 
     def upload(self, array: NDArray[Any], into: DeviceBuffer | None = None) -> CudaBuffer:
         """Copy an array (in C order) to a new buffer, or into an existing one of its size.
@@ -379,17 +361,13 @@ class CudaModule:
             )
         return buffer
 
-    def download(
-        self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike
-    ) -> NDArray[Any]:
+    def download(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         """Wait for the launches before it, then return the buffer's content as a new array."""
         self._enter()
         own = _own(buffer)
         result = np.empty(tuple(shape), dtype)
         if result.nbytes != own.nbytes:
-            raise ValueError(
-                f"{result.dtype}{list(shape)} has {result.nbytes} bytes, the buffer {own.nbytes}"
-            )
+            raise ValueError(f"{result.dtype}{list(shape)} has {result.nbytes} bytes, the buffer {own.nbytes}")
         if result.nbytes:
             self._check(
                 self._driver.cuMemcpyDtoHAsync(
@@ -401,12 +379,7 @@ class CudaModule:
         return result
 
     def launch(
-        self,
-        kernel: str,
-        grid: Sequence[int],
-        block: Sequence[int],
-        shmem: int,
-        args: Sequence[Argument],
+        self, kernel: str, grid: Sequence[int], block: Sequence[int], shmem: int, args: Sequence[Argument]
     ) -> None:
         """Start a kernel over a grid; see ``Launcher.launch``.
 
@@ -425,9 +398,7 @@ class CudaModule:
             elif isinstance(value, CudaBuffer) and value.handle is not None:
                 values.append(value.handle)
             else:
-                raise TypeError(
-                    f"{kernel}: pointer {parameter.name} takes a live CudaBuffer, not {value!r}"
-                )
+                raise TypeError(f"{kernel}: pointer {parameter.name} takes a live CudaBuffer, not {value!r}")
         blocks, threads = three(grid, "grid"), three(block, "block")
         if 0 in blocks:
             return
@@ -482,8 +453,7 @@ class CudaModule:
         limit = self._shared_limit - self._static.get(kernel, 0)
         if shmem > limit:
             raise CudaError(
-                f"{kernel} asks for {shmem} bytes of dynamic shared memory; {self._device.name} "
-                f"leaves it {limit}"
+                f"{kernel} asks for {shmem} bytes of dynamic shared memory; {self._device.name} leaves it {limit}"
             )
         self._check(
             self._driver.cuKernelSetAttribute(

@@ -25,12 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fxlite.codegen.runtime.cache import (
-    cache_folder,
-    intact_file,
-    make_folder,
-    name_with_digest,
-)
+from fxlite.codegen.runtime.cache import cache_folder, intact_file, make_folder, name_with_digest
 from fxlite.codegen.runtime.launcher import (
     CUDA_SOURCES,
     INCLUDE_FOLDERS,
@@ -134,16 +129,12 @@ class ShimModule:
         buffer.content[:] = data.reshape(-1).view(np.uint8)
         return buffer
 
-    def download(
-        self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike
-    ) -> NDArray[Any]:
+    def download(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         """The buffer's content as a new array."""
         content = _own(buffer).content
         result = np.empty(tuple(shape), dtype)
         if result.nbytes != content.nbytes:
-            raise ValueError(
-                f"{result.dtype}{list(shape)} has {result.nbytes} bytes, the buffer {buffer.nbytes}"
-            )
+            raise ValueError(f"{result.dtype}{list(shape)} has {result.nbytes} bytes, the buffer {buffer.nbytes}")
         result.reshape(-1).view(np.uint8)[:] = content
         return result
 
@@ -192,19 +183,13 @@ class ShimModule:
         triple = ctypes.c_uint * 3
         with self._lock:
             error: bytes | None = self._entries[kernel](
-                triple(*blocks),
-                triple(*threads),
-                ctypes.c_size_t(shmem),
-                pointers,
-                ctypes.c_int(order == "backward"),
+                triple(*blocks), triple(*threads), ctypes.c_size_t(shmem), pointers, ctypes.c_int(order == "backward")
             )
         if error is not None:
             raise ShimError(f"kernel {kernel}: {error.decode(errors='replace')}")
         for parameter, value in zip(signature.parameters, args):
             if isinstance(value, ShimBuffer) and not value.intact:
-                raise ShimError(
-                    f"kernel {kernel} wrote outside the {value.nbytes} bytes of {parameter.name}"
-                )
+                raise ShimError(f"kernel {kernel} wrote outside the {value.nbytes} bytes of {parameter.name}")
 
     def synchronize(self) -> None:
         """Nothing to wait for: launches are finished when they return."""
@@ -227,9 +212,7 @@ def _address(signature: KernelSignature, parameter: str, value: object) -> int:
         if not value.flags.c_contiguous:
             raise TypeError(f"{signature.name}: array {parameter} is not C-contiguous")
         return int(value.ctypes.data)
-    raise TypeError(
-        f"{signature.name}: pointer {parameter} takes a buffer, not {type(value).__name__}"
-    )
+    raise TypeError(f"{signature.name}: pointer {parameter} takes a buffer, not {type(value).__name__}")
 
 
 def _entry_points(kernels: Any) -> str:
@@ -237,8 +220,7 @@ def _entry_points(kernels: Any) -> str:
     lines = ['#line 1 "entry points"']
     for kernel in kernels:
         arguments = ", ".join(
-            f"*({p.type}{'' if p.is_pointer else ' '}*)args[{i}]"
-            for i, p in enumerate(kernel.parameters)
+            f"*({p.type}{'' if p.is_pointer else ' '}*)args[{i}]" for i, p in enumerate(kernel.parameters)
         )
         lines += [
             f"static void fx_call_{kernel.name}(void **args) {{ {kernel.name}({arguments}); }}",
@@ -264,9 +246,7 @@ def _compiler(named: str) -> tuple[tuple[str, ...], str]:
     path = shutil.which(command[0])
     if path is None:
         reason = f"; CXX={named!r} does not run" if named.strip() else ""
-        raise ShimError(
-            f"running CUDA kernels on the CPU needs g++ (install it, or set CXX){reason}"
-        )
+        raise ShimError(f"running CUDA kernels on the CPU needs g++ (install it, or set CXX){reason}")
     version = subprocess.run([path, *command[1:], "--version"], capture_output=True, text=True)
     return (path, *command[1:]), version.stdout.partition("\n")[0]
 
@@ -280,9 +260,7 @@ def _key(*parts: str) -> str:
 
 
 @functools.cache
-def _precompiled(
-    command: tuple[str, ...], headers: tuple[Path, ...], name: str, folder: Path
-) -> Path | None:
+def _precompiled(command: tuple[str, ...], headers: tuple[Path, ...], name: str, folder: Path) -> Path | None:
     """A header that stands for these and that g++ has parsed, which takes it two thirds of the time
     of small kernels; None where the compiler knows no such thing."""
     found = intact_file(folder, f"{name}.gch")
@@ -327,10 +305,10 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
         source, built = Path(folder, "kernels.cu"), Path(folder, "kernels.so")
         source.write_text(text, encoding="utf-8")
         run = subprocess.run(
-            [*command, *options, "-shared", "-include", str(first), "-x", "c++", str(source),
-             "-o", str(built)],
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [*command, *options, "-shared", "-include", str(first), "-x", "c++", str(source), "-o", str(built)],
+            capture_output=True,
+            text=True,
+        )
         if run.returncode != 0 or not built.exists():
             raise ShimError(f"{compiler} cannot compile the kernels:\n{run.stderr.strip()}")
         target = shared / name_with_digest(name, built)

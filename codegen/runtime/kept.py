@@ -43,14 +43,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.base.state import paused_gc
 from fxlite.codegen.runtime.abi import ArgSpec, Array, Condition, Dim, DimText, Entry
 from fxlite.codegen.runtime.build import Library, build_shared, find_library
-from fxlite.codegen.runtime.cache import (
-    PROGRAMS,
-    cache_folder,
-    make_folder,
-    mark_used,
-    sealed,
-    unsealed,
-)
+from fxlite.codegen.runtime.cache import PROGRAMS, cache_folder, make_folder, mark_used, sealed, unsealed
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.codegen.runtime.toolchain import compile_flags, cpu_identity, find_compiler, usable_cpus
@@ -134,9 +127,7 @@ def find_program(key: str) -> KeptProgram | None:
     return None
 
 
-def keep_program(
-    key: str, entry: Entry, library: Library, weights: Array, sources: Mapping[str, str]
-) -> None:
+def keep_program(key: str, entry: Entry, library: Library, weights: Array, sources: Mapping[str, str]) -> None:
     """Put a program into the cache, unless that cannot be written or lacks the room."""
     root = cache_folder()
     if library.path.parent.parent != root:  # it was built elsewhere, for this process only
@@ -229,13 +220,10 @@ def _entry_data(entry: Entry) -> dict[str, Any]:
         "dims": entry.dims,
         "locations": entry.locations,
         "single_output": entry.single_output,
-        "conditions": [
-            [_dim_data(c.left), c.relation, _dim_data(c.right), c.reason] for c in entry.conditions
-        ],
+        "conditions": [[_dim_data(c.left), c.relation, _dim_data(c.right), c.reason] for c in entry.conditions],
         "note": entry.note,
         "values": [
-            [v.name, v.dtype, v.itemsize, list(map(_dim_data, v.shape)), v.where, v.stored]
-            for v in entry.values
+            [v.name, v.dtype, v.itemsize, list(map(_dim_data, v.shape)), v.where, v.stored] for v in entry.values
         ],
     }
 
@@ -251,12 +239,13 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         tuple(data["dims"]),
         tuple(data["locations"]),
         data["single_output"],
-        tuple(Condition(_dim(a), relation, _dim(b), why) for a, relation, b, why in
-              data["conditions"]),
+        tuple(Condition(_dim(a), relation, _dim(b), why) for a, relation, b, why in data["conditions"]),
         data["note"],
-        tuple(ValueSize(name, dtype, itemsize, tuple(map(_dim, dims)), where, stored)
-              for name, dtype, itemsize, dims, where, stored in data["values"]),
-    )  # fmt: skip
+        tuple(
+            ValueSize(name, dtype, itemsize, tuple(map(_dim, dims)), where, stored)
+            for name, dtype, itemsize, dims, where, stored in data["values"]
+        ),
+    )
 
 
 def _dim_data(dim: Dim) -> int | str:

@@ -21,15 +21,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = [
-    "Argument",
-    "DeviceBuffer",
-    "KernelSignature",
-    "Launcher",
-    "Parameter",
-    "parse_kernels",
-    "write_atomically",
-]
+__all__ = ["Argument", "DeviceBuffer", "KernelSignature", "Launcher", "Parameter", "parse_kernels", "write_atomically"]
 
 CUDA_SOURCES = Path(__file__).resolve().parent.parent / "cuda"
 """The folder with prelude.cuh and shim.h."""
@@ -67,19 +59,12 @@ class Launcher(Protocol):
         """Copy an array (in C order) to a new buffer, or into an existing one of its size."""
         ...
 
-    def download(
-        self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike
-    ) -> NDArray[Any]:
+    def download(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         """Wait for the launches before it, then return the buffer's content as a new array."""
         ...
 
     def launch(
-        self,
-        kernel: str,
-        grid: Sequence[int],
-        block: Sequence[int],
-        shmem: int,
-        args: Sequence[Argument],
+        self, kernel: str, grid: Sequence[int], block: Sequence[int], shmem: int, args: Sequence[Argument]
     ) -> None:
         """Run `kernel` on grid x block threads with `shmem` bytes of dynamic shared memory.
 
@@ -230,9 +215,7 @@ def three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
     """
     values = [int(size) for size in sizes]
     if not 1 <= len(values) <= 3 or any(not 0 <= v <= n for v, n in zip(values, MOST_BLOCKS)):
-        raise ValueError(
-            f"{what} {tuple(sizes)} is not one to three sizes of {MOST_BLOCKS} at most"
-        )
+        raise ValueError(f"{what} {tuple(sizes)} is not one to three sizes of {MOST_BLOCKS} at most")
     values += [1] * (3 - len(values))
     return values[0], values[1], values[2]
 

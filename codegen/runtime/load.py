@@ -145,9 +145,7 @@ def raise_error(entry: Entry, code: int, value: int, limit: int, where: int) -> 
     if code == _INDEX_OUT_OF_RANGE:
         known = 0 <= where < len(entry.locations)
         place = entry.locations[where] if known else f"place {where}"
-        raise IndexError(
-            f"{entry.name}(): index {value} is out of bounds for size {limit}: {place}"
-        )
+        raise IndexError(f"{entry.name}(): index {value} is out of bounds for size {limit}: {place}")
     if code == _OUT_OF_MEMORY:
         if value > limit > 0:
             raise MemoryLimitError(
@@ -177,9 +175,7 @@ def _restored(entry: Entry, result: Any) -> Any:
     if not _crosses_as_bits(entry):
         return result
     outputs = (result,) if entry.single_output else result
-    restored = tuple(
-        output.view(dtype(spec.dtype).numpy) for output, spec in zip(outputs, entry.outputs)
-    )
+    restored = tuple(output.view(dtype(spec.dtype).numpy) for output, spec in zip(outputs, entry.outputs))
     return restored[0] if entry.single_output else restored
 
 
@@ -205,9 +201,8 @@ def _connect_extension(
 
 
 def _retry(
-    entry: Entry, limit: Array, run: Callable[..., Any], args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> Any:  # fmt: skip
+    entry: Entry, limit: Array, run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
     """A call that the extension did not take as it was: copy what can be, or explain."""
     arrays, dims = bind_arguments(entry, args, kwargs, int(limit[0]))
     result = run(*arrays)
@@ -221,12 +216,7 @@ def _retry(
 class _Error(ctypes.Structure):
     """fx_error of the C interface."""
 
-    _fields_ = [
-        ("code", ctypes.c_int),
-        ("value", ctypes.c_int64),
-        ("limit", ctypes.c_int64),
-        ("where", ctypes.c_int64),
-    ]
+    _fields_ = [("code", ctypes.c_int), ("value", ctypes.c_int64), ("limit", ctypes.c_int64), ("where", ctypes.c_int64)]
 
 
 def _open(entry: Entry, library: Library) -> ctypes.CDLL:
@@ -245,11 +235,7 @@ def _connect_ctypes(
     dims_types = [ctypes.c_int64] * len(entry.dims)
     pointers = [ctypes.c_void_p] * (len(entry.inputs) + len(entry.outputs))
     workspace_bytes.argtypes, workspace_bytes.restype = [*dims_types, ctypes.c_int], ctypes.c_int64
-    run.argtypes = [
-        *pointers,
-        *dims_types,
-        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Error)),
-    ]
+    run.argtypes = [*pointers, *dims_types, *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Error))]
     run.restype = ctypes.c_int
     idle: list[Array] = []  # workspaces; the lock guards it
     lock = threading.Lock()
@@ -268,10 +254,7 @@ def _connect_ctypes(
     def call(*args: Any, **kwargs: Any) -> Any:
         most = int(limit[0])
         arrays, dims = bind_arguments(entry, args, kwargs, most)
-        outputs = tuple(
-            np.empty(entry.output_shape(spec, dims), dtype(spec.dtype).stored)
-            for spec in entry.outputs
-        )
+        outputs = tuple(np.empty(entry.output_shape(spec, dims), dtype(spec.dtype).stored) for spec in entry.outputs)
         threads = min(int(n_threads[0]), int(_PROCESS[0]))
         if threads > 1:
             _PROCESS[1] = 1

@@ -103,14 +103,11 @@ def instruction_sets() -> frozenset[str]:
 def _compiled_for(command: tuple[str, ...], flag: str) -> frozenset[str]:
     """The names of the macros that the compiler defines with a flag, in lower case and without
     underscores: GCC and Clang call them as Linux does (``__AVX512VNNI__``)."""
-    asked = subprocess.run(
-        [*command, flag, "-dM", "-E", "-x", "c", os.devnull], capture_output=True, text=True
-    )
+    asked = subprocess.run([*command, flag, "-dM", "-E", "-x", "c", os.devnull], capture_output=True, text=True)
     if asked.returncode != 0:
         reason = next(iter(asked.stderr.strip().splitlines()), "no reason given")
         raise UnknownProcessor(
-            f"FXLITE_MARCH={march()!r}: {command[0]} knows no such processor ({reason}); "
-            "unset it for this machine's"
+            f"FXLITE_MARCH={march()!r}: {command[0]} knows no such processor ({reason}); unset it for this machine's"
         )
     names = re.findall(r"^#define __(\w+?)__ 1$", asked.stdout, re.MULTILINE)
     return frozenset(name.replace("_", "").lower() for name in names)
@@ -166,9 +163,7 @@ COMPILE_FLAGS = (
 )
 # What makes a shared object. -Bsymbolic: a kernel called `index` or `round` is ours, not libc's.
 SHARED_FLAGS = (
-    ("-shared", "-undefined", "dynamic_lookup")
-    if sys.platform == "darwin"
-    else ("-shared", "-Wl,-Bsymbolic")
+    ("-shared", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared", "-Wl,-Bsymbolic")
 )
 OPENMP_FLAG = "-fopenmp"
 # With team.c in place of libgomp. Its threads outlive every call: the code is never unloaded.
@@ -215,9 +210,7 @@ def find_compiler() -> Compiler:
 
     Raises `CompilerNotFound`, whose message says what to install or set.
     """
-    return _find_compiler(
-        os.environ.get("CC", ""), os.environ.get("PATH", os.defpath), str(cache_folder())
-    )
+    return _find_compiler(os.environ.get("CC", ""), os.environ.get("PATH", os.defpath), str(cache_folder()))
 
 
 @cache

@@ -45,9 +45,13 @@ SHOTS = 3
 MOST_REPEATS = 1000
 
 _PARAMETERS = (
-    "void *const *array", "const void *const *weights", "const int64_t *size", "void *scratch",
-    "int n_threads", "fx_error *error",
-)  # fmt: skip
+    "void *const *array",
+    "const void *const *weights",
+    "const int64_t *size",
+    "void *scratch",
+    "int n_threads",
+    "fx_error *error",
+)
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,14 @@ class Harness:
     """The candidates of one kernel, in a library built from their :func:`source`."""
 
     def __init__(
-        self, library: Path, candidates: Sequence[Candidate], weights: Mapping[Node, Array],
-        sizes: Mapping[str, int], n_threads: int, model_bytes: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        library: Path,
+        candidates: Sequence[Candidate],
+        weights: Mapping[Node, Array],
+        sizes: Mapping[str, int],
+        n_threads: int,
+        model_bytes: int = 0,
+    ) -> None:
         """``model_bytes`` is the size of all weights of the model, as they are packed."""
         self.n_threads = n_threads
         self.result = candidates[0].calls[-1].group.root
@@ -123,12 +132,18 @@ class Harness:
 
     def _run(self, candidate: int, repeats: int) -> float:
         taken = self.library.run(
-            ctypes.c_int(candidate), self._pointers, self._bytes, ctypes.c_int(len(self.arrays)),
-            self._weights[candidate], self._sizes,
-            ctypes.c_void_p(self._scratch.ctypes.data), ctypes.c_int(self.n_threads),
-            ctypes.c_void_p(self._other.ctypes.data), ctypes.c_int64(self._other.size),
+            ctypes.c_int(candidate),
+            self._pointers,
+            self._bytes,
+            ctypes.c_int(len(self.arrays)),
+            self._weights[candidate],
+            self._sizes,
+            ctypes.c_void_p(self._scratch.ctypes.data),
+            ctypes.c_int(self.n_threads),
+            ctypes.c_void_p(self._other.ctypes.data),
+            ctypes.c_int64(self._other.size),
             ctypes.c_int64(repeats),
-        )  # fmt: skip
+        )
         if taken < 0:
             raise CodegenError(f"{self.result.describe()}: a candidate of autotune= failed")
         return float(taken) * 1e-9
@@ -160,9 +175,7 @@ def _packed_weights(
     return pointers, memory
 
 
-def source(
-    candidates: Sequence[Candidate], weights: Mapping[Node, Array], dims: Sequence[str]
-) -> str:
+def source(candidates: Sequence[Candidate], weights: Mapping[Node, Array], dims: Sequence[str]) -> str:
     """The C file: the functions of all candidates, and for each one that calls them in order."""
     sizes = [f"    const int64_t {dim_name(dim)} = size[{i}];" for i, dim in enumerate(dims)]
     lines = [*(call.text for c in candidates for call in c.calls)]
@@ -172,9 +185,7 @@ def source(
         lines += signature(f"candidate_{number}", _PARAMETERS)
         lines += sizes
         for position, node in enumerate(nodes):
-            lines.append(
-                f"    {node.type.dtype.c_stored} *const {buffer_name(node)} = array[{position}];"
-            )
+            lines.append(f"    {node.type.dtype.c_stored} *const {buffer_name(node)} = array[{position}];")
         packed = {name: c_type(weight.dtype) for name, weight in candidate.packed.items()}
         types = {**stored, **packed}
         read = [name for name in candidate.arguments if name in types]

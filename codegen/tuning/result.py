@@ -189,12 +189,14 @@ class Tuning:
             return "there is nothing to choose"
         at = "".join(f", {name}={size}" for name, size in self.sizes.items())
         table = Table(
-            box=None, header_style="bold", pad_edge=False, title_justify="left",
-            title=f"speed of each alternative, where the model's choice is 1 ({self.threads} "
-            f"threads{at})",
+            box=None,
+            header_style="bold",
+            pad_edge=False,
+            title_justify="left",
+            title=f"speed of each alternative, where the model's choice is 1 ({self.threads} threads{at})",
             caption=f"{self.measured} of {len(self.kernels)} kernels measured now, others found in "
             f"the cache; together {self.speedup:.2f}x faster than the model's choices",
-        )  # fmt: skip
+        )
         for heading in ("kernel", "decision", "the model's choice"):
             table.add_column(heading, overflow="fold")
         table.add_column("time", justify="right")
@@ -229,8 +231,6 @@ def _rows(kernel: TunedKernel) -> list[tuple[str, ...]]:
         taken = kernel.winner.choice.get(subject, "")
         seconds = kernel.entry.candidates[0].seconds
         time = f"{seconds * 1e6:,.0f} us"
-        rows.append(
-            (name, subject, decision.chosen if decision else "", time, ", ".join(listed), taken)
-        )
+        rows.append((name, subject, decision.chosen if decision else "", time, ", ".join(listed), taken))
         name = ""
     return rows

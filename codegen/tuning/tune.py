@@ -24,15 +24,7 @@ from fxlite.codegen.program.program import plan
 from fxlite.codegen.runtime.build import build_shared
 from fxlite.codegen.runtime.toolchain import usable_cpus
 from fxlite.codegen.tuning.harness import Candidate, Harness, check_outputs, race, source
-from fxlite.codegen.tuning.result import (
-    Entry,
-    Measured,
-    Option,
-    TunedKernel,
-    Tuning,
-    find_measured,
-    keep_measured,
-)
+from fxlite.codegen.tuning.result import Entry, Measured, Option, TunedKernel, Tuning, find_measured, keep_measured
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group, group
@@ -52,9 +44,12 @@ def measured_seconds(harness: Harness, candidate: int) -> float:
 
 
 def tune(
-    module: GraphModule, threads: int, sizes: Mapping[str, int] | None = None,
-    matmul_precision: str = "highest", timer: Timer = measured_seconds,
-) -> Tuning:  # fmt: skip
+    module: GraphModule,
+    threads: int,
+    sizes: Mapping[str, int] | None = None,
+    matmul_precision: str = "highest",
+    timer: Timer = measured_seconds,
+) -> Tuning:
     """Decide about every kernel of an optimized module by measuring, and say so in its ledger.
 
     ``sizes`` of named dims are those to measure at; others get usual ones. Raises ArgumentError for
@@ -80,9 +75,8 @@ class _Tuner:
     """One run of :func:`tune`."""
 
     def __init__(
-        self, module: GraphModule, threads: int, sizes: Mapping[str, int], matmul_precision: str,
-        timer: Timer,
-    ) -> None:  # fmt: skip
+        self, module: GraphModule, threads: int, sizes: Mapping[str, int], matmul_precision: str, timer: Timer
+    ) -> None:
         self.module, self.threads, self.timer = module, threads, timer
         self.matmul_precision = matmul_precision
         self.sizes = examples.make_cases(module, sizes)[-1].dims
@@ -103,9 +97,13 @@ class _Tuner:
         apart: set[Node] = set()
         for work, found in zip(works, known):
             kernel = TunedKernel(
-                title_of(work.groups[0]), work.node, len(work.groups), work.options,
-                found or self.measure(work, *next(built)), found is not None,
-            )  # fmt: skip
+                title_of(work.groups[0]),
+                work.node,
+                len(work.groups),
+                work.options,
+                found or self.measure(work, *next(built)),
+                found is not None,
+            )
             kernels.append(kernel)
             if kernel.winner.choice.get("epilogue") == "separate":
                 apart |= {g.anchor for g in work.groups if g.anchor is not None}
@@ -181,11 +179,16 @@ class _Tuner:
             packed: Packed = {}
             calls = [
                 group_call(
-                    part, f"kernel_{number}_{step}", self.arrays, packed, [],
-                    self.matmul_precision, {work.key: option.choice},
+                    part,
+                    f"kernel_{number}_{step}",
+                    self.arrays,
+                    packed,
+                    [],
+                    self.matmul_precision,
+                    {work.key: option.choice},
                 )
                 for step, part in enumerate(work.parts if separate else work.groups[:1])
-            ]  # fmt: skip
+            ]
             found.append(Candidate(tuple(calls), packed))
         return found
 
@@ -197,14 +200,11 @@ class _Tuner:
 
     def measure(self, work: _Work, candidates: Sequence[Candidate], library: Path) -> Entry:
         """Check the candidates and let them race; keeps what was found."""
-        harness = Harness(
-            library, candidates, self.arrays, self.sizes, self.threads, self.model_bytes
-        )
+        harness = Harness(library, candidates, self.arrays, self.sizes, self.threads, self.model_bytes)
         check_outputs(harness, work.options, self.matmul_precision)
         found = race(lambda i: self.timer(harness, i), len(work.options))
         measured = tuple(
-            Measured(option.name, found.median(i), found.speedup(i))
-            for i, option in enumerate(work.options)
+            Measured(option.name, found.median(i), found.speedup(i)) for i, option in enumerate(work.options)
         )
         entry = Entry(measured, found.winner)
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())

@@ -23,9 +23,16 @@ from fxlite.base.errors import ArgumentError, FxliteError, OptionError
 
 #: What stumbling raises.
 STUMBLES = (
-    TypeError, AttributeError, ValueError, KeyError, RecursionError, OverflowError,
-    ZeroDivisionError, NotImplementedError, AssertionError,
-)  # fmt: skip
+    TypeError,
+    AttributeError,
+    ValueError,
+    KeyError,
+    RecursionError,
+    OverflowError,
+    ZeroDivisionError,
+    NotImplementedError,
+    AssertionError,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -103,9 +110,7 @@ def make(function):
     return space["make"]  # type: ignore[no-any-return]
 
 
-def _diagnose(
-    error: Exception, function: Callable[..., Any], args: Any, kwargs: Any, is_whole: bool
-) -> None:
+def _diagnose(error: Exception, function: Callable[..., Any], args: Any, kwargs: Any, is_whole: bool) -> None:
     """Raise the error that names the wrong argument of a call, unless there is none."""
     if isinstance(error, FxliteError):
         return
@@ -132,9 +137,7 @@ def _wrong_argument(
         elif kind is inspect.Parameter.VAR_KEYWORD:
             values = list(value.values())
         if isinstance(annotation, str) and not all(fits(v, annotation) for v in values):
-            return ArgumentError(
-                f"{name}: argument {parameter!r} must be {annotation}, not {_shown(value)}"
-            )
+            return ArgumentError(f"{name}: argument {parameter!r} must be {annotation}, not {_shown(value)}")
         if isinstance(error, ValueError) and isinstance(value, str) and "\0" in value:
             return ArgumentError(f"{name}: argument {parameter!r} holds a NUL character")
         if isinstance(error, RecursionError) and _is_deep(value):
@@ -154,9 +157,11 @@ def _is_deep(value: Any) -> bool:
         if not isinstance(value, (list, tuple)) or not value:
             return False
         value = [
-            inner for v in value[:100] if isinstance(v, (list, tuple, Mapping))
+            inner
+            for v in value[:100]
+            if isinstance(v, (list, tuple, Mapping))
             for inner in (v.values() if isinstance(v, Mapping) else v)
-        ] or None  # fmt: skip
+        ] or None
     return True
 
 

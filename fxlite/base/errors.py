@@ -107,9 +107,12 @@ def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
         return
     names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
     known = {
-        "Mapping": "dict", "Iterable": "list", "Callable": "function", "int": "whole number",
+        "Mapping": "dict",
+        "Iterable": "list",
+        "Callable": "function",
+        "int": "whole number",
         "integer": "whole number",
-    }  # fmt: skip
+    }
     wanted = " or ".join(dict.fromkeys(known.get(name, name) for name in names))
     shown = repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
     hint = f"; {instead}" if instead else ""

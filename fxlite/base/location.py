@@ -195,9 +195,7 @@ def is_own_file(filename: str) -> bool:
     known = KNOWN_OWN.get(filename)
     if known is None:
         absolute = os.path.abspath(filename)
-        known = KNOWN_OWN[filename] = absolute.startswith(_OWN) or filename.startswith(
-            ("<fxlite", "<frozen")
-        )
+        known = KNOWN_OWN[filename] = absolute.startswith(_OWN) or filename.startswith(("<fxlite", "<frozen"))
     return known
 
 
@@ -207,11 +205,7 @@ def described(error: BaseException, file: Path | None = None) -> str:
     if isinstance(error, SyntaxError):
         return text  # says the line itself
     frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        f
-        for f in frames
-        if (not is_own_file(f.filename) if file is None else Path(f.filename).resolve() == file)
-    ]
+    own = [f for f in frames if (not is_own_file(f.filename) if file is None else Path(f.filename).resolve() == file)]
     return f"{text} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else text
 
 

@@ -65,12 +65,7 @@ def is_number(text: str) -> bool:
 def is_path_part(text: object) -> bool:
     """Whether a parameter, buffer or module can be called that. It need be no name of Python's
     (``a-b``, ``²``), but is text on one line that shows, without the dot between parts."""
-    return (
-        isinstance(text, str)
-        and text.isprintable()
-        and 0 < len(text) <= LONGEST_NAME
-        and "." not in text
-    )
+    return isinstance(text, str) and text.isprintable() and 0 < len(text) <= LONGEST_NAME and "." not in text
 
 
 _NO_NAMES = frozenset((*keyword.kwlist, "__debug__"))

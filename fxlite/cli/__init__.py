@@ -135,9 +135,11 @@ def _complain(message: str) -> None:
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of all commands, with the options of the one that is given."""
     parser = argparse.ArgumentParser(
-        prog="fxlite", description="See, rewrite and compile models written with NumPy.",
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        prog="fxlite",
+        description="See, rewrite and compile models written with NumPy.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     import fxlite
 
     parser.add_argument("--version", action="version", version=f"fxlite {fxlite.__version__}")
@@ -151,10 +153,13 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
             getattr(found, f"{start}add_arguments")(command)
             if name not in _READ_NO_PROGRAM:
                 command.add_argument(
-                    "--import", action="append", default=[], metavar="MODULE", dest="imports",
-                    help="import this first, FILE.py or a.b, for the ops and passes that it "
-                    "registers; repeat for each",
-                )  # fmt: skip
+                    "--import",
+                    action="append",
+                    default=[],
+                    metavar="MODULE",
+                    dest="imports",
+                    help="import this first, FILE.py or a.b, for the ops and passes that it registers; repeat for each",
+                )
             command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
             run = getattr(found, f"{start}run")
             command.set_defaults(run=run, trouble=2 if name == "diff" else 1)

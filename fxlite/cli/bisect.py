@@ -38,9 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Status: 0 all passes are right, 1 one is wrong (or does not run)."
     program_options(parser)
     parser.add_argument(
-        "--passes", required=True, metavar="NAME,NAME",
-        help="passes in order, by name or as FILE.py:NAME",
-    )  # fmt: skip
+        "--passes", required=True, metavar="NAME,NAME", help="passes in order, by name or as FILE.py:NAME"
+    )
     backend_option(parser, "compile the program after each pass, too, and compare")
     size_option(parser, "to run compiled code with")
 
@@ -110,17 +109,13 @@ class Comparison:
             path = Path(folder) / f"{module.name}_{self.backend}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             expression = f"fx.compile(before, backend={self.backend!r})"
-            write_repro(
-                path, module, None, case.inputs, text, promise=promise, expression=expression
-            )
+            write_repro(path, module, None, case.inputs, text, promise=promise, expression=expression)
             return f"{text}\n  python {path}  shows the difference"
         return None
 
 
 def _right(console: Console, name: str, nodes: int, text: str) -> None:
-    console.print(
-        f"[green]ok[/]     {escape(name):<16} {nodes:>6} nodes  {escape(text)}", soft_wrap=True
-    )
+    console.print(f"[green]ok[/]     {escape(name):<16} {nodes:>6} nodes  {escape(text)}", soft_wrap=True)
 
 
 def _wrong(console: Console, name: str, text: str) -> int:

@@ -60,9 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--match", "fail unless this finds something; repeat for each"),
         ("--no-match", "fail if this finds something; repeat for each"),
     ):
-        parser.add_argument(
-            option, action="append", default=[], metavar="QUERY", type=value.query, help=text
-        )
+        parser.add_argument(option, action="append", default=[], metavar="QUERY", type=value.query, help=text)
     for option, metavar, text in (
         ("--max-peak", "BYTES", "memory of computed values, when it is largest: 200MB, 64MiB"),
         ("--max-flops", "FLOPS", "arithmetic operations of one run: 5G"),
@@ -70,9 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--max-nodes", "N", "nodes of the graph"),
     ):
         parser.add_argument(option, metavar=metavar, type=value.quantity, help=text)
-    parser.add_argument(
-        "--lint", action="store_true", help="fail if the graph breaks its own rules"
-    )
+    parser.add_argument("--lint", action="store_true", help="fail if the graph breaks its own rules")
     size_option(parser, "that a limit depends on")
 
 

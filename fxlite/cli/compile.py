@@ -14,14 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from fxlite.backend import DEFAULT, Backend, Case, find_backend, take_options
@@ -61,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     backend_options(parser)
     size_option(parser, "to check and time with")
     data_option(parser, "to check with and to store in the self-test")
-    parser.add_argument(
-        "--force", action="store_true", help="write into a folder that holds other files, too"
-    )
+    parser.add_argument("--force", action="store_true", help="write into a folder that holds other files, too")
 
 
 class Step:
@@ -90,9 +81,12 @@ class Steps:
     def __call__(self, name: str, parts: int | None = None) -> Iterator[Step]:
         """``with steps("write") as step: step.said.append("out/")``"""
         columns = (
-            SpinnerColumn(), TextColumn(name), BarColumn(20), TimeElapsedColumn(),
+            SpinnerColumn(),
+            TextColumn(name),
+            BarColumn(20),
+            TimeElapsedColumn(),
             TextColumn("{task.fields[what]}"),
-        )  # fmt: skip
+        )
         start = time.perf_counter()
         quiet = not self.live.is_terminal
         with Progress(*columns, console=self.live, transient=True, disable=quiet) as progress:
@@ -119,9 +113,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     sizes = unique(options.size, "--size")
     with steps("trace") as step:
         said = step.said
-        program, module = trace_program(
-            options.program, options.weights, options.input, need_types=True
-        )
+        program, module = trace_program(options.program, options.weights, options.input, need_types=True)
         said.append(f"{options.program}, {len(module.graph)} nodes")
         weights = [n for n in module.graph.nodes if n.op == "get_attr"]
         if weights:
@@ -181,13 +173,7 @@ def _print_graph(console: Console, module: GraphModule) -> None:
     print_code(console, "\n".join(lines))
 
 
-def _check(
-    language: str,
-    program: Any,
-    function: Any,
-    cases: list[Case],
-    steps: Steps,
-) -> list[report.Checked]:
+def _check(language: str, program: Any, function: Any, cases: list[Case], steps: Steps) -> list[report.Checked]:
     """Compare with eager NumPy in all cases; random ones of a size the program cannot do are left
     out. Raises Disagreement, or ProgramError when no case is left."""
     checked: list[report.Checked] = []

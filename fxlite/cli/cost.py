@@ -29,12 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     program_options(parser)
     size_option(parser, "to put into the formulas")
     parser.add_argument(
-        "--by", default="module", choices=("module", "op", "node"),
-        help="one row for each module (default), op or node",
-    )  # fmt: skip
-    parser.add_argument(
-        "--compare", metavar="OTHER", help="a program to compare with, after the first"
+        "--by", default="module", choices=("module", "op", "node"), help="one row for each module (default), op or node"
     )
+    parser.add_argument("--compare", metavar="OTHER", help="a program to compare with, after the first")
     parser.add_argument(
         "--passes",
         metavar="NAME,NAME",
@@ -42,22 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "standard: those that fxlite compile runs",
     )
     parser.add_argument(
-        "--range", metavar="DIM=N,N,...", type=value.sizes,
-        help="a row for each of these sizes of a named dim",
-    )  # fmt: skip
+        "--range", metavar="DIM=N,N,...", type=value.sizes, help="a row for each of these sizes of a named dim"
+    )
     parser.add_argument(
-        "--quantity", default="flops", metavar="COST",
+        "--quantity",
+        default="flops",
+        metavar="COST",
         help="what --draw plots, and what must be less for the second program to pay: flops "
         "(default), bytes, read, written, peak",
-    )  # fmt: skip
-    parser.add_argument(
-        "--timeline",
-        action="store_true",
-        help="show which values are in memory while each node runs instead",
     )
     parser.add_argument(
-        "--draw", metavar="FILE.svg", help="draw what --range or --timeline shows, too"
+        "--timeline", action="store_true", help="show which values are in memory while each node runs instead"
     )
+    parser.add_argument("--draw", metavar="FILE.svg", help="draw what --range or --timeline shows, too")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -92,9 +86,7 @@ def _other(options: argparse.Namespace, module: GraphModule) -> GraphModule | No
     return pipeline(options.passes)(module) if options.passes else None
 
 
-def _timeline(
-    options: argparse.Namespace, module: GraphModule, sizes: Mapping[str, int], console: Console
-) -> None:
+def _timeline(options: argparse.Namespace, module: GraphModule, sizes: Mapping[str, int], console: Console) -> None:
     if options.range:
         raise UsageError("--timeline shows one size; --range is for costs")
     found = memory_timeline(module, sizes)

@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite diff``."""
     parser.epilog = "Status, as of diff(1): 0 the same, 1 different, 2 something is wrong."
     program_options(parser)
-    parser.add_argument(
-        "other", metavar="OTHER", nargs="?", help="the program to compare with, after the first"
-    )
+    parser.add_argument("other", metavar="OTHER", nargs="?", help="the program to compare with, after the first")
     parser.add_argument(
         "--passes",
         metavar="NAME,NAME",
@@ -45,9 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write a page that needs nothing else, too")
     parser.add_argument("--json", metavar="FILE", help="write the diff as data, too; - prints it")
     parser.add_argument(
-        "--context", type=value.count, default=3, metavar="N",
-        help="unchanged lines shown around a change; default 3",
-    )  # fmt: skip
+        "--context", type=value.count, default=3, metavar="N", help="unchanged lines shown around a change; default 3"
+    )
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -72,9 +69,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 def _modules(options: argparse.Namespace) -> tuple[GraphModule, GraphModule]:
     """What to compare."""
     if bool(options.passes) == (options.other is not None):
-        raise UsageError(
-            "give two programs, fxlite diff A B, or one and passes, fxlite diff A --passes cse,dce"
-        )
+        raise UsageError("give two programs, fxlite diff A B, or one and passes, fxlite diff A --passes cse,dce")
     _, before = trace_program(options.program, options.weights, options.input)
     if options.other is not None:
         return before, trace_program(options.other, options.weights, options.input)[1]

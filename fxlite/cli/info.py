@@ -25,23 +25,14 @@ from fxlite.base.console import show
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.reporting import check_and_time as report
 from fxlite.codegen.runtime import toolchain
-from fxlite.codegen.runtime.cache import (
-    PROGRAMS,
-    STAMP,
-    cache_folder,
-    cache_limit,
-    is_entry,
-    named_folder,
-)
+from fxlite.codegen.runtime.cache import PROGRAMS, STAMP, cache_folder, cache_limit, is_entry, named_folder
 from fxlite.codegen.runtime.roofs import machine_roofs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite info``."""
     parser.add_argument(
-        "--roofs",
-        action="store_true",
-        help="measure what arithmetic and memory can do at most (some seconds)",
+        "--roofs", action="store_true", help="measure what arithmetic and memory can do at most (some seconds)"
     )
     parser.add_argument("--clear-cache", action="store_true", help="remove all cached builds")
 

@@ -151,12 +151,8 @@ def next_steps(name: str, file: Path, test: Path) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite new-pass``."""
     parser.add_argument("name", metavar="NAME", help="name of the pass, and of its file")
-    parser.add_argument(
-        "--rule", action="store_true", help="a rule: a pattern and what to put in its place"
-    )
-    parser.add_argument(
-        "-o", "--output", default=".", metavar="FOLDER", help="where to write; default here"
-    )
+    parser.add_argument("--rule", action="store_true", help="a rule: a pattern and what to put in its place")
+    parser.add_argument("-o", "--output", default=".", metavar="FOLDER", help="where to write; default here")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

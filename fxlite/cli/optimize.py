@@ -33,26 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Needs the extra fxlite[patch]. FILE.py's folder holds what may be changed."
     program_options(parser)
     parser.add_argument(
-        "--passes", required=True, metavar="NAME,NAME",
-        help="what to run; a pass of your own is FILE.py:NAME",
-    )  # fmt: skip
+        "--passes", required=True, metavar="NAME,NAME", help="what to run; a pass of your own is FILE.py:NAME"
+    )
     parser.add_argument("--diff", action="store_true", help="print the diff (the default)")
     parser.add_argument(
-        "--apply", action="store_true",
+        "--apply",
+        action="store_true",
         help="change the files; on a terminal each hunk is asked for, unless --hunks or --yes",
-    )  # fmt: skip
-    parser.add_argument("--yes", action="store_true", help="with --apply: all hunks, unasked")
-    parser.add_argument(
-        "--hunks", metavar="1,3", type=value.numbers, help="only these hunks, counted from 1"
     )
+    parser.add_argument("--yes", action="store_true", help="with --apply: all hunks, unasked")
+    parser.add_argument("--hunks", metavar="1,3", type=value.numbers, help="only these hunks, counted from 1")
     parser.add_argument(
-        "--converter", metavar="FILE.py",
+        "--converter",
+        metavar="FILE.py",
         help="where to write convert(state_dict) and invert(state_dict); default with --apply: "
         "FILE_weights.py beside the program",
-    )  # fmt: skip
-    parser.add_argument(
-        "--force", action="store_true", help="overwrite a converter that fxlite has not written"
     )
+    parser.add_argument("--force", action="store_true", help="overwrite a converter that fxlite has not written")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -65,9 +62,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     try:
         from fxlite.codegen.python.patch.patch import make_patch
     except ImportError as error:
-        raise UsageError(
-            f"fxlite optimize needs {error.name}: pip install 'fxlite[patch]'"
-        ) from error
+        raise UsageError(f"fxlite optimize needs {error.name}: pip install 'fxlite[patch]'") from error
     if not Path(file).is_file():
         raise ProgramError(f"there is no file {file}")
     folder = Path(file).resolve().parent
@@ -131,11 +126,5 @@ def _asked(patch: Patch, hunks: Sequence[Hunk], console: Console) -> list[Hunk]:
 
 
 def _check_target(target: Path, force: bool) -> None:
-    if (
-        target.exists()
-        and not force
-        and _MARK not in target.read_text(encoding="utf-8", errors="replace")
-    ):
-        raise UsageError(
-            f"{target} exists and was not written by fxlite; give --converter or --force"
-        )
+    if target.exists() and not force and _MARK not in target.read_text(encoding="utf-8", errors="replace"):
+        raise UsageError(f"{target} exists and was not written by fxlite; give --converter or --force")

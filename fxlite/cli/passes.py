@@ -54,9 +54,7 @@ def _table() -> Table:
         table.add_row(name, _origin(item), Text(item.summary))
     for found in installed_passes():
         name = found.full_name if found.name in PASSES else found.name
-        table.add_row(
-            Text(name), Text(f"{found.distribution} {found.version}"), Text(f"({found.where})")
-        )
+        table.add_row(Text(name), Text(f"{found.distribution} {found.version}"), Text(f"({found.where})"))
     return table
 
 
@@ -68,9 +66,10 @@ def _origin(item: Pass) -> str:
 def _describe(console: Console, name: str, item: Pass) -> None:
     """The options of a pass, and its own words."""
     options = [
-        p for p in list(inspect.signature(item.function).parameters.values())[1:]
+        p
+        for p in list(inspect.signature(item.function).parameters.values())[1:]
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]  # fmt: skip
+    ]
     lines = [f"{name} ({item.exactness}), from {_origin(item)}"]
     if options:
         lines.append(f"options: {', '.join(map(str, options))}")

@@ -53,9 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure what each of these passes brings, beside what its costs predict; your own: "
         "FILE.py:NAME; standard: those that fxlite compile runs",
     )
-    parser.add_argument(
-        "--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto"
-    )
+    parser.add_argument("--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto")
     backend_options(parser, "matmul_precision", "autotune")
 
 
@@ -64,8 +62,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.passes:
         if options.by or options.trace or options.matmul_precision != "highest" or options.autotune:
             raise UsageError(
-                "--passes shows a row for each pass; leave out --by, --trace, --matmul-precision "
-                "and --autotune"
+                "--passes shows a row for each pass; leave out --by, --trace, --matmul-precision and --autotune"
             )
         chosen = None if options.passes == STANDARD else pipeline(options.passes)
         module, given = _subject(options)
@@ -79,9 +76,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def measured(
-    options: argparse.Namespace, matmul_precision: str = "highest", autotune: bool = False
-) -> Profile:
+def measured(options: argparse.Namespace, matmul_precision: str = "highest", autotune: bool = False) -> Profile:
     """The profile of the program that the options name. Raises what tracing, loading data and
     running raise."""
     module, given = _subject(options)
@@ -102,10 +97,7 @@ def _subject(options: argparse.Namespace) -> tuple[GraphModule, dict[str, Any]]:
     find_backend(options.backend)
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)
     inputs = examples.make_cases(module, sizes, data)[-1].inputs
-    return module, {
-        "inputs": inputs, "backend": options.backend, "repeat": options.repeat,
-        "threads": options.threads,
-    }  # fmt: skip
+    return module, {"inputs": inputs, "backend": options.backend, "repeat": options.repeat, "threads": options.threads}
 
 
 def measuring_options(
@@ -118,9 +110,8 @@ def measuring_options(
     size_option(parser, "to measure with")
     data_option(parser, "to measure with")
     parser.add_argument(
-        "--repeat", type=value.positive, metavar="N",
-        help="measured calls; default what fits into half a second",
-    )  # fmt: skip
+        "--repeat", type=value.positive, metavar="N", help="measured calls; default what fits into half a second"
+    )
     backend_options(parser, "threads")
 
 

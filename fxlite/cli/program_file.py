@@ -33,10 +33,7 @@ class ProgramError(FxliteError):
 
 
 def trace_program(
-    text: str,
-    weights: str | None = None,
-    inputs: Sequence[tuple[str, Any]] = (),
-    need_types: bool = False,
+    text: str, weights: str | None = None, inputs: Sequence[tuple[str, Any]] = (), need_types: bool = False
 ) -> tuple[Any, GraphModule]:
     """The program that ``text`` names, and its graph; ``inputs`` are pairs of name and type.
 
@@ -55,9 +52,7 @@ def trace_program(
     return program, module
 
 
-def with_facts(
-    inputs: Sequence[tuple[str, Any]], facts: Sequence[tuple[str, Facts]]
-) -> list[tuple[str, Any]]:
+def with_facts(inputs: Sequence[tuple[str, Any]], facts: Sequence[tuple[str, Facts]]) -> list[tuple[str, Any]]:
     """Pairs of name and type, with facts of their named dims. Raises ProgramError for a dim that no
     type has."""
     known = unique(facts, "--dim")
@@ -80,9 +75,7 @@ def unique(pairs: Sequence[tuple[str, Any]], option: str) -> dict[str, Any]:
     return made
 
 
-def load_program(
-    text: str, weights: str | None = None, sources: Mapping[str, bytes] | None = None
-) -> Any:
+def load_program(text: str, weights: str | None = None, sources: Mapping[str, bytes] | None = None) -> Any:
     """The program that ``FILE.py:NAME`` or ``FILE.fxl`` names, in evaluation mode, with its
     weights.
 
@@ -185,9 +178,10 @@ def fresh_modules(folder: Path, sources: Mapping[str, bytes]) -> Iterator[None]:
     """Inside, modules of files below ``folder`` are imported anew, with the contents ``sources``
     (by absolute path) in place of those on disk; behind it all is as it was."""
     own = {
-        name: module for name, module in list(sys.modules.items())
+        name: module
+        for name, module in list(sys.modules.items())
         if (file := getattr(module, "__file__", None)) and _is_below(file, folder)
-    }  # fmt: skip
+    }
     known, path = {*sys.modules} - own.keys(), list(sys.path)
     for name in own:
         del sys.modules[name]
@@ -206,11 +200,7 @@ def fresh_modules(folder: Path, sources: Mapping[str, bytes]) -> Iterator[None]:
 
 def _is_below(file: str, folder: Path) -> bool:
     path = Path(file).resolve() if file else Path("/")
-    return (
-        path.is_relative_to(folder)
-        and "site-packages" not in path.parts
-        and not is_own_file(str(path))
-    )
+    return path.is_relative_to(folder) and "site-packages" not in path.parts and not is_own_file(str(path))
 
 
 def _near_files(path: Path) -> str:
@@ -227,9 +217,7 @@ def _near_names(module: Any, name: str, own: str) -> str:
     public = {n: v for n, v in vars(module).items() if not n.startswith("_")}
     if near := did_you_mean(name, public):
         return near
-    programs = [
-        n for n, v in public.items() if callable(v) and getattr(v, "__module__", None) == own
-    ]
+    programs = [n for n, v in public.items() if callable(v) and getattr(v, "__module__", None) == own]
     return f"; it defines {', '.join(programs[:8])}" if programs else ""
 
 
@@ -260,9 +248,7 @@ def _is_factory(function: Any) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return False
-    return all(
-        p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters
-    )
+    return all(p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
 
 
 def _load_weights(program: Any, path: str) -> None:

@@ -93,9 +93,7 @@ def _files(text: str) -> list[Path]:
     if not path.is_file():
         raise ArgumentError(f"--data: there is no file {text}")
     if path.suffix not in _KINDS:
-        raise ArgumentError(
-            f"--data: {text} is no {' or '.join(_KINDS)}; write one with np.savez(path, x=...)"
-        )
+        raise ArgumentError(f"--data: {text} is no {' or '.join(_KINDS)}; write one with np.savez(path, x=...)")
     return [path]
 
 
@@ -133,16 +131,12 @@ def _complete(where: str, arrays: dict[str, Array], names: Sequence[str]) -> dic
         raise ArgumentError(f"--data: {where} is empty; the inputs are {', '.join(names)}")
     check_names(names, arrays, f"input (in {where})")
     if missing := [name for name in names if name not in arrays]:
-        raise ArgumentError(
-            f"{where} has no array {', '.join(missing)}; it has {', '.join(arrays)}"
-        )
+        raise ArgumentError(f"{where} has no array {', '.join(missing)}; it has {', '.join(arrays)}")
     return arrays
 
 
 # -- batches ---------------------------------------------------------------------------------------
-def _cut(
-    where: str, arrays: dict[str, Array], module: GraphModule, size: int
-) -> Iterator[dict[str, Array]]:
+def _cut(where: str, arrays: dict[str, Array], module: GraphModule, size: int) -> Iterator[dict[str, Array]]:
     """Pieces of the arrays. Raises ArgumentError for lengths that differ, and for empty ones."""
     shapes = {str(n.target): n.type.shape for n in module.graph.placeholders}
     dim = next((s[0] for s in shapes.values() if s and not isinstance(s[0], int)), None)
@@ -151,8 +145,7 @@ def _cut(
         array = arrays[name]
         if array.size == 0 and 0 not in shape:
             raise ArgumentError(
-                f"--data: {where}: {name} is empty, {array.dtype}{list(array.shape)}; ranges are "
-                f"found on numbers"
+                f"--data: {where}: {name} is empty, {array.dtype}{list(array.shape)}; ranges are found on numbers"
             )
         if array.ndim == len(shape) + 1:
             steps[name] = 0
@@ -186,8 +179,7 @@ def _arguments(module: GraphModule, values: Mapping[str, Array]) -> Any:
     if interface is None:
         return dict(values)
     nested = {
-        name: pytree.build(structure, lambda leaf: values[leaf.name])
-        for name, _, structure in interface.parameters
+        name: pytree.build(structure, lambda leaf: values[leaf.name]) for name, _, structure in interface.parameters
     }
     return inspect.BoundArguments(interface.signature(), OrderedDict(nested))
 
@@ -214,9 +206,7 @@ schemes:
 """
 
 #: What ``fxlite quantize --scheme`` takes: the presets of quantization.
-SCHEMES = (
-    "static_int8", "dynamic_int8", "weight_only_int8", "weight_only_int4", "fp16", "bf16",
-)  # fmt: skip
+SCHEMES = ("static_int8", "dynamic_int8", "weight_only_int8", "weight_only_int4", "fp16", "bf16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -225,19 +215,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _QUANTIZE_EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     program_options(parser)
-    data = parser.add_argument_group(
-        "data", "real inputs, to find the ranges of values and the noise on"
-    )
+    data = parser.add_argument_group("data", "real inputs, to find the ranges of values and the noise on")
     data.add_argument(
-        "--data", action="append", default=[], metavar="FILE",
+        "--data",
+        action="append",
+        default=[],
+        metavar="FILE",
         help=".npz or .safetensors with arrays by the inputs' names, .npy for the only input, "
         "INPUT=FILE.npy, or a folder of such files; repeat for more. Arrays are cut into batches "
         "along the named dim that they begin with, or an axis that stands before the type's",
-    )  # fmt: skip
+    )
     data.add_argument(
-        "--batch", type=value.positive, default=32, metavar="N",
-        help="size of a batch along a named dim; default 32",
-    )  # fmt: skip
+        "--batch", type=value.positive, default=32, metavar="N", help="size of a batch along a named dim; default 32"
+    )
     how = parser.add_argument_group("how", "one of --scheme, --plan, or a budget")
     how.add_argument("--scheme", choices=SCHEMES, help="one for all; only static_int8 needs --data")
     how.add_argument("--plan", metavar="FILE.toml", help="a scheme for each layer, maybe edited")
@@ -246,27 +236,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--max-bytes", "BYTES", value.quantity, "bytes of all weights: 200kB, 4MiB"),
         ("--max-latency", "TIME", value.seconds, "time of all products, as estimated: 200us"),
     ):
-        how.add_argument(
-            option, metavar=metavar, type=parse, help=f"make a plan that keeps this: {text}"
-        )
+        how.add_argument(option, metavar=metavar, type=parse, help=f"make a plan that keeps this: {text}")
     written = parser.add_argument_group("files written")
-    written.add_argument(
-        "-o", "--output", required=True, metavar="FILE.fxl", help="the quantized program"
-    )
+    written.add_argument("-o", "--output", required=True, metavar="FILE.fxl", help="the quantized program")
     written.add_argument("--write-plan", metavar="FILE.toml", help="the plan that was made")
-    written.add_argument(
-        "--draw", metavar="FILE", help="the program, coloured by the plan's SQNR: .svg, .html"
-    )
+    written.add_argument("--draw", metavar="FILE", help="the program, coloured by the plan's SQNR: .svg, .html")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite quantize``. Raises UsageError and ArgumentError before anything is computed; and
     what tracing, planning and converting raise."""
-    budget = {
-        "min_sqnr": options.min_sqnr,
-        "max_bytes": options.max_bytes,
-        "max_latency": options.max_latency,
-    }
+    budget = {"min_sqnr": options.min_sqnr, "max_bytes": options.max_bytes, "max_latency": options.max_latency}
     budget = {name: limit for name, limit in budget.items() if limit is not None}
     _check(options, budget)
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)
@@ -309,13 +289,11 @@ def _check(options: argparse.Namespace, budget: dict[str, Any]) -> None:
     """Raise for options that do not go together."""
     if bool(options.scheme) + bool(options.plan) + bool(budget) != 1:
         raise UsageError(
-            "say how: one of --scheme NAME, --plan FILE.toml, or a budget (--min-sqnr, "
-            "--max-bytes, --max-latency)"
+            "say how: one of --scheme NAME, --plan FILE.toml, or a budget (--min-sqnr, --max-bytes, --max-latency)"
         )
     if not options.data and (budget or options.scheme == "static_int8"):
         raise UsageError(
-            "ranges are found on data: give --data FILE.npz, "
-            'real inputs by name: np.savez("calib.npz", x=...)'
+            'ranges are found on data: give --data FILE.npz, real inputs by name: np.savez("calib.npz", x=...)'
         )
     if not budget and (options.write_plan or options.draw):
         raise UsageError("--write-plan and --draw show a plan that a budget makes")

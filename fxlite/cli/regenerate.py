@@ -24,17 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     passes_option(parser)
     parser.add_argument("--name", help="what the class is called; default: as the program")
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER",
-        help="write NAME.py and its weights there instead of printing the source",
-    )  # fmt: skip
-    parser.add_argument(
-        "--dialect", choices=DIALECT_NAMES, default=DIALECT_NAMES[0],
-        help="fxlite: layers of fxlite.nn (default); numpy: NumPy alone; "
-        "torch: nn.Module",
-    )  # fmt: skip
-    parser.add_argument(
-        "--force", action="store_true", help="overwrite a file that fxlite has not written"
+        "-o", "--output", metavar="FOLDER", help="write NAME.py and its weights there instead of printing the source"
     )
+    parser.add_argument(
+        "--dialect",
+        choices=DIALECT_NAMES,
+        default=DIALECT_NAMES[0],
+        help="fxlite: layers of fxlite.nn (default); numpy: NumPy alone; torch: nn.Module",
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite a file that fxlite has not written")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -62,9 +60,13 @@ def reimport_add_arguments(parser: argparse.ArgumentParser) -> None:
     passes_option(parser)
     parser.add_argument("edited", metavar="EDITED", help="the file, or its folder, as it is now")
     parser.add_argument(
-        "--new-input", action="append", default=[], metavar="NAME=TYPE", type=value.typed_input,
+        "--new-input",
+        action="append",
+        default=[],
+        metavar="NAME=TYPE",
+        type=value.typed_input,
         help="an input that the edit added, and its type; repeat for each",
-    )  # fmt: skip
+    )
     parser.add_argument("-o", "--output", metavar="FILE.fxl", help="save the graph there")
 
 

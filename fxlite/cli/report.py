@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     program_options(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE.html", help="the page")
     measuring_options(parser, f"what runs the optimized graph; {DEFAULT} where possible", None)
-    parser.add_argument(
-        "--no-profile", dest="profile", action="store_false", help="measure nothing"
-    )
+    parser.add_argument("--no-profile", dest="profile", action="store_false", help="measure nothing")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -26,22 +26,28 @@ def program_options(parser: argparse.ArgumentParser) -> None:
     """The program, types of its inputs, its weights."""
     parser.add_argument("program", metavar="PROGRAM", help="FILE.py:NAME or FILE.fxl")
     parser.add_argument(
-        "-i", "--input", action="append", default=[], metavar="NAME=TYPE", type=value.typed_input,
+        "-i",
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=TYPE",
+        type=value.typed_input,
         help='an input and its type, "x=f32[B,3,224,224]"; repeat for each',
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--dim", action="append", default=[], metavar="DIM=FACTS", type=value.facts,
+        "--dim",
+        action="append",
+        default=[],
+        metavar="DIM=FACTS",
+        type=value.facts,
         help='what is known of a named dim of the inputs: "T=1..512", "T=8..512%%8" (a multiple of '
         '8), "T=1..", "T=%%8"; repeat for each',
-    )  # fmt: skip
+    )
     parser.add_argument("-w", "--weights", metavar="FILE", help="a safetensors file to load")
 
 
 def backend_option(
-    parser: argparse.ArgumentParser,
-    purpose: str,
-    default: str | None = None,
-    timed: bool = False,
+    parser: argparse.ArgumentParser, purpose: str, default: str | None = None, timed: bool = False
 ) -> None:
     """The name of a back end; ``timed``: of one whose parts can be timed."""
     names = [b.name for b in backends() if b.is_measured or not timed]
@@ -62,36 +68,39 @@ def backend_options(parser: argparse.ArgumentParser, *names: str) -> None:
         elif isinstance(option.type, tuple):
             given["choices"] = option.type
         else:
-            given |= {
-                "metavar": option.metavar,
-                "type": value.positive if option.type is int else option.type,
-            }
+            given |= {"metavar": option.metavar, "type": value.positive if option.type is int else option.type}
         parser.add_argument(f"--{name.replace('_', '-')}", **given)
 
 
 def size_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Sizes of named dims, ``purpose``."""
     parser.add_argument(
-        "--size", action="append", default=[], metavar="DIM=N", type=value.size,
+        "--size",
+        action="append",
+        default=[],
+        metavar="DIM=N",
+        type=value.size,
         help=f"size of a named dim {purpose}; repeat for each",
-    )  # fmt: skip
+    )
 
 
 def data_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Real inputs, ``purpose``."""
     parser.add_argument(
-        "--data", action="append", default=[], metavar="NAME=FILE.npy",
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy",
         type=value.pair("NAME=FILE.npy"),
         help=f"a real input {purpose}; default random numbers",
-    )  # fmt: skip
+    )
 
 
 def passes_option(parser: argparse.ArgumentParser) -> None:
     """``--passes``: what is run before all else; see :func:`after_passes`."""
     parser.add_argument(
-        "--passes", metavar="NAME,NAME", default="",
-        help="run these passes first; one of your own is FILE.py:NAME",
-    )  # fmt: skip
+        "--passes", metavar="NAME,NAME", default="", help="run these passes first; one of your own is FILE.py:NAME"
+    )
 
 
 def after_passes(module: GraphModule, text: str) -> GraphModule:

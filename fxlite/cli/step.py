@@ -58,9 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     program_options(parser)
     parser.add_argument(
-        "--passes", required=True, metavar="NAME,NAME",
-        help="what to run; a pass of your own is FILE.py:NAME",
-    )  # fmt: skip
+        "--passes", required=True, metavar="NAME,NAME", help="what to run; a pass of your own is FILE.py:NAME"
+    )
     size_option(parser, "of the example inputs")
     data_option(parser, "to show values for")
 
@@ -154,9 +153,7 @@ class Viewer:
     """Shows the program after ``place`` rewrites. ``inputs`` are what values are shown for, by
     placeholder; ``failure`` is the message of a pass that raised behind the last rewrite."""
 
-    def __init__(
-        self, rewrites: Rewrites, inputs: Mapping[str, Any] | None, failure: str, console: Console
-    ) -> None:
+    def __init__(self, rewrites: Rewrites, inputs: Mapping[str, Any] | None, failure: str, console: Console) -> None:
         self.rewrites, self.inputs = rewrites, inputs
         self.failure, self.console = failure, console
         self.place, self.with_graph, self.with_values = 0, False, inputs is not None
@@ -241,9 +238,7 @@ class Viewer:
         if self.is_listed and not console.is_terminal:
             return
         self.is_listed = True
-        listed = Text("  ").join(
-            Text.assemble((several[0], "bold"), " ", name) for name, several in KEYS.items()
-        )
+        listed = Text("  ").join(Text.assemble((several[0], "bold"), " ", name) for name, several in KEYS.items())
         console.print(listed)
 
     def _title(self, text: str) -> None:

@@ -19,29 +19,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     program_options(parser)
     parser.add_argument("--table", action="store_true", help="print a table instead of code")
     parser.add_argument(
-        "--tree",
-        action="store_true",
-        help="print the modules with result, parameters and FLOPs instead of code",
+        "--tree", action="store_true", help="print the modules with result, parameters and FLOPs instead of code"
     )
     parser.add_argument(
-        "--draw",
-        metavar="FILE",
-        help="write a picture instead: .svg, .html (to explore), .dot, .png or .pdf",
+        "--draw", metavar="FILE", help="write a picture instead: .svg, .html (to explore), .dot, .png or .pdf"
     )
     parser.add_argument(
-        "--depth", type=value.depth, metavar="N",
+        "--depth",
+        type=value.depth,
+        metavar="N",
         help="for --draw and --tree: levels of modules that are open; default: as many as stay "
         "readable in a picture, all in a tree",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--color",
         choices=("op", "dtype", "change", "scope"),
         help="for --draw: what colours say; default op, its kind; change: what --passes did",
     )
     parser.add_argument(
-        "--query", metavar="QUERY", type=value.query,
+        "--query",
+        metavar="QUERY",
+        type=value.query,
         help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--doctor",
         action="store_true",
@@ -64,9 +64,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _print_matches(module.graph, options.query, console)
     elif options.draw:
         before = traced.graph if options.color == "change" else None
-        module.graph.draw(
-            options.draw, depth=options.depth, color=options.color, changed_from=before
-        )
+        module.graph.draw(options.draw, depth=options.depth, color=options.color, changed_from=before)
         console.print(f"{options.draw} written", soft_wrap=True, markup=False)
     elif options.table:
         show(console, node_table(module.graph, console.width))

@@ -59,9 +59,12 @@ def pack(content: dict[str, Any], weights: bytes, writer: str = "fxlite") -> byt
     target = io.BytesIO()
     graph = text.encode()
     manifest = {
-        "format": "fxlite", "version": VERSION, "minor": MINOR, "writer": writer,
+        "format": "fxlite",
+        "version": VERSION,
+        "minor": MINOR,
+        "writer": writer,
         "sha256": {GRAPH: _digest(graph), WEIGHTS: _digest(weights)},
-    }  # fmt: skip
+    }
     with zipfile.ZipFile(target, "w") as archive:
         archive.writestr(_entry(MANIFEST), f"{json.dumps(manifest, indent=1)}\n")
         archive.writestr(_entry(GRAPH), graph, zipfile.ZIP_DEFLATED, 1)
@@ -171,9 +174,7 @@ def _check_texts(content: Any, what: str) -> None:
 Array = np.ndarray[Any, Any]
 
 
-def map_safetensors(
-    path: str | os.PathLike[str], dtypes: dict[str, np.dtype[Any]]
-) -> dict[str, Array]:
+def map_safetensors(path: str | os.PathLike[str], dtypes: dict[str, np.dtype[Any]]) -> dict[str, Array]:
     """name -> array in the mapped file, read-only. ``dtypes``: the names that the format has for
     them. Raises FileFormatError, and OSError where the file cannot be read.
 
@@ -193,9 +194,7 @@ def map_safetensors(
             what = lines(f"{type(error).__name__}: {error}")[:500]
             raise FileFormatError(f"{name} is not a safetensors file: {what}") from None
         except RecursionError:
-            raise FileFormatError(
-                f"{name} is not a safetensors file: its header is nested too deeply"
-            ) from None
+            raise FileFormatError(f"{name} is not a safetensors file: its header is nested too deeply") from None
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays: dict[str, Array] = {}
     place = 0
@@ -251,9 +250,7 @@ def _joined(parts: Array) -> Array:
     return parts.view(kinds[parts.dtype.name])[..., 0]
 
 
-def _place(
-    entry: dict[str, Any], dtypes: dict[str, np.dtype[Any]]
-) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+def _place(entry: dict[str, Any], dtypes: dict[str, np.dtype[Any]]) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
     """Dtype, shape, first byte and end of one array. Raises KeyError, TypeError, ValueError."""
     start, end = map(int, entry["data_offsets"])
     shape = tuple(map(int, entry["shape"]))

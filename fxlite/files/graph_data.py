@@ -118,10 +118,7 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
                 templates.append(_template(node))
                 if isinstance(target, OwnOp):
                     own[target.name] = target.module
-            columns.append(
-                (call, types.position(node.type), scopes.position(node.scope),
-                 places.position(node.loc))
-            )  # fmt: skip
+            columns.append((call, types.position(node.type), scopes.position(node.scope), places.position(node.loc)))
             if node._meta:
                 noted.append(node)
             positions[node] = len(names)
@@ -134,10 +131,18 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
     meta = {node.name: _encode_meta(node, known, dropped) for node in noted}
     call_column, type_column, scope_column, loc_column = zip(*columns) if columns else [()] * 4
     data = {
-        "types": types.entries, "scopes": scopes.entries, "locations": places.entries,
-        "calls": templates, "name": names, "call": call_column, "type": type_column,
-        "scope": scope_column, "loc": loc_column, "inputs": inputs, "meta": meta,
-    }  # fmt: skip
+        "types": types.entries,
+        "scopes": scopes.entries,
+        "locations": places.entries,
+        "calls": templates,
+        "name": names,
+        "call": call_column,
+        "type": type_column,
+        "scope": scope_column,
+        "loc": loc_column,
+        "inputs": inputs,
+        "meta": meta,
+    }
     if graph.interface is not None:
         data["interface"] = encode(pytree.to_data(graph.interface))
     if own:
@@ -166,10 +171,7 @@ def _template(node: Node) -> list[Any]:
     target = node.target.name if isinstance(node.target, Op) else node.target
     args = [encode(a, number) for a in node.args]
     bodies = bodies_of(node)
-    kwargs = {
-        k: {"body": _body_data(bodies[k])} if k in bodies else encode(v, number)
-        for k, v in node.kwargs.items()
-    }
+    kwargs = {k: {"body": _body_data(bodies[k])} if k in bodies else encode(v, number) for k, v in node.kwargs.items()}
     return [node.op, target, args, kwargs]
 
 
@@ -230,8 +232,7 @@ class _Call:
 
 
 _KEYS = frozenset(
-    "types scopes locations calls name call type scope loc inputs meta interface dims guards "
-    "specialized ops".split()
+    "types scopes locations calls name call type scope loc inputs meta interface dims guards specialized ops".split()
 )
 
 
@@ -293,9 +294,7 @@ def rebuild(content: dict[str, Any]) -> Graph:
         if signature not in checked:
             _check_type(graph, name, call, args, kwargs, stored)
             checked.add(signature)
-        node = graph._append(
-            call.op, call.target, args, kwargs, name, stored, (scopes[scope], places[place])
-        )
+        node = graph._append(call.op, call.target, args, kwargs, name, stored, (scopes[scope], places[place]))
         if node.name != name:
             raise FileFormatError(f"the name {name!r} is used twice or not allowed")
         made.append(node)
@@ -312,9 +311,7 @@ def _read_dims(graph: Graph, content: dict[str, Any]) -> None:
     """What is known and required of the named dims."""
     dims = {n: symbol(n, Facts(*facts)) for n, facts in content.get("dims", {}).items()}
     graph.declare_dims({n: d for n, d in dims.items() if isinstance(d, FactSymbol)})
-    graph.guards = [
-        guards.parse(text, _location(place)) for text, place in content.get("guards", ())
-    ]
+    graph.guards = [guards.parse(text, _location(place)) for text, place in content.get("guards", ())]
     graph.specialized = {n: decode(v) for n, v in content.get("specialized", {}).items()}
     for name, value in graph.specialized.items():
         if not is_name(name) or not isinstance(value, (int, sympy.Expr)):
@@ -332,12 +329,8 @@ def _check_guards(graph: Graph) -> None:
 def _modules(content: Any) -> Mapping[str, str]:
     """The modules that register ops of others, by the names of these."""
     for name, module in content.items():
-        if not is_name(name) or not isinstance(module, str) or not all(
-            map(is_name, module.split("."))
-        ):  # fmt: skip
-            raise FileFormatError(
-                f"{_quoted(name)} cannot be an op of a module {_quoted(str(module))}"
-            )
+        if not is_name(name) or not isinstance(module, str) or not all(map(is_name, module.split("."))):
+            raise FileFormatError(f"{_quoted(name)} cannot be an op of a module {_quoted(str(module))}")
     return content  # type: ignore[no-any-return]
 
 
@@ -365,9 +358,7 @@ def _op(name: Any, modules: Mapping[str, str]) -> Op:
         )
     if found.module != module:
         warnings.warn(
-            f"the graph calls the op {name} of the module {module}; here it is that of "
-            f"{found.module}",
-            stacklevel=2,
+            f"the graph calls the op {name} of the module {module}; here it is that of {found.module}", stacklevel=2
         )
     return found
 
@@ -447,9 +438,7 @@ def _filled(value: Any, operands: list[Node]) -> Any:
     return value
 
 
-def _check_type(
-    graph: Graph, name: str, call: _Call, args: Any, kwargs: immutable_dict, stored: Any
-) -> None:
+def _check_type(graph: Graph, name: str, call: _Call, args: Any, kwargs: immutable_dict, stored: Any) -> None:
     """The declared type is what the op's rule gives."""
     if call.op not in ("call_function", "output"):
         return

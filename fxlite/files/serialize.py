@@ -39,16 +39,7 @@ from fxlite.base.checked import checked
 from fxlite.base.console import write_whole
 from fxlite.base.errors import FileFormatError, FxliteError, expect
 from fxlite.base.state import paused_gc
-from fxlite.files.archive import (
-    MINOR,
-    NOTES,
-    VERSION,
-    map_safetensors,
-    pack,
-    real_parts,
-    unpack,
-    whole_numbers,
-)
+from fxlite.files.archive import MINOR, NOTES, VERSION, map_safetensors, pack, real_parts, unpack, whole_numbers
 from fxlite.files.graph_data import check_keys, check_path, describe, rebuild, skipped
 from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
 from fxlite.nn.module import Parameter
@@ -62,9 +53,7 @@ def from_version_1(content: dict[str, Any]) -> dict[str, Any]:
     the like for JSON that is neither."""
     calls: dict[str, int] = {}
     types: dict[str, int] = {"null": 0}
-    columns: dict[str, list[Any]] = {
-        "name": [], "call": [], "type": [], "scope": [], "loc": [], "inputs": []
-    }  # fmt: skip
+    columns: dict[str, list[Any]] = {"name": [], "call": [], "type": [], "scope": [], "loc": [], "inputs": []}
     positions: dict[str, int] = {}
     meta: dict[str, Any] = {}
     for entry in content["nodes"]:
@@ -85,10 +74,12 @@ def from_version_1(content: dict[str, Any]) -> dict[str, Any]:
         if "meta" in entry:
             meta[entry["name"]] = entry["meta"]
     graph = columns | {
-        "types": list(map(json.loads, types)), "calls": list(map(json.loads, calls)),
-        "scopes": [None, *content["scopes"]], "locations": [None, *content["locations"]],
+        "types": list(map(json.loads, types)),
+        "calls": list(map(json.loads, calls)),
+        "scopes": [None, *content["scopes"]],
+        "locations": [None, *content["locations"]],
         "meta": meta,
-    }  # fmt: skip
+    }
     return {key: content[key] for key in ("name", "training", "weights")} | {"graph": graph}
 
 
@@ -111,9 +102,7 @@ _WEIGHT_KEYS = ("kind", "requires_grad", "persistent", "none", "same_as")
 
 # -- safetensors -----------------------------------------------------------------------------------
 @checked
-def load_safetensors(
-    path: str | os.PathLike[str], mapped: bool = False
-) -> dict[str, np.ndarray[Any, Any]]:
+def load_safetensors(path: str | os.PathLike[str], mapped: bool = False) -> dict[str, np.ndarray[Any, Any]]:
     """name -> array, writable. bfloat16 arrays have ml_dtypes' dtype.
 
     With ``mapped`` the arrays are read-only and stay in the file, from which they are read when
@@ -199,9 +188,7 @@ def load_if_saved(root: Any) -> Any:
     if isinstance(root, (str, os.PathLike)):
         path = os.fspath(root)
         if not path.endswith(".fxl"):
-            raise FileFormatError(
-                f"{path!r} is not a .fxl file; give a model, or a file from fx.save"
-            )
+            raise FileFormatError(f"{path!r} is not a .fxl file; give a model, or a file from fx.save")
         return load(path)
     return root
 
@@ -342,9 +329,7 @@ def _rebuild_module(content: dict[str, Any], weights: dict[str, _Weight]) -> Gra
     graph = rebuild(content["graph"])
     for node in graph.find_nodes(op="call_module"):
         if node.target not in modules:
-            raise FileFormatError(
-                f"{node.name} calls self.{node.target}, which is not a module of the file"
-            )
+            raise FileFormatError(f"{node.name} calls self.{node.target}, which is not a module of the file")
     title = content["name"]
     if not isinstance(title, str) or len(title) > outside_text.LONGEST_NAME:
         raise FileFormatError(f"{str(title)[:80]!r} cannot be the name of a module")
@@ -397,6 +382,4 @@ def _check_weight_types(gm: GraphModule) -> None:
     for node in gm.graph.find_nodes(op="get_attr"):
         actual = type_of(gm.get_attribute(node.target))
         if node.type is not None and actual != node.type:
-            raise FileFormatError(
-                f"the weight {node.target} is {actual}, the graph says {node.type}"
-            )
+            raise FileFormatError(f"the weight {node.target} is {actual}, the graph says {node.type}")

@@ -87,10 +87,7 @@ def _check_target(op: str, target: Any) -> None:
         if not is_name(target):
             advice = re.sub(r"\W", "_", target, flags=re.ASCII) if isinstance(target, str) else ""
             example = f", for example {advice!r}" if is_name(advice) else ""
-            raise GraphError(
-                f"an input is called by a Python identifier that is no keyword{example}, "
-                f"not {target!r}"
-            )
+            raise GraphError(f"an input is called by a Python identifier that is no keyword{example}, not {target!r}")
     elif not isinstance(target, str):
         raise GraphError(f"the target of {op} is a str, not {target!r}")
 
@@ -100,9 +97,11 @@ class Graph:
     """Nodes in execution order. Make one by tracing, or node by node."""
 
     def __init__(
-        self, owning_module: Module | None = None, tracer_cls: type | None = None,
+        self,
+        owning_module: Module | None = None,
+        tracer_cls: type | None = None,
         tracer_extras: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``tracer_cls`` and ``tracer_extras`` (its further arguments) say who traced the program,
         for those who trace it again."""
         self.owning_module = owning_module
@@ -155,18 +154,12 @@ class Graph:
         types = (node.type for node in self.placeholders)
         return shapes.names([type.shape for type in types if isinstance(type, TensorType)])
 
-    def find_nodes(
-        self, *, op: str | None = None, target: Any = None, sort: bool = True
-    ) -> list[Node]:
+    def find_nodes(self, *, op: str | None = None, target: Any = None, sort: bool = True) -> list[Node]:
         """Nodes with that op and target (an Op, its name, or a path), in order. Raises GraphError
         or ArgumentError for a call_function with a target that is no op."""
         if op == "call_function" and target is not None:
             target = as_op(target)
-        return [
-            n
-            for n in self.nodes
-            if (op is None or n.op == op) and (target is None or n.target == target)
-        ]
+        return [n for n in self.nodes if (op is None or n.op == op) and (target is None or n.target == target)]
 
     def find(self, query: str, sizes: Mapping[str, int] | None = None) -> list[QueryMatch]:
         """Nodes by a query, ``graph.find("conv2d > batch_norm > relu")``; the language is described
@@ -216,18 +209,21 @@ class Graph:
             type = type if inferred is None else inferred
         return self._append(op, target, args, kwargs, name, type)
 
-    def call_op(
-        self, target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None = None
-    ) -> Node:
+    def call_op(self, target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None = None) -> Node:
         """Like :meth:`call_function` for arguments that are bound and canonical already, as
         :meth:`Op.split_arguments` gives them: for the tracer and for copies."""
         return self._append("call_function", target, args, stored_kwargs(kwargs), name, None)
 
     def _append(
-        self, op: str, target: Any, args: tuple[Any, ...], kwargs: immutable_dict,
-        name: str | None = None, type: Any = None,
+        self,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: immutable_dict,
+        name: str | None = None,
+        type: Any = None,
         origin: tuple[Scope | None, Location | None] | None = None,
-    ) -> Node:  # fmt: skip
+    ) -> Node:
         """Make, type and insert a node whose arguments are in stored form."""
         if op != "call_function":
             args = stored_args(args)
@@ -253,9 +249,7 @@ class Graph:
         store.attach(node, store.insert_before)
         return node
 
-    def placeholder(
-        self, name: str, type_expr: TensorType | None = None, default_value: Any = ...
-    ) -> Node:
+    def placeholder(self, name: str, type_expr: TensorType | None = None, default_value: Any = ...) -> Node:
         """An input of the graph, which a call may give by that name. Raises GraphError for what
         Python cannot use as the name of a parameter."""
         expect(name, str, "the name of a placeholder")
@@ -268,16 +262,23 @@ class Graph:
         return self.create_node("get_attr", qualified_name, (), {}, None, type_expr)
 
     def call_function(
-        self, the_function: Op | str, args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None, type_expr: Any = None, name: str | None = None,
-    ) -> Node:  # fmt: skip
+        self,
+        the_function: Op | str,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        type_expr: Any = None,
+        name: str | None = None,
+    ) -> Node:
         """A call of an op: ``graph.call_function(fx.ops.sum, (x,), {"axis": 1})``."""
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
 
     def call_method(
-        self, method_name: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None,
+        self,
+        method_name: str,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
         type_expr: Any = None,
-    ) -> Node:  # fmt: skip
+    ) -> Node:
         """What a method of an array records, ``graph.call_method("reshape", (x, -1))``: calls of
         ops. Raises TraceError for a method that arrays do not have, GraphError without an array."""
         if not args:
@@ -288,9 +289,12 @@ class Graph:
         return made  # type: ignore[no-any-return]
 
     def call_module(
-        self, module_name: str, args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None, type_expr: Any = None,
-    ) -> Node:  # fmt: skip
+        self,
+        module_name: str,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        type_expr: Any = None,
+    ) -> Node:
         """A call of a leaf module by its path."""
         expect(module_name, str, "the path of a leaf module")
         return self.create_node("call_module", module_name, args, kwargs, None, type_expr)
@@ -361,16 +365,12 @@ class Graph:
         if node.op != "call_function":
             kwargs = stored_kwargs(map_nodes(kwargs, arg_transform))
         self._check_owner(args, kwargs)
-        copy = self._append(
-            node.op, node.target, args, kwargs, node.name, node.type, (node.scope, node.loc)
-        )
+        copy = self._append(node.op, node.target, args, kwargs, node.name, node.type, (node.scope, node.loc))
         if node._meta:
             copy.meta = node._meta
         return copy
 
-    def graph_copy(
-        self, g: Graph, val_map: dict[Node, Node] | None = None, return_output_node: bool = False
-    ) -> Any:
+    def graph_copy(self, g: Graph, val_map: dict[Node, Node] | None = None, return_output_node: bool = False) -> Any:
         """Append copies of all nodes of ``g`` but its output and those that ``val_map`` maps
         already; returns the mapped output value, with ``return_output_node`` and the output node of
         ``g``."""
@@ -437,9 +437,7 @@ class Graph:
             if new.type != old.type:
                 retype(self, old, users)
 
-    def _set_bound_arguments(
-        self, node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
+    def _set_bound_arguments(self, node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Assign arguments in any spelling."""
         if node.op == "call_function" and isinstance(node.target, Op):
             args, kwargs = node.target.split_arguments(node.target.bind(args, kwargs))
@@ -614,9 +612,7 @@ class Graph:
         """An independent copy with a history of its own: names, order, types, scope, loc, meta."""
         return self.copy_with_nodes(owning_module)[0]
 
-    def copy_with_nodes(
-        self, owning_module: Module | None = None
-    ) -> tuple[Graph, dict[Node, Node]]:
+    def copy_with_nodes(self, owning_module: Module | None = None) -> tuple[Graph, dict[Node, Node]]:
         """A copy, and the copy of each node."""
         owner = owning_module if owning_module is not None else self.owning_module
         new = Graph(owner, self.tracer_cls, self.tracer_extras)
@@ -633,10 +629,7 @@ class Graph:
                         break
                 if kwargs and node.op != "call_function":
                     kwargs = stored_kwargs(map_nodes(kwargs, copy_of))
-                made = new_node(
-                    new, node.name, node.op, node.target, args, kwargs, node.type, node.scope,
-                    node.loc,
-                )  # fmt: skip
+                made = new_node(new, node.name, node.op, node.target, args, kwargs, node.type, node.scope, node.loc)
                 if node._meta:
                     noted.append(node)
                 set_next(last, made)
@@ -708,9 +701,16 @@ class Graph:
         in a row once. Raises DrawError for other endings and options, and where Graphviz is needed
         and missing."""
         above("draw")(
-            self, path, weights=weights, color=color, depth=depth, fold=fold, times=times,
-            changed_from=changed_from, sqnr=sqnr,
-        )  # fmt: skip
+            self,
+            path,
+            weights=weights,
+            color=color,
+            depth=depth,
+            fold=fold,
+            times=times,
+            changed_from=changed_from,
+            sqnr=sqnr,
+        )
 
     @functools.partial(checked, is_whole=True)
     def to_dot(self, weights: bool = False, **options: Any) -> str:

@@ -62,10 +62,7 @@ class GraphModule(EditHooks, Module):
     """A module whose ``forward`` is the graph's code. ``gm(x)`` runs the regenerated Python."""
 
     def __init__(
-        self,
-        root: Module | Callable[..., Any] | dict[str, Any],
-        graph: Graph,
-        class_name: str = "GraphModule",
+        self, root: Module | Callable[..., Any] | dict[str, Any], graph: Graph, class_name: str = "GraphModule"
     ) -> None:
         """``root`` owns the weights the graph reads: a module, or a dict from path to array or
         module. For a graph from :meth:`Tracer.trace` it is what was traced, module or function;
@@ -118,9 +115,7 @@ class GraphModule(EditHooks, Module):
         """Let the journal know what ``parent.name`` is before it is replaced."""
         graph = self.__dict__.get("_graph")
         if graph is not None:
-            entry = next(
-                ((g, vars(parent)[g][name]) for g in _GROUPS if name in vars(parent)[g]), None
-            )
+            entry = next(((g, vars(parent)[g][name]) for g in _GROUPS if name in vars(parent)[g]), None)
             graph._store.record((GraphModule._restore_entry, self, parent, name, entry))
 
     def _restore_entry(self, parent: Module, name: str, entry: tuple[str, Any] | None) -> None:
@@ -211,11 +206,7 @@ class GraphModule(EditHooks, Module):
                 for name in group
                 if dot + name not in used
             ]
-            children = [
-                name
-                for name, child in module._modules.items()
-                if self._is_unused(child, dot + name, used)
-            ]
+            children = [name for name, child in module._modules.items() if self._is_unused(child, dot + name, used)]
             if arrays or children:
                 self._note_groups(module)
             for group, name in arrays:
@@ -344,9 +335,7 @@ class GraphModule(EditHooks, Module):
         bound.apply_defaults()
         return bound
 
-    def _bind_without_baked(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> inspect.BoundArguments | None:
+    def _bind_without_baked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments | None:
         """Arguments where those with defaults before others are left out: by name, or all that is
         baked in; None where they do not fit so either."""
         state = self.__dict__
@@ -527,9 +516,7 @@ class GraphModule(EditHooks, Module):
         CodegenError for leaf modules and for what the dialect cannot say."""
         return above("python_source")(self, name, dialect)  # type: ignore[no-any-return]
 
-    def to_folder(
-        self, folder: str, module_name: str | None = None, dialect: str = "fxlite"
-    ) -> None:
+    def to_folder(self, folder: str, module_name: str | None = None, dialect: str = "fxlite") -> None:
         """Write :meth:`source` as ``NAME.py``, with the weights in ``NAME.safetensors``, in the
         dialect "numpy" in ``NAME.npz``, and ``manifest.json``: passes, options, packages that the
         file needs, digests and licenses. Several models may share a folder."""
@@ -569,10 +556,7 @@ def _find_attribute(program: Module, owner: Module | None, path: str) -> Any:
 
 
 def check_inputs(
-    name: str,
-    placeholders: Iterable[Node],
-    values: Mapping[str, Any],
-    labels: Mapping[str, str] = MappingProxyType({}),
+    name: str, placeholders: Iterable[Node], values: Mapping[str, Any], labels: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, int]:
     """Check arrays against the declared types, and the named dims against the graph's guards,
     before anything runs; returns the named dims' values.
@@ -589,9 +573,7 @@ def check_inputs(
             continue
         label = labels.get(node.target, node.target)
         if not isinstance(value, (np.ndarray, np.generic)):
-            raise DTypeError(
-                f"{name}: {label} must be an array {declared}, not {type(value).__name__}"
-            )
+            raise DTypeError(f"{name}: {label} must be an array {declared}, not {type(value).__name__}")
         require_plain(value, f"{name}: {label}")
         if value.dtype != declared.dtype.numpy:
             raise DTypeError(

@@ -33,9 +33,7 @@ class Interpreter:
     """Runs a GraphModule. Override ``run_node``, ``placeholder``, ``get_attr``, ``call_function``,
     ``call_module`` or ``output``; ``self.env`` maps nodes to values, freed after their last use."""
 
-    def __init__(
-        self, module: GraphModule, garbage_collect_values: bool = True, graph: Graph | None = None
-    ) -> None:
+    def __init__(self, module: GraphModule, garbage_collect_values: bool = True, graph: Graph | None = None) -> None:
         """``graph``: one over the weights of ``module``, a GraphModule or any other, to run in
         place of its own."""
         self.module: Any = module
@@ -56,9 +54,12 @@ class Interpreter:
         return f"<{type(self).__name__} of {self._caller.name}>"
 
     def run(
-        self, *args: Any, initial_env: Mapping[Node, Any] | None = None,
-        enable_io_processing: bool = True, **kwargs: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        *args: Any,
+        initial_env: Mapping[Node, Any] | None = None,
+        enable_io_processing: bool = True,
+        **kwargs: Any,
+    ) -> Any:
         """Run on arrays given as to the module; returns the program's result. Nodes in
         ``initial_env`` have the value given there and are not run; with inputs among them, no
         arguments are needed for these. Without ``enable_io_processing`` arguments are one for each
@@ -82,9 +83,7 @@ class Interpreter:
                 self.env.pop(dead, None)
         return None
 
-    def start(
-        self, *args: Any, initial_env: Mapping[Node, Any] | None = None, **kwargs: Any
-    ) -> None:
+    def start(self, *args: Any, initial_env: Mapping[Node, Any] | None = None, **kwargs: Any) -> None:
         """Take the inputs in, so that ``run_node`` can be called on the nodes in their order, each
         result going into ``env``. Raises what the module raises for wrong arguments."""
         expect(initial_env or {}, Mapping, "initial_env", "give values by node")
@@ -102,8 +101,9 @@ class Interpreter:
     def _start_flat(self, args: Sequence[Any]) -> None:
         targets = [p.target for p in self.graph.placeholders]
         if len(args) != len(targets):
-            raise ArgumentError(f"{self._caller.name} has {len(targets)} inputs "
-                                f"({', '.join(targets)}), got {len(args)}")  # fmt: skip
+            raise ArgumentError(
+                f"{self._caller.name} has {len(targets)} inputs ({', '.join(targets)}), got {len(args)}"
+            )
         self.env, self.inputs = {}, dict(zip(targets, args))
         self._check_inputs()
 

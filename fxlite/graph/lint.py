@@ -86,9 +86,7 @@ def _changed(graph: Graph, positions: dict[Node, int]) -> Any:
     return found
 
 
-def _check_links(
-    node: Node, positions: dict[Node, int], read: dict[Node, frozenset[Node]]
-) -> list[str]:
+def _check_links(node: Node, positions: dict[Node, int], read: dict[Node, frozenset[Node]]) -> list[str]:
     """Arguments are earlier nodes of this graph, and use-lists mirror them. ``read`` has what users
     read, each looked at once: a concat of many values is the user of each."""
     problems: list[str] = []
@@ -106,9 +104,7 @@ def _check_links(
         if user not in read:
             read[user] = frozenset(user.all_input_nodes)
         if user not in positions or node not in read[user]:
-            problems.append(
-                f"{node.describe()} lists {user.name} as a user, which does not read it"
-            )
+            problems.append(f"{node.describe()} lists {user.name} as a user, which does not read it")
     return problems
 
 

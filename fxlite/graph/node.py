@@ -119,9 +119,7 @@ def map_nodes(value: Any, function: Callable[[Node], Any]) -> Any:
     if kind is Node:
         return function(value)
     if kind is tuple:
-        return tuple(
-            [function(v) if v.__class__ is Node else map_nodes(v, function) for v in value]
-        )
+        return tuple([function(v) if v.__class__ is Node else map_nodes(v, function) for v in value])
     if isinstance(value, tuple):
         return kind(*(map_nodes(v, function) for v in value))
     if isinstance(value, list):
@@ -207,9 +205,21 @@ class NodeFields:
     """The memory of a Node. New nodes are filled in as plain NodeFields, without the journal."""
 
     __slots__ = (
-        "_args", "_erased", "_kwargs", "_meta", "_next", "_prev", "_users", "graph", "loc", "name",
-        "op", "scope", "target", "type",
-    )  # fmt: skip
+        "_args",
+        "_erased",
+        "_kwargs",
+        "_meta",
+        "_next",
+        "_prev",
+        "_users",
+        "graph",
+        "loc",
+        "name",
+        "op",
+        "scope",
+        "target",
+        "type",
+    )
 
     graph: Graph
     name: str
@@ -361,9 +371,12 @@ class Node(NodeFields):
         return self.target.with_defaults(self.arguments)  # type: ignore[no-any-return]
 
     def normalized_arguments(
-        self, root: Any = None, arg_types: Any = None, kwarg_types: Any = None,
+        self,
+        root: Any = None,
+        arg_types: Any = None,
+        kwarg_types: Any = None,
         normalize_to_only_use_kwargs: bool = False,
-    ) -> ArgsKwargsPair | None:  # fmt: skip
+    ) -> ArgsKwargsPair | None:
         """The arguments by position and by name with the defaults of those left out, or all by
         name; None for what calls nothing. ``root`` holds leaf modules (by default the graph's
         owner); types are not needed: an op has one signature."""
@@ -423,11 +436,7 @@ class Node(NodeFields):
         self.graph._replace_uses(old_input, new_input, [self])
 
     def replace_all_uses_with(
-        self,
-        replace_with: Node,
-        delete_user_cb: Callable[[Node], bool] | None = None,
-        *,
-        propagate_meta: bool = False,
+        self, replace_with: Node, delete_user_cb: Callable[[Node], bool] | None = None, *, propagate_meta: bool = False
     ) -> list[Node]:
         """Make every user read ``replace_with`` instead, except ``replace_with`` itself and those
         for which ``delete_user_cb`` is false. Returns the users changed. ``propagate_meta`` copies
@@ -436,11 +445,7 @@ class Node(NodeFields):
             if replace_with._meta:
                 raise GraphError(f"{replace_with.name} has meta of its own")
             replace_with.meta = self.meta
-        changed = [
-            u
-            for u in self.users
-            if u is not replace_with and (not delete_user_cb or delete_user_cb(u))
-        ]
+        changed = [u for u in self.users if u is not replace_with and (not delete_user_cb or delete_user_cb(u))]
         self.graph._replace_uses(self, replace_with, changed)
         return changed
 
@@ -520,9 +525,7 @@ class Node(NodeFields):
         """Name, op, type and place, for error messages."""
         target = self.target.name if isinstance(self.target, Op) else self.target
         type_text = f": {self.type}" if self.type is not None else ""
-        return f"node {self.name}{type_text} = {target}" + (
-            f" ({self.origin})" if self.origin else ""
-        )
+        return f"node {self.name}{type_text} = {target}" + (f" ({self.origin})" if self.origin else "")
 
     def __deepcopy__(self, memo: Any) -> Node:
         raise GraphError(f"copy the graph or module, not its node {self.name}")
@@ -534,9 +537,7 @@ def is_impure_module(module: Any) -> bool:
     for inner in module.modules():
         graph = inner.__dict__.get("_graph")
         nodes = () if graph is None else graph.nodes
-        if getattr(inner, "_is_impure", False) or any(
-            n.is_impure() for n in nodes if n.op == "call_function"
-        ):
+        if getattr(inner, "_is_impure", False) or any(n.is_impure() for n in nodes if n.op == "call_function"):
             return True
     return False
 
@@ -548,17 +549,22 @@ _KNOWN = set(dir(Node))
 def _add_attribute(name: str) -> None:
     """Let nodes have an attribute. Raises AttributeError for a name that says it is private."""
     if name.startswith("_"):
-        raise AttributeError(
-            f"a node has no attribute {name!r}; attributes of yours begin with a letter"
-        )
+        raise AttributeError(f"a node has no attribute {name!r}; attributes of yours begin with a letter")
     setattr(Node, name, _Attribute(name))
     _KNOWN.add(name)
 
 
 def new_node(
-    graph: Graph, name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: immutable_dict,
-    type: Any, scope: Scope | None, loc: Location | None,
-) -> Node:  # fmt: skip
+    graph: Graph,
+    name: str,
+    op: str,
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: immutable_dict,
+    type: Any,
+    scope: Scope | None,
+    loc: Location | None,
+) -> Node:
     """A node that is in no list yet. (Turning the filled fields into a Node is four times as fast
     as writing them through ``Node.__setattr__``.)"""
     node: Any = NodeFields()

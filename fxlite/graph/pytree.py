@@ -126,9 +126,8 @@ def children_of(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
 
 
 def structure_of(
-    value: Any, path: str, leaf: Callable[[Any, str, tuple[Any, ...]], Structure],
-    keys: tuple[Any, ...] = (),
-) -> Structure:  # fmt: skip
+    value: Any, path: str, leaf: Callable[[Any, str, tuple[Any, ...]], Structure], keys: tuple[Any, ...] = ()
+) -> Structure:
     """The structure of ``value``; ``leaf(value, path, keys)`` makes that of what is no container.
     Raises ArgumentError for a dict whose keys are not text or numbers."""
     found = children_of(value)
@@ -139,9 +138,7 @@ def structure_of(
         for key in own_keys:
             if not isinstance(key, CONSTANTS):
                 raise ArgumentError(f"{path}: the key {key!r} of a dict must be text or a number")
-    children = tuple(
-        structure_of(v, _step(kind, path, k), leaf, (*keys, k)) for k, v in zip(own_keys, values)
-    )
+    children = tuple(structure_of(v, _step(kind, path, k), leaf, (*keys, k)) for k, v in zip(own_keys, values))
     if kind in ("namedtuple", "dataclass"):
         cls = register_class(value.__class__)
         return Structure(kind, "", None, tuple(own_keys), children, _class_name(cls), cls)
@@ -228,9 +225,7 @@ def take_apart(structure: Structure, value: Any, path: str) -> Iterator[tuple[st
     _, keys, values = found
     if structure.kind in ("tuple", "list", "namedtuple"):
         if len(values) != len(structure.children):
-            raise ArgumentError(
-                f"{path} must have {len(structure.children)} items, not {len(values)}"
-            )
+            raise ArgumentError(f"{path} must have {len(structure.children)} items, not {len(values)}")
         given = dict(zip(structure.keys, values))
     else:
         given = dict(zip(keys, values))
@@ -239,10 +234,7 @@ def take_apart(structure: Structure, value: Any, path: str) -> Iterator[tuple[st
             raise ArgumentError(f"{', '.join(missing)} is missing: {path} has {_listed(given)}")
         extra = [_step(structure.kind, path, k) for k in given if k not in structure.keys]
         if extra:
-            raise ArgumentError(
-                f"{', '.join(extra)} is unexpected: {path} was traced with "
-                f"{_listed(structure.keys)}"
-            )
+            raise ArgumentError(f"{', '.join(extra)} is unexpected: {path} was traced with {_listed(structure.keys)}")
     for inner, key, child in structure.items(path):
         yield from take_apart(child, given[key], inner)
 
@@ -483,6 +475,4 @@ _KINDS = ("leaf", "constant", "tuple", "list", "dict", "namedtuple", "dataclass"
 _CLASS = re.compile(r"[\w.]+:[\w.<>]+")  # module and qualified name
 _ONE_BY_ONE = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")
 _POSITIONS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_PARAMETER_KINDS = (
-    "POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL", "KEYWORD_ONLY", "VAR_KEYWORD",
-)  # fmt: skip
+_PARAMETER_KINDS = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL", "KEYWORD_ONLY", "VAR_KEYWORD")

@@ -179,9 +179,7 @@ def _line(op: Op, path: Path, place: Place) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def conflict(
-    op: Op, args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...]
-) -> tuple[tuple[Axis, ...], str]:
+def conflict(op: Op, args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...]) -> tuple[tuple[Axis, ...], str]:
     """The operands' axes that contradict each other, and what else there is to say."""
     types = dict(_different(args))
     every = [(path, axis) for path, type in types.items() for axis in range(type.rank)]
@@ -205,9 +203,7 @@ def conflict(
         for other in every[number + 1 :]:
             if one[0] == other[0] or (shapes.equal(size(one), size(other)) and not factors):
                 continue
-            if any(fits({one: v}) for v in like(other)) and any(
-                fits({other: v}) for v in like(one)
-            ):
+            if any(fits({one: v}) for v in like(other)) and any(fits({other: v}) for v in like(one)):
                 return (one, other), ""
     for one in every:  # three operands, of which one differs; or a size that is written in the call
         for other in every:
@@ -225,9 +221,7 @@ def conflict(
     return crowded if len(crowded) <= _MOST_LINES else (), ""
 
 
-def _unequal(
-    first: Path, one: TensorType, second: Path, other: TensorType
-) -> Iterator[tuple[Axis, Axis]]:
+def _unequal(first: Path, one: TensorType, second: Path, other: TensorType) -> Iterator[tuple[Axis, Axis]]:
     """Axes that broadcasting puts together and that do not fit."""
     for back in range(1, min(one.rank, other.rank) + 1):
         sizes = one.shape[-back], other.shape[-back]
@@ -246,9 +240,7 @@ def _different(args: tuple[Any, ...]) -> Iterator[tuple[Path, TensorType]]:
             return
 
 
-def _written(
-    attributes: tuple[tuple[str, Any], ...], type: TensorType, axis: int
-) -> Iterator[tuple[str, Dim]]:
+def _written(attributes: tuple[tuple[str, Any], ...], type: TensorType, axis: int) -> Iterator[tuple[str, Dim]]:
     """Sizes of an axis that fit what is written in the call: an entry of a shape, the sum of parts,
     the number of elements of a shape."""
     others = shapes.product((*type.shape[:axis], *type.shape[axis + 1 :]))

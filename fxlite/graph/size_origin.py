@@ -86,9 +86,7 @@ def result_type(op: Op, args: tuple[Any, ...], attributes: dict[str, Any]) -> An
         return None
 
 
-def call_key(
-    args: tuple[Any, ...], kwargs: Any
-) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+def call_key(args: tuple[Any, ...], kwargs: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
     """Arguments of a call, types in place of nodes, in a form that can be looked up."""
 
     def type_of(node: Node) -> Any:

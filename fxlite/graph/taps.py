@@ -37,20 +37,14 @@ class Tap:
             raise
 
 
-def take(
-    name: str, taps: Sequence[Tap], has_writes: bool, result: Any
-) -> tuple[Any, list[tuple[Tap, Any]]]:
+def take(name: str, taps: Sequence[Tap], has_writes: bool, result: Any) -> tuple[Any, list[tuple[Tap, Any]]]:
     """What the output node gives without the values at its end, and these by tap. Raises GraphError
     for an output that does not have them."""
     if not taps:
         return result, []
     count = len(taps)
     least = count + (2 if has_writes else 1)
-    if (
-        not isinstance(result, tuple)
-        or len(result) < least
-        or (not has_writes and len(result) > least)
-    ):
+    if not isinstance(result, tuple) or len(result) < least or (not has_writes and len(result) > least):
         raise GraphError(
             f"{name} has taps, so its output must be (result, {', '.join(t.name for t in taps)}); "
             "take the taps off before editing the output (passes.untap), or set graph.taps = () to "

@@ -19,28 +19,21 @@ from fxlite.graph import pytree
 _MAX_WORK = 10_000
 
 
-def check(
-    name: str, writes: Sequence[str], values: Mapping[str, Any], labels: Mapping[str, str]
-) -> None:
+def check(name: str, writes: Sequence[str], values: Mapping[str, Any], labels: Mapping[str, str]) -> None:
     """Raises ArgumentError for an array that cannot be written into, and for one that shares
     memory with another input, where NumPy's result would depend on the order of reads and
     writes."""
     for target in writes:
         array, label = values[target], labels.get(target, target)
         if not isinstance(array, np.ndarray):
-            raise ArgumentError(
-                f"{name} writes into {label}, which must be an array, not {type(array).__name__}"
-            )
+            raise ArgumentError(f"{name} writes into {label}, which must be an array, not {type(array).__name__}")
         if not array.flags.writeable:
-            raise ArgumentError(
-                f"{name} writes into {label}, and the array is read-only; pass {label}.copy()"
-            )
+            raise ArgumentError(f"{name} writes into {label}, and the array is read-only; pass {label}.copy()")
         for other, value in values.items():
             if other != target and isinstance(value, np.ndarray) and _overlap(array, value):
                 shown = labels.get(other, other)
                 raise ArgumentError(
-                    f"{name} writes into {label}, which shares memory with {shown}; pass "
-                    f"{shown}.copy()"
+                    f"{name} writes into {label}, which shares memory with {shown}; pass {shown}.copy()"
                 )
 
 

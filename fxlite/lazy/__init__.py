@@ -35,9 +35,7 @@ _DISPATCHES = (numpy.ufunc, type(numpy.concatenate))
 _CLASSES: dict[Any, Any] = {numpy.ndarray: Array}
 
 
-def configure(
-    *, backend: str | None = None, compile_after: int | None = None, window: int | None = None
-) -> None:
+def configure(*, backend: str | None = None, compile_after: int | None = None, window: int | None = None) -> None:
     """Set how lazy arrays are computed. ``backend``: what compiles, as :func:`fxlite.compile` takes
     it, or "interpreter" for NumPy's own functions alone; ``compile_after``: a structure is compiled
     when it is computed that often; ``window``: the most nodes that are recorded before all arrays
@@ -65,9 +63,7 @@ def explain() -> str:
     return RECORDER.explain()
 
 
-def asarray(
-    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None
-) -> Any:
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
     """A lazy array; ``a`` itself if it is one of that dtype. Of an array of NumPy it has a copy."""
     if device not in (None, "cpu"):
         raise ValueError(f'the device of lazy arrays is "cpu", not {device!r}')
@@ -83,13 +79,7 @@ def asarray(
 
 
 def array(
-    object: Any,
-    dtype: Any = None,
-    *,
-    copy: Any = True,
-    order: Any = "K",
-    subok: bool = False,
-    ndmin: int = 0,
+    object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0
 ) -> Any:
     """As numpy.array: a new lazy array of numbers, lists or arrays, with traced arrays in them."""
     if isinstance(object, Array):

@@ -168,9 +168,7 @@ class Array:
         return operator.index(value_of(self))
 
     def __contains__(self, value: Any) -> bool:
-        return value_of(value) in value_of(self) if isinstance(value, Array) else (
-            value in value_of(self)
-        )  # fmt: skip
+        return value_of(value) in value_of(self) if isinstance(value, Array) else (value in value_of(self))
 
     def __repr__(self) -> str:
         return repr(self.__array__()[()] if not self.shape else self.__array__())
@@ -196,12 +194,7 @@ class Array:
         return _restored, (np.array(value_of(self)),)
 
     def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: Any = None,
-        dl_device: Any = None,
-        copy: Any = None,
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
         options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         return np.array(value_of(self)).__dlpack__(stream=stream, **options)
@@ -312,9 +305,7 @@ def _operand(array: Array) -> Proxy:
     return array._proxy
 
 
-def run(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str = ""
-) -> Any:
+def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> Any:
     """A call with lazy arrays among its arguments: recorded, or computed by NumPy."""
     with RECORDER.lock:
         arrays: list[Array] = []
@@ -362,11 +353,7 @@ def _wrapped(result: Any, known: dict[int, Array]) -> Any:
 
 # -- what NumPy computes at once -------------------------------------------------------------------
 def by_numpy(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    name: str = "",
-    reason: str = "",
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "", reason: str = ""
 ) -> Any:
     """A call that is not recorded. Arrays that it writes into have what it has written."""
     with RECORDER.lock:

@@ -208,11 +208,7 @@ class Recorder:
         key = (
             tuple(node.type for node in inputs),
             tuple(
-                (
-                    node.target,
-                    _exact(map_nodes(node.args, places.__getitem__)),
-                    _exact(tuple(node.kwargs.items())),
-                )
+                (node.target, _exact(map_nodes(node.args, places.__getitem__)), _exact(tuple(node.kwargs.items())))
                 for node in order
             ),
             tuple(places[n] for n in outputs),
@@ -259,9 +255,7 @@ class Recorder:
                     made.pop(used, None)
         self.values.update((node, np.asarray(made[node])) for node in outputs)
 
-    def _compile(
-        self, program: _Program, inputs: list[Node], order: Sequence[Node], outputs: Sequence[Node]
-    ) -> None:
+    def _compile(self, program: _Program, inputs: list[Node], order: Sequence[Node], outputs: Sequence[Node]) -> None:
         graph = Graph()
         copies: dict[Node, Node] = {}
         for number, node in enumerate(inputs):
@@ -281,8 +275,7 @@ class Recorder:
         arrays, values = self.arrays(), self.values
         live = [p for a in arrays for p in [a._proxy] if p is not None]
         roots = [self.tracer.proxy(p._node) if p._view is None else p for p in live]
-        layouts = {r._node if r._view is None else root_of(r._view): self._root_layout(r)
-                   for r in roots}  # fmt: skip
+        layouts = {r._node if r._view is None else root_of(r._view): self._root_layout(r) for r in roots}
         self.tracer, self.values, self._limit = _LazyTracer(), {}, 0
         made: dict[View, Proxy] = {}
         proxies: dict[int, Proxy] = {}
@@ -305,8 +298,7 @@ class Recorder:
                 else:
                     operand = again(view.parent)
                     attributes = {
-                        name: self.given(values[v]) if isinstance(v, Node) else v
-                        for name, v in view.attributes.items()
+                        name: self.given(values[v]) if isinstance(v, Node) else v for name, v in view.attributes.items()
                     }
                     bound = view.op.bind((operand,), attributes)
                     found = self.tracer.record(view.op, bound)
@@ -329,8 +321,7 @@ class Recorder:
         programs = list(self._programs.values())
         compiled = [p for p in programs if p.compiled is not None]
         lines = [
-            f"{self.computations} computations; {len(programs)} structures are known, "
-            f"{len(compiled)} of them compiled",
+            f"{self.computations} computations; {len(programs)} structures are known, {len(compiled)} of them compiled"
         ]
         for p in sorted(programs, key=lambda p: -p.uses * p.nodes)[:10]:
             how = "compiled" if p.compiled is not None else p.failure or "interpreted"

@@ -33,10 +33,18 @@ class MultiheadAttention(Module):
     nothing allowed gives zeros as torch does without weights (with weights it gives NaN)."""
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
-        add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
-        vdim: int | None = None, batch_first: bool = False, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
             raise ArgumentError(f"embed_dim {embed_dim} does not divide into {num_heads} heads")
@@ -53,9 +61,7 @@ class MultiheadAttention(Module):
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             made = empty_parameter(*shapes[name], dtype=dtype) if name in shapes else None
             self.register_parameter(name, made)
-        self.register_parameter(
-            "in_proj_bias", empty_parameter(3 * embed_dim, dtype=dtype) if bias else None
-        )
+        self.register_parameter("in_proj_bias", empty_parameter(3 * embed_dim, dtype=dtype) if bias else None)
         self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
         self.reset_parameters()
 
@@ -68,10 +74,16 @@ class MultiheadAttention(Module):
             init.zeros_(self.out_proj.bias)
 
     def forward(
-        self, query: Any, key: Any, value: Any, key_padding_mask: Any = None,
-        need_weights: bool = True, attn_mask: Any = None, average_attn_weights: bool = True,
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        key_padding_mask: Any = None,
+        need_weights: bool = True,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         batched = query.ndim == 3
         if query.ndim not in (2, 3):
             raise ShapeError(f"MultiheadAttention takes a query of rank 2 or 3, not {query.ndim}")
@@ -104,9 +116,7 @@ class MultiheadAttention(Module):
         size, bias = self.embed_dim, self.in_proj_bias
         if self.packed and query is key and key is value:
             projected = F.linear(query, self.in_proj_weight, bias)
-            q, k, v = (
-                ops.slice(projected, axis=-1, start=n * size, stop=(n + 1) * size) for n in range(3)
-            )
+            q, k, v = (ops.slice(projected, axis=-1, start=n * size, stop=(n + 1) * size) for n in range(3))
             return q, k, v
         parts = []
         for n, (name, x) in enumerate(zip("qkv", (query, key, value))):
@@ -160,15 +170,21 @@ class TransformerEncoderLayer(Module):
     MultiheadAttention. ``norm_first``: the norms stand before instead of after."""
 
     def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
-        activation: str | Callable[[Any], Any] = "relu", layer_norm_eps: float = 1e-5,
-        batch_first: bool = False, norm_first: bool = False, bias: bool = True, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         if isinstance(activation, str) and activation not in _ACTIVATIONS:
-            raise ArgumentError(
-                f'activation must be "relu", "gelu" or callable, not {activation!r}'
-            )
+            raise ArgumentError(f'activation must be "relu", "gelu" or callable, not {activation!r}')
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, dtype=dtype
         )
@@ -176,21 +192,14 @@ class TransformerEncoderLayer(Module):
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
         self.d_model, self.nhead, self.dim_feedforward = d_model, nhead, dim_feedforward
-        self.batch_first, self.norm_first, self.layer_norm_eps = (
-            batch_first,
-            norm_first,
-            layer_norm_eps,
-        )
+        self.batch_first, self.norm_first, self.layer_norm_eps = (batch_first, norm_first, layer_norm_eps)
         self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
         self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
         self.activation = _ACTIVATIONS[activation] if isinstance(activation, str) else activation
 
-    def forward(
-        self, x: Any, src_mask: Any = None, src_key_padding_mask: Any = None,
-        is_causal: bool = False,
-    ) -> Any:  # fmt: skip
+    def forward(self, x: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
         masks = (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
             x = x + self._attend(self.norm1(x), *masks)
@@ -200,9 +209,8 @@ class TransformerEncoderLayer(Module):
 
     def _attend(self, x: Any, mask: Any, padding: Any, is_causal: bool) -> Any:
         result, _ = self.self_attn(
-            x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask,
-            is_causal=is_causal,
-        )  # fmt: skip
+            x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=is_causal
+        )
         return self.dropout1(result)
 
     def _feed_forward(self, x: Any) -> Any:
@@ -216,18 +224,19 @@ class TransformerEncoder(Module):
     ``enable_nested_tensor`` and ``mask_check`` have no effect."""
 
     def __init__(
-        self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None,
-        enable_nested_tensor: bool = True, mask_check: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        encoder_layer: TransformerEncoderLayer,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
         super().__init__()
         self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
         self.num_layers = num_layers
         self.norm = norm
 
-    def forward(
-        self, x: Any, mask: Any = None, src_key_padding_mask: Any = None,
-        is_causal: bool | None = None,
-    ) -> Any:  # fmt: skip
+    def forward(self, x: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None) -> Any:
         for layer in self.layers:
             x = layer(x, mask, src_key_padding_mask, bool(is_causal))
         return x if self.norm is None else self.norm(x)

@@ -24,9 +24,19 @@ class _Conv(Module):
     transposed = False
 
     def _setup(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any, padding: Any,
-        output_padding: Any, dilation: Any, groups: int, bias: bool, padding_mode: str, dtype: Any,
-    ) -> None:  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        output_padding: Any,
+        dilation: Any,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        dtype: Any,
+    ) -> None:
         super().__init__()
         if padding_mode != "zeros":
             raise ArgumentError(
@@ -43,15 +53,9 @@ class _Conv(Module):
         self.padding = padding if isinstance(padding, str) else _each(padding, self.rank)
         self.output_padding = _each(output_padding, self.rank)
         self.dilation, self.padding_mode = _each(dilation, self.rank), padding_mode
-        channels = (
-            (in_channels, out_channels // groups)
-            if self.transposed
-            else (out_channels, in_channels // groups)
-        )
+        channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
         self.weight = empty_parameter(*channels, *self.kernel_size, dtype=dtype)
-        self.register_parameter(
-            "bias", empty_parameter(out_channels, dtype=dtype) if bias else None
-        )
+        self.register_parameter("bias", empty_parameter(out_channels, dtype=dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -80,12 +84,21 @@ class _Forward(_Conv):
     """A convolution; see Conv1d and Conv2d."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
-        padding_mode: str = "zeros", dtype: Any = None,
-    ) -> None:  # fmt: skip
-        self._setup(in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups,
-                    bias, padding_mode, dtype)  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        dtype: Any = None,
+    ) -> None:
+        self._setup(
+            in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups, bias, padding_mode, dtype
+        )
 
 
 class Conv1d(_Forward):
@@ -97,9 +110,7 @@ class Conv1d(_Forward):
     rank = 1
 
     def forward(self, x: Any) -> Any:
-        return F.conv1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        return F.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class Conv2d(_Forward):
@@ -111,9 +122,7 @@ class Conv2d(_Forward):
     rank = 2
 
     def forward(self, x: Any) -> Any:
-        return F.conv2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class _Transposed(_Conv):
@@ -122,12 +131,32 @@ class _Transposed(_Conv):
     transposed = True
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True,
-        dilation: Any = 1, padding_mode: str = "zeros", dtype: Any = None,
-    ) -> None:  # fmt: skip
-        self._setup(in_channels, out_channels, kernel_size, stride, padding, output_padding,
-                    dilation, groups, bias, padding_mode, dtype)  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        dtype: Any = None,
+    ) -> None:
+        self._setup(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            output_padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            dtype,
+        )
 
 
 class ConvTranspose1d(_Transposed):
@@ -137,9 +166,8 @@ class ConvTranspose1d(_Transposed):
 
     def forward(self, x: Any) -> Any:
         return F.conv_transpose1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
-            self.dilation,
-        )  # fmt: skip
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )
 
 
 class ConvTranspose2d(_Transposed):
@@ -149,9 +177,8 @@ class ConvTranspose2d(_Transposed):
 
     def forward(self, x: Any) -> Any:
         return F.conv_transpose2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
-            self.dilation,
-        )  # fmt: skip
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )
 
 
 def _no_indices(layer: Module, return_indices: bool) -> None:
@@ -165,9 +192,14 @@ class _MaxPool(FunctionLayer):
     _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        return_indices: bool = False, ceil_mode: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
         super().__init__()
         _no_indices(self, return_indices)
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
@@ -193,18 +225,20 @@ class AvgPool1d(Module):
     _shown = ("kernel_size", "stride", "padding")
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
         count_include_pad: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.ceil_mode = padding, ceil_mode
         self.count_include_pad = count_include_pad
 
     def forward(self, x: Any) -> Any:
-        return F.avg_pool1d(
-            x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
-        )
+        return F.avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
 class AvgPool2d(Module):
@@ -213,9 +247,14 @@ class AvgPool2d(Module):
     _shown = ("kernel_size", "stride", "padding")
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.ceil_mode = padding, ceil_mode
@@ -223,9 +262,14 @@ class AvgPool2d(Module):
 
     def forward(self, x: Any) -> Any:
         return F.avg_pool2d(
-            x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
+            x,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
             self.divisor_override,
-        )  # fmt: skip
+        )
 
 
 class _Adaptive(FunctionLayer):

@@ -27,18 +27,72 @@ from fxlite.types import shapes
 Tensor = Any
 
 __all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "attention_weights", "avg_pool1d", "avg_pool2d", "batch_norm", "bilinear",
-    "binary_cross_entropy_with_logits", "causal_mask", "celu", "conv1d", "conv2d",
-    "conv_transpose1d", "conv_transpose2d", "cosine_similarity", "cross_entropy", "dropout",
-    "dropout1d", "dropout2d", "elu", "embedding", "flatten", "gelu", "glu", "group_norm",
-    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "interpolate",
-    "l1_loss", "layer_norm", "leaky_relu", "linear", "log_softmax", "logsigmoid", "max_pool1d",
-    "max_pool2d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad", "pixel_shuffle",
-    "prelu", "relu", "relu6", "rms_norm", "scaled_dot_product_attention", "selu", "sigmoid",
-    "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink",
-    "threshold", "unflatten",
-]  # fmt: skip
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "attention_weights",
+    "avg_pool1d",
+    "avg_pool2d",
+    "batch_norm",
+    "bilinear",
+    "binary_cross_entropy_with_logits",
+    "causal_mask",
+    "celu",
+    "conv1d",
+    "conv2d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "cosine_similarity",
+    "cross_entropy",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "elu",
+    "embedding",
+    "flatten",
+    "gelu",
+    "glu",
+    "group_norm",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "instance_norm",
+    "interpolate",
+    "l1_loss",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "log_softmax",
+    "logsigmoid",
+    "max_pool1d",
+    "max_pool2d",
+    "mish",
+    "mse_loss",
+    "nll_loss",
+    "normalize",
+    "one_hot",
+    "pad",
+    "pixel_shuffle",
+    "prelu",
+    "relu",
+    "relu6",
+    "rms_norm",
+    "scaled_dot_product_attention",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "tanh",
+    "tanhshrink",
+    "threshold",
+    "unflatten",
+]
 
 
 def _of(record: Op, inplace: bool = False) -> Callable[..., Tensor]:
@@ -103,23 +157,17 @@ def _cast(x: Tensor, dtype: Any) -> Tensor:
     return x if dtype is None else ops.cast(x, dtype)
 
 
-def softmax(
-    x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
-) -> Tensor:
+def softmax(x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along ``dim``. Raises ArgumentError without ``dim``."""
     return ops.softmax(_cast(x, dtype), axis=_axis(dim, axis, "softmax"))
 
 
-def softmin(
-    x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
-) -> Tensor:
+def softmin(x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """``softmax(-x)``."""
     return ops.softmax(ops.neg(_cast(x, dtype)), axis=_axis(dim, axis, "softmin"))
 
 
-def log_softmax(
-    x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
-) -> Tensor:
+def log_softmax(x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """``log(softmax(x))`` along ``dim``. Raises ArgumentError without ``dim``."""
     return ops.log_softmax(_cast(x, dtype), axis=_axis(dim, axis, "log_softmax"))
 
@@ -143,9 +191,15 @@ instance_norm = _of(ops.instance_norm)
 
 
 def batch_norm(
-    x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor = None,
-    bias: Tensor = None, training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor = None,
+    bias: Tensor = None,
+    training: bool = False,
+    momentum: float | None = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Normalization of each channel. Running statistics are never written (``nn.BatchNorm2d``
     does)."""
     return ops.batch_norm(x, running_mean, running_var, weight, bias, training=training, eps=eps)
@@ -158,16 +212,12 @@ def layer_norm(
     return ops.layer_norm(x, weight, bias, normalized_shape=_tuple(normalized_shape), eps=eps)
 
 
-def rms_norm(
-    x: Tensor, normalized_shape: Any, weight: Tensor = None, eps: float | None = None
-) -> Tensor:
+def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor = None, eps: float | None = None) -> Tensor:
     """Division by the root mean square of the last axes, of sizes ``normalized_shape``."""
     return ops.rms_norm(x, weight, normalized_shape=_tuple(normalized_shape), eps=eps)
 
 
-def group_norm(
-    x: Tensor, num_groups: int, weight: Tensor = None, bias: Tensor = None, eps: float = 1e-5
-) -> Tensor:
+def group_norm(x: Tensor, num_groups: int, weight: Tensor = None, bias: Tensor = None, eps: float = 1e-5) -> Tensor:
     """Normalization of groups of channels of each sample."""
     return ops.group_norm(x, weight, bias, num_groups=num_groups, eps=eps)
 
@@ -188,20 +238,23 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 # -- losses ----------------------------------------------------------------------------------------
 def cross_entropy(
-    x: Tensor, target: Tensor, weight: Tensor = None, *, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     """Cross entropy of softmax(x) [N, C, ...] and class numbers [N, ...] or probabilities."""
     return ops.cross_entropy(
-        x, target, weight, ignore_index=ignore_index, reduction=reduction,
-        label_smoothing=label_smoothing,
-    )  # fmt: skip
+        x, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
 
 
 def nll_loss(
-    x: Tensor, target: Tensor, weight: Tensor = None, *, ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+    x: Tensor, target: Tensor, weight: Tensor = None, *, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
     """``-x[target]`` of log-probabilities x [N, C, ...]."""
     return ops.nll_loss(x, target, weight, ignore_index=ignore_index, reduction=reduction)
 
@@ -217,9 +270,8 @@ def l1_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
 
 
 def binary_cross_entropy_with_logits(
-    x: Tensor, target: Tensor, weight: Tensor = None, *, reduction: str = "mean",
-    pos_weight: Tensor = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor, target: Tensor, weight: Tensor = None, *, reduction: str = "mean", pos_weight: Tensor = None
+) -> Tensor:
     """Cross entropy of sigmoid(x) and ``target``."""
     return ops.binary_cross_entropy_with_logits(x, target, weight, pos_weight, reduction=reduction)
 
@@ -256,17 +308,20 @@ def _channels(x: Tensor, p: float, training: bool, spatial: int) -> Tensor:
 
 # -- attention and lookups -------------------------------------------------------------------------
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
     """``softmax(query @ key.T * scale + mask) @ value`` over [..., L, E], [..., S, E], [..., S, V].
 
     A bool mask keeps where True. With ``dropout_p`` the weights are dropped out, which takes the
     attention apart into softmax, dropout and matmul."""
     if not _probability(dropout_p):
-        return ops.scaled_dot_product_attention(
-            query, key, value, attn_mask, is_causal=is_causal, scale=scale
-        )
+        return ops.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=is_causal, scale=scale)
     if is_causal:
         attn_mask = causal_mask(query, key)
     weights = attention_weights(query, key, attn_mask, scale)
@@ -278,9 +333,7 @@ def causal_mask(query: Tensor, key: Tensor) -> Tensor:
     return ops.tril(created(query, ops.ones, (query.shape[-2], key.shape[-2]), dtype="bool"))
 
 
-def attention_weights(
-    query: Tensor, key: Tensor, attn_mask: Tensor = None, scale: float | None = None
-) -> Tensor:
+def attention_weights(query: Tensor, key: Tensor, attn_mask: Tensor = None, scale: float | None = None) -> Tensor:
     """``softmax(query @ key.T * scale + mask)``: [..., L, E], [..., S, E] -> [..., L, S]."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     rank = key.ndim
@@ -314,61 +367,92 @@ def _no_indices(return_indices: bool, name: str) -> None:
 
 
 def _max_pool(
-    name: str, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-    ceil_mode: bool, return_indices: bool, **others: Any,
-) -> Tensor:  # fmt: skip
+    name: str,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+    **others: Any,
+) -> Tensor:
     _no_indices(return_indices, name)
     return lookup(name)(
-        x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation,
-        ceil_mode=ceil_mode, **others,
-    )  # fmt: skip
-
-
-def max_pool1d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False,
-) -> Tensor:  # fmt: skip
-    """Largest value of each window of x [N, C, L]."""
-    return _max_pool(
-        "max_pool1d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+        x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode, **others
     )
 
 
+def max_pool1d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """Largest value of each window of x [N, C, L]."""
+    return _max_pool("max_pool1d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
 def max_pool2d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, layout: str = "NCHW",
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    layout: str = "NCHW",
+) -> Tensor:
     """Largest value of each window of x [N, C, H, W]; with ``layout="NHWC"`` of x [N, H, W, C]."""
-    return _max_pool(
-        "max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices,
-        layout=layout,
-    )  # fmt: skip
+    return _max_pool("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices, layout=layout)
 
 
 def avg_pool1d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Mean of each window of x [N, C, L]."""
     return ops.avg_pool1d(
-        x, kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode,
+        x,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
         count_include_pad=count_include_pad,
-    )  # fmt: skip
+    )
 
 
 def avg_pool2d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None, layout: str = "NCHW",
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    layout: str = "NCHW",
+) -> Tensor:
     """Mean of each window of x [N, C, H, W], or with ``layout="NHWC"`` of x [N, H, W, C]; with
     ``divisor_override`` the sum divided by it, which cannot be combined with ``ceil_mode``."""
     if divisor_override is not None and ceil_mode:
         raise ArgumentError("avg_pool2d does not take divisor_override together with ceil_mode")
     count_include_pad = count_include_pad or divisor_override is not None
     mean = ops.avg_pool2d(
-        x, kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad, layout=layout,
-    )  # fmt: skip
+        x,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+        layout=layout,
+    )
     if divisor_override is None:
         return mean
     sides = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
@@ -398,26 +482,19 @@ def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = Fals
 
 
 def interpolate(
-    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-    align_corners: bool | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
+) -> Tensor:
     """Resize the spatial axes of x [N, C, ...] to ``size`` or by ``scale_factor``."""
-    return ops.interpolate(
-        x, size=size, scale_factor=scale_factor, mode=mode, align_corners=bool(align_corners)
-    )
+    return ops.interpolate(x, size=size, scale_factor=scale_factor, mode=mode, align_corners=bool(align_corners))
 
 
 # -- shape -----------------------------------------------------------------------------------------
-def pad(
-    x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
-) -> Tensor:
+def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """``pad`` holds (before, after) for the last axis, then the one before it, and so on."""
     if mode != "constant":
         raise ArgumentError(f"pad has mode='constant' only, not {mode!r}")
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
-        raise ArgumentError(
-            f"pad must hold a pair for each of up to {x.ndim} axes, not {str(pad)[:60]}"
-        )
+        raise ArgumentError(f"pad must hold a pair for each of up to {x.ndim} axes, not {str(pad)[:60]}")
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     padding = ((0, 0),) * (x.ndim - len(pairs)) + tuple(reversed(pairs))
     return ops.pad(x, padding, value=0 if value is None else value)
@@ -458,9 +535,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     r = upscale_factor
     n, channels, h, w = x.shape
     split = ops.reshape(x, (n, channels // (r * r), r, r, h, w))
-    return ops.reshape(
-        ops.permute(split, (0, 1, 4, 2, 5, 3)), (n, channels // (r * r), h * r, w * r)
-    )
+    return ops.reshape(ops.permute(split, (0, 1, 4, 2, 5, 3)), (n, channels // (r * r), h * r, w * r))
 
 
 def _check_all() -> None:

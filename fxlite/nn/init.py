@@ -36,15 +36,11 @@ def normal_(tensor: Array, mean: float = 0.0, std: float = 1.0) -> Array:
     return fill(tensor, generator().normal(mean, std, tensor.shape))
 
 
-def trunc_normal_(
-    tensor: Array, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
-) -> Array:
+def trunc_normal_(tensor: Array, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Array:
     """Normal, drawn again until it lies in ``[a, b]``."""
     values = np.asarray(generator().normal(mean, std, tensor.shape))
     if not _overlaps(mean, std, a, b):
-        raise ArgumentError(
-            f"[{a}, {b}] is too far from the mean {mean} (standard deviation {std})"
-        )
+        raise ArgumentError(f"[{a}, {b}] is too far from the mean {mean} (standard deviation {std})")
     outside = (values < a) | (values > b)
     while outside.any():
         values[outside] = generator().normal(mean, std, int(outside.sum()))
@@ -76,10 +72,7 @@ def ones_(tensor: Array) -> Array:
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """Gain torch recommends for a nonlinearity (``torch.nn.init.calculate_gain``)."""
     gains = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
-    linear = [
-        "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-        "sigmoid",
-    ]  # fmt: skip
+    linear = ["linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "sigmoid"]
     if nonlinearity in linear:
         return 1.0
     if nonlinearity == "leaky_relu":
@@ -93,9 +86,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def fans(tensor: Array) -> tuple[int, int]:
     """(fan_in, fan_out) of a weight [out, in, ...]."""
     if tensor.ndim < 2:
-        raise ArgumentError(
-            f"fan in and fan out need a weight of rank 2 or more, not {tensor.shape}"
-        )
+        raise ArgumentError(f"fan in and fan out need a weight of rank 2 or more, not {tensor.shape}")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
@@ -120,17 +111,13 @@ def _kaiming_std(tensor: Array, a: float, mode: str, nonlinearity: str) -> float
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
-def kaiming_uniform_(
-    tensor: Array, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
-) -> Array:
+def kaiming_uniform_(tensor: Array, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Array:
     """Uniform with standard deviation ``gain / sqrt(fan)`` (He et al. 2015, arXiv:1502.01852)."""
     bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound)
 
 
-def kaiming_normal_(
-    tensor: Array, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
-) -> Array:
+def kaiming_normal_(tensor: Array, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Array:
     """Normal with standard deviation ``gain / sqrt(fan)`` (He et al. 2015, arXiv:1502.01852)."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
 

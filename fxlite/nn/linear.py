@@ -41,15 +41,11 @@ class Linear(Module):
 
     weight [out_features, in_features], bias [out_features]; both start uniform in ±1/sqrt(in)."""
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None
-    ) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = empty_parameter(out_features, in_features, dtype=dtype)
-        self.register_parameter(
-            "bias", empty_parameter(out_features, dtype=dtype) if bias else None
-        )
+        self.register_parameter("bias", empty_parameter(out_features, dtype=dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -71,16 +67,13 @@ class Bilinear(Module):
     """``x A y + bias``: x [..., in1_features], y [..., in2_features] -> [..., out_features]."""
 
     def __init__(
-        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
-        dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, dtype: Any = None
+    ) -> None:
         super().__init__()
         self.in1_features, self.in2_features = in1_features, in2_features
         self.out_features = out_features
         self.weight = empty_parameter(out_features, in1_features, in2_features, dtype=dtype)
-        self.register_parameter(
-            "bias", empty_parameter(out_features, dtype=dtype) if bias else None
-        )
+        self.register_parameter("bias", empty_parameter(out_features, dtype=dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -109,18 +102,22 @@ class Embedding(Module):
     effect."""
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
-        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
-        sparse: bool = False, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         if max_norm is not None:
             raise ArgumentError("Embedding does not support max_norm; normalize the weight once")
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ArgumentError(
-                    f"padding_idx {padding_idx} is out of range of {num_embeddings}"
-                )
+                raise ArgumentError(f"padding_idx {padding_idx} is out of range of {num_embeddings}")
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
@@ -128,9 +125,7 @@ class Embedding(Module):
         self.reset_parameters()
 
     @classmethod
-    def from_pretrained(
-        cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None
-    ) -> Embedding:
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
         """An Embedding with the given weight [N, D], not trainable unless ``freeze`` is False."""
         weight = np.asarray(embeddings)
         rows, width = weight.shape

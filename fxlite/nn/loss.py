@@ -34,42 +34,39 @@ class CrossEntropyLoss(_Loss):
     """Cross entropy of softmax(x) [N, C, ...] and class numbers [N, ...] or probabilities."""
 
     def __init__(
-        self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> None:  # fmt: skip
+        self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0
+    ) -> None:
         super().__init__(reduction=reduction)
         self.register_buffer("weight", weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, x: Any, target: Any) -> Any:
         return F.cross_entropy(
-            x, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
+            x,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
             label_smoothing=self.label_smoothing,
-        )  # fmt: skip
+        )
 
 
 class NLLLoss(_Loss):
     """``-x[target]`` of log-probabilities x [N, C, ...]."""
 
-    def __init__(
-        self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
-    ) -> None:
+    def __init__(self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
 
     def forward(self, x: Any, target: Any) -> Any:
-        return F.nll_loss(
-            x, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        return F.nll_loss(x, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):
     """Cross entropy of sigmoid(x) and ``target``."""
 
-    def __init__(
-        self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
-    ) -> None:
+    def __init__(self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None) -> None:
         super().__init__(reduction=reduction)
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)

@@ -103,17 +103,14 @@ class Module:
             cls.__init__ = _outside_of_tracing(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
-        self.__dict__.update(
-            _parameters={}, _buffers={}, _modules={}, _non_persistent=set(), training=True
-        )
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _non_persistent=set(), training=True)
 
     # -- attributes ---------------------------------------------------------------------------
     def __setattr__(self, name: str, value: Any) -> None:
         if "_modules" not in self.__dict__:
             if isinstance(value, (Module, Parameter)):
                 raise AttributeError(
-                    f"call super().__init__() in {type(self).__name__}.__init__ before assigning "
-                    f"{name!r}"
+                    f"call super().__init__() in {type(self).__name__}.__init__ before assigning {name!r}"
                 )
             object.__setattr__(self, name, value)
             return
@@ -134,8 +131,7 @@ class Module:
     def _enter(self, group: dict[str, Any], name: str, value: Any) -> None:
         if not is_path_part(name):
             raise ArgumentError(
-                f"the name of a parameter, buffer or module may not be {name!r}; printable text "
-                f"without dots can be one"
+                f"the name of a parameter, buffer or module may not be {name!r}; printable text without dots can be one"
             )
         for other in (self._parameters, self._buffers, self._modules):
             if other is not group:
@@ -208,9 +204,7 @@ class Module:
             if module is not None:
                 yield name, module
 
-    def named_modules(
-        self, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Module]]:
+    def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """(path, module) for this module and all below; a shared module once, unless told. Raises
         RecursionError for a module that holds itself, unless each is given once."""
         seen: set[int] = set()
@@ -383,9 +377,7 @@ class Module:
         unexpected = [k for k in state_dict if k not in own]
         arrays = {k: plain_array(state_dict[k], k) for k in own if k in state_dict}
         problems = [
-            f"{k}: expected shape {own[k].shape}, got {v.shape}"
-            for k, v in arrays.items()
-            if v.shape != own[k].shape
+            f"{k}: expected shape {own[k].shape}, got {v.shape}" for k, v in arrays.items() if v.shape != own[k].shape
         ]
         problems += [
             f"{k}: expected {own[k].dtype}, got {v.dtype}, whose imaginary parts would be lost"
@@ -398,15 +390,10 @@ class Module:
             problems += [f"missing: {k} {own[k].shape}" for k in missing]
             for key in unexpected:
                 near = difflib.get_close_matches(key, missing, 1)
-                problems.append(
-                    f"unexpected: {key}" + (f" (did you mean {near[0]}?)" if near else "")
-                )
+                problems.append(f"unexpected: {key}" + (f" (did you mean {near[0]}?)" if near else ""))
         if problems:
             listed = "\n  ".join(problems)
-            raise StateDictError(
-                f"the state_dict does not fit {type(self).__name__}, nothing was loaded:\n"
-                f"  {listed}"
-            )
+            raise StateDictError(f"the state_dict does not fit {type(self).__name__}, nothing was loaded:\n  {listed}")
         for key, value in arrays.items():
             if assign and value.dtype == own[key].dtype:
                 self._replace(key, value)

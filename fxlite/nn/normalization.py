@@ -29,16 +29,20 @@ class _Normalization(Module):
     ranks: tuple[int, ...] = ()
 
     def _setup(
-        self, num_features: int, eps: float, momentum: float | None, affine: bool,
-        track_running_stats: bool, dtype: Any, bias: bool,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        dtype: Any,
+        bias: bool,
+    ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.register_parameter("weight", _ones(num_features, dtype=dtype) if affine else None)
-        self.register_parameter(
-            "bias", empty_parameter(num_features, dtype=dtype) if affine and bias else None
-        )
+        self.register_parameter("bias", empty_parameter(num_features, dtype=dtype) if affine and bias else None)
         numpy_dtype = dtypes.dtype("f32" if dtype is None else dtype).numpy
         buffers = {
             "running_mean": np.zeros(num_features, numpy_dtype),
@@ -75,8 +79,7 @@ class _Normalization(Module):
         tracer = active_tracer.get()
         if tracer is not None and self.training and self.track_running_stats:
             raise tracer.error(
-                f"{type(self).__name__} updates its running statistics in training mode, which "
-                f"cannot be traced",
+                f"{type(self).__name__} updates its running statistics in training mode, which cannot be traced",
                 "call model.eval() before tracing",
             )
 
@@ -114,10 +117,16 @@ class _BatchNorm(_Normalization):
         return self.training
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True, dtype: Any = None, *,
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        dtype: Any = None,
+        *,
         bias: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._setup(num_features, eps, momentum, affine, track_running_stats, dtype, bias)
 
     def forward(self, x: Any) -> Any:
@@ -125,9 +134,8 @@ class _BatchNorm(_Normalization):
         self._refuse_tracing()
         batch_statistics = self.training or not self.track_running_stats
         result = F.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, batch_statistics,
-            self.momentum, self.eps,
-        )  # fmt: skip
+            x, self.running_mean, self.running_var, self.weight, self.bias, batch_statistics, self.momentum, self.eps
+        )
         if self.training and self.track_running_stats:
             self._track(x, (0, *range(2, x.ndim)))
         return result
@@ -155,9 +163,16 @@ class _InstanceNorm(_Normalization):
     """Instance normalization; see InstanceNorm1d and InstanceNorm2d."""
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, dtype: Any = None, *, bias: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
         self._setup(num_features, eps, momentum, affine, track_running_stats, dtype, bias)
 
     def forward(self, x: Any) -> Any:
@@ -165,9 +180,8 @@ class _InstanceNorm(_Normalization):
         self._refuse_tracing()
         input_statistics = self.training or not self.track_running_stats
         result = F.instance_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, input_statistics,
-            0.0, self.eps,
-        )  # fmt: skip
+            x, self.running_mean, self.running_var, self.weight, self.bias, input_statistics, 0.0, self.eps
+        )
         if self.training and self.track_running_stats:
             self._track(x, tuple(range(2, x.ndim)))
         return result
@@ -189,18 +203,22 @@ class GroupNorm(Module):
     """Normalization of x [N, num_channels, ...] for each group of channels of each sample."""
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        dtype: Any = None, *, bias: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(f"{num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         self.affine = affine
         self.register_parameter("weight", _ones(num_channels, dtype=dtype) if affine else None)
-        self.register_parameter(
-            "bias", empty_parameter(num_channels, dtype=dtype) if affine and bias else None
-        )
+        self.register_parameter("bias", empty_parameter(num_channels, dtype=dtype) if affine and bias else None)
 
     def forward(self, x: Any) -> Any:
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
@@ -220,9 +238,7 @@ class _OverLastAxes(Module):
         self.register_parameter("weight", _ones(*shape, dtype=dtype) if affine else None)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
-        )
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 class LayerNorm(_OverLastAxes):
@@ -230,9 +246,13 @@ class LayerNorm(_OverLastAxes):
     ``normalized_shape``."""
 
     def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        normalized_shape: Any,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        dtype: Any = None,
+    ) -> None:
         self._setup(normalized_shape, eps, elementwise_affine, dtype)
         has_bias = elementwise_affine and bias
         made = empty_parameter(*self.normalized_shape, dtype=dtype) if has_bias else None
@@ -248,9 +268,8 @@ class RMSNorm(_OverLastAxes):
     ``eps`` None is the machine epsilon of the dtype computed in."""
 
     def __init__(
-        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
-        dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, dtype: Any = None
+    ) -> None:
         self._setup(normalized_shape, eps, elementwise_affine, dtype)
 
     def forward(self, x: Any) -> Any:

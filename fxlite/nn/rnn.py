@@ -33,16 +33,22 @@ class _Recurrent(Module):
     mode = ""
 
     def _setup(
-        self, input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool,
-        dropout: float, bidirectional: bool, proj_size: int, dtype: Any,
-    ) -> None:  # fmt: skip
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        proj_size: int,
+        dtype: Any,
+    ) -> None:
         super().__init__()
         for name, size in (("input", input_size), ("hidden", hidden_size), ("proj", proj_size)):
             expect(size, (int, np.integer), f"{name}_size")
         if proj_size < 0 or proj_size >= hidden_size:
-            raise ArgumentError(
-                f"proj_size {proj_size} must be less than hidden_size {hidden_size}"
-            )
+            raise ArgumentError(f"proj_size {proj_size} must be less than hidden_size {hidden_size}")
         if num_layers < 1:
             raise ArgumentError(f"num_layers must be positive, not {num_layers}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
@@ -54,10 +60,7 @@ class _Recurrent(Module):
         for layer in range(num_layers):
             width = input_size if layer == 0 else self.state_size * self.directions
             for suffix in self._suffixes(layer):
-                made: dict[str, tuple[int, ...]] = {
-                    "weight_ih": (rows, width),
-                    "weight_hh": (rows, self.state_size),
-                }
+                made: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width), "weight_hh": (rows, self.state_size)}
                 if bias:
                     made |= {"bias_ih": (rows,), "bias_hh": (rows,)}
                 if proj_size:
@@ -110,10 +113,7 @@ class _Recurrent(Module):
 
     def _scan(self, x: Any, suffix: str, start: Any, reverse: bool) -> tuple[Any, list[Any]]:
         """One direction of one layer: x [T, B, I] -> ([T, B, size], final states [B, size])."""
-        weights = [
-            getattr(self, f"{name}{suffix}", None)
-            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        ]
+        weights = [getattr(self, f"{name}{suffix}", None) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
         if start is None:
             start = [_zeros(x, (x.shape[1], self.state_size))]
             if self.mode == "lstm":
@@ -168,12 +168,18 @@ class LSTM(_Recurrent):
     mode = "lstm"
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        proj_size: int = 0, dtype: Any = None,
-    ) -> None:  # fmt: skip
-        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-                    proj_size, dtype)  # fmt: skip
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        dtype: Any = None,
+    ) -> None:
+        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, dtype)
 
     def forward(self, x: Any, hx: Any = None) -> Any:
         outputs, final = self._run(x, None if hx is None else list(hx))
@@ -187,13 +193,17 @@ class GRU(_Recurrent):
     mode = "gru"
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
         dtype: Any = None,
-    ) -> None:  # fmt: skip
-        self._setup(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype
-        )
+    ) -> None:
+        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype)
 
 
 class RNN(_Recurrent):
@@ -201,14 +211,19 @@ class RNN(_Recurrent):
     (outputs [T, B, D*H], hn); axes as in LSTM."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
-        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
-        bidirectional: bool = False, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: Any = None,
+    ) -> None:
         self.mode = f"rnn_{_nonlinearity(nonlinearity)}"
-        self._setup(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype
-        )
+        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype)
         self.nonlinearity = nonlinearity
 
 
@@ -258,9 +273,7 @@ class LSTMCell(_Cell):
 
     mode = "lstm"
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None) -> None:
         self._setup(input_size, hidden_size, bias, dtype)
 
     def forward(self, x: Any, hx: Any = None) -> Any:
@@ -272,9 +285,7 @@ class GRUCell(_Cell):
 
     mode = "gru"
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None) -> None:
         self._setup(input_size, hidden_size, bias, dtype)
 
 
@@ -282,9 +293,8 @@ class RNNCell(_Cell):
     """One step: x [B, I] (or [I]) and ``hx`` [B, H] to h [B, H]. A missing state is 0."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
-        dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", dtype: Any = None
+    ) -> None:
         self.mode = f"rnn_{_nonlinearity(nonlinearity)}"
         self._setup(input_size, hidden_size, bias, dtype)
         self.nonlinearity = nonlinearity

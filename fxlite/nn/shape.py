@@ -89,9 +89,8 @@ class Upsample(Module):
     """The spatial axes of x [N, C, ...] resized to ``size`` or by ``scale_factor``."""
 
     def __init__(
-        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-        align_corners: bool | None = None,
-    ) -> None:  # fmt: skip
+        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
+    ) -> None:
         super().__init__()
         self.size, self.scale_factor = size, scale_factor
         self.mode, self.align_corners = mode, align_corners

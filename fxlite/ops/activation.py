@@ -37,9 +37,13 @@ def _activation(
 ) -> Callable[[Callable[..., Any]], Op]:
     """The record of an activation of any float tensor; ``attributes`` are those of one sample."""
     return composite(
-        role="activation", infer=same_type, expansion=expansion, bad=_BAD,
-        samples=_samples(**(attributes or {})), **facts,
-    )  # fmt: skip
+        role="activation",
+        infer=same_type,
+        expansion=expansion,
+        bad=_BAD,
+        samples=_samples(**(attributes or {})),
+        **facts,
+    )
 
 
 def _silu(x: Any) -> Any:
@@ -65,9 +69,13 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     return x * 0.5 * (ops.erf(x * math.sqrt(0.5)) + 1.0)
 
 
-@composite(role="activation",
-           infer=_infer_gelu, expansion=_gelu, samples=_samples(approximate="tanh"),
-           bad=[*_BAD, Bad("f32[3]", approximate="fast", match="approximate")])  # fmt: skip
+@composite(
+    role="activation",
+    infer=_infer_gelu,
+    expansion=_gelu,
+    samples=_samples(approximate="tanh"),
+    bad=[*_BAD, Bad("f32[3]", approximate="fast", match="approximate")],
+)
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """``x * P(Z <= x)`` of a standard normal Z; ``"tanh"``: the usual approximation of it."""
     wide = x.astype(np.float64)
@@ -163,9 +171,7 @@ def _infer_prelu(x: TensorType, weight: TensorType) -> TensorType:
     require_float(x, "x")
     channels = x.shape[1] if x.rank > 1 else 1
     if weight.rank != 1 or not any(shapes.equal(weight.shape[0], c) for c in (1, channels)):
-        raise ShapeError(
-            f"weight must be [1] or [{channels}] (one slope for each channel), not {weight}"
-        )
+        raise ShapeError(f"weight must be [1] or [{channels}] (one slope for each channel), not {weight}")
     return x
 
 
@@ -177,12 +183,24 @@ def _prelu(x: Any, weight: Any) -> Any:
     return ops.where(x > 0, x, x * weight)
 
 
-@composite(role="activation", scales=True, infer=_infer_prelu, expansion=_prelu,
-           samples=[S("f32[B,5]", "f32[5]", dims={"B": 3}), S("f32[2,3,4,4]", "f32[3]"),
-                    S("f32[7]", "f32[1]"), S("f64[2,3,4]", "f64[1]"), S("f16[2,3]", "f16[3]"),
-                    S("bf16[2,3]", "bf16[3]"), S(special("f32[9,1]"), "f32[1]"),
-                    S("f32[0,3]", "f32[3]"), S("f32[]", "f32[1]")],
-           bad=[Bad("f32[3,4]", "f32[3]", match="weight must be")])  # fmt: skip
+@composite(
+    role="activation",
+    scales=True,
+    infer=_infer_prelu,
+    expansion=_prelu,
+    samples=[
+        S("f32[B,5]", "f32[5]", dims={"B": 3}),
+        S("f32[2,3,4,4]", "f32[3]"),
+        S("f32[7]", "f32[1]"),
+        S("f64[2,3,4]", "f64[1]"),
+        S("f16[2,3]", "f16[3]"),
+        S("bf16[2,3]", "bf16[3]"),
+        S(special("f32[9,1]"), "f32[1]"),
+        S("f32[0,3]", "f32[3]"),
+        S("f32[]", "f32[1]"),
+    ],
+    bad=[Bad("f32[3,4]", "f32[3]", match="weight must be")],
+)
 def prelu(x: Tensor, weight: Tensor) -> Tensor:
     """``x`` where positive, else ``weight * x``; weight [C] (C: size of axis 1) or [1]."""
     slope = weight.reshape(-1, *(1,) * (x.ndim - 2)) if x.ndim else weight.reshape(())
@@ -255,11 +273,18 @@ def _threshold(x: Any, threshold: float, value: float) -> Any:
     return ops.where(x <= threshold, float(value), x)
 
 
-@composite(infer=same_type, expansion=_threshold,
-           bad=[Bad("i32[3]", 0.0, 1.0, match="must be a float")],
-           samples=[S("f32[B,5]", 0.1, 20.0, dims={"B": 3}), S("f64[4]", 0.0, 1.0),
-                    S("bf16[4]", 0.0, 1.0), S("f16[5]", 0.5, 0.0),
-                    S(special("f32[6]"), 0.1, 7)])  # fmt: skip
+@composite(
+    infer=same_type,
+    expansion=_threshold,
+    bad=[Bad("i32[3]", 0.0, 1.0, match="must be a float")],
+    samples=[
+        S("f32[B,5]", 0.1, 20.0, dims={"B": 3}),
+        S("f64[4]", 0.0, 1.0),
+        S("bf16[4]", 0.0, 1.0),
+        S("f16[5]", 0.5, 0.0),
+        S(special("f32[6]"), 0.1, 7),
+    ],
+)
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     """``x`` where above ``threshold``, else ``value``; NaN stays NaN."""
     return np.where(x <= threshold, x.dtype.type(value), x)
@@ -291,12 +316,20 @@ def _glu(x: Any, axis: int = -1) -> Any:
     return first * ops.sigmoid(ops.slice(x, axis=axis, start=half, stop=x.shape[axis]))
 
 
-@composite(infer=_infer_glu, expansion=_glu,
-           samples=[S("f32[B,6]", dims={"B": 3}), S("f32[4,3,5]", axis=0),
-                    S("f32[B,2*D]", dims={"B": 2, "D": 3}), S("f64[2,4]"), S("f16[2,4]"),
-                    S("bf16[2,4]"), S("f32[0,4]")],
-           bad=[Bad("f32[2,3]", match="even"),
-                Bad("f32[2,4]", axis=2, match="out of range")])  # fmt: skip
+@composite(
+    infer=_infer_glu,
+    expansion=_glu,
+    samples=[
+        S("f32[B,6]", dims={"B": 3}),
+        S("f32[4,3,5]", axis=0),
+        S("f32[B,2*D]", dims={"B": 2, "D": 3}),
+        S("f64[2,4]"),
+        S("f16[2,4]"),
+        S("bf16[2,4]"),
+        S("f32[0,4]"),
+    ],
+    bad=[Bad("f32[2,3]", match="even"), Bad("f32[2,4]", axis=2, match="out of range")],
+)
 def glu(x: Tensor, axis: int = -1) -> Tensor:
     """``a * sigmoid(b)`` with a and b the halves of ``x`` along ``axis``."""
     a, b = np.split(x, 2, axis=axis)

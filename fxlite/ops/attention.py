@@ -19,22 +19,23 @@ EMPTY_ROWS = ("zero", "nan")
 
 
 def _infer(
-    query: TensorType, key: TensorType, value: TensorType, attn_mask: Any = None,
-    is_causal: bool = False, scale: float | None = None, empty_rows: str = "zero",
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    empty_rows: str = "zero",
     masked_score: float = -math.inf,
-) -> TensorType:  # fmt: skip
+) -> TensorType:
     for name, operand in (("query", query), ("key", key), ("value", value)):
         require_float(operand, name)
         if operand.rank < 2:
             raise ShapeError(f"{name} must be [..., length, features], not {operand}")
         if operand.dtype is not query.dtype:
-            raise DTypeError(
-                f"query, key and value must have one dtype, not {query.dtype} and {operand.dtype}"
-            )
+            raise DTypeError(f"query, key and value must have one dtype, not {query.dtype} and {operand.dtype}")
     if not shapes.equal(query.shape[-1], key.shape[-1]):
-        raise ShapeError(
-            f"query {query} and key {key} must have the same number of features (last axis)"
-        )
+        raise ShapeError(f"query {query} and key {key} must have the same number of features (last axis)")
     if not shapes.equal(key.shape[-2], value.shape[-2]):
         raise ShapeError(f"key {key} and value {value} must have the same length (axis -2)")
     if empty_rows not in EMPTY_ROWS:
@@ -54,9 +55,15 @@ def _infer(
 
 
 def _attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
-    scale: float | None = None, empty_rows: str = "zero", masked_score: float = -math.inf,
-) -> Any:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    empty_rows: str = "zero",
+    masked_score: float = -math.inf,
+) -> Any:
     if scale is None:
         width = query.shape[-1]
         if isinstance(width, int):
@@ -87,43 +94,49 @@ def _swap(x: Any) -> Any:
 _QKV = ("f32[B,2,T,8]", "f32[B,2,T,8]", "f32[B,2,T,8]")
 
 
-@composite(opened_in=("static",), reads_views=True,
-           infer=_infer, expansion=_attention, first="query",
-           samples=[S(*_QKV, dims={"B": 2, "T": 5}),
-                    S(*_QKV, is_causal=True, dims={"B": 2, "T": 5}),
-                    S("f32[3,4]", "f32[5,4]", "f32[5,6]"),
-                    S("f32[3,4]", "f32[5,4]", "f32[5,6]", is_causal=True),
-                    S("f32[2,3,4]", "f32[2,5,4]", "f32[2,5,4]", "bool[3,5]", scale=0.3),
-                    S("f32[2,2,3,4]", "f32[2,2,5,4]", "f32[2,2,5,4]", "f32[2,1,3,5]"),
-                    S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]",
-                      dims={"B": 9, "T": 2}),
-                    S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]",
-                      empty_rows="nan", dims={"B": 9, "T": 2}),
-                    S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]",
-                      masked_score=-1e9, dims={"B": 9, "T": 2}),
-                    S("f64[2,3,4]", "f64[2,5,4]", "f64[2,5,4]"),
-                    S("f16[3,4]", "f16[5,4]", "f16[5,4]"),
-                    S("bf16[3,8]", "bf16[5,8]", "bf16[5,8]", "f32[3,5]"),
-                    S("f32[B,3,D]", "f32[B,4,D]", "f32[B,4,D]", dims={"B": 2, "D": 5}),
-                    S("f32[0,3,4]", "f32[0,5,4]", "f32[0,5,4]")],
-           bad=[Bad("f32[3,4]", "f32[5,6]", "f32[5,6]", match="number of features"),
-                Bad("f32[3,4]", "f32[5,4]", "f32[6,4]", match="same length"),
-                Bad("f32[3,4]", "f64[5,4]", "f64[5,4]", match="one dtype"),
-                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "bool[3,5]", is_causal=True,
-                    match="not both"),
-                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "bool[2,3,5]",
-                    match="does not broadcast"),
-                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "i32[3,5]",
-                    match="bool or float"),
-                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", masked_score=-1e9,
-                    match="needs a bool attn_mask"),
-                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", empty_rows="inf",
-                    match="empty_rows")])  # fmt: skip
+@composite(
+    opened_in=("static",),
+    reads_views=True,
+    infer=_infer,
+    expansion=_attention,
+    first="query",
+    samples=[
+        S(*_QKV, dims={"B": 2, "T": 5}),
+        S(*_QKV, is_causal=True, dims={"B": 2, "T": 5}),
+        S("f32[3,4]", "f32[5,4]", "f32[5,6]"),
+        S("f32[3,4]", "f32[5,4]", "f32[5,6]", is_causal=True),
+        S("f32[2,3,4]", "f32[2,5,4]", "f32[2,5,4]", "bool[3,5]", scale=0.3),
+        S("f32[2,2,3,4]", "f32[2,2,5,4]", "f32[2,2,5,4]", "f32[2,1,3,5]"),
+        S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]", dims={"B": 9, "T": 2}),
+        S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]", empty_rows="nan", dims={"B": 9, "T": 2}),
+        S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]", masked_score=-1e9, dims={"B": 9, "T": 2}),
+        S("f64[2,3,4]", "f64[2,5,4]", "f64[2,5,4]"),
+        S("f16[3,4]", "f16[5,4]", "f16[5,4]"),
+        S("bf16[3,8]", "bf16[5,8]", "bf16[5,8]", "f32[3,5]"),
+        S("f32[B,3,D]", "f32[B,4,D]", "f32[B,4,D]", dims={"B": 2, "D": 5}),
+        S("f32[0,3,4]", "f32[0,5,4]", "f32[0,5,4]"),
+    ],
+    bad=[
+        Bad("f32[3,4]", "f32[5,6]", "f32[5,6]", match="number of features"),
+        Bad("f32[3,4]", "f32[5,4]", "f32[6,4]", match="same length"),
+        Bad("f32[3,4]", "f64[5,4]", "f64[5,4]", match="one dtype"),
+        Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "bool[3,5]", is_causal=True, match="not both"),
+        Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "bool[2,3,5]", match="does not broadcast"),
+        Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "i32[3,5]", match="bool or float"),
+        Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", masked_score=-1e9, match="needs a bool attn_mask"),
+        Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", empty_rows="inf", match="empty_rows"),
+    ],
+)
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: OptionalTensor = None,
-    is_causal: bool = False, scale: float | None = None, empty_rows: str = "zero",
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: OptionalTensor = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    empty_rows: str = "zero",
     masked_score: float = -math.inf,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``softmax(query @ key.T * scale + mask) @ value``: query [..., L, E], key [..., S, E], value
     [..., S, V] -> [..., L, V].
 

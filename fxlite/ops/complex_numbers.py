@@ -19,9 +19,7 @@ from fxlite.scalar.functions import complex_of
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
-_SAMPLES: list[Sample] = [
-    S(special("c64[9]")), S("f32[5]"), S("i32[4]"), S("c128[0,3]"), S("bool[3]"), S("bf16[3]"),
-]  # fmt: skip
+_SAMPLES: list[Sample] = [S(special("c64[9]")), S("f32[5]"), S("i32[4]"), S("c128[0,3]"), S("bool[3]"), S("bf16[3]")]
 
 
 def _unless_complex(x: Expr) -> Expr | None:
@@ -36,22 +34,56 @@ def _part(dtype: DType) -> DType:
     return dtype.real
 
 
-unary("real", np.real, "The real part; real numbers are their own.", rule=promoted, result=_part,
-      unless=_unless_complex, shares_memory="perhaps", gives_number=None, samples=_SAMPLES,
-      numpy="np.real x", moves_values=True)  # fmt: skip
-unary("imag", np.imag, "The imaginary part; that of real numbers is 0.", rule=promoted,
-      result=_part, unless=_no_imaginary_part, shares_memory="perhaps", gives_number=None,
-      samples=_SAMPLES, numpy="np.imag x")  # fmt: skip
-unary("conj", np.conjugate, "The complex conjugate; real numbers are their own.",
-      unless=_unless_complex, inverse="conj", samples=_SAMPLES)  # fmt: skip
+unary(
+    "real",
+    np.real,
+    "The real part; real numbers are their own.",
+    rule=promoted,
+    result=_part,
+    unless=_unless_complex,
+    shares_memory="perhaps",
+    gives_number=None,
+    samples=_SAMPLES,
+    numpy="np.real x",
+    moves_values=True,
+)
+unary(
+    "imag",
+    np.imag,
+    "The imaginary part; that of real numbers is 0.",
+    rule=promoted,
+    result=_part,
+    unless=_no_imaginary_part,
+    shares_memory="perhaps",
+    gives_number=None,
+    samples=_SAMPLES,
+    numpy="np.imag x",
+)
+unary(
+    "conj",
+    np.conjugate,
+    "The complex conjugate; real numbers are their own.",
+    unless=_unless_complex,
+    inverse="conj",
+    samples=_SAMPLES,
+)
 
 
-@op("pointwise", name="complex",
-    samples=[S("f32[B,4]", "f32[4]", dims={"B": 3}), S("f64[5]", "f32[5]"), S("f32[3]", 0.0),
-             S(1.5, "f64[3]"), S(special("f64[9]"), "f64[9]"), S("i32[3]", "i32[3]"),
-             S("f16[3]", "f32[3]"), S("f32[0,2]", "f32[2]")],
-    bad=[Bad("f32[3]", "f32[4]", match="do not broadcast"),
-         Bad("c64[3]", "f32[3]", match="real numbers")])  # fmt: skip
+@op(
+    "pointwise",
+    name="complex",
+    samples=[
+        S("f32[B,4]", "f32[4]", dims={"B": 3}),
+        S("f64[5]", "f32[5]"),
+        S("f32[3]", 0.0),
+        S(1.5, "f64[3]"),
+        S(special("f64[9]"), "f64[9]"),
+        S("i32[3]", "i32[3]"),
+        S("f16[3]", "f32[3]"),
+        S("f32[0,2]", "f32[2]"),
+    ],
+    bad=[Bad("f32[3]", "f32[4]", match="do not broadcast"), Bad("c64[3]", "f32[3]", match="real numbers")],
+)
 def complex_(x: Tensor, y: Tensor) -> Tensor:
     """The complex numbers of these real and imaginary parts: what ``x + 1j * y`` is for finite
     ones. Parts of float32 or less give complex64, others complex128."""

@@ -21,17 +21,7 @@ import numpy as np
 
 from fxlite.base.errors import DTypeError, ShapeError
 from fxlite.base.state import is_traced
-from fxlite.ops.op import (
-    Axis,
-    Op,
-    Tensor,
-    broadcast_shapes,
-    normalize_axes,
-    normalize_axis,
-    op,
-    ops,
-    require_float,
-)
+from fxlite.ops.op import Axis, Op, Tensor, broadcast_shapes, normalize_axes, normalize_axis, op, ops, require_float
 from fxlite.ops.reduction import reduced_shape
 from fxlite.ops.samples import Bad, S, special, uniform
 from fxlite.types import dtypes, shapes
@@ -54,9 +44,7 @@ def result_dtype(dtype: DType) -> DType:
     return dtype if dtype.is_float else dtypes.float64
 
 
-def widen(
-    record: Op, bound: Mapping[str, Any], exact: tuple[str, ...], to: DType
-) -> dict[str, Any]:
+def widen(record: Op, bound: Mapping[str, Any], exact: tuple[str, ...], to: DType) -> dict[str, Any]:
     """Arguments with the tensors in ``to``, except integers and booleans beside ``x`` (targets and
     masks) and those named in ``exact``."""
 
@@ -82,9 +70,13 @@ def widen(
 
 
 def composite(
-    *, infer: Callable[..., Any], expansion: Callable[..., Any], exact: tuple[str, ...] = (),
-    first: str = "x", **facts: Any,
-) -> Callable[[Callable[..., Any]], Op]:  # fmt: skip
+    *,
+    infer: Callable[..., Any],
+    expansion: Callable[..., Any],
+    exact: tuple[str, ...] = (),
+    first: str = "x",
+    **facts: Any,
+) -> Callable[[Callable[..., Any]], Op]:
     """Register a composite. The decorated function is the NumPy reference and ``expansion`` the
     definition in other ops; both see the tensors in the dtype computed in and have their result
     rounded to the dtype of the parameter ``first``."""
@@ -152,10 +144,7 @@ _SOFTMAX_SAMPLES = [
     S("f32[3,1]", axis=1),
     S(special("f32[3,3]"), axis=1),
 ]
-_SOFTMAX_BAD = [
-    Bad("f32[3,4]", axis=2, match="out of range"),
-    Bad("i32[3,4]", axis=1, match="must be a float"),
-]
+_SOFTMAX_BAD = [Bad("f32[3,4]", axis=2, match="out of range"), Bad("i32[3,4]", axis=1, match="must be a float")]
 
 
 def _along_axis(x: TensorType, axis: int = -1, **attributes: Any) -> TensorType:
@@ -191,8 +180,9 @@ def _log_softmax(x: Any, axis: int = -1) -> Any:
     return shifted - ops.log(ops.sum(ops.exp(shifted), axis=axis, keepdims=True))
 
 
-@composite(infer=_along_axis, expansion=_log_softmax, needs_whole={"x": "axis"},
-           samples=_SOFTMAX_SAMPLES, bad=_SOFTMAX_BAD)  # fmt: skip
+@composite(
+    infer=_along_axis, expansion=_log_softmax, needs_whole={"x": "axis"}, samples=_SOFTMAX_SAMPLES, bad=_SOFTMAX_BAD
+)
 def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
     """``x - log(sum(exp(x)))`` along ``axis``."""
     if not x.size:
@@ -221,11 +211,21 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Any:
     return result if keepdims else drop_axes(result, axis, x.ndim)
 
 
-@composite(infer=_reduced, expansion=_logsumexp, needs_whole={"x": "axis"},
-           samples=[S("f32[B,5]", axis=1, dims={"B": 3}), S("f32[2,3,4]", axis=(0, 2)),
-                    S(uniform("f32[3,7]", -90, 90), axis=1, keepdims=True), S("f64[3,4]", axis=-1),
-                    S("f16[4,5]", axis=0), S("bf16[3,8]", axis=1), S(special("f32[3,3]"), axis=1)],
-           bad=_SOFTMAX_BAD)  # fmt: skip
+@composite(
+    infer=_reduced,
+    expansion=_logsumexp,
+    needs_whole={"x": "axis"},
+    samples=[
+        S("f32[B,5]", axis=1, dims={"B": 3}),
+        S("f32[2,3,4]", axis=(0, 2)),
+        S(uniform("f32[3,7]", -90, 90), axis=1, keepdims=True),
+        S("f64[3,4]", axis=-1),
+        S("f16[4,5]", axis=0),
+        S("bf16[3,8]", axis=1),
+        S(special("f32[3,3]"), axis=1),
+    ],
+    bad=_SOFTMAX_BAD,
+)
 def logsumexp(x: Tensor, axis: Axis, keepdims: bool = False) -> Tensor:
     """``log(sum(exp(x)))`` over ``axis``, without overflow; infinities as they should be."""
     reduce: Any = np.logaddexp.reduce
@@ -233,9 +233,7 @@ def logsumexp(x: Tensor, axis: Axis, keepdims: bool = False) -> Tensor:
 
 
 # -- variance and norms ----------------------------------------------------------------------------
-def _infer_var(
-    x: TensorType, axis: Any = None, correction: int = 0, keepdims: bool = False
-) -> TensorType:
+def _infer_var(x: TensorType, axis: Any = None, correction: int = 0, keepdims: bool = False) -> TensorType:
     return TensorType(reduced_shape(x, axis, keepdims), result_dtype(x.dtype))
 
 
@@ -248,14 +246,25 @@ def _var(x: Any, axis: Any = None, correction: int = 0, keepdims: bool = False) 
     return ops.sum(square, axis=axis, keepdims=keepdims) / number(count, x.dtype)
 
 
-@composite(infer=_infer_var, expansion=_var, numpy=".var axis= ddof=correction keepdims=",
-           samples=[S("f32[B,5]", axis=1, dims={"B": 3}),
-                    S("f32[B,5]", axis=0, correction=1, dims={"B": 7}),
-                    S("f32[3,4,5]", axis=(0, 2), keepdims=True), S("f32[3,40]"),
-                    S("f64[2,3]", axis=-1), S("f16[4,9]", axis=1), S("bf16[3,8]", axis=1),
-                    S("i32[4,5]", axis=0), S("f32[3,1]", axis=1), S(special("f32[3,3]"), axis=1),
-                    S("f32[0,4]", axis=1)],
-           bad=[Bad("f32[3,4]", axis=2, match="out of range")])  # fmt: skip
+@composite(
+    infer=_infer_var,
+    expansion=_var,
+    numpy=".var axis= ddof=correction keepdims=",
+    samples=[
+        S("f32[B,5]", axis=1, dims={"B": 3}),
+        S("f32[B,5]", axis=0, correction=1, dims={"B": 7}),
+        S("f32[3,4,5]", axis=(0, 2), keepdims=True),
+        S("f32[3,40]"),
+        S("f64[2,3]", axis=-1),
+        S("f16[4,9]", axis=1),
+        S("bf16[3,8]", axis=1),
+        S("i32[4,5]", axis=0),
+        S("f32[3,1]", axis=1),
+        S(special("f32[3,3]"), axis=1),
+        S("f32[0,4]", axis=1),
+    ],
+    bad=[Bad("f32[3,4]", axis=2, match="out of range")],
+)
 def var(x: Tensor, axis: Axis = None, correction: int = 0, keepdims: bool = False) -> Tensor:
     """Mean squared distance from the mean over ``axis``, divided by count - ``correction``."""
     return np.var(x, axis=axis, ddof=correction, keepdims=keepdims)
@@ -275,13 +284,23 @@ def _normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any
     return x / ops.maximum(_norm(x, p, axis), eps)
 
 
-@composite(infer=functools.partial(_along_axis, axis=1), expansion=_normalize,
-           needs_whole={"x": "axis"},
-           samples=[S("f32[B,5]", dims={"B": 3}), S("f32[3,4,5]", axis=-1),
-                    S("f32[3,4]", p=1.0, axis=0), S("f64[3,4]", p=3.0),
-                    S("f32[3,4]", p=float("inf")), S("f16[3,4]"), S("bf16[3,4]"),
-                    S(uniform("f32[2,3]", 0, 1e-30)), S("f32[0,4]")],
-           bad=[Bad("f32[3]", match="out of range")])  # fmt: skip
+@composite(
+    infer=functools.partial(_along_axis, axis=1),
+    expansion=_normalize,
+    needs_whole={"x": "axis"},
+    samples=[
+        S("f32[B,5]", dims={"B": 3}),
+        S("f32[3,4,5]", axis=-1),
+        S("f32[3,4]", p=1.0, axis=0),
+        S("f64[3,4]", p=3.0),
+        S("f32[3,4]", p=float("inf")),
+        S("f16[3,4]"),
+        S("bf16[3,4]"),
+        S(uniform("f32[2,3]", 0, 1e-30)),
+        S("f32[0,4]"),
+    ],
+    bad=[Bad("f32[3]", match="out of range")],
+)
 def normalize(x: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
     """``x / max(norm, eps)`` with the p-norm along ``axis``."""
     return x / np.maximum(np.linalg.norm(x, ord=p, axis=axis, keepdims=True), x.dtype.type(eps))
@@ -298,11 +317,18 @@ def _cosine(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Any:
     return ops.sum((x / lengths[0]) * (y / lengths[1]), axis=axis)
 
 
-@composite(infer=_infer_cosine, expansion=_cosine,
-           samples=[S("f32[B,5]", "f32[B,5]", dims={"B": 3}),
-                    S("f32[3,4,5]", "f32[3,1,5]", axis=-1), S("f64[3,4]", "f64[3,4]"),
-                    S("f16[3,4]", "f16[3,4]"), S("bf16[3,8]", "bf16[3,8]")],
-           bad=[Bad("f32[3,4]", "f32[3,5]", match="do not broadcast")])  # fmt: skip
+@composite(
+    infer=_infer_cosine,
+    expansion=_cosine,
+    samples=[
+        S("f32[B,5]", "f32[B,5]", dims={"B": 3}),
+        S("f32[3,4,5]", "f32[3,1,5]", axis=-1),
+        S("f64[3,4]", "f64[3,4]"),
+        S("f16[3,4]", "f16[3,4]"),
+        S("bf16[3,8]", "bf16[3,8]"),
+    ],
+    bad=[Bad("f32[3,4]", "f32[3,5]", match="do not broadcast")],
+)
 def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """``sum(x * y) / (|x| |y|)`` along ``axis``, each length at least ``eps``."""
     x, y = np.broadcast_arrays(x, y)
@@ -312,12 +338,21 @@ def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) ->
 
 
 # -- shape -----------------------------------------------------------------------------------------
-@op("composite", shares_memory="contiguous", moves_values=True, keeps_order=True,
-    samples=[S("f32[B,3,4]", start_dim=1, dims={"B": 2}), S("f32[2,3,4]"),
-             S("i32[2,3,4]", start_dim=0, end_dim=1), S("f32[]"), S("bf16[3,4]", start_dim=1),
-             S("f32[2,B,C]", start_dim=1, dims={"B": 3, "C": 0})],
-    bad=[Bad("f32[2,3]", start_dim=2, match="out of range"),
-         Bad("f32[2,3]", start_dim=1, end_dim=0, match="after")])  # fmt: skip
+@op(
+    "composite",
+    shares_memory="contiguous",
+    moves_values=True,
+    keeps_order=True,
+    samples=[
+        S("f32[B,3,4]", start_dim=1, dims={"B": 2}),
+        S("f32[2,3,4]"),
+        S("i32[2,3,4]", start_dim=0, end_dim=1),
+        S("f32[]"),
+        S("bf16[3,4]", start_dim=1),
+        S("f32[2,B,C]", start_dim=1, dims={"B": 3, "C": 0}),
+    ],
+    bad=[Bad("f32[2,3]", start_dim=2, match="out of range"), Bad("f32[2,3]", start_dim=1, end_dim=0, match="after")],
+)
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Axes ``start_dim`` to ``end_dim`` of ``x`` as one. ``F.flatten`` records a reshape instead
     wherever the shape is known while tracing."""
@@ -343,7 +378,5 @@ def _(x: TensorType, start_dim: int = 0, end_dim: int = -1) -> TensorType:
 @flatten.expansion
 def _(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     given = TensorType(tuple(shapes.normalize(d) for d in x.shape), dtypes.dtype(x.dtype))
-    wanted: TensorType = flatten.result_type(
-        {"x": given, "start_dim": start_dim, "end_dim": end_dim}
-    )
+    wanted: TensorType = flatten.result_type({"x": given, "start_dim": start_dim, "end_dim": end_dim})
     return ops.reshape(x, tuple(shapes.for_user(d) for d in wanted.shape))

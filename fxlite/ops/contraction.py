@@ -53,25 +53,50 @@ def _tensor(value: Any, what: str) -> TensorType:
 
 
 # -- matmul ----------------------------------------------------------------------------------------
-@op("contraction",
-    gives_number=True, weight="y", is_matrix_product=True, role="product", reads_views=True,
-    symbol="@", ufunc=np.matmul, aliases=("mm", "bmm"),
-    samples=[S("f32[B,4]", "f32[4,5]", dims={"B": 3}), S("f32[3,K]", "f32[K,2]", dims={"K": 7}),
-             S("f32[4]", "f32[4]"), S("f32[4]", "f32[4,3]"), S("f32[2,3,4]", "f32[4]"),
-             S("f32[2,1,3,4]", "f32[5,4,2]"), S("f32[B,H,T,4]", "f32[B,H,4,T]",
-                                                dims={"B": 2, "H": 3, "T": 5}),
-             S("f64[3,4]", "f64[4,2]"), S("f16[3,40]", "f16[40,2]"), S("bf16[3,8]", "bf16[8,2]"),
-             S("f16[2,3]", "f32[3,2]"), S("i32[3,4]", "i32[4,2]"), S("i8[3,4]", "i8[4,2]"),
-             S("u16[3,4]", "u16[4,2]"), S("c64[B,40]", "c64[40,3]", dims={"B": 2}),
-             S("c128[3,4]", "f64[4]"), S("f32[2,3]", "c64[3]"),
-             S("i32[2,3]", "f32[3,2]"), S("bool[3,4]", "bool[4,2]"), S("f32[0,4]", "f32[4,3]"),
-             S("f32[3,0]", "f32[0,2]"), S(special("f32[3,4]"), "f32[4,2]"),
-             S("f32[B,1,3,4]", "f32[1,B,4,2]", dims={"B": 2})],
-    bad=[Bad("f32[3,4]", "f32[5,6]", match="last axis of x is 4, but axis -2 of y is 5"),
-         Bad("f32[3,4]", "f32[5]", match="but axis 0 of y is 5"),
-         Bad("f32[]", "f32[4]", match="rank 0"), Bad("f32[4]", 2.0, match="use *"),
-         Bad("f32[2,3,4]", "f32[3,4,5]", match="do not broadcast"),
-         Bad("f32[3,K]", "f32[L,2]", dims={"K": 3, "L": 4}, match="same name")])  # fmt: skip
+@op(
+    "contraction",
+    gives_number=True,
+    weight="y",
+    is_matrix_product=True,
+    role="product",
+    reads_views=True,
+    symbol="@",
+    ufunc=np.matmul,
+    aliases=("mm", "bmm"),
+    samples=[
+        S("f32[B,4]", "f32[4,5]", dims={"B": 3}),
+        S("f32[3,K]", "f32[K,2]", dims={"K": 7}),
+        S("f32[4]", "f32[4]"),
+        S("f32[4]", "f32[4,3]"),
+        S("f32[2,3,4]", "f32[4]"),
+        S("f32[2,1,3,4]", "f32[5,4,2]"),
+        S("f32[B,H,T,4]", "f32[B,H,4,T]", dims={"B": 2, "H": 3, "T": 5}),
+        S("f64[3,4]", "f64[4,2]"),
+        S("f16[3,40]", "f16[40,2]"),
+        S("bf16[3,8]", "bf16[8,2]"),
+        S("f16[2,3]", "f32[3,2]"),
+        S("i32[3,4]", "i32[4,2]"),
+        S("i8[3,4]", "i8[4,2]"),
+        S("u16[3,4]", "u16[4,2]"),
+        S("c64[B,40]", "c64[40,3]", dims={"B": 2}),
+        S("c128[3,4]", "f64[4]"),
+        S("f32[2,3]", "c64[3]"),
+        S("i32[2,3]", "f32[3,2]"),
+        S("bool[3,4]", "bool[4,2]"),
+        S("f32[0,4]", "f32[4,3]"),
+        S("f32[3,0]", "f32[0,2]"),
+        S(special("f32[3,4]"), "f32[4,2]"),
+        S("f32[B,1,3,4]", "f32[1,B,4,2]", dims={"B": 2}),
+    ],
+    bad=[
+        Bad("f32[3,4]", "f32[5,6]", match="last axis of x is 4, but axis -2 of y is 5"),
+        Bad("f32[3,4]", "f32[5]", match="but axis 0 of y is 5"),
+        Bad("f32[]", "f32[4]", match="rank 0"),
+        Bad("f32[4]", 2.0, match="use *"),
+        Bad("f32[2,3,4]", "f32[3,4,5]", match="do not broadcast"),
+        Bad("f32[3,K]", "f32[L,2]", dims={"K": 3, "L": 4}, match="same name"),
+    ],
+)
 def matmul(x: Tensor, y: Tensor) -> Tensor:
     """Matrix product ``x @ y`` as ``np.matmul``: ``[..., M, K] @ [..., K, N]`` is ``[..., M, N]``.
 
@@ -99,13 +124,9 @@ def _(x: Any, y: Any) -> TensorType:
         if not (type(x.shape[-1]) is int and type(inner) is int):
             hint = "give both the same name if they are always equal"
         axis = "-2" if y.rank > 1 else "0"
-        raise ShapeError(
-            f"the last axis of x is {x.shape[-1]}, but axis {axis} of y is {inner}; {hint}"
-        )
+        raise ShapeError(f"the last axis of x is {x.shape[-1]}, but axis {axis} of y is {inner}; {hint}")
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    return TensorType(
-        (*batch, *x.shape[-2:-1], *(y.shape[-1:] if y.rank > 1 else ())), matmul_dtype(x, y)
-    )
+    return TensorType((*batch, *x.shape[-2:-1], *(y.shape[-1:] if y.rank > 1 else ())), matmul_dtype(x, y))
 
 
 @matmul.body
@@ -128,25 +149,38 @@ def _batch_index(x: Reader, batch: MultiIndex) -> MultiIndex:
     """Index into the leading axes of an operand, axes aligned at the end."""
     leading = x.shape[:-2]
     offset = len(batch) - len(leading)
-    return tuple(
-        Index.of(0) if s.constant == 1 else batch[offset + a] for a, s in enumerate(leading)
-    )
+    return tuple(Index.of(0) if s.constant == 1 else batch[offset + a] for a, s in enumerate(leading))
 
 
 # -- linear ----------------------------------------------------------------------------------------
-@op("contraction", weight="weight", is_matrix_product=True, role="product", reads_views=True,
-    samples=[S("f32[B,4]", "f32[3,4]", "f32[3]", dims={"B": 5}), S("f32[2,3,4]", "f32[5,4]"),
-             S("f32[B,T,D]", "f32[2*D,D]", "f32[2*D]", dims={"B": 2, "T": 3, "D": 4}),
-             S("f32[4]", "f32[3,4]", "f32[3]"), S("f64[2,4]", "f64[3,4]", "f64[3]"),
-             S("f16[2,40]", "f16[3,40]", "f16[3]"), S("bf16[2,4]", "bf16[3,4]", "bf16[3]"),
-             S("bf16[2,4]", "f32[3,4]", "f32[3]"), S("i32[2,4]", "i32[3,4]", "i32[3]"),
-             S("f32[0,4]", "f32[3,4]", "f32[3]"), S("f32[2,0]", "f32[3,0]", "f32[3]"),
-             S("f32[3,4]", "f32[1,4]", "f32[1]")],
-    bad=[Bad("f32[2,4]", "f32[3,5]", match="x has 4 features, but weight takes 5"),
-         Bad("f32[2,4]", "f32[4]", match="weight must be [out, in]"),
-         Bad("f32[2,4]", "f32[3,4]", "f32[4]", match="bias must be [3]"),
-         Bad("f32[2,4]", "f32[4,3]", match="transpose the weight"),
-         Bad("f32[]", "f32[4,3]", match="rank 0")])  # fmt: skip
+@op(
+    "contraction",
+    weight="weight",
+    is_matrix_product=True,
+    role="product",
+    reads_views=True,
+    samples=[
+        S("f32[B,4]", "f32[3,4]", "f32[3]", dims={"B": 5}),
+        S("f32[2,3,4]", "f32[5,4]"),
+        S("f32[B,T,D]", "f32[2*D,D]", "f32[2*D]", dims={"B": 2, "T": 3, "D": 4}),
+        S("f32[4]", "f32[3,4]", "f32[3]"),
+        S("f64[2,4]", "f64[3,4]", "f64[3]"),
+        S("f16[2,40]", "f16[3,40]", "f16[3]"),
+        S("bf16[2,4]", "bf16[3,4]", "bf16[3]"),
+        S("bf16[2,4]", "f32[3,4]", "f32[3]"),
+        S("i32[2,4]", "i32[3,4]", "i32[3]"),
+        S("f32[0,4]", "f32[3,4]", "f32[3]"),
+        S("f32[2,0]", "f32[3,0]", "f32[3]"),
+        S("f32[3,4]", "f32[1,4]", "f32[1]"),
+    ],
+    bad=[
+        Bad("f32[2,4]", "f32[3,5]", match="x has 4 features, but weight takes 5"),
+        Bad("f32[2,4]", "f32[4]", match="weight must be [out, in]"),
+        Bad("f32[2,4]", "f32[3,4]", "f32[4]", match="bias must be [3]"),
+        Bad("f32[2,4]", "f32[4,3]", match="transpose the weight"),
+        Bad("f32[]", "f32[4,3]", match="rank 0"),
+    ],
+)
 def linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None) -> Tensor:
     """``x @ weight.T + bias``: ``x [..., in]``, ``weight [out, in]``, ``bias [out]`` to
     ``[..., out]`` (torch.nn.functional.linear). Half types are rounded once, after the bias.
@@ -234,9 +268,7 @@ def parse_equation(equation: Any, ranks: Sequence[int]) -> tuple[list[Labels], L
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ArgumentError(
-            f"the equation {equation!r} has {len(terms)} operands, but {len(ranks)} are given"
-        )
+        raise ArgumentError(f"the equation {equation!r} has {len(terms)} operands, but {len(ranks)} are given")
     inputs = [_letters(term, equation, rank) for term, rank in zip(terms, ranks)]
     extra = max((sum(letter.isdigit() for letter in labels) for labels in inputs), default=0)
     ellipsis = tuple(str(n) for n in range(extra, 0, -1))
@@ -254,9 +286,7 @@ def parse_equation(equation: Any, ranks: Sequence[int]) -> tuple[list[Labels], L
 def _letters(term: str, equation: str, rank: int | None, ellipsis: Labels = ()) -> Labels:
     before, dots, after = term.partition("...")
     if not (before + after).isalpha() and before + after:
-        raise ArgumentError(
-            f"{term!r} in the equation {equation!r} is not made of letters and '...'"
-        )
+        raise ArgumentError(f"{term!r} in the equation {equation!r} is not made of letters and '...'")
     if rank is not None:
         missing = rank - len(before) - len(after)
         if missing < 0 or (missing and not dots):
@@ -286,36 +316,51 @@ def _sizes(inputs: Sequence[Labels], operands: Sequence[Any]) -> dict[str, Any]:
                 sizes[letter] = size
             elif size != 1 and not shapes.equal(have, size):
                 what = f"axis {letter!r}" if letter.isalpha() else "an axis of '...'"
-                raise ShapeError(
-                    f"{what} is {have} in one operand and {size} in another (axis {axis})"
-                )
+                raise ShapeError(f"{what} is {have} in one operand and {size} in another (axis {axis})")
     return sizes
 
 
-@op("composite", numpy="np.einsum equation *operands", shares_memory="perhaps", any_order=True,
+@op(
+    "composite",
+    numpy="np.einsum equation *operands",
+    shares_memory="perhaps",
+    any_order=True,
     opened_in=("static",),
-    samples=[S(["f32[B,3]", "f32[3,4]"], "bi,ij->bj", dims={"B": 2}), S(["f32[3,4]"], "ij->ji"),
-             S(["f32[B,H,T,4]", "f32[B,H,S,4]"], "bhtd,bhsd->bhts",
-               dims={"B": 2, "H": 3, "T": 4, "S": 5}),
-             S(["f32[3,4]", "f32[4,5]"], "ij, jk"), S(["f32[3]", "f32[4]"], "i,j->ij"),
-             S(["f32[3]", "f32[3]"], "i,i->"), S(["f32[3,4]"], "ij->"), S(["f32[3,4]"], "ij->j"),
-             S(["f32[2,3,4]", "f32[4,5]"], "...i,ij->...j"),
-             S(["f32[2,3,4]", "f32[3,4,2]"], "b...i,...ij->bj..."),
-             S(["f32[2,3]", "f32[3,4]", "f32[4,5]"], "ij,jk,kl->il"),
-             S(["f32[2,3,4]", "f32[4,3,5]"], "bij,jik->bk"),
-             S(["f32[2,3]", "f32[2,3]"], "bi,bi->bi"),
-             S(["f32[1,3]", "f32[2,3]"], "bi,bi->b"), S(["f32[2,3,4]", "f32[2,5]"], "bij,bk->bik"),
-             S(["f64[2,3]", "f64[3]"], "ij,j->i"), S(["f16[3,4]", "f16[4,2]"], "ij,jk->ik"),
-             S(["bf16[3,4]", "bf16[4,2]"], "ij,jk->ki"), S(["i32[3,4]", "i32[4,2]"], "ij,jk->ik"),
-             S(["c64[3,4]", "c64[4,2]"], "ij,jk->ik"),
-             S(["i8[3,4]"], "ij->i"), S(["u8[3,4]"], "ij->i"), S(["f32[2,3]", "f32[]"], "ij,->ji"),
-             S(["f32[0,3]", "f32[3,4]"], "bi,ij->bj")],
-    bad=[Bad(["f32[3,3]"], "ii->i", match="diagonals are not supported"),
-         Bad(["f32[3,4]", "f32[5,6]"], "ij,jk->ik", match="axis 'j' is 4 in one operand and 5"),
-         Bad(["f32[3,4]"], "ij,jk->ik", match="has 2 operands, but 1 are given"),
-         Bad(["f32[3,4]"], "ijk->i", match="has 3 letters for an operand of rank 2"),
-         Bad(["f32[3,4]"], "ij->k", match="in no operand"),
-         Bad(["f32[3,4]"], "i1->i", match="not made of letters")])  # fmt: skip
+    samples=[
+        S(["f32[B,3]", "f32[3,4]"], "bi,ij->bj", dims={"B": 2}),
+        S(["f32[3,4]"], "ij->ji"),
+        S(["f32[B,H,T,4]", "f32[B,H,S,4]"], "bhtd,bhsd->bhts", dims={"B": 2, "H": 3, "T": 4, "S": 5}),
+        S(["f32[3,4]", "f32[4,5]"], "ij, jk"),
+        S(["f32[3]", "f32[4]"], "i,j->ij"),
+        S(["f32[3]", "f32[3]"], "i,i->"),
+        S(["f32[3,4]"], "ij->"),
+        S(["f32[3,4]"], "ij->j"),
+        S(["f32[2,3,4]", "f32[4,5]"], "...i,ij->...j"),
+        S(["f32[2,3,4]", "f32[3,4,2]"], "b...i,...ij->bj..."),
+        S(["f32[2,3]", "f32[3,4]", "f32[4,5]"], "ij,jk,kl->il"),
+        S(["f32[2,3,4]", "f32[4,3,5]"], "bij,jik->bk"),
+        S(["f32[2,3]", "f32[2,3]"], "bi,bi->bi"),
+        S(["f32[1,3]", "f32[2,3]"], "bi,bi->b"),
+        S(["f32[2,3,4]", "f32[2,5]"], "bij,bk->bik"),
+        S(["f64[2,3]", "f64[3]"], "ij,j->i"),
+        S(["f16[3,4]", "f16[4,2]"], "ij,jk->ik"),
+        S(["bf16[3,4]", "bf16[4,2]"], "ij,jk->ki"),
+        S(["i32[3,4]", "i32[4,2]"], "ij,jk->ik"),
+        S(["c64[3,4]", "c64[4,2]"], "ij,jk->ik"),
+        S(["i8[3,4]"], "ij->i"),
+        S(["u8[3,4]"], "ij->i"),
+        S(["f32[2,3]", "f32[]"], "ij,->ji"),
+        S(["f32[0,3]", "f32[3,4]"], "bi,ij->bj"),
+    ],
+    bad=[
+        Bad(["f32[3,3]"], "ii->i", match="diagonals are not supported"),
+        Bad(["f32[3,4]", "f32[5,6]"], "ij,jk->ik", match="axis 'j' is 4 in one operand and 5"),
+        Bad(["f32[3,4]"], "ij,jk->ik", match="has 2 operands, but 1 are given"),
+        Bad(["f32[3,4]"], "ijk->i", match="has 3 letters for an operand of rank 2"),
+        Bad(["f32[3,4]"], "ij->k", match="in no operand"),
+        Bad(["f32[3,4]"], "i1->i", match="not made of letters"),
+    ],
+)
 def einsum(operands: Tensors, equation: str) -> Tensor:
     """Sum of products by Einstein's convention: ``einsum((a, b), "bij,bjk->bik")`` as np.einsum.
 
@@ -324,8 +369,9 @@ def einsum(operands: Tensors, equation: str) -> Tensor:
     Raises ArgumentError for an equation that does not fit or has a letter twice in one operand (a
     diagonal), and ShapeError for sizes that do not agree."""
     operands = [np.asarray(o) for o in operands]
-    einsum.result_type({"operands": [TensorType(o.shape, dtypes.dtype(o.dtype)) for o in operands],
-                        "equation": equation})  # fmt: skip
+    einsum.result_type(
+        {"operands": [TensorType(o.shape, dtypes.dtype(o.dtype)) for o in operands], "equation": equation}
+    )
     result = common_dtype(*operands)
     wide = [o.astype(result.compute.numpy, copy=False) for o in operands]
     with np.errstate(all="ignore"):

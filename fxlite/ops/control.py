@@ -139,9 +139,7 @@ INDEX = TensorType((), dtypes.int64)
 
 
 @op("control")
-def fori_loop(
-    lower: Tensor, upper: Tensor, carried: Tensors, captured: Tensors, body_fn: Attribute
-) -> Any:
+def fori_loop(lower: Tensor, upper: Tensor, carried: Tensors, captured: Tensors, body_fn: Attribute) -> Any:
     """The carried values after ``for i in range(lower, upper)``, in which they become
     ``body_fn(i, *carried, *captured)``; ``i`` is an i64.
 
@@ -157,9 +155,7 @@ def fori_loop(
 @fori_loop.infer
 def _(lower: Any, upper: Any, carried: Any, captured: Any, body_fn: Any) -> tuple[TensorType, ...]:
     for name, bound in (("lower", lower), ("upper", upper)):
-        if type(bound) is not int and (
-            not isinstance(bound, TensorType) or bound.rank or not bound.dtype.is_integer
-        ):
+        if type(bound) is not int and (not isinstance(bound, TensorType) or bound.rank or not bound.dtype.is_integer):
             raise DTypeError(f"{name} must be one integer, not {bound}")
     types = (INDEX, *carried, *captured)
     return _invariant(carried, _body_types(body_fn, types, "body_fn"))

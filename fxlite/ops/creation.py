@@ -48,11 +48,22 @@ def _created(shape: Any, dtype: DType) -> TensorType:
     return TensorType(sizes, dtype)
 
 
-@op("creation", guards="shape",
-    samples=[S((2, 3), 1.5), S((), 7), S((3,), True), S((0, 2), 1, "f32"), S((2,), -1, "i8"),
-             S(4, 2.5, "bf16"),
-             S((2,), float("-inf"), "f16"), S((2,), 1 - 2j), S(3, complex("inf-0j"), "c64"),
-             S((2, 2), 0.5, "c128")])  # fmt: skip
+@op(
+    "creation",
+    guards="shape",
+    samples=[
+        S((2, 3), 1.5),
+        S((), 7),
+        S((3,), True),
+        S((0, 2), 1, "f32"),
+        S((2,), -1, "i8"),
+        S(4, 2.5, "bf16"),
+        S((2,), float("-inf"), "f16"),
+        S((2,), 1 - 2j),
+        S(3, complex("inf-0j"), "c64"),
+        S((2, 2), 0.5, "c128"),
+    ],
+)
 def full(shape: tuple[int, ...], value: float, dtype: DType | None = None) -> Tensor:
     """A tensor of ``shape`` filled with a number (or a named dim); the default dtype is NumPy's for
     that number: f64, i64 or bool.
@@ -90,18 +101,8 @@ def _constant(name: str, value: int) -> Op:
     def call(shape: Attribute, dtype: Attribute = "f32") -> Any:
         return np.full(shape, value, dtypes.dtype(dtype).numpy)
 
-    call.__doc__ = (
-        f"A tensor of ``shape`` filled with {value}. The default dtype is f32, as in torch "
-        f"(np.{name}: f64)."
-    )
-    samples = [
-        S((2, 3)),
-        S((), "i64"),
-        S(3, "bool"),
-        S((0,), "f64"),
-        S((2, 1), "bf16"),
-        S((2,), "f16"),
-    ]
+    call.__doc__ = f"A tensor of ``shape`` filled with {value}. The default dtype is f32, as in torch (np.{name}: f64)."
+    samples = [S((2, 3)), S((), "i64"), S(3, "bool"), S((0,), "f64"), S((2, 1), "bf16"), S((2,), "f16")]
     record = op("creation", name=name, samples=samples)(call)
 
     def canonical(shape: Any, dtype: Any = "f32") -> Any:
@@ -123,13 +124,23 @@ zeros = _constant("zeros", 0)
 ones = _constant("ones", 1)
 
 
-@op("creation",
-    samples=[S(5), S(2, 7), S(1, 10, 3), S(5, -1, -2), S(0), S(3, 1), S(0.0, 1.0, 0.25),
-             S(4, dtype="f32"),
-             S(1, 2, 0.3, "f32"), S(3, dtype="i8"), S(5, dtype="bf16")])  # fmt: skip
-def arange(
-    start: float, stop: float | None = None, step: float = 1, dtype: DType | None = None
-) -> Tensor:
+@op(
+    "creation",
+    samples=[
+        S(5),
+        S(2, 7),
+        S(1, 10, 3),
+        S(5, -1, -2),
+        S(0),
+        S(3, 1),
+        S(0.0, 1.0, 0.25),
+        S(4, dtype="f32"),
+        S(1, 2, 0.3, "f32"),
+        S(3, dtype="i8"),
+        S(5, dtype="bf16"),
+    ],
+)
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: DType | None = None) -> Tensor:
     """``start, start + step, ...`` up to and without ``stop``; ``arange(n)`` counts from 0. Bounds
     may be named dims. The default dtype is i64, or f64 where a float is among the arguments.
 

@@ -160,18 +160,24 @@ def _weak(reader: Reader) -> Any:
 
 
 #: Facts of a record that are facts of the scalar function that it defines.
-_OF_FUNCTION = frozenset(
-    ("operator", "cost", "cancels", "keeps", "of_bools", "halves", "complex_cost")
-)
+_OF_FUNCTION = frozenset(("operator", "cost", "cancels", "keeps", "of_bools", "halves", "complex_cost"))
 
 
 def elementwise(
-    call: Callable[..., Any], name: str, ufunc: Callable[..., Any], doc: str, *,
-    rule: DTypeRule | None = None, scalar: str | Callable[..., Expr] | None = None,
-    unless: Callable[..., Expr | None] | None = None, result: Result = None,
-    compute: Callable[..., Any] | None = None, ulp: float = 0.0, aliases: tuple[str, ...] = (),
+    call: Callable[..., Any],
+    name: str,
+    ufunc: Callable[..., Any],
+    doc: str,
+    *,
+    rule: DTypeRule | None = None,
+    scalar: str | Callable[..., Expr] | None = None,
+    unless: Callable[..., Expr | None] | None = None,
+    result: Result = None,
+    compute: Callable[..., Any] | None = None,
+    ulp: float = 0.0,
+    aliases: tuple[str, ...] = (),
     **facts: Any,
-) -> Op:  # fmt: skip
+) -> Op:
     """Register an op of ``call``'s signature.
 
     It is computed in the dtype that ``rule`` says (None: ``ufunc``'s). Its element is the scalar
@@ -204,10 +210,15 @@ def _applied(name: str, unless: Callable[..., Expr | None] | None) -> Callable[.
 
 
 def unary(
-    name: str, ufunc: Callable[[Any], Any], doc: str, *,
-    reference: Callable[[Any], Any] | None = None, samples: list[Sample] | None = None,
-    warns: bool = True, **facts: Any,
-) -> Op:  # fmt: skip
+    name: str,
+    ufunc: Callable[[Any], Any],
+    doc: str,
+    *,
+    reference: Callable[[Any], Any] | None = None,
+    samples: list[Sample] | None = None,
+    warns: bool = True,
+    **facts: Any,
+) -> Op:
     """Register an op of one operand, of which ``ufunc`` is the reference unless there is another:
     see :func:`elementwise`. ``warns``: NumPy may warn of its values."""
     implementation = _quiet(reference or ufunc) if warns else reference or ufunc
@@ -244,10 +255,14 @@ def _takes_complex(ufunc: Callable[..., Any], arity: int) -> bool:
 
 
 def binary(
-    name: str, ufunc: Callable[[Any, Any], Any], doc: str, *,
-    reference: Callable[[Any, Any], Any] | None = None, samples: list[Sample] | None = None,
+    name: str,
+    ufunc: Callable[[Any, Any], Any],
+    doc: str,
+    *,
+    reference: Callable[[Any, Any], Any] | None = None,
+    samples: list[Sample] | None = None,
     **facts: Any,
-) -> Op:  # fmt: skip
+) -> Op:
     """The same of two operands."""
     implementation = _quiet(reference or ufunc)
 
@@ -293,21 +308,44 @@ def float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> li
         S(uniform("bf16[6]", low, high)),
         S("f32[0,3]"),
     ]
-    return (
-        [*found, S(uniform("i32[5]", max(low, 0), 4)), S(uniform("i8[5]", max(low, 0), 4))]
-        if (ints)
-        else found
-    )
+    return [*found, S(uniform("i32[5]", max(low, 0), 4)), S(uniform("i8[5]", max(low, 0), 4))] if (ints) else found
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
-binary("add", np.add, "Sum ``x + y``.", symbol="+", operator="+", commutative=True,
-       associative=True, of_bools="or", participle="shifted")  # fmt: skip
+binary(
+    "add",
+    np.add,
+    "Sum ``x + y``.",
+    symbol="+",
+    operator="+",
+    commutative=True,
+    associative=True,
+    of_bools="or",
+    participle="shifted",
+)
 binary("sub", np.subtract, "Difference ``x - y``.", symbol="-", operator="-")
-binary("mul", np.multiply, "Product ``x * y``.", symbol="*", operator="*", commutative=True,
-       complex_cost=6, associative=True, of_bools="and", participle="scaled")  # fmt: skip
-binary("div", np.true_divide, "Quotient ``x / y``; integers give float64.", symbol="/",
-       operator="/", cost=8, complex_cost=12, aliases=("true_divide",))  # fmt: skip
+binary(
+    "mul",
+    np.multiply,
+    "Product ``x * y``.",
+    symbol="*",
+    operator="*",
+    commutative=True,
+    complex_cost=6,
+    associative=True,
+    of_bools="and",
+    participle="scaled",
+)
+binary(
+    "div",
+    np.true_divide,
+    "Quotient ``x / y``; integers give float64.",
+    symbol="/",
+    operator="/",
+    cost=8,
+    complex_cost=12,
+    aliases=("true_divide",),
+)
 _DIVISION_SAMPLES = [
     S("f32[4,5]", "f32[5]"),
     S("f64[8]", 0.75),
@@ -319,19 +357,32 @@ _DIVISION_SAMPLES = [
     S(uniform("u64[6]", 0, 2**63), 10**9),
     S(special("f32[6]"), "f32[6]"),
 ]
-binary("floor_divide", np.floor_divide, "Floored quotient; integer ``x // 0`` is 0.",
-       symbol="//", scalar="floordiv", cost=8, samples=_DIVISION_SAMPLES)  # fmt: skip
-binary("remainder", np.remainder, "Remainder with the sign of ``y``; integer ``x % 0`` is 0.",
-       symbol="%", scalar="mod", cost=8, aliases=("mod",), samples=_DIVISION_SAMPLES)  # fmt: skip
+binary(
+    "floor_divide",
+    np.floor_divide,
+    "Floored quotient; integer ``x // 0`` is 0.",
+    symbol="//",
+    scalar="floordiv",
+    cost=8,
+    samples=_DIVISION_SAMPLES,
+)
+binary(
+    "remainder",
+    np.remainder,
+    "Remainder with the sign of ``y``; integer ``x % 0`` is 0.",
+    symbol="%",
+    scalar="mod",
+    cost=8,
+    aliases=("mod",),
+    samples=_DIVISION_SAMPLES,
+)
 
 
 def _power_dtype(x: Any, y: Any) -> DType:
     """NumPy's dtype of a power; it has no negative powers of integers."""
     found = as_numpy(np.power)(x, y)
     if not found.is_inexact and type(y) is int and y < 0:
-        raise LiteralError(
-            f"integers have no power {y} among the integers; raise floats to it: .astype('f32')"
-        )
+        raise LiteralError(f"integers have no power {y} among the integers; raise floats to it: .astype('f32')")
     return found
 
 
@@ -350,30 +401,77 @@ def _simple_power(x: Expr, y: Expr) -> Expr | None:
     return expr.apply("sqrt", x) if power == 0.5 else None
 
 
-binary("pow", np.power, "``x`` to the power ``y``.", symbol="**", cost=8, ulp=0.8,
-       reference=_power_reference, rule=_power_dtype, unless=_simple_power,
-       samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("f32[6]", 2), S("f32[6]", 3.0),
-                S(uniform("f64[5]", 0.1, 2), 0.5), S("i32[5]", 3), S(2.0, "f32[4]"),
-                S("f64[5]", -1.0),
-                S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4))])  # fmt: skip
-binary("maximum", np.maximum, "Larger of the two; NaN wins.", keeps=True, moves_values=True,
-       commutative=True, associative=True, of_bools="or")  # fmt: skip
-binary("minimum", np.minimum, "Smaller of the two; NaN wins.", keeps=True, moves_values=True,
-       commutative=True, associative=True, of_bools="and")  # fmt: skip
+binary(
+    "pow",
+    np.power,
+    "``x`` to the power ``y``.",
+    symbol="**",
+    cost=8,
+    ulp=0.8,
+    reference=_power_reference,
+    rule=_power_dtype,
+    unless=_simple_power,
+    samples=[
+        S(uniform("f32[3,4]", 0.1, 3), "f32[4]"),
+        S("f32[6]", 2),
+        S("f32[6]", 3.0),
+        S(uniform("f64[5]", 0.1, 2), 0.5),
+        S("i32[5]", 3),
+        S(2.0, "f32[4]"),
+        S("f64[5]", -1.0),
+        S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4)),
+    ],
+)
+binary(
+    "maximum",
+    np.maximum,
+    "Larger of the two; NaN wins.",
+    keeps=True,
+    moves_values=True,
+    commutative=True,
+    associative=True,
+    of_bools="or",
+)
+binary(
+    "minimum",
+    np.minimum,
+    "Smaller of the two; NaN wins.",
+    keeps=True,
+    moves_values=True,
+    commutative=True,
+    associative=True,
+    of_bools="and",
+)
 binary("atan2", np.arctan2, "Angle of the point (y, x): ``arctan2(x, y)``.", cost=8, ulp=1.7)
-binary("hypot", np.hypot, "``sqrt(x * x + y * y)``, which does not overflow on the way.", cost=8,
-       ulp=0.6, commutative=True)  # fmt: skip
-binary("logaddexp", np.logaddexp, "``log(exp(x) + exp(y))``, which does not overflow on the way.",
-       cost=8, ulp=1.1, cancels=True, commutative=True)  # fmt: skip
+binary(
+    "hypot", np.hypot, "``sqrt(x * x + y * y)``, which does not overflow on the way.", cost=8, ulp=0.6, commutative=True
+)
+binary(
+    "logaddexp",
+    np.logaddexp,
+    "``log(exp(x) + exp(y))``, which does not overflow on the way.",
+    cost=8,
+    ulp=1.1,
+    cancels=True,
+    commutative=True,
+)
 binary("copysign", np.copysign, "The size of x with the sign of y.", keeps=True)
-binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True,
-       halves=True)  # fmt: skip
+binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True, halves=True)
 
-unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inverse="neg",
-      participle="negated")  # fmt: skip
-unary("abs", np.abs, "Absolute value.", numpy="np.abs x", keeps=True, nonnegative=True,
-      keeps_python_numbers=True, rule=promoted, result=lambda d: d.real, complex_cost=4,
-      unless=lambda x: x if x.dtype.is_bool else None)  # fmt: skip
+unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inverse="neg", participle="negated")
+unary(
+    "abs",
+    np.abs,
+    "Absolute value.",
+    numpy="np.abs x",
+    keeps=True,
+    nonnegative=True,
+    keeps_python_numbers=True,
+    rule=promoted,
+    result=lambda d: d.real,
+    complex_cost=4,
+    unless=lambda x: x if x.dtype.is_bool else None,
+)
 unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", keeps=True)
 unary("square", np.square, "``x * x``; of bools int8.", scalar=lambda x: expr.apply("mul", x, x))
 unary("fabs", np.fabs, "Absolute value; integers become floats.", scalar="abs")
@@ -395,8 +493,7 @@ def _reciprocal_of_integers(x: Expr) -> Expr | None:
     return expr.where(zero, none, expr.where(unit, x, expr.const(0, x.dtype)))
 
 
-unary("reciprocal", np.reciprocal, "``1 / x``; of integers 1, -1 or 0, as NumPy.",
-      unless=_reciprocal_of_integers)  # fmt: skip
+unary("reciprocal", np.reciprocal, "``1 / x``; of integers 1, -1 or 0, as NumPy.", unless=_reciprocal_of_integers)
 
 
 # -- exponentials and trigonometry -----------------------------------------------------------------
@@ -407,31 +504,31 @@ def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
     return expr.apply("reciprocal", expr.rounded(expr.apply("sqrt", x)))
 
 
-unary("exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, complex_cost=5,
-      samples=float_samples(-20, 20))  # fmt: skip
-unary(
-    "expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5, samples=float_samples(-5, 5)
-)
+unary("exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, complex_cost=5, samples=float_samples(-20, 20))
+unary("expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5, samples=float_samples(-5, 5))
 unary("log", np.log, "Natural logarithm.", cost=8, ulp=1.0, samples=float_samples(0.01, 100))
-unary("log1p", np.log1p, "``log(1 + x)``, exact near 0.", cost=8, ulp=1.5,
-      samples=float_samples(-0.9, 9))  # fmt: skip
-unary("log2", np.log2, "Logarithm to base 2, exact for powers of two.", cost=8, ulp=1.8,
-      samples=float_samples(0.01, 100))  # fmt: skip
+unary("log1p", np.log1p, "``log(1 + x)``, exact near 0.", cost=8, ulp=1.5, samples=float_samples(-0.9, 9))
+unary(
+    "log2", np.log2, "Logarithm to base 2, exact for powers of two.", cost=8, ulp=1.8, samples=float_samples(0.01, 100)
+)
 unary("sqrt", np.sqrt, "Square root.", cost=8, samples=float_samples(0, 100))
-unary("rsqrt", lambda x: 1 / np.sqrt(x), "``1 / sqrt(x)``.", cost=8,
-      unless=_reciprocal_root_of_halves, samples=float_samples(0.01, 100))  # fmt: skip
+unary(
+    "rsqrt",
+    lambda x: 1 / np.sqrt(x),
+    "``1 / sqrt(x)``.",
+    cost=8,
+    unless=_reciprocal_root_of_halves,
+    samples=float_samples(0.01, 100),
+)
 unary("sin", np.sin, "Sine of x in radians.", cost=8, ulp=1.6, samples=float_samples(-9, 9))
 unary("cos", np.cos, "Cosine of x in radians.", cost=8, ulp=1.6, samples=float_samples(-9, 9))
 unary("tan", np.tan, "Tangent of x in radians.", cost=8, ulp=3.7, samples=float_samples(-1.4, 1.4))
 unary("sinh", np.sinh, "Hyperbolic sine.", cost=8, ulp=2.0, samples=float_samples(-5, 5))
 unary("cosh", np.cosh, "Hyperbolic cosine.", cost=8, ulp=1.6, samples=float_samples(-5, 5))
 unary("tanh", np.tanh, "Hyperbolic tangent.", cost=8, ulp=1.5, samples=float_samples(-6, 6))
-unary("asin", np.arcsin, "Inverse of sin, in radians.", cost=8, ulp=2.5,
-      samples=float_samples(-0.95, 0.95))  # fmt: skip
-unary("acos", np.arccos, "Inverse of cos, in radians.", cost=8, ulp=1.5,
-      samples=float_samples(-0.95, 0.95))  # fmt: skip
-unary("atan", np.arctan, "Inverse of tan, in radians.", cost=8, ulp=1.7,
-      samples=float_samples(-0.95, 0.95))  # fmt: skip
+unary("asin", np.arcsin, "Inverse of sin, in radians.", cost=8, ulp=2.5, samples=float_samples(-0.95, 0.95))
+unary("acos", np.arccos, "Inverse of cos, in radians.", cost=8, ulp=1.5, samples=float_samples(-0.95, 0.95))
+unary("atan", np.arctan, "Inverse of tan, in radians.", cost=8, ulp=1.7, samples=float_samples(-0.95, 0.95))
 
 
 def real_array(x: Any) -> Any:
@@ -478,25 +575,61 @@ def _ratio(p: tuple[float, ...], q: tuple[float, ...], x: Any, lead: float) -> A
     return (top + p[len(q) - 1]) / (bottom + q[-1])
 
 
-_CODY_A = (3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2,
-           3.20937758913846947e3, 1.85777706184603153e-1)  # fmt: skip
-_CODY_B = (2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3,
-           2.84423683343917062e3)  # fmt: skip
-_CODY_C = (5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e1,
-           2.98635138197400131e2, 8.81952221241769090e2, 1.71204761263407058e3,
-           2.05107837782607147e3, 1.23033935479799725e3, 2.15311535474403846e-8)  # fmt: skip
-_CODY_D = (1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2,
-           1.62138957456669019e3, 3.29079923573345963e3, 4.36261909014324716e3,
-           3.43936767414372164e3, 1.23033935480374942e3)  # fmt: skip
-_CODY_P = (3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
-           1.60837851487422766e-2, 6.58749161529837803e-4, 1.63153871373020978e-2)  # fmt: skip
-_CODY_Q = (2.56852019228982242e0, 1.87295284992346725e0, 5.27905102951428412e-1,
-           6.05183413124413191e-2, 2.33520497626869185e-3)  # fmt: skip
+_CODY_A = (
+    3.16112374387056560e0,
+    1.13864154151050156e2,
+    3.77485237685302021e2,
+    3.20937758913846947e3,
+    1.85777706184603153e-1,
+)
+_CODY_B = (2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
+_CODY_C = (
+    5.64188496988670089e-1,
+    8.88314979438837594e0,
+    6.61191906371416295e1,
+    2.98635138197400131e2,
+    8.81952221241769090e2,
+    1.71204761263407058e3,
+    2.05107837782607147e3,
+    1.23033935479799725e3,
+    2.15311535474403846e-8,
+)
+_CODY_D = (
+    1.57449261107098347e1,
+    1.17693950891312499e2,
+    5.37181101862009858e2,
+    1.62138957456669019e3,
+    3.29079923573345963e3,
+    4.36261909014324716e3,
+    3.43936767414372164e3,
+    1.23033935480374942e3,
+)
+_CODY_P = (
+    3.05326634961232344e-1,
+    3.60344899949804439e-1,
+    1.25781726111229246e-1,
+    1.60837851487422766e-2,
+    6.58749161529837803e-4,
+    1.63153871373020978e-2,
+)
+_CODY_Q = (
+    2.56852019228982242e0,
+    1.87295284992346725e0,
+    5.27905102951428412e-1,
+    6.05183413124413191e-2,
+    2.33520497626869185e-3,
+)
 
 _exact_erf = np.vectorize(math.erf, otypes=[np.float64])
-unary("erf", erf_reference, "Error function.", cost=8, ulp=1.3,
-      compute=lambda x: _exact_erf(x.astype(np.float64)).astype(x.dtype),
-      samples=float_samples(-4, 4))  # fmt: skip
+unary(
+    "erf",
+    erf_reference,
+    "Error function.",
+    cost=8,
+    ulp=1.3,
+    compute=lambda x: _exact_erf(x.astype(np.float64)).astype(x.dtype),
+    samples=float_samples(-4, 4),
+)
 
 
 def sigmoid_reference(x: Any) -> Any:
@@ -507,15 +640,19 @@ def sigmoid_reference(x: Any) -> Any:
     wide = array.astype(dtype.compute.numpy)
     with np.errstate(all="ignore"):
         e = np.exp(-np.abs(wide))
-        return np.where(wide >= 0, 1 / (1 + e), np.where(np.isnan(wide), wide, e / (1 + e))).astype(
-            dtype.numpy
-        )[()]
+        return np.where(wide >= 0, 1 / (1 + e), np.where(np.isnan(wide), wide, e / (1 + e))).astype(dtype.numpy)[()]
 
 
-unary("sigmoid", sigmoid_reference, "Logistic function ``1 / (1 + exp(-x))``.", cost=8, ulp=2.5,
-      nonnegative=True,
-      compute=lambda x: (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype),
-      samples=float_samples(-9, 9))  # fmt: skip
+unary(
+    "sigmoid",
+    sigmoid_reference,
+    "Logistic function ``1 / (1 + exp(-x))``.",
+    cost=8,
+    ulp=2.5,
+    nonnegative=True,
+    compute=lambda x: (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype),
+    samples=float_samples(-9, 9),
+)
 
 
 # -- rounding --------------------------------------------------------------------------------------
@@ -532,62 +669,112 @@ unary("round", np.rint, "Nearest integer, halves to even.", **_ROUNDING)
 
 # -- comparison and logic --------------------------------------------------------------------------
 COMPARISONS: dict[str, tuple[str, np.ufunc]] = {
-    "eq": ("==", np.equal), "ne": ("!=", np.not_equal), "lt": ("<", np.less),
-    "le": ("<=", np.less_equal), "gt": (">", np.greater), "ge": (">=", np.greater_equal),
-}  # fmt: skip
+    "eq": ("==", np.equal),
+    "ne": ("!=", np.not_equal),
+    "lt": ("<", np.less),
+    "le": ("<=", np.less_equal),
+    "gt": (">", np.greater),
+    "ge": (">=", np.greater_equal),
+}
 for _name, (_symbol, _comparison) in COMPARISONS.items():
-    binary(_name, _comparison, f"``x {_symbol} y``, a bool.", rule=as_numpy(np.add), symbol=_symbol,
-           operator=_symbol, result=dtypes.bool_, commutative=_name in ("eq", "ne"),
-           samples=[S("f32[B,4]", "f32[4]", dims={"B": 2}), S("i32[9]", 1),
-                    S(special("f32[6]"), 0.0),
-                    S("bool[4]", "bool[4]"), S("i64[5]", "f32[5]"), S("bf16[5]", 0.0),
-                    S("u64[5]", "i64[5]"), S("i8[5]", "u64[5]")])  # fmt: skip
+    binary(
+        _name,
+        _comparison,
+        f"``x {_symbol} y``, a bool.",
+        rule=as_numpy(np.add),
+        symbol=_symbol,
+        operator=_symbol,
+        result=dtypes.bool_,
+        commutative=_name in ("eq", "ne"),
+        samples=[
+            S("f32[B,4]", "f32[4]", dims={"B": 2}),
+            S("i32[9]", 1),
+            S(special("f32[6]"), 0.0),
+            S("bool[4]", "bool[4]"),
+            S("i64[5]", "f32[5]"),
+            S("bf16[5]", 0.0),
+            S("u64[5]", "i64[5]"),
+            S("i8[5]", "u64[5]"),
+        ],
+    )
 _LOGIC = [S("bool[3,4]", "bool[4]"), S("f32[5]", "i32[5]"), S("bool[4]", True)]
-_BITS = [
-    S("bool[3,4]", "bool[4]"),
-    S("i32[5]", "i32[5]"),
-    S("u8[5]", 3),
-    S("i64[5]", "i8[5]"),
-    S("u64[5]", "u32[5]"),
-]
+_BITS = [S("bool[3,4]", "bool[4]"), S("i32[5]", "i32[5]"), S("u8[5]", 3), S("i64[5]", "i8[5]"), S("u64[5]", "u32[5]")]
 for _name in ("and", "or", "xor"):
     _symbol = {"and": "&", "or": "|", "xor": "^"}[_name]
-    binary(f"logical_{_name}", getattr(np, f"logical_{_name}"),
-           f"Logical {_name} of truth values.", rule=truth,
-           scalar=_name, result=dtypes.bool_, commutative=True, associative=True,
-           samples=_LOGIC)  # fmt: skip
-    binary(f"bitwise_{_name}", getattr(np, f"bitwise_{_name}"),
-           f"``x {_symbol} y``, bit by bit.",
-           scalar=_name, symbol=_symbol, commutative=True, associative=True,
-           samples=_BITS)  # fmt: skip
-_SHIFTS = [S("i32[5]", uniform("i32[5]", 0, 8)), S("i64[4]", 3), S(uniform("u8[6]", 0, 255), 2),
-           S(uniform("u64[6]", 0, 2**63), 3),
-           S("bool[4]", "bool[4]")]  # fmt: skip
+    binary(
+        f"logical_{_name}",
+        getattr(np, f"logical_{_name}"),
+        f"Logical {_name} of truth values.",
+        rule=truth,
+        scalar=_name,
+        result=dtypes.bool_,
+        commutative=True,
+        associative=True,
+        samples=_LOGIC,
+    )
+    binary(
+        f"bitwise_{_name}",
+        getattr(np, f"bitwise_{_name}"),
+        f"``x {_symbol} y``, bit by bit.",
+        scalar=_name,
+        symbol=_symbol,
+        commutative=True,
+        associative=True,
+        samples=_BITS,
+    )
+_SHIFTS = [
+    S("i32[5]", uniform("i32[5]", 0, 8)),
+    S("i64[4]", 3),
+    S(uniform("u8[6]", 0, 255), 2),
+    S(uniform("u64[6]", 0, 2**63), 3),
+    S("bool[4]", "bool[4]"),
+]
 binary("left_shift", np.left_shift, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS)
-binary("right_shift", np.right_shift, "``x >> y``, arithmetic.", scalar="shr",
-       symbol=">>",
-       samples=_SHIFTS)  # fmt: skip
-unary("logical_not", np.logical_not, "True where x is zero or False.", rule=truth,
-      result=dtypes.bool_, operator="!", inverse="logical_not",
-      samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")])  # fmt: skip
-unary("bitwise_not", np.invert, "All bits flipped.", symbol="~", operator="~", scalar="invert",
-      inverse="bitwise_not",       of_bools="logical_not",
-      samples=[S("bool[4]"), S("i32[5]"), S("u8[6]")])  # fmt: skip
+binary("right_shift", np.right_shift, "``x >> y``, arithmetic.", scalar="shr", symbol=">>", samples=_SHIFTS)
+unary(
+    "logical_not",
+    np.logical_not,
+    "True where x is zero or False.",
+    rule=truth,
+    result=dtypes.bool_,
+    operator="!",
+    inverse="logical_not",
+    samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")],
+)
+unary(
+    "bitwise_not",
+    np.invert,
+    "All bits flipped.",
+    symbol="~",
+    operator="~",
+    scalar="invert",
+    inverse="bitwise_not",
+    of_bools="logical_not",
+    samples=[S("bool[4]"), S("i32[5]"), S("u8[6]")],
+)
 _SPECIALS = [S(special("f32[9]")), S(special("f64[3,3]")), S("f16[4]"), S(special("bf16[7]"))]
 unary("isnan", np.isnan, "True where NaN.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
+unary("isinf", np.isinf, "True where infinite.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
 unary(
-    "isinf", np.isinf, "True where infinite.", rule=floating, result=dtypes.bool_, samples=_SPECIALS
+    "isfinite",
+    np.isfinite,
+    "True where neither NaN nor infinite.",
+    rule=floating,
+    result=dtypes.bool_,
+    scalar=lambda x: expr.apply("logical_not", expr.apply("or", expr.apply("isnan", x), expr.apply("isinf", x))),
+    samples=_SPECIALS,
 )
-unary("isfinite", np.isfinite, "True where neither NaN nor infinite.", rule=floating,
-      result=dtypes.bool_,
-      scalar=lambda x: expr.apply(
-          "logical_not", expr.apply("or", expr.apply("isnan", x), expr.apply("isinf", x))),
-      samples=_SPECIALS)  # fmt: skip
 
-unary("relu", lambda x: np.maximum(x, 0), "``maximum(x, 0)``; NaN stays NaN.",
-      numpy="np.maximum x 0", nonnegative=True,
-      scales=True, warns=False,
-      scalar=lambda x: expr.apply("maximum", x, expr.const(0, x.dtype)))  # fmt: skip
+unary(
+    "relu",
+    lambda x: np.maximum(x, 0),
+    "``maximum(x, 0)``; NaN stays NaN.",
+    numpy="np.maximum x 0",
+    nonnegative=True,
+    scales=True,
+    warns=False,
+    scalar=lambda x: expr.apply("maximum", x, expr.const(0, x.dtype)),
+)
 
 
 def _relu_of_maximum(x: Any, y: Any) -> Any:
@@ -617,12 +804,20 @@ _get("maximum").canonical(_relu_of_maximum)
 
 
 # -- with attributes -----------------------------------------------------------------------------
-@op("pointwise", numpy="np.where condition x y", gives_number=None, keeps_python_numbers=True,
-    samples=[S("bool[3,4]", "f32[3,4]", "f32[4]"), S("bool[5]", "f32[5]", 0.0),
-                          S("i32[4]", 1, "f32[4]"),
-                          S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),
-                          S("bool[4]", "bf16[4]", 1.0)],
-    bad=[Bad("bool[3]", "f32[4]", 0.0, match="do not broadcast")])  # fmt: skip
+@op(
+    "pointwise",
+    numpy="np.where condition x y",
+    gives_number=None,
+    keeps_python_numbers=True,
+    samples=[
+        S("bool[3,4]", "f32[3,4]", "f32[4]"),
+        S("bool[5]", "f32[5]", 0.0),
+        S("i32[4]", 1, "f32[4]"),
+        S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),
+        S("bool[4]", "bf16[4]", 1.0),
+    ],
+    bad=[Bad("bool[3]", "f32[4]", 0.0, match="do not broadcast")],
+)
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """``x`` where the condition holds, else ``y``."""
     return np.where(condition, x, y)
@@ -632,9 +827,7 @@ def _choice(x: Any, y: Any) -> DType:
     """np.where's dtype: np.result_type, which for bfloat16 beside a number is not what ufuncs
     give."""
     try:
-        return dtypes.dtype(
-            np.result_type(*(o.numpy if isinstance(o, DType) else o for o in (x, y)))
-        )
+        return dtypes.dtype(np.result_type(*(o.numpy if isinstance(o, DType) else o for o in (x, y))))
     except np.exceptions.DTypePromotionError:
         raise DTypeError(f"no common dtype for {x}, {y}; cast one of them first") from None
 
@@ -656,9 +849,18 @@ def _(i: MultiIndex, condition: Reader, x: Reader, y: Reader) -> Expr:
     return expr.where(as_truth(read_broadcast(condition, i)), a, b)
 
 
-@op("pointwise", aliases=("clamp",),
-    samples=[S("f32[B,4]", -0.5, 0.5, dims={"B": 3}), S("f32[5]", min=0.25), S("f64[5]", max=0.0),
-             S("i32[7]", -2, 2), S(special("f32[6]"), -1.0, 1.0), S("f16[4]", -1, 1)])  # fmt: skip
+@op(
+    "pointwise",
+    aliases=("clamp",),
+    samples=[
+        S("f32[B,4]", -0.5, 0.5, dims={"B": 3}),
+        S("f32[5]", min=0.25),
+        S("f64[5]", max=0.0),
+        S("i32[7]", -2, 2),
+        S(special("f32[6]"), -1.0, 1.0),
+        S("f16[4]", -1, 1),
+    ],
+)
 def clip(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
     """``minimum(maximum(x, min), max)`` with Python numbers as bounds (None: no bound)."""
     return np.clip(x, min, max)
@@ -708,16 +910,35 @@ def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
     return value
 
 
-@op("pointwise", gives_number=None, aliases=("astype",),
-    samples=[S("f32[B,3]", "f64", dims={"B": 2}), S(uniform("f32[6]", -5, 5), "i32"),
-             S("i32[5]", "f32"),
-             S("f32[4]", "bool"), S("bool[4]", "f32"), S("f64[5]", "f16"), S("f32[5]", "bf16"),
-             S("bf16[5]", "f32"), S(uniform("i64[5]", -300, 300), "i8"), S("f16[4]", "f64"),
-             S(uniform("f64[6]", 0, 200), "u8"), S("i8[4]", "i16"),
-             S("c64[5]", "c128"), S("c128[4]", "f32"), S("f32[4]", "c64"), S("i32[3]", "c128"),
-             S("c64[4]", "bool"), S(uniform("c64[4]", -9, 9), "i16"), S("bf16[3]", "c64"),
-             S("i64[5]", "u64"), S(uniform("u64[5]", 0, 2**63), "f32"),
-             S(uniform("f32[5]", 0, 99), "u32")])  # fmt: skip
+@op(
+    "pointwise",
+    gives_number=None,
+    aliases=("astype",),
+    samples=[
+        S("f32[B,3]", "f64", dims={"B": 2}),
+        S(uniform("f32[6]", -5, 5), "i32"),
+        S("i32[5]", "f32"),
+        S("f32[4]", "bool"),
+        S("bool[4]", "f32"),
+        S("f64[5]", "f16"),
+        S("f32[5]", "bf16"),
+        S("bf16[5]", "f32"),
+        S(uniform("i64[5]", -300, 300), "i8"),
+        S("f16[4]", "f64"),
+        S(uniform("f64[6]", 0, 200), "u8"),
+        S("i8[4]", "i16"),
+        S("c64[5]", "c128"),
+        S("c128[4]", "f32"),
+        S("f32[4]", "c64"),
+        S("i32[3]", "c128"),
+        S("c64[4]", "bool"),
+        S(uniform("c64[4]", -9, 9), "i16"),
+        S("bf16[3]", "c64"),
+        S("i64[5]", "u64"),
+        S(uniform("u64[5]", 0, 2**63), "f32"),
+        S(uniform("f32[5]", 0, 99), "u32"),
+    ],
+)
 def cast(x: Tensor, dtype: DType) -> Tensor:
     """``x`` converted to ``dtype``; float to integer truncates toward zero, and of a complex number
     that becomes another one the imaginary part is dropped."""

@@ -15,16 +15,7 @@ import numpy as np
 import sympy
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
-from fxlite.ops.op import (
-    Op,
-    Tensor,
-    Tensors,
-    broadcast_shapes,
-    normalize_axis,
-    op,
-    shape_of,
-    weak_dtype,
-)
+from fxlite.ops.op import Op, Tensor, Tensors, broadcast_shapes, normalize_axis, op, shape_of, weak_dtype
 from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S, uniform
 from fxlite.ops.slicing import parts_of, select, slice_update, updated_type
@@ -59,16 +50,30 @@ def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[In
 
 
 # -- reading ---------------------------------------------------------------------------------------
-@op("gather", moves_values=True, shares_memory="perhaps", gives_number=True, reads_some_of="x",
+@op(
+    "gather",
+    moves_values=True,
+    shares_memory="perhaps",
+    gives_number=True,
+    reads_some_of="x",
     looks_up=("index", "x", None),
-    samples=[S("f32[V,4]", uniform("i64[B]", -3, 3), dims={"V": 3, "B": 5}),
-             S("f32[3,4]", uniform("i32[2,2]", -4, 4), 1), S("f64[5]", uniform("i64[]", 0, 5)),
-             S("f32[2,3,4]", uniform("u8[3]", 0, 4), -1), S("i32[3]", uniform("i64[0]", 0, 1)),
-             S("bool[2,2]", uniform("i8[3]", -2, 2), 0), S("bf16[4,2]", uniform("i16[3]", 0, 4)),
-             S("f32[3,0]", uniform("i64[2]", 0, 3)), S("f16[3,2]", -1, 1)],
-    bad=[Bad("f32[3]", "f32[2]", match="must hold integers"),
-         Bad("f32[3]", "bool[3]", match="np.where"),
-         Bad("f32[3]", "i64[2]", 1, match="out of range")])  # fmt: skip
+    samples=[
+        S("f32[V,4]", uniform("i64[B]", -3, 3), dims={"V": 3, "B": 5}),
+        S("f32[3,4]", uniform("i32[2,2]", -4, 4), 1),
+        S("f64[5]", uniform("i64[]", 0, 5)),
+        S("f32[2,3,4]", uniform("u8[3]", 0, 4), -1),
+        S("i32[3]", uniform("i64[0]", 0, 1)),
+        S("bool[2,2]", uniform("i8[3]", -2, 2), 0),
+        S("bf16[4,2]", uniform("i16[3]", 0, 4)),
+        S("f32[3,0]", uniform("i64[2]", 0, 3)),
+        S("f16[3,2]", -1, 1),
+    ],
+    bad=[
+        Bad("f32[3]", "f32[2]", match="must hold integers"),
+        Bad("f32[3]", "bool[3]", match="np.where"),
+        Bad("f32[3]", "i64[2]", 1, match="out of range"),
+    ],
+)
 def take(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
     """Elements of ``x`` at the integers ``index`` along ``axis``, as np.take: the axes of ``index``
     stand in the place of ``axis``.
@@ -97,15 +102,23 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int = 0) -> Expr:
     return expr.read_at_value(x, axis, i[:axis], index[i[axis:end]], i[end:], text)
 
 
-@op("gather", reads_some_of="x", any_order=True,
-    samples=[S("f32[3,4]", [uniform("i64[B]", -3, 3), uniform("i64[B]", -4, 4)], dims={"B": 5}),
-             S("f32[2,3,4]", [uniform("i32[2,1]", 0, 3), uniform("i64[5]", 0, 4)], 1),
-             S("f64[2,2,2]",
-               [uniform("i64[3]", 0, 2), uniform("i64[]", 0, 2), uniform("i8[1]", -2, 0)]),
-             S("i32[3]", [uniform("i64[2]", 0, 3)]), S("bf16[2,2]", [uniform("i64[0]", 0, 2), 1])],
-    bad=[Bad("f32[3]", ["i64[2]", "i64[2]"], match="2 indices from axis 0"),
-         Bad("f32[3,3]", ["i64[2]", "f32[2]"], match="must hold integers"),
-         Bad("f32[3,3]", ["i64[2]", "i64[3]"], match="do not broadcast")])  # fmt: skip
+@op(
+    "gather",
+    reads_some_of="x",
+    any_order=True,
+    samples=[
+        S("f32[3,4]", [uniform("i64[B]", -3, 3), uniform("i64[B]", -4, 4)], dims={"B": 5}),
+        S("f32[2,3,4]", [uniform("i32[2,1]", 0, 3), uniform("i64[5]", 0, 4)], 1),
+        S("f64[2,2,2]", [uniform("i64[3]", 0, 2), uniform("i64[]", 0, 2), uniform("i8[1]", -2, 0)]),
+        S("i32[3]", [uniform("i64[2]", 0, 3)]),
+        S("bf16[2,2]", [uniform("i64[0]", 0, 2), 1]),
+    ],
+    bad=[
+        Bad("f32[3]", ["i64[2]", "i64[2]"], match="2 indices from axis 0"),
+        Bad("f32[3,3]", ["i64[2]", "f32[2]"], match="must hold integers"),
+        Bad("f32[3,3]", ["i64[2]", "i64[3]"], match="do not broadcast"),
+    ],
+)
 def index(x: Tensor, indices: Tensors, axis: int = 0) -> Tensor:
     """``x[:, i, j]`` for ``indices=(i, j)``, ``axis=1``: integers that are broadcast together index
     neighbouring axes from ``axis`` on, which their common shape replaces.
@@ -141,17 +154,27 @@ def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int = 0) -> E
     return expr.add_guard(x[(*i[:axis], *positions, *i[end:])], expr.both(*guards))
 
 
-@op("gather", numpy="np.take_along_axis x index axis:",
-    reads_some_of="x", looks_up=("index", "x", None), aliases=("take_along_axis",),
-    samples=[S("f32[B,4]", uniform("i64[B,2]", -4, 4), 1, dims={"B": 3}),
-             S("f32[3,4]", uniform("i64[1,4]", 0, 3), 0), S("f64[5]", uniform("i32[7]", -5, 5), 0),
-             S("f32[1,4]", uniform("i64[3,2]", 0, 4), -1),
-             S("f32[3,2]", uniform("i8[1,5]", 0, 2), 1),
-             S("bool[2,2]", uniform("i64[2,0]", 0, 1), 1),
-             S("bf16[2,3]", uniform("u8[2,1]", 0, 3), 1)],
-    bad=[Bad("f32[3,4]", "i64[3]", 1, match="rank"),
-         Bad("f32[3,4]", "f32[3,4]", 1, match="must hold integers"),
-         Bad("f32[3,4]", "i64[2,4]", 1, match="do not broadcast")])  # fmt: skip
+@op(
+    "gather",
+    numpy="np.take_along_axis x index axis:",
+    reads_some_of="x",
+    looks_up=("index", "x", None),
+    aliases=("take_along_axis",),
+    samples=[
+        S("f32[B,4]", uniform("i64[B,2]", -4, 4), 1, dims={"B": 3}),
+        S("f32[3,4]", uniform("i64[1,4]", 0, 3), 0),
+        S("f64[5]", uniform("i32[7]", -5, 5), 0),
+        S("f32[1,4]", uniform("i64[3,2]", 0, 4), -1),
+        S("f32[3,2]", uniform("i8[1,5]", 0, 2), 1),
+        S("bool[2,2]", uniform("i64[2,0]", 0, 1), 1),
+        S("bf16[2,3]", uniform("u8[2,1]", 0, 3), 1),
+    ],
+    bad=[
+        Bad("f32[3,4]", "i64[3]", 1, match="rank"),
+        Bad("f32[3,4]", "f32[3,4]", 1, match="must hold integers"),
+        Bad("f32[3,4]", "i64[2,4]", 1, match="do not broadcast"),
+    ],
+)
 def gather(x: Tensor, index: Tensor, axis: int) -> Tensor:
     """``out[i, j] = x[i, index[i, j]]`` for axis 1, as np.take_along_axis: ``index`` has the rank
     of ``x``, the other axes are broadcast.
@@ -176,22 +199,25 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int) -> Expr:
     axis = normalize_axis(axis, len(x.shape))
 
     def fitted(reader: Reader) -> MultiIndex:  # the axes that are broadcast read position 0
-        return tuple(
-            Index.of(0) if a != axis and size.constant == 1 else i[a]
-            for a, size in enumerate(reader.shape)
-        )
+        return tuple(Index.of(0) if a != axis and size.constant == 1 else i[a] for a, size in enumerate(reader.shape))
 
     at = fitted(x)
     text = f"gather along axis {axis}"
     return expr.read_at_value(x, axis, at[:axis], index[fitted(index)], at[axis + 1 :], text)
 
 
-@op("composite", reads_some_of="weight", looks_up=("x", "weight", 0),
-    samples=[S(uniform("i64[B,T]", 0, 5), "f32[5,4]", dims={"B": 2, "T": 3}),
-             S(uniform("i32[]", 0, 3), "f64[3,2]"),
-             S(uniform("i64[0]", 0, 1), "f32[3,2]"), S(uniform("u8[4]", 0, 6), "bf16[6,1]")],
-    bad=[Bad("f32[3]", "f32[4,2]", match="must hold integers"),
-         Bad("i64[3]", "f32[4]", match="rank 2")])  # fmt: skip
+@op(
+    "composite",
+    reads_some_of="weight",
+    looks_up=("x", "weight", 0),
+    samples=[
+        S(uniform("i64[B,T]", 0, 5), "f32[5,4]", dims={"B": 2, "T": 3}),
+        S(uniform("i32[]", 0, 3), "f64[3,2]"),
+        S(uniform("i64[0]", 0, 1), "f32[3,2]"),
+        S(uniform("u8[4]", 0, 6), "bf16[6,1]"),
+    ],
+    bad=[Bad("f32[3]", "f32[4,2]", match="must hold integers"), Bad("i64[3]", "f32[4]", match="rank 2")],
+)
 def embedding(x: Tensor, weight: Tensor) -> Tensor:
     """Rows of ``weight`` [V, D] at the integers ``x``: shape ``x.shape + (D,)``.
 
@@ -260,9 +286,13 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
     samples = [*_SCATTERED, S("bool[3]", uniform("i64[5]", 0, 3), "bool[5]", 0)]
     bad = [*_NOT_SCATTERED, Bad("bool[3]", "i64[2]", "bool[2]", 0, match="not bool")]
     record = op(
-        "scatter", name=name, looks_up=("index", "x", None), combines=combines,
-        samples=samples if is_last else _SCATTERED, bad=_NOT_SCATTERED if is_last else bad,
-    )(call)  # fmt: skip
+        "scatter",
+        name=name,
+        looks_up=("index", "x", None),
+        combines=combines,
+        samples=samples if is_last else _SCATTERED,
+        bad=_NOT_SCATTERED if is_last else bad,
+    )(call)
 
     def infer(x: TensorType, index: Any, source: Any, axis: int) -> TensorType:
         require_integers(index, "index")
@@ -284,18 +314,14 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
     def body(i: MultiIndex, x: Reader, index: Reader, source: Reader, axis: int) -> Expr:
         axis = normalize_axis(axis, len(x.shape))
         computed = dtypes.int64 if x.dtype.is_integer else x.dtype.compute
-        inside = expr.both(
-            *(expr.less(i[a], size) for a, size in enumerate(index.shape) if a != axis)
-        )
+        inside = expr.both(*(expr.less(i[a], size) for a, size in enumerate(index.shape) if a != axis))
 
         def chosen(position: Index) -> tuple[Expr, MultiIndex]:
             """Whether an element of the source is put here."""
             at = (*i[:axis], position, *i[axis + 1 :])
             target = expr.read_guarded(index, at, inside, 0)
             text = f"{name} along axis {axis}"
-            checked = CheckedIndex(
-                dtypes.int64, expr.cast(target, dtypes.int64), x.shape[axis], text
-            )
+            checked = CheckedIndex(dtypes.int64, expr.cast(target, dtypes.int64), x.shape[axis], text)
             return expr.both(inside, expr.apply("eq", checked, expr.index_value(i[axis]))), at
 
         def term(position: Index) -> Expr:
@@ -305,9 +331,7 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
             return expr.where(holds, value, neutral)
 
         def number(position: Index) -> Expr:
-            return expr.where(
-                chosen(position)[0], expr.index_value(position), expr.const(-1, dtypes.int64)
-            )
+            return expr.where(chosen(position)[0], expr.index_value(position), expr.const(-1, dtypes.int64))
 
         if is_last:
             last = expr.reduce("max", [index.shape[axis]], number)
@@ -324,45 +348,57 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
 
 
 scatter_add = _register_scatter(
-    "scatter_add", "sum", np.add.at,
+    "scatter_add",
+    "sum",
+    np.add.at,
     "A copy of ``x`` with ``out[i, index[i, j]] += source[i, j]`` for axis 1, as "
     "torch.scatter_add; equal indices add up.",
-)  # fmt: skip
+)
 scatter_mul = _register_scatter(
-    "scatter_mul", "prod", np.multiply.at,
-    "A copy of ``x`` with ``out[i, index[i, j]] *= source[i, j]`` for axis 1.",
-)  # fmt: skip
+    "scatter_mul", "prod", np.multiply.at, "A copy of ``x`` with ``out[i, index[i, j]] *= source[i, j]`` for axis 1."
+)
 scatter_max = _register_scatter(
-    "scatter_max", "max", np.maximum.at,
-    "A copy of ``x`` in which the largest of what ``index`` puts to a place and what is there "
-    "stands; NaN wins.",
-)  # fmt: skip
+    "scatter_max",
+    "max",
+    np.maximum.at,
+    "A copy of ``x`` in which the largest of what ``index`` puts to a place and what is there stands; NaN wins.",
+)
 scatter_min = _register_scatter(
-    "scatter_min", "min", np.minimum.at,
-    "A copy of ``x`` in which the smallest of what ``index`` puts to a place and what is there "
-    "stands; NaN wins.",
-)  # fmt: skip
+    "scatter_min",
+    "min",
+    np.minimum.at,
+    "A copy of ``x`` in which the smallest of what ``index`` puts to a place and what is there stands; NaN wins.",
+)
 scatter_set = _register_scatter(
-    "scatter_set", "last", _write,
+    "scatter_set",
+    "last",
+    _write,
     "A copy of ``x`` with ``out[i, index[i, j]] = source[i, j]`` for axis 1; of equal indices the "
     "last one counts, as in NumPy.",
-)  # fmt: skip
+)
 
 
-@op("gather", writes_part=True,
-    samples=[S("f32[B,6]", "f32[6]", [uniform("i64[]", -3, 3)], (None,), dims={"B": 3}),
-             S("f32[4,3]", "f32[]", [uniform("i64[]", 0, 4), uniform("i32[]", 0, 3)], (None, None)),
-             S("f64[4,5]", "f64[2]", [uniform("i64[]", -4, 0)], (None, (1, 3, 1))),
-             S("f64[4,5]", 2.5, [uniform("i64[]", 0, 5)], ((0, None, 2), None)),
-             S("i32[3,4]", "i32[1]", [uniform("u8[]", 0, 3)], (None, (1, 2, 1))),
-             S("bool[4]", True, [uniform("i64[]", 0, 4)], (None,)),
-             S("bf16[4,2]", "bf16[2]", [uniform("i64[]", 0, 4)], (None,)),
-             S("f16[2,2,3]", "f16[3]", [uniform("i64[]", 0, 2)], (1, None))],
-    bad=[Bad("f32[3]", "f32[2]", ["i64[]"], (None,), match="do not broadcast"),
-         Bad("f32[3]", "f64[]", ["i64[]"], (None,), match="dtype of x"),
-         Bad("f32[3]", "f32[]", ["f32[]"], (None,), match="must hold integers"),
-         Bad("f32[3]", "f32[]", ["i64[2]"], (None,), match="one integer"),
-         Bad("f32[3,2]", "f32[]", ["i64[]"], (None, None), match="2 positions in at")])  # fmt: skip
+@op(
+    "gather",
+    writes_part=True,
+    samples=[
+        S("f32[B,6]", "f32[6]", [uniform("i64[]", -3, 3)], (None,), dims={"B": 3}),
+        S("f32[4,3]", "f32[]", [uniform("i64[]", 0, 4), uniform("i32[]", 0, 3)], (None, None)),
+        S("f64[4,5]", "f64[2]", [uniform("i64[]", -4, 0)], (None, (1, 3, 1))),
+        S("f64[4,5]", 2.5, [uniform("i64[]", 0, 5)], ((0, None, 2), None)),
+        S("i32[3,4]", "i32[1]", [uniform("u8[]", 0, 3)], (None, (1, 2, 1))),
+        S("bool[4]", True, [uniform("i64[]", 0, 4)], (None,)),
+        S("bf16[4,2]", "bf16[2]", [uniform("i64[]", 0, 4)], (None,)),
+        S("f16[2,2,3]", "f16[3]", [uniform("i64[]", 0, 2)], (1, None)),
+    ],
+    bad=[
+        Bad("f32[3]", "f32[2]", ["i64[]"], (None,), match="do not broadcast"),
+        Bad("f32[3]", "f64[]", ["i64[]"], (None,), match="dtype of x"),
+        Bad("f32[3]", "f32[]", ["f32[]"], (None,), match="must hold integers"),
+        Bad("f32[3]", "f32[]", ["i64[2]"], (None,), match="one integer"),
+        Bad("f32[3,2]", "f32[]", ["i64[]"], (None, None), match="2 positions in at"),
+    ],
+)
 def index_update(x: Tensor, values: Tensor, positions: Tensors, at: Attribute) -> Tensor:
     """A copy of ``x`` with ``out[at] = values``, where each None in ``at`` stands for the next of
     ``positions``, integers; the rest is as in slice_update. ``out[i] = v`` of a computed ``i`` is
@@ -373,9 +409,7 @@ def index_update(x: Tensor, values: Tensor, positions: Tensors, at: Attribute) -
     out = np.array(x)
     given = iter(positions)
     found = [next(given) if part is None else part for part in at]
-    out[tuple(builtins.slice(*p) if isinstance(p, tuple) else np.asarray(p)[()] for p in found)] = (
-        values
-    )
+    out[tuple(builtins.slice(*p) if isinstance(p, tuple) else np.asarray(p)[()] for p in found)] = values
     return out
 
 
@@ -449,20 +483,31 @@ def _(i: MultiIndex, x: Reader, values: Reader, positions: tuple[Reader, ...], a
             return x[i]
 
     if not taken:
-        new = expr.const(fill_value(values.value, x.dtype), x.dtype) if isinstance(
-            values, expr.ConstReader
-        ) else values[()]  # fmt: skip
+        new = (
+            expr.const(fill_value(values.value, x.dtype), x.dtype)
+            if isinstance(values, expr.ConstReader)
+            else values[()]
+        )
     else:
         new = slice_update.element(tuple(free), {"x": Part(), "values": values, "at": tuple(known)})
     return expr.where(inside, new, x[i])
 
 
-@op("gather",
-    samples=[S(uniform("i64[B]", -3, 3), 3, dims={"B": 5}), S(uniform("i32[2,2]", 0, 4), 4, "f32"),
-             S("i64[0]", 2),
-             S(uniform("u8[3]", 0, 1), 1, "bool"), S(uniform("i64[]", 0, 3), 3, "bf16")],
-    bad=[Bad("f32[3]", 3, match="must hold integers"), Bad("i64[3]", 0, match="at least 1"),
-         Bad("i64[3]", 2.0, match="num_classes must be")])  # fmt: skip
+@op(
+    "gather",
+    samples=[
+        S(uniform("i64[B]", -3, 3), 3, dims={"B": 5}),
+        S(uniform("i32[2,2]", 0, 4), 4, "f32"),
+        S("i64[0]", 2),
+        S(uniform("u8[3]", 0, 1), 1, "bool"),
+        S(uniform("i64[]", 0, 3), 3, "bf16"),
+    ],
+    bad=[
+        Bad("f32[3]", 3, match="must hold integers"),
+        Bad("i64[3]", 0, match="at least 1"),
+        Bad("i64[3]", 2.0, match="num_classes must be"),
+    ],
+)
 def one_hot(x: Tensor, num_classes: int, dtype: DType = "i64") -> Tensor:  # type: ignore[assignment]
     """1 where the new last axis (of size ``num_classes``) equals the integer ``x``, 0 elsewhere.
     The default dtype is i64, torch's; negative integers count from the end, as in ``np.eye(n)[x]``.

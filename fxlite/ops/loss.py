@@ -47,11 +47,18 @@ def _infer_distance(x: TensorType, target: TensorType, reduction: str = "mean") 
     return _reduced(_same_shape(x, target), reduction)
 
 
-_PAIRS = [S("f32[B,4]", "f32[B,4]", dims={"B": 3}), S("f32[3,4]", "f32[3,4]", reduction="sum"),
-          S("f32[3,4]", "f32[3,4]", reduction="none"), S("f64[5]", "f64[5]"), S("f16[4]", "f16[4]"),
-          S("bf16[2,3]", "bf16[2,3]")]  # fmt: skip
-_PAIRS_BAD = [Bad("f32[3]", "f32[4]", match="same shape"),
-              Bad("f32[3]", "f32[3]", reduction="max", match="reduction must")]  # fmt: skip
+_PAIRS = [
+    S("f32[B,4]", "f32[B,4]", dims={"B": 3}),
+    S("f32[3,4]", "f32[3,4]", reduction="sum"),
+    S("f32[3,4]", "f32[3,4]", reduction="none"),
+    S("f64[5]", "f64[5]"),
+    S("f16[4]", "f16[4]"),
+    S("bf16[2,3]", "bf16[2,3]"),
+]
+_PAIRS_BAD = [
+    Bad("f32[3]", "f32[4]", match="same shape"),
+    Bad("f32[3]", "f32[3]", reduction="max", match="reduction must"),
+]
 
 
 def _mse(x: Any, target: Any, reduction: str = "mean") -> Any:
@@ -75,24 +82,16 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def _infer_bce(
-    x: TensorType,
-    target: TensorType,
-    weight: Any = None,
-    pos_weight: Any = None,
-    reduction: str = "mean",
+    x: TensorType, target: TensorType, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> TensorType:
     element = _same_shape(x, target)
     for name, value in (("weight", weight), ("pos_weight", pos_weight)):
-        if value is not None and not shapes.shapes_equal(
-            broadcast_shapes(x.shape, value.shape), x.shape
-        ):
+        if value is not None and not shapes.shapes_equal(broadcast_shapes(x.shape, value.shape), x.shape):
             raise ShapeError(f"{name} {value} does not broadcast to x {x}")
     return _reduced(element, reduction)
 
 
-def _bce(
-    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
-) -> Any:
+def _bce(x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean") -> Any:
     # -log sigmoid(x) = log(1 + exp(-|x|)) + max(-x, 0)
     negative_log = ops.log1p(ops.exp(-ops.abs(x))) + ops.relu(-x)
     if pos_weight is not None:
@@ -101,19 +100,22 @@ def _bce(
     return _reduce(values if weight is None else values * weight, reduction)
 
 
-@composite(infer=_infer_bce, expansion=_bce,
-           samples=[S("f32[B,4]", uniform("f32[B,4]", 0, 1), dims={"B": 3}),
-                    S(uniform("f32[3,4]", -90, 90), uniform("f32[3,4]", 0, 1), "f32[4]",
-                      reduction="sum"),
-                    S("f32[3,4]", uniform("f32[3,4]", 0, 1), None, uniform("f32[4]", 1, 3),
-                      reduction="none"), S("f64[5]", uniform("f64[5]", 0, 1)),
-                    S("f16[5]", uniform("f16[5]", 0, 1)),
-                    S("bf16[5]", uniform("bf16[5]", 0, 1))],
-           bad=[*_PAIRS_BAD, Bad("f32[3]", "f32[3]", "f32[2,3]", match="weight")])  # fmt: skip
+@composite(
+    infer=_infer_bce,
+    expansion=_bce,
+    samples=[
+        S("f32[B,4]", uniform("f32[B,4]", 0, 1), dims={"B": 3}),
+        S(uniform("f32[3,4]", -90, 90), uniform("f32[3,4]", 0, 1), "f32[4]", reduction="sum"),
+        S("f32[3,4]", uniform("f32[3,4]", 0, 1), None, uniform("f32[4]", 1, 3), reduction="none"),
+        S("f64[5]", uniform("f64[5]", 0, 1)),
+        S("f16[5]", uniform("f16[5]", 0, 1)),
+        S("bf16[5]", uniform("bf16[5]", 0, 1)),
+    ],
+    bad=[*_PAIRS_BAD, Bad("f32[3]", "f32[3]", "f32[2,3]", match="weight")],
+)
 def binary_cross_entropy_with_logits(
-    x: Tensor, target: Tensor, weight: OptionalTensor = None, pos_weight: OptionalTensor = None,
-    reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+    x: Tensor, target: Tensor, weight: OptionalTensor = None, pos_weight: OptionalTensor = None, reduction: str = "mean"
+) -> Tensor:
     """``-weight * (pos_weight * target * log(s) + (1 - target) * log(1 - s))`` with s = sigmoid(x),
     reduced; exact for large ``|x|``."""
     factor = 1 if pos_weight is None else 1 + target * (pos_weight - 1)
@@ -132,20 +134,14 @@ def _class_shape(x: TensorType) -> tuple[int, tuple[Any, ...]]:
 
 
 def _infer_nll(
-    x: TensorType,
-    target: TensorType,
-    weight: Any = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    x: TensorType, target: TensorType, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> TensorType:
     axis, shape = _class_shape(x)
     if not target.dtype.is_integer:
         raise DTypeError(f"target must hold integer class numbers, not {target}")
     if not shapes.shapes_equal(target.shape, shape):
         text = ", ".join(map(str, shape))
-        raise ShapeError(
-            f"target must be [{text}] (x {x} without its class axis {axis}), not {target}"
-        )
+        raise ShapeError(f"target must be [{text}] (x {x} without its class axis {axis}), not {target}")
     _check_weight(x, axis, weight)
     return _reduced(x.with_shape(shape), reduction)
 
@@ -156,9 +152,14 @@ def _check_weight(x: TensorType, axis: int, weight: Any) -> None:
 
 
 def _nll(
-    x: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
-    spread: Any = None, label_smoothing: float = 0.0,
-) -> Any:  # fmt: skip
+    x: Any,
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    spread: Any = None,
+    label_smoothing: float = 0.0,
+) -> Any:
     """The loss; ``spread``: the smoothing term of each element before it is masked."""
     axis = 1 if x.ndim > 1 else 0
     counted = target != ignore_index
@@ -176,9 +177,8 @@ def _nll(
 
 
 def _nll_reference(
-    x: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
-    smoothing: float = 0.0,
-) -> Any:  # fmt: skip
+    x: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean", smoothing: float = 0.0
+) -> Any:
     axis = 1 if x.ndim > 1 else 0
     moved = np.moveaxis(x, axis, -1)
     classes = moved.shape[-1]
@@ -199,12 +199,13 @@ _CLASS_SAMPLES = [
     S("f32[B,5]", _TARGET, dims={"B": 6}),
     S("f32[B,5]", _TARGET, reduction="sum", dims={"B": 6}),
     S("f32[6,5]", uniform("i64[6]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=2),
-    S("f32[2,5,3,4]", uniform("i64[2,3,4]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=0,
-      reduction="none"), S("f64[4,3]", uniform("i32[4]", 0, 3)),
-    S("f32[5]", uniform("i64[]", 0, 5)), S("f16[4,3]", uniform("i64[4]", 0, 3)),
+    S("f32[2,5,3,4]", uniform("i64[2,3,4]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=0, reduction="none"),
+    S("f64[4,3]", uniform("i32[4]", 0, 3)),
+    S("f32[5]", uniform("i64[]", 0, 5)),
+    S("f16[4,3]", uniform("i64[4]", 0, 3)),
     S("bf16[4,3]", uniform("i64[4]", 0, 3)),
     S("f32[2,3]", uniform("i64[2]", 1, 2), ignore_index=1),
-]  # fmt: skip
+]
 _CLASS_BAD = [
     Bad("f32[4,3]", "i64[3]", match="target must be [4]"),
     Bad("f32[4,3]", "i64[4]", "f32[4]", match="one for each class"),
@@ -212,12 +213,16 @@ _CLASS_BAD = [
 ]
 
 
-@composite(looks_up=("target", "x", 1), infer=_infer_nll, expansion=_nll, samples=_CLASS_SAMPLES,
-           bad=[*_CLASS_BAD, Bad("f32[4,3]", "f32[4]", match="integer class")])  # fmt: skip
+@composite(
+    looks_up=("target", "x", 1),
+    infer=_infer_nll,
+    expansion=_nll,
+    samples=_CLASS_SAMPLES,
+    bad=[*_CLASS_BAD, Bad("f32[4,3]", "f32[4]", match="integer class")],
+)
 def nll_loss(
-    x: Tensor, target: Tensor, weight: OptionalTensor = None, ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+    x: Tensor, target: Tensor, weight: OptionalTensor = None, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
     """``-weight[target] * x[target]`` of log-probabilities ``x`` [N, C, ...] and class numbers
     ``target`` [N, ...]. ``"mean"`` divides by the sum of the weights used; targets equal to
     ``ignore_index`` count for nothing."""
@@ -225,18 +230,20 @@ def nll_loss(
 
 
 def _infer_cross_entropy(
-    x: TensorType, target: TensorType, weight: Any = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    target: TensorType,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> TensorType:
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1], not {label_smoothing}")
     if not target.dtype.is_float:
         return _infer_nll(x, target, weight, ignore_index, reduction)
     axis, shape = _class_shape(x)
     if not shapes.shapes_equal(x.shape, target.shape):
-        raise ShapeError(
-            f"target {target} must hold class numbers, or probabilities with the shape of x {x}"
-        )
+        raise ShapeError(f"target {target} must hold class numbers, or probabilities with the shape of x {x}")
     _check_weight(x, axis, weight)
     return _reduced(x.with_shape(shape), reduction)
 
@@ -249,9 +256,13 @@ def _along(weight: Any, x: Any) -> Any:
 
 
 def _cross_entropy(
-    x: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
+    x: Any,
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Any:  # fmt: skip
+) -> Any:
     axis = 1 if x.ndim > 1 else 0
     logs = ops.log_softmax(x, axis=axis)
     if np.dtype(target.dtype).kind in "biu":
@@ -268,21 +279,32 @@ def _cross_entropy(
     return _reduce(values, reduction)
 
 
-@composite(looks_up=("target", "x", 1), infer=_infer_cross_entropy, expansion=_cross_entropy,
-           samples=[*_CLASS_SAMPLES, S("f32[6,5]", uniform("i64[6]", 0, 5), label_smoothing=0.1),
-                    S("f32[2,5,3]", uniform("i64[2,3]", 0, 5), uniform("f32[5]", 0.5, 2),
-                      ignore_index=1, label_smoothing=0.2),
-                    S("f32[B,5]", uniform("f32[B,5]", 0, 1), dims={"B": 3}),
-                    S("f32[2,5,3]", uniform("f32[2,5,3]", 0, 1), uniform("f32[5]", 0.5, 2),
-                      reduction="none", label_smoothing=0.2),
-                    S(uniform("f32[3,4]", -90, 90), uniform("i64[3]", 0, 4))],
-           bad=[*_CLASS_BAD, Bad("f32[4,3]", "f32[4]", match="probabilities"),
-                Bad("f32[4,3]", "i64[4]", label_smoothing=2.0,
-                    match="label_smoothing")])  # fmt: skip
+@composite(
+    looks_up=("target", "x", 1),
+    infer=_infer_cross_entropy,
+    expansion=_cross_entropy,
+    samples=[
+        *_CLASS_SAMPLES,
+        S("f32[6,5]", uniform("i64[6]", 0, 5), label_smoothing=0.1),
+        S("f32[2,5,3]", uniform("i64[2,3]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=1, label_smoothing=0.2),
+        S("f32[B,5]", uniform("f32[B,5]", 0, 1), dims={"B": 3}),
+        S("f32[2,5,3]", uniform("f32[2,5,3]", 0, 1), uniform("f32[5]", 0.5, 2), reduction="none", label_smoothing=0.2),
+        S(uniform("f32[3,4]", -90, 90), uniform("i64[3]", 0, 4)),
+    ],
+    bad=[
+        *_CLASS_BAD,
+        Bad("f32[4,3]", "f32[4]", match="probabilities"),
+        Bad("f32[4,3]", "i64[4]", label_smoothing=2.0, match="label_smoothing"),
+    ],
+)
 def cross_entropy(
-    x: Tensor, target: Tensor, weight: OptionalTensor = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    target: Tensor,
+    weight: OptionalTensor = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     """Cross entropy of softmax(x) and ``target``: x [N, C, ...] (or [C]), target class numbers [N,
     ...] or probabilities [N, C, ...].
 
@@ -301,10 +323,17 @@ def cross_entropy(
 
 
 # -- dropout ---------------------------------------------------------------------------------------
-@op("random", shares_memory="perhaps",
-    samples=[S("f32[B,4]", p=0.0, dims={"B": 3}), S("f32[3,4]", p=0.5, training=False),
-                       S("bf16[4]", p=0.0), S("f64[0,3]", p=0.0)],
-    bad=[Bad("f32[3]", p=1.5, match="between 0 and 1")])  # fmt: skip
+@op(
+    "random",
+    shares_memory="perhaps",
+    samples=[
+        S("f32[B,4]", p=0.0, dims={"B": 3}),
+        S("f32[3,4]", p=0.5, training=False),
+        S("bf16[4]", p=0.0),
+        S("f64[0,3]", p=0.0),
+    ],
+    bad=[Bad("f32[3]", p=1.5, match="between 0 and 1")],
+)
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Each element 0 with probability ``p``, else divided by ``1 - p``; ``x`` itself unless
     ``training``. Draws from the generator seeded by ``nn.init.manual_seed``."""
@@ -333,6 +362,4 @@ def _(x: TensorType, p: float = 0.5, training: bool = True) -> TensorType:
 def _(x: Any, p: float = 0.5, training: bool = True) -> Any:
     if not training or p == 0:
         return x
-    raise CodegenError(
-        "dropout in training mode has no compiled form; call model.eval() before tracing"
-    )
+    raise CodegenError("dropout in training mode has no compiled form; call model.eval() before tracing")

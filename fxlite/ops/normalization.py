@@ -50,16 +50,13 @@ def _check_channels(x: TensorType, low: int, **vectors: Any) -> None:
         raise ShapeError(f"x must have rank {low} or more (batch, channels, ...), not {x}")
     for name, value in vectors.items():
         if value is not None and not shapes.shapes_equal(value.shape, (x.shape[1],)):
-            raise ShapeError(
-                f"{name} must be [{x.shape[1]}], one for each channel of {x}, not {value}"
-            )
+            raise ShapeError(f"{name} must be [{x.shape[1]}], one for each channel of {x}, not {value}")
 
 
 # -- layer norm and RMS norm -----------------------------------------------------------------------
 def _infer_last_axes(
-    x: TensorType, weight: Any = None, bias: Any = None, normalized_shape: Any = None,
-    eps: float | None = None,
-) -> TensorType:  # fmt: skip
+    x: TensorType, weight: Any = None, bias: Any = None, normalized_shape: Any = None, eps: float | None = None
+) -> TensorType:
     require_float(x, "x")
     shape = _as_tuple(normalized_shape)
     if not shape or not shapes.shapes_equal(x.shape[-len(shape) :], shape):
@@ -82,38 +79,45 @@ def _one_spelling(record: Op) -> None:
 
     def canonical(**bound: Any) -> Any:
         shape = bound["normalized_shape"]
-        return (
-            None if isinstance(shape, tuple) else (record, {**bound, "normalized_shape": (shape,)})
-        )
+        return None if isinstance(shape, tuple) else (record, {**bound, "normalized_shape": (shape,)})
 
     record.canonical(canonical)
 
 
-def _layer_norm(
-    x: Any, weight: Any = None, bias: Any = None, normalized_shape: Any = None, eps: float = 1e-5
-) -> Any:
+def _layer_norm(x: Any, weight: Any = None, bias: Any = None, normalized_shape: Any = None, eps: float = 1e-5) -> Any:
     axes = tuple(range(-len(_as_tuple(normalized_shape)), 0))
     return _affine(_standardize(x, axes, eps), weight, bias)
 
 
-@composite(infer=_infer_last_axes, expansion=_layer_norm,
-           samples=[S("f32[B,8]", "f32[8]", "f32[8]", normalized_shape=(8,), dims={"B": 3}),
-                    S("f32[2,3,4]", "f32[3,4]", "f32[3,4]", normalized_shape=(3, 4)),
-                    S("f32[B,T,6]", normalized_shape=6, dims={"B": 2, "T": 3}),
-                    S("f32[2,5]", "f32[5]", normalized_shape=(5,), eps=0.1),
-                    S(uniform("f32[3,40]", 90, 110), None, "f32[40]", normalized_shape=(40,)),
-                    S("f64[3,5]", "f64[5]", "f64[5]", normalized_shape=(5,)),
-                    S("f16[3,8]", "f16[8]", "f16[8]", normalized_shape=(8,)),
-                    S("bf16[3,8]", "f32[8]", "f32[8]", normalized_shape=(8,)),
-                    S("f32[0,4]", "f32[4]", normalized_shape=(4,)),
-                    S("f32[3,1]", normalized_shape=(1,))],
-           bad=[Bad("f32[2,8]", normalized_shape=(4,), match="normalized_shape"),
-                Bad("f32[2,8]", "f32[4]", normalized_shape=(8,), match="weight must"),
-                Bad("i32[2,8]", normalized_shape=(8,), match="must be a float")])  # fmt: skip
+@composite(
+    infer=_infer_last_axes,
+    expansion=_layer_norm,
+    samples=[
+        S("f32[B,8]", "f32[8]", "f32[8]", normalized_shape=(8,), dims={"B": 3}),
+        S("f32[2,3,4]", "f32[3,4]", "f32[3,4]", normalized_shape=(3, 4)),
+        S("f32[B,T,6]", normalized_shape=6, dims={"B": 2, "T": 3}),
+        S("f32[2,5]", "f32[5]", normalized_shape=(5,), eps=0.1),
+        S(uniform("f32[3,40]", 90, 110), None, "f32[40]", normalized_shape=(40,)),
+        S("f64[3,5]", "f64[5]", "f64[5]", normalized_shape=(5,)),
+        S("f16[3,8]", "f16[8]", "f16[8]", normalized_shape=(8,)),
+        S("bf16[3,8]", "f32[8]", "f32[8]", normalized_shape=(8,)),
+        S("f32[0,4]", "f32[4]", normalized_shape=(4,)),
+        S("f32[3,1]", normalized_shape=(1,)),
+    ],
+    bad=[
+        Bad("f32[2,8]", normalized_shape=(4,), match="normalized_shape"),
+        Bad("f32[2,8]", "f32[4]", normalized_shape=(8,), match="weight must"),
+        Bad("i32[2,8]", normalized_shape=(8,), match="must be a float"),
+    ],
+)
 def layer_norm(
-    x: Tensor, weight: OptionalTensor = None, bias: OptionalTensor = None, *,
-    normalized_shape: tuple[int, ...], eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: OptionalTensor = None,
+    bias: OptionalTensor = None,
+    *,
+    normalized_shape: tuple[int, ...],
+    eps: float = 1e-5,
+) -> Tensor:
     """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axes, whose sizes are
     ``normalized_shape``."""
     axes = tuple(range(x.ndim - len(_as_tuple(normalized_shape)), x.ndim))
@@ -125,30 +129,29 @@ def _epsilon(x: Any, eps: float | None) -> float:
     return float(np.finfo(dtypes.dtype(x.dtype).numpy).eps) if eps is None else eps
 
 
-def _rms_norm(
-    x: Any, weight: Any = None, normalized_shape: Any = None, eps: float | None = None
-) -> Any:
+def _rms_norm(x: Any, weight: Any = None, normalized_shape: Any = None, eps: float | None = None) -> Any:
     axes = tuple(range(-len(_as_tuple(normalized_shape)), 0))
     power = ops.mean(ops.square(x), axis=axes, keepdims=True)
     return _affine(x * ops.rsqrt(power + _epsilon(x, eps)), weight, None)
 
 
-@composite(infer=_infer_last_axes, expansion=_rms_norm,
-           samples=[S("f32[B,8]", "f32[8]", normalized_shape=(8,), dims={"B": 3}),
-                    S("f32[2,3,4]", "f32[3,4]", normalized_shape=(3, 4), eps=1e-5),
-                    S("f32[3,6]", normalized_shape=6),
-                    S("f64[3,5]", "f64[5]", normalized_shape=(5,)),
-                    S("f16[3,8]", "f16[8]", normalized_shape=(8,)),
-                    S("bf16[3,8]", "f32[8]", normalized_shape=(8,), eps=1e-6),
-                    S(uniform("f32[2,4]", 0, 1e-5), normalized_shape=(4,)),
-                    S("f32[0,4]", "f32[4]", normalized_shape=(4,))],
-           bad=[Bad("f32[2,8]", normalized_shape=(4,), match="normalized_shape")])  # fmt: skip
+@composite(
+    infer=_infer_last_axes,
+    expansion=_rms_norm,
+    samples=[
+        S("f32[B,8]", "f32[8]", normalized_shape=(8,), dims={"B": 3}),
+        S("f32[2,3,4]", "f32[3,4]", normalized_shape=(3, 4), eps=1e-5),
+        S("f32[3,6]", normalized_shape=6),
+        S("f64[3,5]", "f64[5]", normalized_shape=(5,)),
+        S("f16[3,8]", "f16[8]", normalized_shape=(8,)),
+        S("bf16[3,8]", "f32[8]", normalized_shape=(8,), eps=1e-6),
+        S(uniform("f32[2,4]", 0, 1e-5), normalized_shape=(4,)),
+        S("f32[0,4]", "f32[4]", normalized_shape=(4,)),
+    ],
+    bad=[Bad("f32[2,8]", normalized_shape=(4,), match="normalized_shape")],
+)
 def rms_norm(
-    x: Tensor,
-    weight: OptionalTensor = None,
-    *,
-    normalized_shape: tuple[int, ...],
-    eps: float | None = None,
+    x: Tensor, weight: OptionalTensor = None, *, normalized_shape: tuple[int, ...], eps: float | None = None
 ) -> Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last axes, whose sizes are
     ``normalized_shape``; ``eps`` None is the machine epsilon of the dtype computed in."""
@@ -163,21 +166,31 @@ _one_spelling(rms_norm)
 
 # -- batch, group and instance norm ----------------------------------------------------------------
 def _infer_batch_norm(
-    x: TensorType, running_mean: Any = None, running_var: Any = None, weight: Any = None,
-    bias: Any = None, training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
-) -> TensorType:  # fmt: skip
-    _check_channels(
-        x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    )
+    x: TensorType,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float | None = 0.1,
+    eps: float = 1e-5,
+) -> TensorType:
+    _check_channels(x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("running_mean and running_var are needed unless training=True")
     return x
 
 
 def _batch_norm(
-    x: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-    training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
-) -> Any:  # fmt: skip
+    x: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float | None = 0.1,
+    eps: float = 1e-5,
+) -> Any:
     weight, bias = _per_channel(weight, x.ndim), _per_channel(bias, x.ndim)
     if training:
         return _affine(_standardize(x, (0, *range(2, x.ndim)), eps), weight, bias)
@@ -188,23 +201,35 @@ def _batch_norm(
 _POSITIVE = uniform("f32[4]", 0.2, 3)
 
 
-@composite(infer=_infer_batch_norm, expansion=_batch_norm,
-           samples=[S("f32[B,4,3,5]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]", dims={"B": 2}),
-                    S("f32[B,4]", "f32[4]", _POSITIVE, dims={"B": 3}),
-                    S("f32[2,4,7]", "f32[4]", _POSITIVE, "f32[4]", eps=0.01),
-                    S("f32[B,4,3]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]", training=True,
-                      dims={"B": 5}),
-                    S("f64[2,3,4]", "f64[3]", uniform("f64[3]", 0.2, 3), None, "f64[3]"),
-                    S("f16[2,3,4]", "f16[3]", uniform("f16[3]", 0.2, 3), "f16[3]", "f16[3]"),
-                    S("bf16[2,3,4]", "f32[3]", uniform("f32[3]", 0.2, 3), "f32[3]", "f32[3]"),
-                    S("f32[0,4,2]", "f32[4]", _POSITIVE)],
-           bad=[Bad("f32[2,3]", "f32[4]", "f32[4]", match="running_mean must"),
-                Bad("f32[3]", match="rank 2"), Bad("f32[2,3]", match="are needed")])  # fmt: skip
+@composite(
+    infer=_infer_batch_norm,
+    expansion=_batch_norm,
+    samples=[
+        S("f32[B,4,3,5]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]", dims={"B": 2}),
+        S("f32[B,4]", "f32[4]", _POSITIVE, dims={"B": 3}),
+        S("f32[2,4,7]", "f32[4]", _POSITIVE, "f32[4]", eps=0.01),
+        S("f32[B,4,3]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]", training=True, dims={"B": 5}),
+        S("f64[2,3,4]", "f64[3]", uniform("f64[3]", 0.2, 3), None, "f64[3]"),
+        S("f16[2,3,4]", "f16[3]", uniform("f16[3]", 0.2, 3), "f16[3]", "f16[3]"),
+        S("bf16[2,3,4]", "f32[3]", uniform("f32[3]", 0.2, 3), "f32[3]", "f32[3]"),
+        S("f32[0,4,2]", "f32[4]", _POSITIVE),
+    ],
+    bad=[
+        Bad("f32[2,3]", "f32[4]", "f32[4]", match="running_mean must"),
+        Bad("f32[3]", match="rank 2"),
+        Bad("f32[2,3]", match="are needed"),
+    ],
+)
 def batch_norm(
-    x: Tensor, running_mean: OptionalTensor = None, running_var: OptionalTensor = None,
-    weight: OptionalTensor = None, bias: OptionalTensor = None, training: bool = False,
-    momentum: float | None = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    running_mean: OptionalTensor = None,
+    running_var: OptionalTensor = None,
+    weight: OptionalTensor = None,
+    bias: OptionalTensor = None,
+    training: bool = False,
+    momentum: float | None = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """``(x - mean) / sqrt(var + eps) * weight + bias`` for each channel (axis 1), with the running
     statistics, or with those of ``x`` when ``training``. The running statistics are never written
     (``nn.BatchNorm2d`` does that); ``momentum`` is taken for torch's signature and has no
@@ -223,36 +248,38 @@ def _infer_group_norm(
     channels = x.shape[1]
     if type(num_groups) is not int or num_groups < 1:
         raise ArgumentError(f"num_groups must be a positive int, not {num_groups!r}")
-    if not shapes.equal(
-        shapes.normalize(shapes.floordiv(channels, num_groups) * num_groups), channels
-    ):
+    if not shapes.equal(shapes.normalize(shapes.floordiv(channels, num_groups) * num_groups), channels):
         raise ShapeError(f"the channels of {x} do not divide into {num_groups} groups")
     return x
 
 
-def _group_norm(
-    x: Any, weight: Any = None, bias: Any = None, num_groups: int = 1, eps: float = 1e-5
-) -> Any:
+def _group_norm(x: Any, weight: Any = None, bias: Any = None, num_groups: int = 1, eps: float = 1e-5) -> Any:
     size, channels, *rest = x.shape
     grouped = ops.reshape(x, (size, num_groups, channels // num_groups, *rest))
     normal = ops.reshape(_standardize(grouped, tuple(range(2, x.ndim + 1)), eps), x.shape)
     return _affine(normal, _per_channel(weight, x.ndim), _per_channel(bias, x.ndim))
 
 
-@composite(infer=_infer_group_norm, expansion=_group_norm,
-           samples=[S("f32[B,6,4,5]", "f32[6]", "f32[6]", num_groups=3, dims={"B": 2}),
-                    S("f32[2,4]", num_groups=2),
-                    S("f32[B,4,H]", "f32[4]", num_groups=1, dims={"B": 2, "H": 5}),
-                    S("f64[2,4,3]", "f64[4]", "f64[4]", num_groups=2),
-                    S("f16[2,4,8]", "f16[4]", num_groups=2),
-                    S("bf16[2,4,8]", "f32[4]", "f32[4]", num_groups=4),
-                    S("f32[0,4,2]", num_groups=2)],
-           bad=[Bad("f32[2,6,4]", num_groups=4, match="do not divide"),
-                Bad("f32[2,6,4]", "f32[4]", num_groups=3, match="weight must")])  # fmt: skip
+@composite(
+    infer=_infer_group_norm,
+    expansion=_group_norm,
+    samples=[
+        S("f32[B,6,4,5]", "f32[6]", "f32[6]", num_groups=3, dims={"B": 2}),
+        S("f32[2,4]", num_groups=2),
+        S("f32[B,4,H]", "f32[4]", num_groups=1, dims={"B": 2, "H": 5}),
+        S("f64[2,4,3]", "f64[4]", "f64[4]", num_groups=2),
+        S("f16[2,4,8]", "f16[4]", num_groups=2),
+        S("bf16[2,4,8]", "f32[4]", "f32[4]", num_groups=4),
+        S("f32[0,4,2]", num_groups=2),
+    ],
+    bad=[
+        Bad("f32[2,6,4]", num_groups=4, match="do not divide"),
+        Bad("f32[2,6,4]", "f32[4]", num_groups=3, match="weight must"),
+    ],
+)
 def group_norm(
-    x: Tensor, weight: OptionalTensor = None, bias: OptionalTensor = None, *, num_groups: int,
-    eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    x: Tensor, weight: OptionalTensor = None, bias: OptionalTensor = None, *, num_groups: int, eps: float = 1e-5
+) -> Tensor:
     """Each of ``num_groups`` groups of channels (axis 1) brought to mean 0 and variance 1 for each
     sample, then ``* weight + bias`` for each channel."""
     grouped = x.reshape(x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:])
@@ -261,41 +288,62 @@ def group_norm(
 
 
 def _infer_instance_norm(
-    x: TensorType, running_mean: Any = None, running_var: Any = None, weight: Any = None,
-    bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
-) -> TensorType:  # fmt: skip
-    _check_channels(
-        x, 3, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    )
+    x: TensorType,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> TensorType:
+    _check_channels(x, 3, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not use_input_stats and (running_mean is None or running_var is None):
         raise ArgumentError("running_mean and running_var are needed unless use_input_stats=True")
     return x
 
 
 def _instance_norm(
-    x: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-    use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
-) -> Any:  # fmt: skip
+    x: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
     if not use_input_stats:
         return _batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
     normal = _standardize(x, tuple(range(2, x.ndim)), eps)
     return _affine(normal, _per_channel(weight, x.ndim), _per_channel(bias, x.ndim))
 
 
-@composite(infer=_infer_instance_norm, expansion=_instance_norm,
-           samples=[S("f32[B,4,3,5]", None, None, "f32[4]", "f32[4]", dims={"B": 2}),
-                    S("f32[2,4,7]"),
-                    S("f32[2,4,7]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]",
-                      use_input_stats=False), S("f64[2,3,4]"), S("f16[2,3,8]"),
-                    S("bf16[2,3,8]", None, None, "f32[3]"), S("f32[2,3,4]", eps=0.1),
-                    S("f32[0,3,4]")],
-           bad=[Bad("f32[2,3]", match="rank 3"),
-                Bad("f32[2,3,4]", use_input_stats=False, match="are needed")])  # fmt: skip
+@composite(
+    infer=_infer_instance_norm,
+    expansion=_instance_norm,
+    samples=[
+        S("f32[B,4,3,5]", None, None, "f32[4]", "f32[4]", dims={"B": 2}),
+        S("f32[2,4,7]"),
+        S("f32[2,4,7]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]", use_input_stats=False),
+        S("f64[2,3,4]"),
+        S("f16[2,3,8]"),
+        S("bf16[2,3,8]", None, None, "f32[3]"),
+        S("f32[2,3,4]", eps=0.1),
+        S("f32[0,3,4]"),
+    ],
+    bad=[Bad("f32[2,3]", match="rank 3"), Bad("f32[2,3,4]", use_input_stats=False, match="are needed")],
+)
 def instance_norm(
-    x: Tensor, running_mean: OptionalTensor = None, running_var: OptionalTensor = None,
-    weight: OptionalTensor = None, bias: OptionalTensor = None, use_input_stats: bool = True,
-    momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    running_mean: OptionalTensor = None,
+    running_var: OptionalTensor = None,
+    weight: OptionalTensor = None,
+    bias: OptionalTensor = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Each channel of each sample brought to mean 0 and variance 1 (or by the running statistics),
     then ``* weight + bias``. The running statistics are never written; ``momentum`` has no
     effect."""

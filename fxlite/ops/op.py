@@ -62,8 +62,7 @@ Axis: TypeAlias = int | tuple[int, ...] | None
 #: ops have an expansion instead of a body; ``random`` ops are never merged, moved or removed;
 #: ``control`` ops run sub-graphs, which are attributes.
 KINDS = (
-    "pointwise view reduction contraction window gather scatter scan creation composite opaque "
-    "random control"
+    "pointwise view reduction contraction window gather scatter scan creation composite opaque random control"
 ).split()
 
 _ALIASES = {"dim": "axis", "keepdim": "keepdims", "input": "x", "self": "x", "a": "x"}
@@ -126,23 +125,22 @@ class Op(Facts):
         self._cost: Callable[..., Any] | None = None
         self._elements: Callable[..., Iterable[shapes.Dim]] | None = None
         kinds = {
-            p.name: kind_of(p, reference, f"the op {self.name}", _PLAIN)
-            for p in self.signature.parameters.values()
+            p.name: kind_of(p, reference, f"the op {self.name}", _PLAIN) for p in self.signature.parameters.values()
         }
         self.tensor_kinds: dict[str, str] = {name: kind for name, kind in kinds.items() if kind}
         self._names = list(self.signature.parameters)
         #: What the parameters are that a call leaves out.
         self.defaults = {
-            p.name: p.default
-            for p in self.signature.parameters.values()
-            if p.default is not inspect.Parameter.empty
+            p.name: p.default for p in self.signature.parameters.values() if p.default is not inspect.Parameter.empty
         }
         #: Parameters, if all are tensors that must be given: binding them is a zip.
         self._plain_names = (
             tuple(self._names)
-            if not self.defaults and set(self.tensor_kinds.values()) == {"Tensor"}
-            and len(self.tensor_kinds) == len(self._names) else None
-        )  # fmt: skip
+            if not self.defaults
+            and set(self.tensor_kinds.values()) == {"Tensor"}
+            and len(self.tensor_kinds) == len(self._names)
+            else None
+        )
         self._tensor_names = tuple(self.tensor_kinds)
         count = len(self._tensor_names)
         if list(self._tensor_names) != self._names[:count]:
@@ -235,8 +233,7 @@ class Op(Facts):
                 return dict(zip(plain, args))
         if len(args) > len(self._names):
             raise ArgumentError(
-                f"{self.name}{self.signature_text()} takes {len(self._names)} arguments, "
-                f"got {len(args)}"
+                f"{self.name}{self.signature_text()} takes {len(self._names)} arguments, got {len(args)}"
             )
         given = dict(zip(self._names, args))
         for key, value in kwargs.items():
@@ -248,9 +245,7 @@ class Op(Facts):
         for name in self._names:
             if name not in given:
                 if name not in self.defaults:
-                    raise ArgumentError(
-                        f"{self.name}{self.signature_text()}: argument {name!r} is missing"
-                    )
+                    raise ArgumentError(f"{self.name}{self.signature_text()}: argument {name!r} is missing")
                 continue
             value = given[name]
             kind = self.tensor_kinds.get(name)
@@ -261,8 +256,7 @@ class Op(Facts):
             elif kind == "Tensors":
                 if not isinstance(value, (tuple, list)):
                     raise ArgumentError(
-                        f"{self.name}: argument {name!r} must be a tuple or list of tensors, not "
-                        f"{value!r}"
+                        f"{self.name}: argument {name!r} must be a tuple or list of tensors, not {value!r}"
                     )
                 value = tuple(value)
             elif value is None and kind == "Tensor":
@@ -321,9 +315,7 @@ class Op(Facts):
 
     def _unfit(self, bound: Mapping[str, Any], error: Exception) -> FxliteError:
         """The error for a call that neither its rule nor its reference expected."""
-        given = ", ".join(
-            str(v) if n in self.tensor_kinds else f"{n}={v!r}"[:60] for n, v in bound.items()
-        )
+        given = ", ".join(str(v) if n in self.tensor_kinds else f"{n}={v!r}"[:60] for n, v in bound.items())
         kind = OptionError if isinstance(error, ValueError) else ArgumentError
         return kind(f"{self.name}{self.signature_text()} does not take ({given}): {error}")
 
@@ -336,18 +328,14 @@ class Op(Facts):
                 else:
                     yield bound[name]
 
-    def map_tensors(
-        self, function: Callable[[Any], Any], bound: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def map_tensors(self, function: Callable[[Any], Any], bound: Mapping[str, Any]) -> dict[str, Any]:
         """Bound arguments with ``function`` applied in tensor places (not to None)."""
         result = dict(bound)
         for name, kind in self.tensor_kinds.items():
             value = result.get(name)
             if value is None:
                 continue
-            result[name] = (
-                tuple(function(v) for v in value) if kind == "Tensors" else function(value)
-            )
+            result[name] = tuple(function(v) for v in value) if kind == "Tensors" else function(value)
         return result
 
     def canonicalize(self, bound: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
@@ -424,8 +412,7 @@ class Op(Facts):
         no operand too many or missing, only known attributes."""
         if len(args) > len(self._tensor_names):
             raise ArgumentError(
-                f"{self.name}{self.signature_text()} takes {len(self._tensor_names)} tensors, got "
-                f"{len(args)}"
+                f"{self.name}{self.signature_text()} takes {len(self._tensor_names)} tensors, got {len(args)}"
             )
         if self._plain_names is not None:
             if kwargs or len(args) < len(self._plain_names) or any(a is None for a in args):
@@ -542,9 +529,7 @@ def _count(node: Expr, memo: dict[int, Any]) -> Any:
     if not isinstance(node, expr.Apply) or node.function in ("where", "and"):
         return inner
     is_made = node.dtype.is_complex and not node.args[-1].dtype.is_complex  # of two parts
-    return inner + FUNCTIONS[node.function].operations(
-        node.dtype if is_made else node.args[-1].dtype
-    )
+    return inner + FUNCTIONS[node.function].operations(node.dtype if is_made else node.args[-1].dtype)
 
 
 def _loop_size(extent: Index) -> shapes.Dim:
@@ -651,11 +636,7 @@ def find_recorder(op: Op, bound: Mapping[str, Any]) -> Callable[[Op, dict[str, A
 
 
 def op(
-    kind: str,
-    *,
-    name: str | None = None,
-    aliases: Iterable[str] = (),
-    **facts: Any,
+    kind: str, *, name: str | None = None, aliases: Iterable[str] = (), **facts: Any
 ) -> Callable[[Callable[..., Any]], Op]:
     """Make a record from a reference function and enter it in the registry."""
 
@@ -731,9 +712,7 @@ def broadcast_shapes(*operands: Sequence[shapes.Dim]) -> tuple[shapes.Dim, ...]:
                 hint = ""
                 if not (type(have) is int and type(dim) is int):
                     hint = f"; give both axes the same name if {have} and {dim} are always equal"
-                raise ShapeError(
-                    f"shapes {text} do not broadcast: axis {axis - rank} is {have} and {dim}{hint}"
-                )
+                raise ShapeError(f"shapes {text} do not broadcast: axis {axis - rank} is {have} and {dim}{hint}")
     return tuple(result)
 
 

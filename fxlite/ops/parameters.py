@@ -31,16 +31,12 @@ _SEQUENCE = re.compile(r"\W*(typing\.|collections\.abc\.)?(list|tuple|sequence)\
 _OR_NONE = re.compile(r"Optional|\bNone\b")
 
 
-def kind_of(
-    parameter: inspect.Parameter, function: Callable[..., Any], who: str, plain: tuple[type, ...]
-) -> str:
+def kind_of(parameter: inspect.Parameter, function: Callable[..., Any], who: str, plain: tuple[type, ...]) -> str:
     """ "Tensor", "OptionalTensor" or "Tensors"; "" for an attribute. A parameter without annotation
     is an operand, unless its default is of the types ``plain``.
 
     Raises ArgumentError, in the words of ``who``, for one that cannot be given by name."""
-    if parameter.kind in (
-        parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY
-    ):  # fmt: skip
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
         raise ArgumentError(
             f"{who}: {function.__qualname__}{inspect.signature(function)}: {parameter} cannot be "
             f"an argument of a node; give every argument a name"

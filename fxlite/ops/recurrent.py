@@ -81,9 +81,14 @@ def _expect(what: str, value: TensorType, shape: Sequence[Dim], meaning: str) ->
 
 
 def infer_recurrence(
-    gates: TensorType, weight_hh: TensorType, h0: TensorType, c0: Any = None, bias_hh: Any = None,
-    mode: str = "lstm", reverse: bool = False,
-) -> TensorType:  # fmt: skip
+    gates: TensorType,
+    weight_hh: TensorType,
+    h0: TensorType,
+    c0: Any = None,
+    bias_hh: Any = None,
+    mode: str = "lstm",
+    reverse: bool = False,
+) -> TensorType:
     """The type rule of :func:`recurrence`. Raises ShapeError, DTypeError, ArgumentError."""
     if mode not in GATES:
         raise ArgumentError(f"mode must be one of {', '.join(GATES)}, not {mode!r}")
@@ -113,18 +118,23 @@ def infer_recurrence(
 
 
 def _infer_layer(
-    kind: str, x: TensorType, h0: TensorType, weight_ih: TensorType, weight_hh: TensorType,
-    c0: Any = None, bias_ih: Any = None, bias_hh: Any = None, nonlinearity: str = "tanh",
+    kind: str,
+    x: TensorType,
+    h0: TensorType,
+    weight_ih: TensorType,
+    weight_hh: TensorType,
+    c0: Any = None,
+    bias_ih: Any = None,
+    bias_hh: Any = None,
+    nonlinearity: str = "tanh",
     reverse: bool = False,
-) -> tuple[TensorType, ...]:  # fmt: skip
+) -> tuple[TensorType, ...]:
     mode = _elman(nonlinearity) if kind == "rnn" else kind
     require_float(x, "x")
     if x.rank != 3:
         raise ShapeError(f"x must be [T, B, I], not {x}")
     require_float(weight_ih, "weight_ih")
-    gates = ops.linear.result_type(
-        {"x": x, "weight": weight_ih, **({} if bias_ih is None else {"bias": bias_ih})}
-    )
+    gates = ops.linear.result_type({"x": x, "weight": weight_ih, **({} if bias_ih is None else {"bias": bias_ih})})
     states = infer_recurrence(gates, weight_hh, h0, c0, bias_hh, mode)
     length, batch, _ = x.shape
     size = states.shape[2]
@@ -135,9 +145,8 @@ def _infer_layer(
 
 # -- the loop over time ----------------------------------------------------------------------------
 def _unrolled(
-    gates: Any, weight_hh: Any, h0: Any, c0: Any = None, bias_hh: Any = None, mode: str = "lstm",
-    reverse: bool = False,
-) -> Any:  # fmt: skip
+    gates: Any, weight_hh: Any, h0: Any, c0: Any = None, bias_hh: Any = None, mode: str = "lstm", reverse: bool = False
+) -> Any:
     times = range(gates.shape[0])
     state, cell = h0, c0
     states = []
@@ -154,27 +163,41 @@ def _unrolled(
 _GATES, _WEIGHT, _STATE = "f32[4,B,12]", "f32[12,3]", "f32[B,3]"
 
 
-@composite(weight="weight_hh", role="product", expands_weight=True, stands_alone=True,
-           infer=infer_recurrence, expansion=_unrolled, first="gates",
-           samples=[S(_GATES, _WEIGHT, _STATE, _STATE, "f32[12]", dims={"B": 2}),
-                    S(_GATES, _WEIGHT, _STATE, _STATE, reverse=True, dims={"B": 5}),
-                    S("f32[3,2,9]", "f32[9,3]", "f32[2,3]", None, "f32[9]", mode="gru"),
-                    S("f64[3,B,3]", "f64[3,3]", "f64[B,3]", mode="rnn_tanh", dims={"B": 1}),
-                    S("f32[2,3,35]", "f32[35,35]", "f32[3,35]", None, "f32[35]", mode="rnn_relu"),
-                    S("f16[2,3,8]", "f16[8,2]", "f16[3,2]", "f16[3,2]"),
-                    S("f32[0,2,4]", "f32[4,1]", "f32[2,1]", "f32[2,1]"),
-                    S("f32[2,0,4]", "f32[4,1]", "f32[0,1]", "f32[0,1]")],
-           bad=[Bad("f32[3,2,8]", "f32[8,2]", "f32[2,2]", "f32[2,2]", mode="rnn",
-                    match="mode must"),
-                Bad("f32[3,2,8]", "f32[8,2]", "f32[2,2]", match="cell state"),
-                Bad("f32[3,2,8]", "f32[6,2]", "f32[2,2]", "f32[2,2]", match="weight_hh must be"),
-                Bad("f32[3,2,8]", "f32[8,2]", "f32[1,2]", "f32[2,2]", match="h0 must be"),
-                Bad("f32[2,8]", "f32[8,2]", "f32[1,2]", "f32[2,2]",
-                    match="gates must be")])  # fmt: skip
+@composite(
+    weight="weight_hh",
+    role="product",
+    expands_weight=True,
+    stands_alone=True,
+    infer=infer_recurrence,
+    expansion=_unrolled,
+    first="gates",
+    samples=[
+        S(_GATES, _WEIGHT, _STATE, _STATE, "f32[12]", dims={"B": 2}),
+        S(_GATES, _WEIGHT, _STATE, _STATE, reverse=True, dims={"B": 5}),
+        S("f32[3,2,9]", "f32[9,3]", "f32[2,3]", None, "f32[9]", mode="gru"),
+        S("f64[3,B,3]", "f64[3,3]", "f64[B,3]", mode="rnn_tanh", dims={"B": 1}),
+        S("f32[2,3,35]", "f32[35,35]", "f32[3,35]", None, "f32[35]", mode="rnn_relu"),
+        S("f16[2,3,8]", "f16[8,2]", "f16[3,2]", "f16[3,2]"),
+        S("f32[0,2,4]", "f32[4,1]", "f32[2,1]", "f32[2,1]"),
+        S("f32[2,0,4]", "f32[4,1]", "f32[0,1]", "f32[0,1]"),
+    ],
+    bad=[
+        Bad("f32[3,2,8]", "f32[8,2]", "f32[2,2]", "f32[2,2]", mode="rnn", match="mode must"),
+        Bad("f32[3,2,8]", "f32[8,2]", "f32[2,2]", match="cell state"),
+        Bad("f32[3,2,8]", "f32[6,2]", "f32[2,2]", "f32[2,2]", match="weight_hh must be"),
+        Bad("f32[3,2,8]", "f32[8,2]", "f32[1,2]", "f32[2,2]", match="h0 must be"),
+        Bad("f32[2,8]", "f32[8,2]", "f32[1,2]", "f32[2,2]", match="gates must be"),
+    ],
+)
 def recurrence(
-    gates: Tensor, weight_hh: Tensor, h0: Tensor, c0: OptionalTensor = None,
-    bias_hh: OptionalTensor = None, mode: str = "lstm", reverse: bool = False,
-) -> Tensor:  # fmt: skip
+    gates: Tensor,
+    weight_hh: Tensor,
+    h0: Tensor,
+    c0: OptionalTensor = None,
+    bias_hh: OptionalTensor = None,
+    mode: str = "lstm",
+    reverse: bool = False,
+) -> Tensor:
     """A recurrent layer's loop over time: ``gates`` [T, B, G*H], what the inputs give to the gates,
     to [T + 1, B, H]: the state after each step, and once more the last; of an "lstm" [T + 2, B, H],
     whose last row is the cell state.
@@ -194,9 +217,14 @@ def recurrence(
 
 @recurrence.cost
 def recurrence_operations(
-    gates: TensorType, weight_hh: TensorType, h0: TensorType, c0: Any = None, bias_hh: Any = None,
-    mode: str = "lstm", reverse: bool = False,
-) -> Dim:  # fmt: skip
+    gates: TensorType,
+    weight_hh: TensorType,
+    h0: TensorType,
+    c0: Any = None,
+    bias_hh: Any = None,
+    mode: str = "lstm",
+    reverse: bool = False,
+) -> Dim:
     """Floating-point operations of :func:`recurrence`."""
     count = GATES[mode]
     pointwise = {"lstm": 13, "gru": 11}.get(mode, 2)  # the operations of step
@@ -206,9 +234,17 @@ def recurrence_operations(
 
 # -- layers ----------------------------------------------------------------------------------------
 def _layer(
-    kind: str, x: Any, h0: Any, weight_ih: Any, weight_hh: Any, c0: Any = None,
-    bias_ih: Any = None, bias_hh: Any = None, nonlinearity: str = "tanh", reverse: bool = False,
-) -> tuple[Any, ...]:  # fmt: skip
+    kind: str,
+    x: Any,
+    h0: Any,
+    weight_ih: Any,
+    weight_hh: Any,
+    c0: Any = None,
+    bias_ih: Any = None,
+    bias_hh: Any = None,
+    nonlinearity: str = "tanh",
+    reverse: bool = False,
+) -> tuple[Any, ...]:
     mode = _elman(nonlinearity) if kind == "rnn" else kind
     gates = ops.linear(x, weight_ih, bias_ih)
     states = ops.recurrence(gates, weight_hh, h0, c0, bias_hh, mode=mode, reverse=reverse)
@@ -218,33 +254,41 @@ def _layer(
 
 
 def _layer_in_numpy(
-    mode: str, x: Any, h0: Any, c0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any,
-    bias_hh: Any, reverse: bool,
-) -> tuple[Any, ...]:  # fmt: skip
+    mode: str, x: Any, h0: Any, c0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any, bias_hh: Any, reverse: bool
+) -> tuple[Any, ...]:
     gates = x @ weight_ih.T + (0 if bias_ih is None else bias_ih)
     rows = ops.recurrence(gates, weight_hh, h0, c0, bias_hh, mode=mode, reverse=reverse)
     return (rows[: len(x)], *rows[len(x) :])
 
 
-@composite(opened_in=("static", "dynamic", "weight_only"),
-           infer=partial(_infer_layer, "lstm"), expansion=partial(_layer, "lstm"),
-           samples=[S("f32[4,B,5]", "f32[B,3]", "f32[B,3]", "f32[12,5]", "f32[12,3]", "f32[12]",
-                      "f32[12]", dims={"B": 2}),
-                    S("f32[3,1,2]", "f32[1,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]", reverse=True),
-                    S("f64[2,3,2]", "f64[3,4]", "f64[3,4]", "f64[16,2]", "f64[16,4]"),
-                    S("f16[2,3,2]", "f16[3,4]", "f16[3,4]", "f16[16,2]", "f16[16,4]"),
-                    S("bf16[2,3,2]", "bf16[3,4]", "bf16[3,4]", "bf16[16,2]", "bf16[16,4]"),
-                    S("f32[0,1,2]", "f32[1,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]")],
-           bad=[Bad("f32[3,2]", "f32[2,4]", "f32[2,4]", "f32[16,2]", "f32[16,4]",
-                    match="x must be [T, B, I]"),
-                Bad("f32[3,2,2]", "f32[2,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]",
-                    match="c0 must be [B, H], here [2, 4]"),
-                Bad("f32[3,2,2]", "f32[2,4]", "f32[2,4]", "f32[16,3]", "f32[16,4]",
-                    match="features")])  # fmt: skip
+@composite(
+    opened_in=("static", "dynamic", "weight_only"),
+    infer=partial(_infer_layer, "lstm"),
+    expansion=partial(_layer, "lstm"),
+    samples=[
+        S("f32[4,B,5]", "f32[B,3]", "f32[B,3]", "f32[12,5]", "f32[12,3]", "f32[12]", "f32[12]", dims={"B": 2}),
+        S("f32[3,1,2]", "f32[1,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]", reverse=True),
+        S("f64[2,3,2]", "f64[3,4]", "f64[3,4]", "f64[16,2]", "f64[16,4]"),
+        S("f16[2,3,2]", "f16[3,4]", "f16[3,4]", "f16[16,2]", "f16[16,4]"),
+        S("bf16[2,3,2]", "bf16[3,4]", "bf16[3,4]", "bf16[16,2]", "bf16[16,4]"),
+        S("f32[0,1,2]", "f32[1,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]"),
+    ],
+    bad=[
+        Bad("f32[3,2]", "f32[2,4]", "f32[2,4]", "f32[16,2]", "f32[16,4]", match="x must be [T, B, I]"),
+        Bad("f32[3,2,2]", "f32[2,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]", match="c0 must be [B, H], here [2, 4]"),
+        Bad("f32[3,2,2]", "f32[2,4]", "f32[2,4]", "f32[16,3]", "f32[16,4]", match="features"),
+    ],
+)
 def lstm(
-    x: Tensor, h0: Tensor, c0: Tensor, weight_ih: Tensor, weight_hh: Tensor,
-    bias_ih: OptionalTensor = None, bias_hh: OptionalTensor = None, reverse: bool = False,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: OptionalTensor = None,
+    bias_hh: OptionalTensor = None,
+    reverse: bool = False,
+) -> Any:
     """One layer of a long short-term memory in one direction: x [T, B, I], states [B, H], weights
     [4*H, I] and [4*H, H] with gates i, f, g, o, biases [4*H], to (states [T, B, H], last hidden
     state, last cell state).
@@ -253,19 +297,27 @@ def lstm(
     return _layer_in_numpy("lstm", x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
-@composite(opened_in=("static", "dynamic", "weight_only"),
-           infer=partial(_infer_layer, "gru"), expansion=partial(_layer, "gru"),
-           samples=[S("f32[4,B,5]", "f32[B,3]", "f32[9,5]", "f32[9,3]", "f32[9]", "f32[9]",
-                      dims={"B": 2}),
-                    S("f32[3,1,2]", "f32[1,4]", "f32[12,2]", "f32[12,4]", reverse=True),
-                    S("f64[2,3,2]", "f64[3,4]", "f64[12,2]", "f64[12,4]"),
-                    S("f16[2,3,2]", "f16[3,4]", "f16[12,2]", "f16[12,4]")],
-           bad=[Bad("f32[3,2,2]", "f32[2,4]", "f32[12,2]", "f32[16,4]",
-                    match="weight_hh must be [3*H, H]")])  # fmt: skip
+@composite(
+    opened_in=("static", "dynamic", "weight_only"),
+    infer=partial(_infer_layer, "gru"),
+    expansion=partial(_layer, "gru"),
+    samples=[
+        S("f32[4,B,5]", "f32[B,3]", "f32[9,5]", "f32[9,3]", "f32[9]", "f32[9]", dims={"B": 2}),
+        S("f32[3,1,2]", "f32[1,4]", "f32[12,2]", "f32[12,4]", reverse=True),
+        S("f64[2,3,2]", "f64[3,4]", "f64[12,2]", "f64[12,4]"),
+        S("f16[2,3,2]", "f16[3,4]", "f16[12,2]", "f16[12,4]"),
+    ],
+    bad=[Bad("f32[3,2,2]", "f32[2,4]", "f32[12,2]", "f32[16,4]", match="weight_hh must be [3*H, H]")],
+)
 def gru(
-    x: Tensor, h0: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: OptionalTensor = None,
-    bias_hh: OptionalTensor = None, reverse: bool = False,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    h0: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: OptionalTensor = None,
+    bias_hh: OptionalTensor = None,
+    reverse: bool = False,
+) -> Any:
     """One layer of gated recurrent units in one direction: x [T, B, I], state [B, H], weights
     [3*H, I] and [3*H, H] with gates r, z, n, biases [3*H], to (states [T, B, H], last state).
 
@@ -279,19 +331,27 @@ def _elman(nonlinearity: str) -> str:
     return f"rnn_{nonlinearity}"
 
 
-@composite(opened_in=("static", "dynamic", "weight_only"),
-           infer=partial(_infer_layer, "rnn"), expansion=partial(_layer, "rnn"),
-           samples=[S("f32[4,B,5]", "f32[B,3]", "f32[3,5]", "f32[3,3]", "f32[3]", "f32[3]",
-                      dims={"B": 2}),
-                    S("f32[3,1,2]", "f32[1,4]", "f32[4,2]", "f32[4,4]", nonlinearity="relu",
-                      reverse=True),
-                    S("f64[2,3,2]", "f64[3,4]", "f64[4,2]", "f64[4,4]")],
-           bad=[Bad("f32[3,1,2]", "f32[1,4]", "f32[4,2]", "f32[4,4]", nonlinearity="gelu",
-                    match="nonlinearity must")])  # fmt: skip
+@composite(
+    opened_in=("static", "dynamic", "weight_only"),
+    infer=partial(_infer_layer, "rnn"),
+    expansion=partial(_layer, "rnn"),
+    samples=[
+        S("f32[4,B,5]", "f32[B,3]", "f32[3,5]", "f32[3,3]", "f32[3]", "f32[3]", dims={"B": 2}),
+        S("f32[3,1,2]", "f32[1,4]", "f32[4,2]", "f32[4,4]", nonlinearity="relu", reverse=True),
+        S("f64[2,3,2]", "f64[3,4]", "f64[4,2]", "f64[4,4]"),
+    ],
+    bad=[Bad("f32[3,1,2]", "f32[1,4]", "f32[4,2]", "f32[4,4]", nonlinearity="gelu", match="nonlinearity must")],
+)
 def rnn(
-    x: Tensor, h0: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: OptionalTensor = None,
-    bias_hh: OptionalTensor = None, nonlinearity: str = "tanh", reverse: bool = False,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    h0: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: OptionalTensor = None,
+    bias_hh: OptionalTensor = None,
+    nonlinearity: str = "tanh",
+    reverse: bool = False,
+) -> Any:
     """One layer of an Elman network in one direction: x [T, B, I], state [B, H], weights [H, I] and
     [H, H], biases [H], to (states [T, B, H], last state).
 

@@ -84,9 +84,15 @@ def same(dtype: DType) -> DType:
 
 
 def _register(
-    name: str, reference: Callable[..., Any], rule: Callable[[DType], DType], doc: str,
-    kind: str, samples: list[Sample] | None = None, aliases: tuple[str, ...] = (), **facts: Any,
-) -> Op:  # fmt: skip
+    name: str,
+    reference: Callable[..., Any],
+    rule: Callable[[DType], DType],
+    doc: str,
+    kind: str,
+    samples: list[Sample] | None = None,
+    aliases: tuple[str, ...] = (),
+    **facts: Any,
+) -> Op:
     def call(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
         return reference(x, axis, keepdims)
 
@@ -104,8 +110,7 @@ def _register(
 
         def element(value: Expr) -> Expr:
             if kind in ("any", "all"):
-                return value if value.dtype.is_bool else expr.apply(
-                    "ne", value, expr.const(0, value.dtype))  # fmt: skip
+                return value if value.dtype.is_bool else expr.apply("ne", value, expr.const(0, value.dtype))
             return expr.cast(value, computed)
 
         return expr.cast(reduce_over(kind, i, x, axis, keepdims, element), result)
@@ -133,17 +138,43 @@ def _numpy(function: Callable[..., Any], widen: bool) -> Callable[..., Any]:
 sum = _register("sum", _numpy(np.sum, True), accumulated, "Sum over ``axis``.", "sum", role="sum")
 prod = _register("prod", _numpy(np.prod, True), accumulated, "Product over ``axis``.", "prod")
 _EXTREMES = [*_SAMPLES, S(special("f32[3,3]"), axis=1), S("bool[3,4]", axis=1)]
-max = _register("max", _numpy(np.max, False), same, "Largest value over ``axis``; NaN wins.", "max",
-                _EXTREMES, ("amax",), moves_values=True)  # fmt: skip
-min = _register("min", _numpy(np.min, False), same, "Smallest value over ``axis``; NaN wins.",
-                "min",
-                _EXTREMES, ("amin",), moves_values=True)  # fmt: skip
-_TRUTH = [S("bool[3,4]", axis=1), S("f32[3,4]"), S("i32[2,3,4]", axis=(0, 1), keepdims=True),
-          S("c64[3,2]", axis=1)]  # fmt: skip
-any = _register("any", lambda x, a, k: np.any(x, axis=a, keepdims=k), lambda d: dtypes.bool_,
-                "True where any element over ``axis`` is not zero.", "any", _TRUTH)  # fmt: skip
-all = _register("all", lambda x, a, k: np.all(x, axis=a, keepdims=k), lambda d: dtypes.bool_,
-                "True where all elements over ``axis`` are not zero.", "all", _TRUTH)  # fmt: skip
+max = _register(
+    "max",
+    _numpy(np.max, False),
+    same,
+    "Largest value over ``axis``; NaN wins.",
+    "max",
+    _EXTREMES,
+    ("amax",),
+    moves_values=True,
+)
+min = _register(
+    "min",
+    _numpy(np.min, False),
+    same,
+    "Smallest value over ``axis``; NaN wins.",
+    "min",
+    _EXTREMES,
+    ("amin",),
+    moves_values=True,
+)
+_TRUTH = [S("bool[3,4]", axis=1), S("f32[3,4]"), S("i32[2,3,4]", axis=(0, 1), keepdims=True), S("c64[3,2]", axis=1)]
+any = _register(
+    "any",
+    lambda x, a, k: np.any(x, axis=a, keepdims=k),
+    lambda d: dtypes.bool_,
+    "True where any element over ``axis`` is not zero.",
+    "any",
+    _TRUTH,
+)
+all = _register(
+    "all",
+    lambda x, a, k: np.all(x, axis=a, keepdims=k),
+    lambda d: dtypes.bool_,
+    "True where all elements over ``axis`` are not zero.",
+    "all",
+    _TRUTH,
+)
 
 
 @op("reduction", numpy=f".mean {_NAMED}", role="sum", samples=_SAMPLES, bad=_BAD)
@@ -173,16 +204,21 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
     def call(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
         return reference(x, axis=axis, keepdims=keepdims)
 
-    call.__doc__ = (
-        f"Index (int64) of the first {name[3:]}imum over ``axis`` (None: of the flattened x)."
-    )
-    samples = [S("f32[B,7]", axis=1, dims={"B": 3}), S("f32[4,5]"), S("i32[4,5]", axis=0),
-               S(special("f32[3,3]"), axis=1), S("f64[2,3,40]", axis=-1, keepdims=True),
-               S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1), S("f32[]"),
-               S("u64[4,5]", axis=0), S("c64[4,5]", axis=1)]  # fmt: skip
+    call.__doc__ = f"Index (int64) of the first {name[3:]}imum over ``axis`` (None: of the flattened x)."
+    samples = [
+        S("f32[B,7]", axis=1, dims={"B": 3}),
+        S("f32[4,5]"),
+        S("i32[4,5]", axis=0),
+        S(special("f32[3,3]"), axis=1),
+        S("f64[2,3,40]", axis=-1, keepdims=True),
+        S("f32[2,3]", keepdims=True),
+        S("bf16[4,6]", axis=1),
+        S("f32[]"),
+        S("u64[4,5]", axis=0),
+        S("c64[4,5]", axis=1),
+    ]
     numpy = f".{name} {_NAMED}"
-    record = op("reduction", numpy=numpy, name=name, needs_whole={"x": "axis"},
-                samples=samples, bad=_BAD[:1])(call)  # fmt: skip
+    record = op("reduction", numpy=numpy, name=name, needs_whole={"x": "axis"}, samples=samples, bad=_BAD[:1])(call)
 
     def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
         if axis is not None and type(axis) is not int:
@@ -206,14 +242,29 @@ for _record in (max, min, argmax, argmin):
 
 
 # -- scans -----------------------------------------------------------------------------------------
-def _register_scan(name: str, ufunc: np.ufunc, kind: str, rule: Callable[[DType], DType],
-                   numpy: str, doc: str, moves_values: bool = False) -> Op:  # fmt: skip
+def _register_scan(
+    name: str,
+    ufunc: np.ufunc,
+    kind: str,
+    rule: Callable[[DType], DType],
+    numpy: str,
+    doc: str,
+    moves_values: bool = False,
+) -> Op:
     """A running reduction along one axis; half types are accumulated in float32."""
-    samples = [S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),
-               S("i32[3,4]", axis=0), S("u8[3,4]", axis=1),
-               S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1),
-               S("bf16[5]"), S("c64[3,4]", axis=1), S("f32[0,3]"),
-               S("i64[4,0]", axis=1)]  # fmt: skip
+    samples = [
+        S("f32[B,9]", axis=1, dims={"B": 3}),
+        S("f32[7]", axis=0),
+        S("i32[3,4]", axis=0),
+        S("u8[3,4]", axis=1),
+        S("f64[2,3,4]", axis=1),
+        S("bool[6]", axis=0),
+        S("f16[3,5]", axis=-1),
+        S("bf16[5]"),
+        S("c64[3,4]", axis=1),
+        S("f32[0,3]"),
+        S("i64[4,0]", axis=1),
+    ]
     samples += [S(special("f32[3,9]"), axis=1)] if moves_values else []
 
     def call(x: Tensor, axis: int = 0) -> Tensor:
@@ -226,9 +277,8 @@ def _register_scan(name: str, ufunc: np.ufunc, kind: str, rule: Callable[[DType]
     call.__doc__ = doc
     bad = [Bad("f32[3]", axis=1, match="out of range")]
     record = op(
-        "scan", name=name, numpy=numpy, needs_whole={"x": "axis"}, moves_values=moves_values,
-        samples=samples, bad=bad,
-    )(call)  # fmt: skip
+        "scan", name=name, numpy=numpy, needs_whole={"x": "axis"}, moves_values=moves_values, samples=samples, bad=bad
+    )(call)
 
     def infer(x: TensorType, axis: int = 0) -> TensorType:
         normalize_axis(axis, x.rank)
@@ -248,13 +298,25 @@ def _register_scan(name: str, ufunc: np.ufunc, kind: str, rule: Callable[[DType]
     return record
 
 
-cumsum = _register_scan("cumsum", np.add, "sum", accumulated, ".cumsum axis:",
-                        "Cumulative sum along ``axis``.")  # fmt: skip
-cumprod = _register_scan("cumprod", np.multiply, "prod", accumulated, ".cumprod axis:",
-                         "Cumulative product along ``axis``.")  # fmt: skip
-cummax = _register_scan("cummax", np.maximum, "max", same, "np.maximum.accumulate x axis:",
-                        "Largest value so far along ``axis``; NaN wins from where it stands on.",
-                        moves_values=True)  # fmt: skip
-cummin = _register_scan("cummin", np.minimum, "min", same, "np.minimum.accumulate x axis:",
-                        "Smallest value so far along ``axis``; NaN wins from where it stands on.",
-                        moves_values=True)  # fmt: skip
+cumsum = _register_scan("cumsum", np.add, "sum", accumulated, ".cumsum axis:", "Cumulative sum along ``axis``.")
+cumprod = _register_scan(
+    "cumprod", np.multiply, "prod", accumulated, ".cumprod axis:", "Cumulative product along ``axis``."
+)
+cummax = _register_scan(
+    "cummax",
+    np.maximum,
+    "max",
+    same,
+    "np.maximum.accumulate x axis:",
+    "Largest value so far along ``axis``; NaN wins from where it stands on.",
+    moves_values=True,
+)
+cummin = _register_scan(
+    "cummin",
+    np.minimum,
+    "min",
+    same,
+    "np.minimum.accumulate x axis:",
+    "Smallest value so far along ``axis``; NaN wins from where it stands on.",
+    moves_values=True,
+)

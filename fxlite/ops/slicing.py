@@ -82,16 +82,34 @@ def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tupl
     return first, last, length if step == 1 else shapes.floordiv(length + (step - 1), step)
 
 
-@op("view", shares_memory="always", moves_values=True, guards="parts", starts_at="start",
-    name="slice", participle="part",
-    samples=[S("f32[B,6]", 1, 2, 5, dims={"B": 3}), S("f32[B,4]", 0, 1, dims={"B": 3}),
-             S("f32[B,T]", 1, -1, dims={"B": 2, "T": 4}), S("f32[T]", 0, -3, dims={"T": 2}),
-             S("f32[T]", 0, 0, 4, dims={"T": 3}), S("f32[T,2]", 0, 3, None, 2, dims={"T": 8}),
-             S("f32[T,2]", 0, 1, -1, dims={"T": 5}), S("f64[7]", 0, 1, None, 3),
-             S("i32[3]", 0, 2, 1),
-             S("bool[4]", 0, -100, 100), S("bf16[2,5]", -1, 0, 4, 2), S("f16[0,3]", 0, 1)],
-    bad=[Bad("f32[3]", 1, match="out of range"), Bad("f32[3]", 0, 0, 2, -1, match="flip"),
-         Bad("f32[3]", 0, 1.5, match="bounds must be ints")])  # fmt: skip
+@op(
+    "view",
+    shares_memory="always",
+    moves_values=True,
+    guards="parts",
+    starts_at="start",
+    name="slice",
+    participle="part",
+    samples=[
+        S("f32[B,6]", 1, 2, 5, dims={"B": 3}),
+        S("f32[B,4]", 0, 1, dims={"B": 3}),
+        S("f32[B,T]", 1, -1, dims={"B": 2, "T": 4}),
+        S("f32[T]", 0, -3, dims={"T": 2}),
+        S("f32[T]", 0, 0, 4, dims={"T": 3}),
+        S("f32[T,2]", 0, 3, None, 2, dims={"T": 8}),
+        S("f32[T,2]", 0, 1, -1, dims={"T": 5}),
+        S("f64[7]", 0, 1, None, 3),
+        S("i32[3]", 0, 2, 1),
+        S("bool[4]", 0, -100, 100),
+        S("bf16[2,5]", -1, 0, 4, 2),
+        S("f16[0,3]", 0, 1),
+    ],
+    bad=[
+        Bad("f32[3]", 1, match="out of range"),
+        Bad("f32[3]", 0, 0, 2, -1, match="flip"),
+        Bad("f32[3]", 0, 1.5, match="bounds must be ints"),
+    ],
+)
 def slice_(x: Tensor, axis: int, start: int = 0, stop: int | None = None, step: int = 1) -> Tensor:
     """``x[start:stop:step]`` along one axis, with Python's rules; ``step`` is at least 1.
 
@@ -153,15 +171,30 @@ def _read_checked(x: Reader, index: MultiIndex, axis: int, value: Expr, where_te
     return expr.add_guard(x[index], expr.apply("ge", checked, expr.const(0, dtypes.int64)))
 
 
-@op("view",
-    shares_memory="always", moves_values=True, added_axes=-1, starts_at="index", gives_number=True,
-    samples=[S("f32[B,6]", 1, 2, dims={"B": 3}), S("f32[B,T,4]", 1, 0, dims={"B": 2, "T": 3}),
-             S("f32[T,4]", 0, -1, dims={"T": 3}), S("f32[T]", 0, 2, dims={"T": 3}),
-             S("f64[3,4]", -1, -2),
-             S("i32[1]", 0, 0), S("bool[2,2]", 0, 1), S("bf16[3,0]", 0, 2)],
-    bad=[Bad("f32[3,4]", 1, 4, match="index 4 is out of range for axis 1 of size 4"),
-         Bad("f32[3]", 0, -4, match="out of range"), Bad("f32[3]", 0, 1.0, match="must be an int"),
-         Bad("f32[3]", 1, 0, match="axis 1 is out of range")])  # fmt: skip
+@op(
+    "view",
+    shares_memory="always",
+    moves_values=True,
+    added_axes=-1,
+    starts_at="index",
+    gives_number=True,
+    samples=[
+        S("f32[B,6]", 1, 2, dims={"B": 3}),
+        S("f32[B,T,4]", 1, 0, dims={"B": 2, "T": 3}),
+        S("f32[T,4]", 0, -1, dims={"T": 3}),
+        S("f32[T]", 0, 2, dims={"T": 3}),
+        S("f64[3,4]", -1, -2),
+        S("i32[1]", 0, 0),
+        S("bool[2,2]", 0, 1),
+        S("bf16[3,0]", 0, 2),
+    ],
+    bad=[
+        Bad("f32[3,4]", 1, 4, match="index 4 is out of range for axis 1 of size 4"),
+        Bad("f32[3]", 0, -4, match="out of range"),
+        Bad("f32[3]", 0, 1.0, match="must be an int"),
+        Bad("f32[3]", 1, 0, match="axis 1 is out of range"),
+    ],
+)
 def select(x: Tensor, axis: int, index: int) -> Tensor:
     """Element ``index`` along ``axis``, which is dropped: ``x[:, index]`` for axis 1. A negative
     index counts from the end.
@@ -232,21 +265,34 @@ def parts_of(at: Any, shape: Sequence[Any]) -> list[Any]:
     return result
 
 
-@op("gather", writes_part=True,
-    samples=[S("f32[B,6]", "f32[B,3]", ((0, None, 1), (2, 5, 1)), dims={"B": 3}),
-             S("f32[4,3]", "f32[3]", (1,)), S("f32[4,3]", "f32[4]", ((0, None, 1), -1)),
-             S("f32[7]", "f32[3]", ((1, None, 2),)), S("f32[7,2]", 1.5, ((2, 7, 3), 0)),
-             S("f32[T,2]", "f32[T-1,2]", ((1, None, 1),), dims={"T": 4}),
-             S("f32[T]", "f32[]", (2,), dims={"T": 3}), S("f32[T]", 7, (-1,), dims={"T": 3}),
-             S("i32[3,4]", "i32[1,2]", ((0, 2, 1), (1, 3, 1))), S("bool[4]", True, ((0, 2, 1),)),
-             S("f64[0,3]", 1.0, ((0, None, 1), 1)), S("bf16[4]", "bf16[2]", ((0, None, 2),)),
-             S("f16[2,2]", "f16[2,2]", ()), S("f32[3]", "f32[0]", ((1, 1, 1),)),
-             S(special("f32[3,2]"), "f32[2]", (0,))],
-    bad=[Bad("f32[3]", "f32[2]", ((0, None, 1),), match="do not broadcast"),
-         Bad("f32[3]", "f64[3]", ((0, None, 1),), match="dtype of x"),
-         Bad("f32[3]", "f32[]", (3,), match="out of range"),
-         Bad("f32[3]", "f32[]", (1, 1), match="at most 1"),
-         Bad("f32[3]", "f32[3]", ((2, None, -1),), match="flip")])  # fmt: skip
+@op(
+    "gather",
+    writes_part=True,
+    samples=[
+        S("f32[B,6]", "f32[B,3]", ((0, None, 1), (2, 5, 1)), dims={"B": 3}),
+        S("f32[4,3]", "f32[3]", (1,)),
+        S("f32[4,3]", "f32[4]", ((0, None, 1), -1)),
+        S("f32[7]", "f32[3]", ((1, None, 2),)),
+        S("f32[7,2]", 1.5, ((2, 7, 3), 0)),
+        S("f32[T,2]", "f32[T-1,2]", ((1, None, 1),), dims={"T": 4}),
+        S("f32[T]", "f32[]", (2,), dims={"T": 3}),
+        S("f32[T]", 7, (-1,), dims={"T": 3}),
+        S("i32[3,4]", "i32[1,2]", ((0, 2, 1), (1, 3, 1))),
+        S("bool[4]", True, ((0, 2, 1),)),
+        S("f64[0,3]", 1.0, ((0, None, 1), 1)),
+        S("bf16[4]", "bf16[2]", ((0, None, 2),)),
+        S("f16[2,2]", "f16[2,2]", ()),
+        S("f32[3]", "f32[0]", ((1, 1, 1),)),
+        S(special("f32[3,2]"), "f32[2]", (0,)),
+    ],
+    bad=[
+        Bad("f32[3]", "f32[2]", ((0, None, 1),), match="do not broadcast"),
+        Bad("f32[3]", "f64[3]", ((0, None, 1),), match="dtype of x"),
+        Bad("f32[3]", "f32[]", (3,), match="out of range"),
+        Bad("f32[3]", "f32[]", (1, 1), match="at most 1"),
+        Bad("f32[3]", "f32[3]", ((2, None, -1),), match="flip"),
+    ],
+)
 def slice_update(x: Tensor, values: Tensor, at: Attribute) -> Tensor:
     """A copy of ``x`` with ``out[at] = values``: ``at`` holds an int or (start, stop, step) for
     each of the leading axes, ``values`` are broadcast to that part. In-place writes are traced as
@@ -325,8 +371,7 @@ def _(i: MultiIndex, x: Reader, values: Reader, at: Any) -> Expr:
     else:
         offset = len(position) - len(values.shape)
         place = tuple(
-            Index.of(0) if size.constant == 1 else position[offset + axis]
-            for axis, size in enumerate(values.shape)
+            Index.of(0) if size.constant == 1 else position[offset + axis] for axis, size in enumerate(values.shape)
         )
         new = expr.read_guarded(values, place, inside, 0)
     return new if inside is expr.TRUE else expr.where(inside, new, x[i])
@@ -341,19 +386,33 @@ def _tensor_types(tensors: tuple[Any, ...]) -> tuple[TensorType, ...]:
     return tensors
 
 
-@op("gather", numpy="np.concatenate tensors axis=",
-    moves_values=True, participle="joined", aliases=("concatenate", "cat"),
-    samples=[S(["f32[B,2]", "f32[B,3]", "f32[B,1]"], 1, dims={"B": 3}),
-             S(["f32[T,2]", "f32[S,2]"], 0, dims={"T": 3, "S": 2}), S(["f32[3]"]),
-             S(["f32[2,3]", "f64[1,3]"]), S(["i32[2]", "f32[2]", "bool[1]"]),
-             S(["f32[0,2]", "f32[2,2]"]),
-             S(["f32[2,1]", "f32[2,0]", "f32[2,2]"], -1), S(["f32[0]", "f32[0]"]),
-             S(["bf16[2]", "bf16[3]"]),
-             S(["f16[2]", "f32[1]"]), S(["i8[2]", "u8[2]"])],
-    bad=[Bad(["f32[2,3]", "f32[2,4]"], 0, match="axis 1 is 3 and 4"),
-         Bad(["f32[2]", "f32[2,1]"], match="same rank"), Bad(["f32[]", "f32[]"], match="stack"),
-         Bad(["f32[2]", "f32[2]"], 1, match="out of range"),
-         Bad(["f32[B,2]", "f32[C,3]"], 1, dims={"B": 2, "C": 2}, match="is B and C")])  # fmt: skip
+@op(
+    "gather",
+    numpy="np.concatenate tensors axis=",
+    moves_values=True,
+    participle="joined",
+    aliases=("concatenate", "cat"),
+    samples=[
+        S(["f32[B,2]", "f32[B,3]", "f32[B,1]"], 1, dims={"B": 3}),
+        S(["f32[T,2]", "f32[S,2]"], 0, dims={"T": 3, "S": 2}),
+        S(["f32[3]"]),
+        S(["f32[2,3]", "f64[1,3]"]),
+        S(["i32[2]", "f32[2]", "bool[1]"]),
+        S(["f32[0,2]", "f32[2,2]"]),
+        S(["f32[2,1]", "f32[2,0]", "f32[2,2]"], -1),
+        S(["f32[0]", "f32[0]"]),
+        S(["bf16[2]", "bf16[3]"]),
+        S(["f16[2]", "f32[1]"]),
+        S(["i8[2]", "u8[2]"]),
+    ],
+    bad=[
+        Bad(["f32[2,3]", "f32[2,4]"], 0, match="axis 1 is 3 and 4"),
+        Bad(["f32[2]", "f32[2,1]"], match="same rank"),
+        Bad(["f32[]", "f32[]"], match="stack"),
+        Bad(["f32[2]", "f32[2]"], 1, match="out of range"),
+        Bad(["f32[B,2]", "f32[C,3]"], 1, dims={"B": 2, "C": 2}, match="is B and C"),
+    ],
+)
 def concat(tensors: Tensors, axis: int = 0) -> Tensor:
     """The tensors one after the other along ``axis``; other axes must be equal, dtypes are
     promoted.
@@ -374,9 +433,7 @@ def _(tensors: Any, axis: int = 0) -> TensorType:
             raise ShapeError(f"the tensors must have the same rank, not {first.rank}, {other.rank}")
         for a, (d, e) in enumerate(zip(first.shape, other.shape)):
             if a != axis and not shapes.equal(d, e):
-                raise ShapeError(
-                    f"tensors may differ on axis {axis} alone; axis {a} is {d} and {e}"
-                )
+                raise ShapeError(f"tensors may differ on axis {axis} alone; axis {a} is {d} and {e}")
     total = shapes.normalize(sum(t.shape[axis] for t in types))
     shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
     return TensorType(shape, dtypes.result_type(*(t.dtype for t in types)))
@@ -405,12 +462,21 @@ def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
     return expr.const(0, dtype) if result is None else result
 
 
-@op("composite", numpy="np.stack tensors axis=", moves_values=True, added_axes=1,
-    samples=[S(["f32[B,2]", "f32[B,2]"], 1, dims={"B": 3}), S(["f32[]", "f32[]", "f32[]"]),
-             S(["f32[3]"], -1),
-             S(["f32[2]", "i64[2]"]), S(["bf16[2,2]", "bf16[2,2]"], -1), S(["f64[0]", "f64[0]"])],
-    bad=[Bad(["f32[2]", "f32[3]"], match="same shape"),
-         Bad(["f32[2]", "f32[2]"], 2, match="out of range")])  # fmt: skip
+@op(
+    "composite",
+    numpy="np.stack tensors axis=",
+    moves_values=True,
+    added_axes=1,
+    samples=[
+        S(["f32[B,2]", "f32[B,2]"], 1, dims={"B": 3}),
+        S(["f32[]", "f32[]", "f32[]"]),
+        S(["f32[3]"], -1),
+        S(["f32[2]", "i64[2]"]),
+        S(["bf16[2,2]", "bf16[2,2]"], -1),
+        S(["f64[0]", "f64[0]"]),
+    ],
+    bad=[Bad(["f32[2]", "f32[3]"], match="same shape"), Bad(["f32[2]", "f32[2]"], 2, match="out of range")],
+)
 def stack(tensors: Tensors, axis: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis; dtypes are promoted.
 
@@ -434,12 +500,25 @@ def _(tensors: Any, axis: int = 0) -> Any:
     return concat(tuple(unsqueeze(t, axis) for t in tensors), axis)
 
 
-@op("composite", shares_memory="always", moves_values=True, any_order=True, guards="parts",
-    samples=[S("f32[B,6]", (1, 2, 3), 1, dims={"B": 3}), S("f32[4]", (4,)), S("f64[5,2]", (0, 5)),
-             S("i32[2,3]", (1, 1, 1), -1), S("bf16[4]", (2, 2))],
-    bad=[Bad("f32[4]", (1, 2), match="add up to 3, but axis 0 has size 4"),
-         Bad("f32[4]", (5, -1), match="negative"),
-         Bad("f32[T]", (2, 2), dims={"T": 4}, match="axis 0 has size T")])  # fmt: skip
+@op(
+    "composite",
+    shares_memory="always",
+    moves_values=True,
+    any_order=True,
+    guards="parts",
+    samples=[
+        S("f32[B,6]", (1, 2, 3), 1, dims={"B": 3}),
+        S("f32[4]", (4,)),
+        S("f64[5,2]", (0, 5)),
+        S("i32[2,3]", (1, 1, 1), -1),
+        S("bf16[4]", (2, 2)),
+    ],
+    bad=[
+        Bad("f32[4]", (1, 2), match="add up to 3, but axis 0 has size 4"),
+        Bad("f32[4]", (5, -1), match="negative"),
+        Bad("f32[T]", (2, 2), dims={"T": 4}, match="axis 0 has size T"),
+    ],
+)
 def split(x: Tensor, sizes: tuple[int, ...], axis: int = 0) -> Any:
     """A tuple of tensors: ``x`` cut along ``axis`` into parts of the given sizes, in order.
 
@@ -478,11 +557,7 @@ def _(x: Any, sizes: Any, axis: int = 0) -> Any:
     return tuple(slice_(x, axis, start, stop) for start, stop in cuts_of(parts))
 
 
-@op(
-    "composite",
-    any_order=True,
-    samples=[S(["f32[B,2]", "i32[3]"], 1, dims={"B": 2}), S(["f32[3]"], 0)],
-)
+@op("composite", any_order=True, samples=[S(["f32[B,2]", "i32[3]"], 1, dims={"B": 2}), S(["f32[3]"], 0)])
 def getitem(x: Tensor, index: int) -> Tensor:
     """Result ``index`` of an op with several results. Raises ShapeError if there are fewer."""
     return x[index]

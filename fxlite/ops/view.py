@@ -113,19 +113,35 @@ def reshaped_index(i: MultiIndex, new: MultiIndex, old: MultiIndex) -> MultiInde
     return tuple(result) if new else tuple(Index.of(0) for _ in old)
 
 
-@op("view", shares_memory="contiguous", moves_values=True, keeps_order=True, participle="reshaped",
+@op(
+    "view",
+    shares_memory="contiguous",
+    moves_values=True,
+    keeps_order=True,
+    participle="reshaped",
     method="reshape",
-    samples=[S("f32[B,4,6]", (-1, 24), dims={"B": 3}),
-             S("f32[B,T,6]", (-1, 2, 3), dims={"B": 2, "T": 5}),
-             S("f32[2,B,4*D]", (-1, 8), dims={"B": 3, "D": 2}), S("f32[3,4]", (4, 3)),
-             S("f32[12]", (2, 1, -1)),
-             S("f64[1]", ()), S("i32[]", (1, 1)), S("f32[0,3]", (3, 0)), S("f16[2,3,4]", (6, 4)),
-             S("bf16[2,6]", (2, 3, 2)), S("bool[4]", (2, 2)), S("f32[6]", -1)],
-    bad=[Bad("f32[3,4]", (5, 2), match="12 elements"),
-         Bad("f32[3,4]", (5, -1), match="5 does not divide 12"),
-         Bad("f32[T,3]", (2, -1), dims={"T": 2}, match="say 2*T"),
-         Bad("f32[4]", (-1, -1), match="one -1"),
-         Bad("f32[4]", 2.0, match="tuple of ints")])  # fmt: skip
+    samples=[
+        S("f32[B,4,6]", (-1, 24), dims={"B": 3}),
+        S("f32[B,T,6]", (-1, 2, 3), dims={"B": 2, "T": 5}),
+        S("f32[2,B,4*D]", (-1, 8), dims={"B": 3, "D": 2}),
+        S("f32[3,4]", (4, 3)),
+        S("f32[12]", (2, 1, -1)),
+        S("f64[1]", ()),
+        S("i32[]", (1, 1)),
+        S("f32[0,3]", (3, 0)),
+        S("f16[2,3,4]", (6, 4)),
+        S("bf16[2,6]", (2, 3, 2)),
+        S("bool[4]", (2, 2)),
+        S("f32[6]", -1),
+    ],
+    bad=[
+        Bad("f32[3,4]", (5, 2), match="12 elements"),
+        Bad("f32[3,4]", (5, -1), match="5 does not divide 12"),
+        Bad("f32[T,3]", (2, -1), dims={"T": 2}, match="say 2*T"),
+        Bad("f32[4]", (-1, -1), match="one -1"),
+        Bad("f32[4]", 2.0, match="tuple of ints"),
+    ],
+)
 def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """``x`` with the same elements in row-major order and another shape; one size may be -1.
 
@@ -152,13 +168,28 @@ def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
 
 
 # -- axes ------------------------------------------------------------------------------------------
-@op("view", shares_memory="always", moves_values=True, participle="permuted", method="transpose",
-    samples=[S("f32[B,T,4]", (1, 0, 2), dims={"B": 2, "T": 3}), S("f32[2,3,4,5]", (0, 2, -1, 1)),
-             S("f64[3,4]", (1, 0)), S("i8[5]", (0,)), S("f32[]", ()), S("bool[2,0,3]", (2, 0, 1)),
-             S("bf16[2,3]", (1, 0)), S("f16[1,3,1]", (2, 1, 0))],
-    bad=[Bad("f32[2,3]", (0, 0), match="each of the axes 0..1 once"),
-         Bad("f32[2,3]", (0,), match="each of the axes 0..1 once"),
-         Bad("f32[2,3]", (0, 2), match="out of range")])  # fmt: skip
+@op(
+    "view",
+    shares_memory="always",
+    moves_values=True,
+    participle="permuted",
+    method="transpose",
+    samples=[
+        S("f32[B,T,4]", (1, 0, 2), dims={"B": 2, "T": 3}),
+        S("f32[2,3,4,5]", (0, 2, -1, 1)),
+        S("f64[3,4]", (1, 0)),
+        S("i8[5]", (0,)),
+        S("f32[]", ()),
+        S("bool[2,0,3]", (2, 0, 1)),
+        S("bf16[2,3]", (1, 0)),
+        S("f16[1,3,1]", (2, 1, 0)),
+    ],
+    bad=[
+        Bad("f32[2,3]", (0, 0), match="each of the axes 0..1 once"),
+        Bad("f32[2,3]", (0,), match="each of the axes 0..1 once"),
+        Bad("f32[2,3]", (0, 2), match="out of range"),
+    ],
+)
 def permute(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """``x`` with its axes in the order ``axes``: output axis ``k`` is axis ``axes[k]`` of ``x``.
 
@@ -192,13 +223,30 @@ def _(i: MultiIndex, x: Reader, axes: Any) -> Expr:
     return x[tuple(i[order.index(a)] for a in range(len(order)))]
 
 
-@op("view", shares_memory="always", moves_values=True, guards="shape", aliases=("broadcast_to",),
-    samples=[S("f32[B,1,4]", (-1, 3, -1), dims={"B": 2}), S("f32[4]", (3, 4)), S("f64[]", (2, 2)),
-             S("f32[B,1]", (2, -1, 5), dims={"B": 3}), S("i32[1]", (0,)), S("bool[3,1]", (3, 4)),
-             S("bf16[1,3]", (2, 3)), S("f32[0,1]", (0, 3)), S("f16[3]", (3,))],
-    bad=[Bad("f32[3]", (4,), match="axis -1 is 3, not 4"), Bad("f32[3,1]", (3,), match="rank 2"),
-         Bad("f32[3]", (-1, 3), match="-1 keeps"),
-         Bad("f32[T]", (4,), dims={"T": 4}, match="axis -1 is T, not 4")])  # fmt: skip
+@op(
+    "view",
+    shares_memory="always",
+    moves_values=True,
+    guards="shape",
+    aliases=("broadcast_to",),
+    samples=[
+        S("f32[B,1,4]", (-1, 3, -1), dims={"B": 2}),
+        S("f32[4]", (3, 4)),
+        S("f64[]", (2, 2)),
+        S("f32[B,1]", (2, -1, 5), dims={"B": 3}),
+        S("i32[1]", (0,)),
+        S("bool[3,1]", (3, 4)),
+        S("bf16[1,3]", (2, 3)),
+        S("f32[0,1]", (0, 3)),
+        S("f16[3]", (3,)),
+    ],
+    bad=[
+        Bad("f32[3]", (4,), match="axis -1 is 3, not 4"),
+        Bad("f32[3,1]", (3,), match="rank 2"),
+        Bad("f32[3]", (-1, 3), match="-1 keeps"),
+        Bad("f32[T]", (4,), dims={"T": 4}, match="axis -1 is T, not 4"),
+    ],
+)
 def expand(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """``x`` broadcast to ``shape``, axes aligned at the end; -1 keeps the size of ``x``.
 
@@ -234,12 +282,27 @@ def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
     return expr.read_broadcast(x, i)
 
 
-@op("view", numpy=".squeeze axis:",
-    shares_memory="always", moves_values=True, keeps_order=True, added_axes=-1, inverse="unsqueeze",
-    samples=[S("f32[B,1,4]", 1, dims={"B": 3}), S("f32[1]", 0), S("f64[2,1]", -1), S("i32[1,0]", 0),
-             S("bf16[1,1,3]", 0)],
-    bad=[Bad("f32[3]", 0, match="size 3"), Bad("f32[T,2]", 0, dims={"T": 1}, match="named dim"),
-         Bad("f32[1]", 1, match="out of range")])  # fmt: skip
+@op(
+    "view",
+    numpy=".squeeze axis:",
+    shares_memory="always",
+    moves_values=True,
+    keeps_order=True,
+    added_axes=-1,
+    inverse="unsqueeze",
+    samples=[
+        S("f32[B,1,4]", 1, dims={"B": 3}),
+        S("f32[1]", 0),
+        S("f64[2,1]", -1),
+        S("i32[1,0]", 0),
+        S("bf16[1,1,3]", 0),
+    ],
+    bad=[
+        Bad("f32[3]", 0, match="size 3"),
+        Bad("f32[T,2]", 0, dims={"T": 1}, match="named dim"),
+        Bad("f32[1]", 1, match="out of range"),
+    ],
+)
 def squeeze(x: Tensor, axis: int) -> Tensor:
     """``x`` without ``axis``, which must have size 1. Raises ShapeError otherwise."""
     return np.squeeze(x, axis)
@@ -262,12 +325,24 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     return x[(*i[:axis], Index.of(0), *i[axis:])]
 
 
-@op("view",
-    shares_memory="always", moves_values=True, keeps_order=True, added_axes=1, inverse="squeeze",
+@op(
+    "view",
+    shares_memory="always",
+    moves_values=True,
+    keeps_order=True,
+    added_axes=1,
+    inverse="squeeze",
     aliases=("expand_dims",),
-    samples=[S("f32[B,4]", 1, dims={"B": 3}), S("f32[]", 0), S("f64[2,3]", -1), S("i32[0]", 1),
-             S("bool[3]", -2), S("f16[2,2]", 0)],
-    bad=[Bad("f32[3]", 2, match="out of range for rank 2")])  # fmt: skip
+    samples=[
+        S("f32[B,4]", 1, dims={"B": 3}),
+        S("f32[]", 0),
+        S("f64[2,3]", -1),
+        S("i32[0]", 1),
+        S("bool[3]", -2),
+        S("f16[2,2]", 0),
+    ],
+    bad=[Bad("f32[3]", 2, match="out of range for rank 2")],
+)
 def unsqueeze(x: Tensor, axis: int) -> Tensor:
     """``x`` with a new axis of size 1 at ``axis`` of the result."""
     return np.expand_dims(x, axis)
@@ -286,11 +361,22 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
 
 
 # -- moving within axes ----------------------------------------------------------------------------
-@op("view", numpy="np.flip x axis:", shares_memory="always", moves_values=True, inverse="flip",
-    samples=[S("f32[B,5]", 1, dims={"B": 3}), S("f32[T,2]", 0, dims={"T": 4}), S("f64[1]", 0),
-             S("i32[2,3]", -1), S("bool[0]", 0), S("f16[3,2]", 0)],
-    bad=[Bad("f32[3]", 1, match="out of range"),
-         Bad("f32[]", 0, match="out of range")])  # fmt: skip
+@op(
+    "view",
+    numpy="np.flip x axis:",
+    shares_memory="always",
+    moves_values=True,
+    inverse="flip",
+    samples=[
+        S("f32[B,5]", 1, dims={"B": 3}),
+        S("f32[T,2]", 0, dims={"T": 4}),
+        S("f64[1]", 0),
+        S("i32[2,3]", -1),
+        S("bool[0]", 0),
+        S("f16[3,2]", 0),
+    ],
+    bad=[Bad("f32[3]", 1, match="out of range"), Bad("f32[]", 0, match="out of range")],
+)
 def flip(x: Tensor, axis: int) -> Tensor:
     """``x`` in reverse order along one axis."""
     return np.flip(x, axis)
@@ -312,13 +398,22 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     return x[(*i[:axis], x.shape[axis] - 1 - i[axis], *i[axis + 1 :])]
 
 
-@op("view", numpy="np.roll x shift axis:", moves_values=True,
-    samples=[S("f32[B,5]", 2, 1, dims={"B": 3}), S("f32[T,2]", 1, 0, dims={"T": 4}),
-             S("f32[T]", -7, 0, dims={"T": 3}), S("f64[1]", 5, 0), S("i32[2,3]", -1, -1),
-             S("bool[0]", 1, 0),
-             S("f16[3,4]", 9, 1), S("bf16[4]", 0, 0)],
-    bad=[Bad("f32[3]", 1, 1, match="out of range"),
-         Bad("f32[3]", 0.5, 0, match="shift must be")])  # fmt: skip
+@op(
+    "view",
+    numpy="np.roll x shift axis:",
+    moves_values=True,
+    samples=[
+        S("f32[B,5]", 2, 1, dims={"B": 3}),
+        S("f32[T,2]", 1, 0, dims={"T": 4}),
+        S("f32[T]", -7, 0, dims={"T": 3}),
+        S("f64[1]", 5, 0),
+        S("i32[2,3]", -1, -1),
+        S("bool[0]", 1, 0),
+        S("f16[3,4]", 9, 1),
+        S("bf16[4]", 0, 0),
+    ],
+    bad=[Bad("f32[3]", 1, 1, match="out of range"), Bad("f32[3]", 0.5, 0, match="shift must be")],
+)
 def roll(x: Tensor, shift: int, axis: int) -> Tensor:
     """``x`` moved by ``shift`` along one axis; what leaves at the end comes in at the start."""
     return np.roll(x, shift, axis)
@@ -347,17 +442,29 @@ def _(i: MultiIndex, x: Reader, shift: Any, axis: int) -> Expr:
 
 
 # -- with a constant outside -----------------------------------------------------------------------
-@op("view", samples=[S("f32[B,3]", ((0, 0), (1, 2)), dims={"B": 2}),
-             S("f32[T]", ((2, 1),), 1.5, dims={"T": 3}),
-             S("f64[2,2]", ((1, 0), (0, 1)), value=-1.0), S("i32[3]", ((1, 1),), 7),
-             S("f32[0]", ((2, 1),)),
-             S("bool[2]", ((1, 0),), True), S("f32[2,3]", ((0, 0), (0, 0))), S("f32[]", ()),
-             S("bf16[3]", ((1, 1),), 0.5), S("f16[2]", ((0, 2),), float("-inf")),
-             S("i8[2]", ((1, 0),), 2.5),
-             S(special("f32[2,3]"), ((0, 1), (1, 0)), float("nan"))],
-    bad=[Bad("f32[3]", ((1, 1), (1, 1)), match="one (low, high) pair for each of the 1 axes"),
-         Bad("f32[3]", ((-1, 0),), match="x[1:]"), Bad("f32[3]", (1, 2), match="(low, high) pair"),
-         Bad("i32[3]", ((1, 1),), float("inf"), match="does not fit i32")])  # fmt: skip
+@op(
+    "view",
+    samples=[
+        S("f32[B,3]", ((0, 0), (1, 2)), dims={"B": 2}),
+        S("f32[T]", ((2, 1),), 1.5, dims={"T": 3}),
+        S("f64[2,2]", ((1, 0), (0, 1)), value=-1.0),
+        S("i32[3]", ((1, 1),), 7),
+        S("f32[0]", ((2, 1),)),
+        S("bool[2]", ((1, 0),), True),
+        S("f32[2,3]", ((0, 0), (0, 0))),
+        S("f32[]", ()),
+        S("bf16[3]", ((1, 1),), 0.5),
+        S("f16[2]", ((0, 2),), float("-inf")),
+        S("i8[2]", ((1, 0),), 2.5),
+        S(special("f32[2,3]"), ((0, 1), (1, 0)), float("nan")),
+    ],
+    bad=[
+        Bad("f32[3]", ((1, 1), (1, 1)), match="one (low, high) pair for each of the 1 axes"),
+        Bad("f32[3]", ((-1, 0),), match="x[1:]"),
+        Bad("f32[3]", (1, 2), match="(low, high) pair"),
+        Bad("i32[3]", ((1, 1),), float("inf"), match="does not fit i32"),
+    ],
+)
 def pad(x: Tensor, padding: tuple[tuple[int, int], ...], value: float = 0) -> Tensor:
     """``x`` with ``padding[axis] = (low, high)`` elements of ``value`` before and after each axis.
 
@@ -378,9 +485,7 @@ def fill_value(value: Any, dtype: dtypes.DType, wraps: bool = False) -> Any:
 def _(x: TensorType, padding: Any, value: Any = 0) -> TensorType:
     pairs = padding if isinstance(padding, tuple) else ()
     if len(pairs) != x.rank or not all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
-        raise ArgumentError(
-            f"padding must hold one (low, high) pair for each of the {x.rank} axes, not {padding!r}"
-        )
+        raise ArgumentError(f"padding must hold one (low, high) pair for each of the {x.rank} axes, not {padding!r}")
     fill_value(value, x.dtype, x.dtype.is_unsigned)  # as NumPy: the others do not wrap
     sizes: list[Dim] = []
     for size, (low, high) in zip(x.shape, (as_shape(p, "padding") for p in pairs)):
@@ -394,18 +499,22 @@ def _(x: TensorType, padding: Any, value: Any = 0) -> TensorType:
 def _(i: MultiIndex, x: Reader, padding: Any, value: Any = 0) -> Expr:
     moved = tuple(k - Index.of(low) for k, (low, _) in zip(i, padding))
     inside = expr.both(
-        *(
-            expr.within(k, size)
-            for k, size, (low, high) in zip(moved, x.shape, padding)
-            if not (low == 0 and high == 0)
-        )
+        *(expr.within(k, size) for k, size, (low, high) in zip(moved, x.shape, padding) if not (low == 0 and high == 0))
     )
     return expr.read_guarded(x, moved, inside, fill_value(value, x.dtype, x.dtype.is_unsigned))
 
 
-_TRIANGLES = [S("f32[B,3,3]", dims={"B": 2}), S("f32[T,T]", 1, dims={"T": 4}), S("f64[2,4]", -1),
-              S("i32[4,2]", 1), S("bool[3,3]"), S("f32[0,3]"), S("bf16[3,3]", 5), S("f16[2,2]", -9),
-              S(special("f32[3,3]"), 0)]  # fmt: skip
+_TRIANGLES = [
+    S("f32[B,3,3]", dims={"B": 2}),
+    S("f32[T,T]", 1, dims={"T": 4}),
+    S("f64[2,4]", -1),
+    S("i32[4,2]", 1),
+    S("bool[3,3]"),
+    S("f32[0,3]"),
+    S("bf16[3,3]", 5),
+    S("f16[2,2]", -9),
+    S(special("f32[3,3]"), 0),
+]
 _BAD_TRIANGLES = [Bad("f32[3]", match="rank 2"), Bad("f32[3,3]", 1.5, match="k must be")]
 
 

@@ -40,15 +40,12 @@ _PENDING: list[tuple[dict[str, Any], str, Any]] = []
 class WrappedOp(ForeignOp):
     """The op of a wrapped function: kind "opaque", with the function as its reference."""
 
-    way_out = said_by = (
-        "write it with NumPy and leave fx.wrap out, or give it a body or an expansion (fx.op)"
-    )
+    way_out = said_by = "write it with NumPy and leave fx.wrap out, or give it a body or an expansion (fx.op)"
 
     def __init__(self, function: Callable[..., Any], name: str, infer: Any) -> None:
         signature = inspect.signature(function)
         kinds = {
-            p.name: kind_of(p, function, "fx.wrap", (str, tuple, list, dict))
-            for p in signature.parameters.values()
+            p.name: kind_of(p, function, "fx.wrap", (str, tuple, list, dict)) for p in signature.parameters.values()
         }
         ordered = sorted(signature.parameters.values(), key=lambda p: kinds[p.name] == "")
         self.takes_in_order = list(kinds) == [p.name for p in ordered]
@@ -66,10 +63,7 @@ class WrappedOp(ForeignOp):
         mixed = ordered[: len(required)] != required
         reference.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
-                p.replace(
-                    kind=by_name if mixed and not kinds[p.name] else plain,
-                    annotation=kinds[p.name],
-                )
+                p.replace(kind=by_name if mixed and not kinds[p.name] else plain, annotation=kinds[p.name])
                 for p in ordered
             ]
         )
@@ -177,8 +171,7 @@ def wrap(fn_or_name: Any = None, *, infer: Any = None) -> Any:
         for name, value in bound.items():
             if name not in op.tensor_kinds and next(_proxies(value), None) is not None:
                 raise proxy.tracer.error(
-                    f"{name} of {op.title} is annotated as a plain value but is computed by the "
-                    f"program",
+                    f"{name} of {op.title} is annotated as a plain value but is computed by the program",
                     "annotate it as an array",
                 )
         try:

@@ -403,9 +403,7 @@ def read_broadcast(x: Reader, i: MultiIndex) -> Expr:
     """Element of ``x`` at output index ``i`` under NumPy's broadcasting (axes aligned at the
     end)."""
     offset = len(i) - len(x.shape)
-    return x[
-        tuple(Index.of(0) if s.constant == 1 else i[offset + a] for a, s in enumerate(x.shape))
-    ]
+    return x[tuple(Index.of(0) if s.constant == 1 else i[offset + a] for a, s in enumerate(x.shape))]
 
 
 def read_guarded(x: Reader, index: MultiIndex, guard: Expr, other: Any) -> Expr:
@@ -454,9 +452,7 @@ def index_arithmetic(symbol: str | None, one: Index | None, other: Index | None)
     return one * other if symbol == "*" and is_scaled else None
 
 
-def read_at_value(
-    x: Reader, axis: int, before: MultiIndex, position: Expr, after: MultiIndex, where_text: str
-) -> Expr:
+def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, after: MultiIndex, where_text: str) -> Expr:
     """``x[before, position, after]`` with a run-time position on ``axis``, bounds-checked."""
     position = cast(position, dtypes.int64)
     known = as_index(position)
@@ -496,9 +492,7 @@ def _uncast(node: Expr) -> Expr:
     return node
 
 
-def transform(
-    expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr] | None = None
-) -> Expr:
+def transform(expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr] | None = None) -> Expr:
     """Rebuild bottom-up with ``function`` applied to every node; sharing is kept, also between
     calls that share ``done`` (results by the id of the old node). Run-time values inside indices
     are nodes like others."""
@@ -550,9 +544,7 @@ def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
 
     def replace(node: Expr) -> Expr:
         if isinstance(node, Load):
-            return Load(
-                node.dtype, node.buffer, tuple(i.substitute(env) for i in node.index), node.guard
-            )
+            return Load(node.dtype, node.buffer, tuple(i.substitute(env) for i in node.index), node.guard)
         if isinstance(node, IndexValue):
             return index_value(node.index.substitute(env))
         if isinstance(node, CheckedIndex):

@@ -98,12 +98,12 @@ for _function in (
     # mul that is rounded: never part of a fused multiply-add
     Function("product", 2, np.multiply),
     # x within [low, high], NaN being low
-    Function("saturate", 3,
-             lambda x, low, high: np.where(x > low, np.where(x < high, x, high), low),
-             result=dtypes.int32),
+    Function(
+        "saturate", 3, lambda x, low, high: np.where(x > low, np.where(x < high, x, high), low), result=dtypes.int32
+    ),
     # the maximum of a number that is not negative, or -inf, and abs(x)
     Function("larger_magnitude", 2, lambda largest, x: np.maximum(largest, np.abs(x))),
-):  # fmt: skip
+):
     define(_function)
 
 

@@ -65,9 +65,7 @@ def _body_cost(node: Node, body: SubGraph, cost_of: CostOf, env: Env, lead: int)
             inner[own] = known
     total: Dim = 0
     for call in body.calls:
-        total = total + (
-            loop_cost(call, cost_of, inner) if bodies_of(call) else cost_of(call)
-        )  # fmt: skip
+        total = total + (loop_cost(call, cost_of, inner) if bodies_of(call) else cost_of(call))
     return shapes.normalize(total) if not _has_numbers(total) else total
 
 

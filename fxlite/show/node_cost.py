@@ -171,9 +171,7 @@ def _call_cost(op: Op, arguments: tuple[tuple[str, Any], ...], out: Any) -> Cost
     return Cost(flops, *((0, 0) if is_view(op) else _moved(op, bound, out)))
 
 
-def longest_chain(
-    nodes: Iterable[Node], dims: Mapping[str, int] | None = None, precision: str = "highest"
-) -> Chain:
+def longest_chain(nodes: Iterable[Node], dims: Mapping[str, int] | None = None, precision: str = "highest") -> Chain:
     """The longest way from an input to one of these nodes, which are in order: what decides how far
     rounding goes (:func:`fxlite.types.agreement.bound`). ``dims`` are the sizes of named dims;
     ``precision`` says how products are computed."""
@@ -389,9 +387,7 @@ class Roofs(Printed):
         return Group(table, Text("\n".join(notes), style="dim"))
 
 
-def limits(
-    roofs: Roofs, flops: int, bytes_read: int, bytes_written: int, dtype: str, threads: int
-) -> Limits:
+def limits(roofs: Roofs, flops: int, bytes_read: int, bytes_written: int, dtype: str, threads: int) -> Limits:
     """The least time for some work.
 
     Bytes that fit into half of the last-level cache are taken to be there, as the results of the

@@ -19,14 +19,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op
 from fxlite.show.drawing.outline import Part, outline
-from fxlite.show.node_cost import (
-    Weight,
-    node_cost,
-    short_text,
-    sum_of_costs,
-    weights_by_node,
-    weights_of,
-)
+from fxlite.show.node_cost import Weight, node_cost, short_text, sum_of_costs, weights_by_node, weights_of
 from fxlite.show.text.pretty import type_text
 from fxlite.types.shapes import Dim
 
@@ -78,9 +71,7 @@ def module_tree(graph: Graph, name: str, depth: int | None = None) -> ModuleTree
     found = outline(graph)
     nodes = found.nodes
     rows: list[TreeRow] = []
-    work: list[tuple[TreeRow, Part, str]] = [
-        (TreeRow("module", name, "", 1, 0, "", 0, len(nodes)), found.root, "")
-    ]
+    work: list[tuple[TreeRow, Part, str]] = [(TreeRow("module", name, "", 1, 0, "", 0, len(nodes)), found.root, "")]
     while work:
         row, part, indent = work.pop()
         rows.append(row)
@@ -114,10 +105,7 @@ def _rows_below(nodes: list[Node], part: Part, depth: int) -> Iterator[tuple[Tre
         kind = "module" if child.title else "repeat"
         if nodes[child.start].op == "placeholder":
             kind, name = "input", nodes[child.start].name
-        row = TreeRow(
-            kind, name, class_name.removesuffix(")"), child.times, depth, "",
-            child.start, child.stop,
-        )  # fmt: skip
+        row = TreeRow(kind, name, class_name.removesuffix(")"), child.times, depth, "", child.start, child.stop)
         yield row, child
 
 
@@ -140,9 +128,7 @@ def _has_modules(part: Part) -> bool:
 
 def ops_title(nodes: list[Node]) -> str:
     """``matmul, div, softmax``: the ops in a run, each once; views only where there is no other."""
-    telling = [
-        n for n in nodes if not isinstance(n.target, Op) or n.target.kind not in _PLAIN_KINDS
-    ]
+    telling = [n for n in nodes if not isinstance(n.target, Op) or n.target.kind not in _PLAIN_KINDS]
     names = [
         n.target.name if isinstance(n.target, Op) else str(n.target)
         for n in telling or nodes
@@ -275,9 +261,7 @@ def _results(nodes: list[Node], row: TreeRow, places: dict[Node, int]) -> tuple[
     """Types of what nodes outside the row read; of the last node where there are none such."""
     if row.kind in ("ops", "repeat"):
         return (nodes[-1].type,) if nodes[-1].type is not None else ()
-    read = [
-        node for node in nodes if any(not row.start <= places[u] < row.stop for u in node.users)
-    ]
+    read = [node for node in nodes if any(not row.start <= places[u] < row.stop for u in node.users)]
     return tuple(node.type for node in read or nodes[-1:] if node.type is not None)
 
 

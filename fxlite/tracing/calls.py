@@ -20,9 +20,7 @@ from fxlite.tracing.proxy import Proxy
 _WRAPPER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _MOST_RUNNING = 256
 _METHODS = frozenset(("forward", "__call__"))
-_CAPTURE = frozenset(
-    m.__file__ for m in (capture, builtins, conversions, flow, loops, regions, bodies, functions)
-)
+_CAPTURE = frozenset(m.__file__ for m in (capture, builtins, conversions, flow, loops, regions, bodies, functions))
 
 
 class Places:

@@ -221,9 +221,12 @@ def _name(function: Any) -> str:
 
 
 def make_inputs(
-    function: Any, declared: dict[str, Any], concrete: dict[str, Any],
-    placeholder: MakePlaceholder, bakes_defaults: bool = True,
-) -> Inputs:  # fmt: skip
+    function: Any,
+    declared: dict[str, Any],
+    concrete: dict[str, Any],
+    placeholder: MakePlaceholder,
+    bakes_defaults: bool = True,
+) -> Inputs:
     """Call ``placeholder`` for every input, in order of the signature. Raises ArgumentError for an
     input without a type among typed ones, and for names the program does not have."""
     signature = signature_of(function)
@@ -257,9 +260,7 @@ def make_inputs(
             value = parameter.default  # not given: the program's own default, a constant
             made.bake(name, kind, value)
         elif declared:
-            raise ArgumentError(
-                f'{title(function)}: input {name!r} has no type; give {name}="f32[...]"'
-            )
+            raise ArgumentError(f'{title(function)}: input {name!r} has no type; give {name}="f32[...]"')
         else:
             value = _nested(made, name, kind, PH, _UNTYPED, placeholder)
         if kind is parameter.VAR_POSITIONAL:
@@ -346,9 +347,7 @@ def _has_inputs(value: Any) -> bool:
     return found
 
 
-def _nested(
-    made: Inputs, name: str, kind: Any, value: Any, types: Any, placeholder: MakePlaceholder
-) -> Any:
+def _nested(made: Inputs, name: str, kind: Any, value: Any, types: Any, placeholder: MakePlaceholder) -> Any:
     """The program's argument for one parameter, made of placeholders and constants. ``types`` is
     None where ``value`` itself holds the types, else where the types of its ``PH`` leaves are."""
     proxies: dict[str, Any] = {}

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from fxlite.graph.graph import Node
     from fxlite.tracing.proxy import Proxy
 
-_REDUCTIONS = frozenset((np.sum, np.prod, np.mean, np.max, np.min, np.amax, np.amin, np.any,
-                         np.all, np.std, np.var, np.count_nonzero))  # fmt: skip
-_ELEMENTWISE = frozenset((np.where, np.clip, np.round, np.nan_to_num, np.real, np.isclose,
-                          np.zeros_like, np.ones_like, np.full_like))  # fmt: skip
+_REDUCTIONS = frozenset(
+    (np.sum, np.prod, np.mean, np.max, np.min, np.amax, np.amin, np.any, np.all, np.std, np.var, np.count_nonzero)
+)
+_ELEMENTWISE = frozenset(
+    (np.where, np.clip, np.round, np.nan_to_num, np.real, np.isclose, np.zeros_like, np.ones_like, np.full_like)
+)
 
 
 class Masked:
@@ -60,8 +62,7 @@ class Masked:
         tracer = self.values.tracer  # of a result nobody runs any more: where it was selected
         place = None if tracer.origin is None else self.mask.node.loc
         return tracer.error(
-            f"{what}: a boolean mask selects a number of elements that is not known before the "
-            "program runs",
+            f"{what}: a boolean mask selects a number of elements that is not known before the program runs",
             "keep the shape: np.where(mask, x, other), or (x * mask).sum() for a masked sum",
             self.mask.node,
             location=place,
@@ -124,11 +125,8 @@ class Masked:
             return tuple(range(self.mask.ndim))
         raise self.refusal(f"{what} along axis {axis}")
 
-    def _reduced(
-        self, function: Callable[..., Any], axis: Any = None, dtype: Any = None, **options: Any
-    ) -> Any:
-        name = function.__name__.removeprefix("a") if function in (np.amax, np.amin) else (
-            function.__name__)  # fmt: skip
+    def _reduced(self, function: Callable[..., Any], axis: Any = None, dtype: Any = None, **options: Any) -> Any:
+        name = function.__name__.removeprefix("a") if function in (np.amax, np.amin) else (function.__name__)
         axes = self._axes(axis, f"np.{name}")
         if options.pop("keepdims", False) or options.pop("out", None) is not None:
             raise self.refusal(f"np.{name} with keepdims= or out=")

@@ -37,9 +37,7 @@ _SOME = 4
 _MOST = 1 << 20
 
 
-def guards_of_call(
-    op: Op, types: Mapping[str, Any], place: Location | None, known: Sequence[Guard]
-) -> list[Guard]:
+def guards_of_call(op: Op, types: Mapping[str, Any], place: Location | None, known: Sequence[Guard]) -> list[Guard]:
     """What a call of ``op`` needs beside the ``known`` guards; ``types`` has its bound arguments
     with types in place of tensors. Raises ShapeError as :func:`element_guards`."""
     if op.guards == "parts":
@@ -155,9 +153,7 @@ def nonempty_guards(arguments: Mapping[str, Any], place: Location | None) -> lis
     return _guards_of_slice(arguments, size, place)
 
 
-def _guards_of_slice(
-    arguments: Mapping[str, Any], size: Any, place: Location | None
-) -> list[Guard]:
+def _guards_of_slice(arguments: Mapping[str, Any], size: Any, place: Location | None) -> list[Guard]:
     start, stop = arguments.get("start") or 0, arguments.get("stop")
     names = shapes.names(size)
     if not shapes.names((start, stop)) <= names:

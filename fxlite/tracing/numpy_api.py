@@ -19,15 +19,7 @@ from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.tracing import numpy_fourier as fourier
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.capture.capture import captured
-from fxlite.tracing.functions import (
-    linear,
-    padding,
-    quantiles,
-    rearranging,
-    selecting,
-    statistics,
-    ufuncs,
-)
+from fxlite.tracing.functions import linear, padding, quantiles, rearranging, selecting, statistics, ufuncs
 from fxlite.tracing.writes.in_place import copyto, fill, store
 from fxlite.tracing.writes.scatter import update_at
 from fxlite.types import dtypes, shapes
@@ -39,15 +31,18 @@ if TYPE_CHECKING:
 
 # -- ufuncs ----------------------------------------------------------------------------------------
 _UFUNCS: dict[np.ufunc, Op] = {o.ufunc: o for o in REGISTRY.values() if o.ufunc is not None}
-_REDUCE: dict[Any, str] = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
-           np.logical_and: "all", np.logical_or: "any"}  # fmt: skip
-_ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax",
-               np.minimum: "cummin"}  # fmt: skip
+_REDUCE: dict[Any, str] = {
+    np.add: "sum",
+    np.multiply: "prod",
+    np.maximum: "max",
+    np.minimum: "min",
+    np.logical_and: "all",
+    np.logical_or: "any",
+}
+_ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin"}
 
 
-def call_ufunc(
-    tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A ufunc is called with a proxy among its inputs or in ``out=``."""
     options = {n: v for n, v in kwargs.items() if n not in ("subok", "order", "out", "where")}
     out, where = kwargs.get("out"), kwargs.get("where", True)
@@ -55,8 +50,7 @@ def call_ufunc(
     name = f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method}"
     if out is None and where is not True and method == "__call__":
         raise tracer.error(
-            f"{name}(..., where=...) leaves elements that nobody computes",
-            "use np.where(mask, a, b), or give out=",
+            f"{name}(..., where=...) leaves elements that nobody computes", "use np.where(mask, a, b), or give out="
         )
     if method == "__call__":
         implementation: Callable[..., Any] = partial(_called, tracer, casting)
@@ -67,8 +61,7 @@ def call_ufunc(
     result = _located(tracer, name, implementation, (ufunc, *inputs), options)
     if result is NotImplemented:
         raise tracer.error(
-            f"{name} has no fxlite op",
-            f"write it with these: {', '.join(sorted(u.__name__ for u in _UFUNCS))}",
+            f"{name} has no fxlite op", f"write it with these: {', '.join(sorted(u.__name__ for u in _UFUNCS))}"
         )
     if isinstance(result, tuple):
         return _stored_parts(result, out, name, casting, where)
@@ -83,8 +76,7 @@ def _plain(ufunc: np.ufunc) -> Callable[..., Any] | None:
     return _UFUNCS.get(ufunc) or ufuncs.UFUNCS.get(ufunc)
 
 
-def _called(tracer: Tracer, casting: str, ufunc: np.ufunc, *inputs: Any, dtype: Any = None,
-            **options: Any) -> Any:  # fmt: skip
+def _called(tracer: Tracer, casting: str, ufunc: np.ufunc, *inputs: Any, dtype: Any = None, **options: Any) -> Any:
     """``np.add(x, y)``"""
     if ufunc is np.vecdot:
         return functions.vecdot(*inputs, **options)
@@ -99,8 +91,15 @@ def _called(tracer: Tracer, casting: str, ufunc: np.ufunc, *inputs: Any, dtype: 
     return lookup("cast")(_UFUNCS[ufunc](*operands), dtype)
 
 
-def _reduced(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: bool = False,
-             initial: Any = np._NoValue, where: Any = True) -> Any:  # fmt: skip
+def _reduced(
+    ufunc: np.ufunc,
+    x: Any,
+    axis: Any = 0,
+    dtype: Any = None,
+    keepdims: bool = False,
+    initial: Any = np._NoValue,
+    where: Any = True,
+) -> Any:
     """``np.add.reduce(x)``"""
     target: str | None = _REDUCE.get(ufunc)
     combine = _plain(ufunc)
@@ -154,20 +153,15 @@ _UFUNC_METHODS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _stored_parts(
-    results: tuple[Any, ...], out: Any, name: str, casting: str, where: Any
-) -> tuple[Any, ...]:
+def _stored_parts(results: tuple[Any, ...], out: Any, name: str, casting: str, where: Any) -> tuple[Any, ...]:
     """The results of a ufunc that has several, written into those arrays that are given."""
     places = (None,) * len(results) if out is None else tuple(out)
     return tuple(
-        r if o is None else store(o, r, f"{name}(out=...)", casting, where=where)
-        for r, o in zip(results, places)
+        r if o is None else store(o, r, f"{name}(out=...)", casting, where=where) for r, o in zip(results, places)
     )
 
 
-def _computed_as(
-    tracer: Tracer, ufunc: Any, operands: list[Any], dtype: Any, casting: str
-) -> list[Any]:
+def _computed_as(tracer: Tracer, ufunc: Any, operands: list[Any], dtype: Any, casting: str) -> list[Any]:
     """The operands of ``np.add(x, y, dtype=...)``, which computes in that dtype."""
     target = dtypes.dtype(dtype)
     try:
@@ -176,16 +170,12 @@ def _computed_as(
         with np.errstate(all="ignore"):
             ufunc(*[np.ones((), target.numpy) for _ in operands], dtype=target.numpy)
         return [
-            v
-            if isinstance(v, (*dtypes.NUMBERS, shapes.NamedDim))
-            else functions.converted(v, target, casting)
+            v if isinstance(v, (*dtypes.NUMBERS, shapes.NamedDim)) else functions.converted(v, target, casting)
             for v in operands
         ]
     except TypeError as error:
         if error.__class__ is TypeError or "ufunc" in str(error):
-            raise tracer.error(
-                f"np.{ufunc.__name__}(dtype={target}): {error}", "cast the operands: .astype"
-            ) from error
+            raise tracer.error(f"np.{ufunc.__name__}(dtype={target}): {error}", "cast the operands: .astype") from error
         raise
 
 
@@ -305,9 +295,7 @@ def call_method(x: Proxy, name: str, args: Any, kwargs: Any) -> Any:
     return _located(x.tracer, f"ndarray.{name}", METHODS[name], (x, *args), kwargs)
 
 
-def _located(
-    tracer: Tracer, name: str, implementation: Callable[..., Any], args: Any, kwargs: Any
-) -> Any:
+def _located(tracer: Tracer, name: str, implementation: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The call; what it refuses is an error with the program's line."""
     try:
         return implementation(*args, **kwargs)

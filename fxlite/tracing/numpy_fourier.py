@@ -92,9 +92,7 @@ def _dft(x: Any, inverse: bool, factor: float = 1.0) -> Any:
 def _complex(inverse: bool) -> Callable[..., Any]:
     """np.fft.fft and np.fft.ifft."""
 
-    def call(
-        a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None
-    ) -> Any:
+    def call(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
         axis = normalize_axis(axis, functions.value_type(a).rank)
         n = _points(a, n, axis)
         x = functions.astype(_resized(_last(a, axis), n), _complex_dtype(a), copy=False)
@@ -188,8 +186,7 @@ def _axes(a: Any, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
     return [None if n == -1 else n for n in sizes], found
 
 
-def _over(step: Callable[..., Any], a: Any, sizes: Sequence[Any], axes: Sequence[int],
-          norm: str | None) -> Any:  # fmt: skip
+def _over(step: Callable[..., Any], a: Any, sizes: Sequence[Any], axes: Sequence[int], norm: str | None) -> Any:
     """A transform along each axis, the last one first."""
     for n, axis in reversed(list(zip(sizes, axes))):
         a = step(a, n, axis, norm)
@@ -238,11 +235,20 @@ def _rolled(sign: int) -> Callable[..., Any]:
 
 #: By NumPy's functions. (np.fft.fftfreq and rfftfreq take numbers, and run while tracing.)
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.fft.fft: fft, np.fft.ifft: ifft, np.fft.rfft: rfft, np.fft.irfft: irfft,
-    np.fft.hfft: hfft, np.fft.ihfft: ihfft,
-    np.fft.fft2: _complex_n(fft, (-2, -1)), np.fft.ifft2: _complex_n(ifft, (-2, -1)),
-    np.fft.fftn: _complex_n(fft, None), np.fft.ifftn: _complex_n(ifft, None),
-    np.fft.rfft2: _real_n((-2, -1)), np.fft.rfftn: _real_n(None),
-    np.fft.irfft2: _real_inverse_n((-2, -1)), np.fft.irfftn: _real_inverse_n(None),
-    np.fft.fftshift: _rolled(1), np.fft.ifftshift: _rolled(-1),
-}  # fmt: skip
+    np.fft.fft: fft,
+    np.fft.ifft: ifft,
+    np.fft.rfft: rfft,
+    np.fft.irfft: irfft,
+    np.fft.hfft: hfft,
+    np.fft.ihfft: ihfft,
+    np.fft.fft2: _complex_n(fft, (-2, -1)),
+    np.fft.ifft2: _complex_n(ifft, (-2, -1)),
+    np.fft.fftn: _complex_n(fft, None),
+    np.fft.ifftn: _complex_n(ifft, None),
+    np.fft.rfft2: _real_n((-2, -1)),
+    np.fft.rfftn: _real_n(None),
+    np.fft.irfft2: _real_inverse_n((-2, -1)),
+    np.fft.irfftn: _real_inverse_n(None),
+    np.fft.fftshift: _rolled(1),
+    np.fft.ifftshift: _rolled(-1),
+}

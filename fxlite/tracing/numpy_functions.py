@@ -141,8 +141,7 @@ def expand_dims(x: Any, axis: Any) -> Any:
     return x
 
 
-def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0,
-        keepdims: bool = False) -> Any:  # fmt: skip
+def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
     if dtype is not None:
         if not dtypes.dtype(dtype).is_inexact:
             raise ValueError(f"a variance in {dtypes.dtype(dtype)} is not traced")
@@ -207,8 +206,7 @@ def _parts(x: Any, sizes: Sequence[Any], axis: int) -> list[Any]:
 _NUMBERS = (*dtypes.NUMBERS, type(None))
 
 
-def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None,
-         out: Any = None) -> Any:  # fmt: skip
+def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None, out: Any = None) -> Any:
     low, high = (a_min if min is None else min), (a_max if max is None else max)
     if all(type(b) in _NUMBERS or hasattr(b, "is_wildcard") for b in (low, high)):
         return lookup("clip")(x, low, high)
@@ -271,9 +269,8 @@ def join(name: str) -> Callable[..., Any]:
     """np.concatenate and np.stack."""
 
     def call(
-        arrays: Sequence[Any], axis: int | None = 0, out: Any = None, dtype: Any = None,
-        casting: str = "same_kind",
-    ) -> Any:  # fmt: skip
+        arrays: Sequence[Any], axis: int | None = 0, out: Any = None, dtype: Any = None, casting: str = "same_kind"
+    ) -> Any:
         parts = tuple(arrays)
         if dtype is not None:
             parts = tuple(converted(a, dtypes.dtype(dtype), casting) for a in parts)
@@ -302,15 +299,23 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
 def like(value: float) -> Callable[..., Any]:
     """np.zeros_like and np.ones_like."""
 
-    def call(x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
-             device: Any = None) -> Any:  # fmt: skip
+    def call(
+        x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, device: Any = None
+    ) -> Any:
         return full_like(x, value, dtype, shape=shape)
 
     return call
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
-              shape: Any = None, device: Any = None) -> Any:  # fmt: skip
+def full_like(
+    x: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    device: Any = None,
+) -> Any:
     known = value_type(x)
     if shape is not None:
         known = known.with_shape((shape,) if isinstance(shape, int) else tuple(shape))
@@ -335,17 +340,14 @@ def outer(x: Any, y: Any, out: Any = None) -> Any:
     return lookup("mul")(lookup("unsqueeze")(ravel(x), -1), ravel(y))
 
 
-def astype(x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
-           copy: bool = True) -> Any:  # fmt: skip
+def astype(x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True) -> Any:
     if stands_for_any(dtype):
         return lookup("cast")(x, dtype)
     target = dtypes.dtype(dtype)
     if is_traced(x) and x.is_typed and x.type.dtype is target:
         return fresh(x, number=is_number(x)) if copy else x
     if is_traced(x) and is_complex(x) and not target.is_complex and not target.is_bool:
-        said = x.tracer.error(
-            f"{x.type} becomes {target}, which drops the imaginary part", "x.real"
-        )
+        said = x.tracer.error(f"{x.type} becomes {target}, which drops the imaginary part", "x.real")
         warnings.warn(str(said), np.exceptions.ComplexWarning, stacklevel=2)
     return lookup("cast")(x, target)
 
@@ -368,9 +370,7 @@ def _axis_of(x: Any, axis: Any) -> Any:
 def reduction(name: str) -> Callable[..., Any]:
     """np.sum, np.mean, np.prod, with ``dtype=``."""
 
-    def call(
-        x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
-    ) -> Any:
+    def call(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         axis = axis if name == "mean" else _axis_of(x, axis)
         if dtype is None:
             return lookup(name)(x, axis=axis, keepdims=keepdims)
@@ -480,14 +480,11 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     whole, x = x, moveaxis(x, (axis1, axis2), (-2, -1))
     *others, rows, columns = value_type(x).shape
     if not all(type(size) is int for size in (rows, columns)):
-        raise ValueError(
-            "the diagonal of axes with named sizes; use np.where(np.eye(n), x, 0).sum(-1)"
-        )
+        raise ValueError("the diagonal of axes with named sizes; use np.where(np.eye(n), x, 0).sum(-1)")
     start = offset if offset >= 0 else -offset * columns
     count = max(min(columns - max(offset, 0), rows + min(offset, 0)), 0)
     flat = lookup("reshape")(x, (*others, rows * columns))
-    found = lookup("slice")(flat, axis=len(others), start=start, stop=start + count * (columns + 1),
-                            step=columns + 1)  # fmt: skip
+    found = lookup("slice")(flat, axis=len(others), start=start, stop=start + count * (columns + 1), step=columns + 1)
     if is_traced(whole):
         attach(found, whole, None, {})  # a view of what may have been copied here
     return found
@@ -502,8 +499,7 @@ def diag(x: Any, k: int = 0) -> Any:
     return lookup("pad")(matrix, ((max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))))
 
 
-def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
-          out: Any = None) -> Any:  # fmt: skip
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
     return reduction("sum")(diagonal(x, offset, axis1, axis2), -1, dtype)
 
 
@@ -527,8 +523,7 @@ def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return reduction("sum")(lookup("ne")(x, 0), axis, np.intp, keepdims=keepdims)
 
 
-def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *,
-            keepdims: bool = False) -> Any:  # fmt: skip
+def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
     """np.average; weights that add up to 0 give infinities or NaN, where NumPy raises."""
     if not value_type(x).dtype.is_inexact:
         x = lookup("cast")(x, dtypes.float64)

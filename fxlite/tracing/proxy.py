@@ -163,9 +163,7 @@ class Proxy:
     def _no_value(self, what: str, instead: str) -> TraceError:
         self.tracer.needs_flow = True
         return self.tracer.error(
-            f"{what} needs the value of {self._node.name}, which does not exist while tracing",
-            instead,
-            self._node,
+            f"{what} needs the value of {self._node.name}, which does not exist while tracing", instead, self._node
         )
 
     def _concrete(self, what: str, instead: str) -> Any:
@@ -204,13 +202,10 @@ class Proxy:
 
     def __hash__(self) -> int:
         """For fxlite itself; a program that hashes it, as an array it cannot, is refused."""
-        if active_tracer.get() is not self.tracer or is_own_file(
-            sys._getframe(1).f_code.co_filename
-        ):
+        if active_tracer.get() is not self.tracer or is_own_file(sys._getframe(1).f_code.co_filename):
             return id(self)
         raise self.tracer.error(
-            f"{self._node.name} is used as the key of a dict or put into a set, which NumPy's "
-            "arrays cannot be",
+            f"{self._node.name} is used as the key of a dict or put into a set, which NumPy's arrays cannot be",
             "use a text, a number or the place in a list as the key",
             self._node,
         )
@@ -264,12 +259,7 @@ def _power(self: Any, other: Any) -> Any:
     """``self ** other``. As NumPy's operator of arrays, and other than np.power and the operator of
     NumPy's numbers, it squares for the number 2, which shows in the dtype of bools."""
     kind, squares = self._node.type, type(other) is int and other == 2
-    if (
-        squares
-        and isinstance(kind, TensorType)
-        and kind.dtype.is_bool
-        and not memory.is_number(self)
-    ):
+    if squares and isinstance(kind, TensorType) and kind.dtype.is_bool and not memory.is_number(self):
         return lookup("square")(self)
     return _operator("pow")(self, other)
 
@@ -282,11 +272,20 @@ def _in_place_operator(symbol: str, name: str) -> Callable[[Any, Any], Any]:
 
 
 _BINARY = {
-    "add": ("+", "add"), "sub": ("-", "sub"), "mul": ("*", "mul"), "truediv": ("/", "div"),
-    "floordiv": ("//", "floor_divide"), "mod": ("%", "remainder"), "pow": ("**", "pow"),
-    "matmul": ("@", "matmul"), "and": ("&", "bitwise_and"), "or": ("|", "bitwise_or"),
-    "xor": ("^", "bitwise_xor"), "lshift": ("<<", "left_shift"), "rshift": (">>", "right_shift"),
-}  # fmt: skip
+    "add": ("+", "add"),
+    "sub": ("-", "sub"),
+    "mul": ("*", "mul"),
+    "truediv": ("/", "div"),
+    "floordiv": ("//", "floor_divide"),
+    "mod": ("%", "remainder"),
+    "pow": ("**", "pow"),
+    "matmul": ("@", "matmul"),
+    "and": ("&", "bitwise_and"),
+    "or": ("|", "bitwise_or"),
+    "xor": ("^", "bitwise_xor"),
+    "lshift": ("<<", "left_shift"),
+    "rshift": (">>", "right_shift"),
+}
 for _name, (_symbol, _target) in _BINARY.items():
     setattr(Proxy, f"__{_name}__", _operator(_target))
     setattr(Proxy, f"__r{_name}__", _operator(_target, reflected=True))

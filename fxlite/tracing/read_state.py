@@ -220,9 +220,7 @@ class ReadState:
     """What the functions read that may run when ``function`` is called, and the object that it is
     a method of; ``objects`` are further ones that it gets, by name."""
 
-    def __init__(
-        self, function: Callable[..., Any], objects: Mapping[str, Any] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._seen: dict[int, Any] = {}
         self._read: dict[tuple[int, str], tuple[str, Callable[[], Any], _Frozen]] = {}
         self._code: set[Any] = set()

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
-def retrace(
-    tracer: Tracer, module: GraphModule, declared: Mapping[str, Any], concrete: Mapping[str, Any]
-) -> None:
+def retrace(tracer: Tracer, module: GraphModule, declared: Mapping[str, Any], concrete: Mapping[str, Any]) -> None:
     """Trace a GraphModule as the root. Inputs that ``declared`` does not name keep their types.
 
     Raises ShapeError where a new type contradicts a size that the graph was made for."""
@@ -53,8 +51,7 @@ def retrace(
         lost = [target for target in interface.writes if target in baked]
         if lost:
             raise ArgumentError(
-                f"{module.name} writes into {', '.join(lost)}, so it must stay an input; leave it "
-                "out of concrete_args"
+                f"{module.name} writes into {', '.join(lost)}, so it must stay an input; leave it out of concrete_args"
             )
     if interface is not None or concrete:
         known = interface or pytree.one_by_one(types)
@@ -93,9 +90,7 @@ def _write(
             continue
         known = given.get(node.target, _substitute(node.type, dims))
         tracer.origin = (node.scope, node.loc)
-        values[node] = tracer.create_proxy(
-            "placeholder", node.target, node.args, {}, node.name, known
-        )
+        values[node] = tracer.create_proxy("placeholder", node.target, node.args, {}, node.name, known)
         _keep_meta(node, values[node])
     result = _record(tracer, module, values, dims, _same_scope)
     output = module.graph.output_node()
@@ -105,9 +100,7 @@ def _write(
         made.meta = dict(output.meta)
 
 
-def call_graph_module(
-    tracer: Tracer, module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_graph_module(tracer: Tracer, module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A GraphModule is called in a traced program; its scopes go inside the running one."""
     flat = module.flatten_inputs(module.bind(args, kwargs).arguments)
     placeholders = module.graph.placeholders
@@ -188,9 +181,7 @@ def _read(tracer: Tracer, module: GraphModule, node: Node) -> Proxy:
     if module is tracer.root:
         return tracer.create_proxy("get_attr", node.target, (), {}, node.name, node.type)
     path, _, name = node.target.rpartition(".")
-    return tracer.attribute(
-        module.get_submodule(path), name, module.get_attribute(node.target), node.name
-    )
+    return tracer.attribute(module.get_submodule(path), name, module.get_attribute(node.target), node.name)
 
 
 def _keep_meta(node: Node, made: Any) -> None:
@@ -206,9 +197,7 @@ def _substitute(type: Any, dims: Mapping[str, Dim]) -> Any:
     return type
 
 
-def _renamed_dims(
-    name: str, declared: Mapping[str, Any], given: Mapping[str, Any]
-) -> dict[str, Dim]:
+def _renamed_dims(name: str, declared: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Dim]:
     """What the graph's named dims are in the new types. A size that was a number while tracing may
     be anywhere in the graph, so it must stay what it was."""
     dims: dict[str, Dim] = {}

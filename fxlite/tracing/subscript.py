@@ -119,9 +119,7 @@ class Part:
 def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False) -> Part:
     """See :class:`Part`. Boolean masks are refused unless ``masks``."""
     entries = _entries(x, items, tracer, masks)
-    scalar = all(
-        e.kind in ("int", "apart") for e in entries
-    )  # y[0] is a number, y[0, ...] a view of rank 0
+    scalar = all(e.kind in ("int", "apart") for e in entries)  # y[0] is a number, y[0, ...] a view of rank 0
     scalar = scalar and not any(item is Ellipsis for item in items)
     advanced = [n for n, e in enumerate(entries) if e.is_advanced]
     arrays = [e.value for e in entries if e.kind == "array"]
@@ -176,10 +174,7 @@ def _entries(x: Any, items: list[Any], tracer: Tracer, masks: bool) -> list[_Ent
     rank = _type(x).rank
     if sum(item is Ellipsis for item in items) > 1:
         raise _located(ArgumentError("a subscript holds at most one '...'"), tracer)
-    used = sum(
-        _rank(item) if masks and _is_mask(item) else item is not None and item is not Ellipsis
-        for item in items
-    )
+    used = sum(_rank(item) if masks and _is_mask(item) else item is not None and item is not Ellipsis for item in items)
     if used > rank:
         raise _located(ShapeError(f"{used} indices for {_type(x)}, which has rank {rank}"), tracer)
     full = [_Entry("slice", slice(None))] * (rank - used)
@@ -201,9 +196,7 @@ def _is_mask(item: Any) -> bool:
         return isinstance(item._node.type, TensorType) and item.type.dtype.is_bool
     if isinstance(item, list):
         item = np.asarray(item) if item else 0
-    return isinstance(item, (bool, np.bool_)) or (
-        isinstance(item, np.ndarray) and item.dtype == np.bool_
-    )
+    return isinstance(item, (bool, np.bool_)) or (isinstance(item, np.ndarray) and item.dtype == np.bool_)
 
 
 def _is_constant_mask(item: Any) -> bool:
@@ -280,9 +273,7 @@ def _slice(x: Any, axis: int, piece: slice) -> Any:
     start, stop, step = (_bound(b, x.tracer) for b in (piece.start, piece.stop, piece.step))
     step = 1 if step is None else step
     if step == 0 or type(step) is not int:
-        raise _located(
-            ArgumentError(f"the step of a slice is an int other than 0, not {step}"), x.tracer
-        )
+        raise _located(ArgumentError(f"the step of a slice is an int other than 0, not {step}"), x.tracer)
     if step < 0:
         start, stop, step = _mirrored(start, size), _mirrored(stop, size), -step
     flipped = flip(x, axis) if piece.step is not None and piece.step < 0 else x

@@ -65,9 +65,7 @@ def symbolic_trace(
     naming file and line."""
     if isinstance(root, (str, os.PathLike)):
         root = above("load_if_saved")(root)
-    leaf = (
-        () if leaf is None else leaf if isinstance(leaf, (str, tuple)) else Tracer(leaf=leaf).leaves
-    )
+    leaf = () if leaf is None else leaf if isinstance(leaf, (str, tuple)) else Tracer(leaf=leaf).leaves
     options = types or named or inputs or concrete_args or leaf or tracer is not None
     if isinstance(root, GraphModule) and not options:
         return root.copy()

@@ -105,9 +105,7 @@ def _checking_statements(tree: ast.AST) -> Iterator[ast.Assert | ast.If]:
 def _only_raises(statement: ast.If) -> bool:
     """True for a body that does nothing but prepare and raise an exception."""
     *before, last = statement.body
-    return isinstance(last, ast.Raise) and all(
-        isinstance(s, (ast.Assign, ast.Expr)) for s in before
-    )
+    return isinstance(last, ast.Raise) and all(isinstance(s, (ast.Assign, ast.Expr)) for s in before)
 
 
 def _required(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:

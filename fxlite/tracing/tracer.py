@@ -57,14 +57,7 @@ from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.own_arrays import OwnArray, own_arrays
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.python_numbers import PythonNumber, settled
-from fxlite.tracing.traced_program import (
-    TracedModule,
-    adopt,
-    has_attribute,
-    is_leaf,
-    leaf_paths,
-    running_check,
-)
+from fxlite.tracing.traced_program import TracedModule, adopt, has_attribute, is_leaf, leaf_paths, running_check
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.types import dtypes
 from fxlite.types.dtypes import is_same_array, plain_array
@@ -77,9 +70,13 @@ if TYPE_CHECKING:
 
 #: What relations of sizes are of values.
 COMPARED = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
     "!=": operator.ne,
-}  # fmt: skip
+}
 
 
 class Tracer(Capturing):
@@ -98,9 +95,14 @@ class Tracer(Capturing):
     writes_inputs = True
 
     def __init__(
-        self, autowrap_modules: Iterable[Any] = (), autowrap_functions: Iterable[Any] = (),
-        param_shapes_constant: bool = True, *, leaf: Iterable[Any] = (), loops: str = "auto",
-    ) -> None:  # fmt: skip
+        self,
+        autowrap_modules: Iterable[Any] = (),
+        autowrap_functions: Iterable[Any] = (),
+        param_shapes_constant: bool = True,
+        *,
+        leaf: Iterable[Any] = (),
+        loops: str = "auto",
+    ) -> None:
         """``leaf``: modules, classes, paths or globs that stay one node, or a package, all of whose
         modules but containers do (``fxlite.nn``: as in torch.fx). ``autowrap_functions``,
         and the functions of ``autowrap_modules``, stay one node as those of :func:`fxlite.wrap` do,
@@ -150,9 +152,7 @@ class Tracer(Capturing):
     # -- to override ---------------------------------------------------------------------------
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """True if a call of the module stays one ``call_module`` node."""
-        return module_qualified_name in self._leaf_paths or any(
-            is_leaf(leaf, m) for leaf in self.leaves
-        )
+        return module_qualified_name in self._leaf_paths or any(is_leaf(leaf, m) for leaf in self.leaves)
 
     def to_bool(self, obj: Proxy) -> bool:
         """``if x``: refused unless a subclass decides."""
@@ -190,9 +190,14 @@ class Tracer(Capturing):
         )
 
     def create_node(
-        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
-        name: str | None = None, type_expr: Any = None,
-    ) -> Node:  # fmt: skip
+        self,
+        kind: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        name: str | None = None,
+        type_expr: Any = None,
+    ) -> Node:
         """Insert a node, with scope and location; ``create_proxy`` calls it for every node."""
         origin = self._place() if kind != "placeholder" or self.origin else (None, self._definition)
         self.graph.current_origin = origin
@@ -208,10 +213,15 @@ class Tracer(Capturing):
         return Proxy(node, self)
 
     def create_proxy(
-        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
-        name: str | None = None, type_expr: Any = None,
+        self,
+        kind: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        name: str | None = None,
+        type_expr: Any = None,
         proxy_factory_fn: Callable[[Node], Proxy] | None = None,
-    ) -> Proxy:  # fmt: skip
+    ) -> Proxy:
         """Make a node and its proxy (by ``proxy_factory_fn``, or ``self.proxy``). Arguments may
         hold proxies."""
         convert = self._leaf_arg if kind == "call_module" else self.create_arg
@@ -227,9 +237,7 @@ class Tracer(Capturing):
         value = a
         if is_traced(value):
             if value.tracer is not self:
-                raise self.error(
-                    f"{value.node.name} comes from another trace", "trace the whole program at once"
-                )
+                raise self.error(f"{value.node.name} comes from another trace", "trace the whole program at once")
             return self.local(value.node)
         if isinstance(value, Node):
             return self.local(value)
@@ -254,9 +262,7 @@ class Tracer(Capturing):
             return value
         if hasattr(value, "__fx_create_arg__"):
             return value.__fx_create_arg__(self)
-        raise self.error(
-            f"a {type(value).__name__} cannot be used as a tensor", "use arrays and numbers"
-        )
+        raise self.error(f"a {type(value).__name__} cannot be used as a tensor", "use arrays and numbers")
 
     def local(self, node: Node) -> Node:
         """A value as the body that is being traced reads it; see :class:`Body`."""
@@ -297,13 +303,7 @@ class Tracer(Capturing):
                 return name
         raise AssertionError
 
-    def call_module(
-        self,
-        m: Module,
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def call_module(self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A module is called in the program: record a leaf, or go inside with its scope. The calls
         in a GraphModule are recorded with the scopes and locations they have there."""
         module = m
@@ -324,14 +324,11 @@ class Tracer(Capturing):
         finally:
             self._scopes.pop()
 
-    def _call_leaf(
-        self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Proxy | tuple[Proxy, ...]:
+    def _call_leaf(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy | tuple[Proxy, ...]:
         path = self.path_of_leaf(module)
         if self.bodies:
             raise self.error(
-                f"the leaf module {path} is called inside of {self.bodies[-1].what}, which holds "
-                "ops only",
+                f"the leaf module {path} is called inside of {self.bodies[-1].what}, which holds ops only",
                 "trace it with no leaves, or call it outside",
             )
         node_args = tuple(self._leaf_arg(a) for a in args)
@@ -396,9 +393,7 @@ class Tracer(Capturing):
             note_leaf_call(self, f"the function {op.name}", bound)
         return proxy
 
-    def _require_elements(
-        self, op: Op, bound: Mapping[str, Any], result: TensorType | None = None
-    ) -> None:
+    def _require_elements(self, op: Op, bound: Mapping[str, Any], result: TensorType | None = None) -> None:
         """A slice whose type is true for axes that are not empty, or a reduction of some values."""
         types = op.map_tensors(_type_of_operand, bound)
         if result is not None and all(map(_has_elements, (result, *op.tensors(types)))):
@@ -417,9 +412,7 @@ class Tracer(Capturing):
         args, kwargs = op.split_arguments(bound)
         origin = self._place()
         try:
-            return self.graph._append(
-                "call_function", op, args, stored_kwargs(kwargs), op.node_name, None, origin
-            )
+            return self.graph._append("call_function", op, args, stored_kwargs(kwargs), op.node_name, None, origin)
         except FxliteError as error:
             raise with_place(error, origin[1]) from None
 
@@ -427,9 +420,7 @@ class Tracer(Capturing):
         """Operands of a call that would be attributes of another op, if they were numbers; what a
         parameter of a pattern stands for."""
 
-    def trace_library(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def trace_library(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run what NumPy does in Python; an error in it means that it cannot be traced."""
         return function(*args, **kwargs)
 
@@ -437,9 +428,7 @@ class Tracer(Capturing):
         """A named size as the i64 number it is when the program runs."""
         return self.proxy(self.size_as_tensor(value, dtypes.int64))
 
-    def ufunc_of_sizes(
-        self, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def ufunc_of_sizes(self, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A ufunc is called with named sizes among its inputs, as the numbers they will be."""
         traced = tuple(self.size(v) if isinstance(v, NamedDim) else v for v in inputs)
         return call_ufunc(self, ufunc, method, traced, kwargs)
@@ -450,9 +439,7 @@ class Tracer(Capturing):
         self.needs_flow = True
         raise self.error(problem, instead)
 
-    def check_of_sizes(
-        self, left: Dim, relation: str, right: Dim, is_truth: bool = False
-    ) -> bool | None:
+    def check_of_sizes(self, left: Dim, relation: str, right: Dim, is_truth: bool = False) -> bool | None:
         """A comparison of named sizes that depends on their values (``is_truth``: ``if B % 2``):
         where it is a check that the program makes, it becomes a guard of the graph, and the program
         goes on as if it had passed; None where it is none."""
@@ -495,9 +482,7 @@ class Tracer(Capturing):
         return self.origin or (scope, self._places.here(3, scope))
 
     # -- weights and constants -------------------------------------------------------------------
-    def attribute(
-        self, module: Module, name: str, value: np.ndarray[Any, Any], wish: str | None = None
-    ) -> Proxy:
+    def attribute(self, module: Module, name: str, value: np.ndarray[Any, Any], wish: str | None = None) -> Proxy:
         """A parameter or buffer is read: a get_attr node, one for each array, called ``wish``."""
         known = self._attributes.get(id(value))
         if known is None:
@@ -565,9 +550,13 @@ class Tracer(Capturing):
 
     # -- errors --------------------------------------------------------------------------------
     def error(
-        self, problem: str, instead: str = "", origin: Node | None = None,
-        kind: type[Exception] | None = None, location: Location | None = None,
-    ) -> TraceError:  # fmt: skip
+        self,
+        problem: str,
+        instead: str = "",
+        origin: Node | None = None,
+        kind: type[Exception] | None = None,
+        location: Location | None = None,
+    ) -> TraceError:
         """A TraceError that names the user's line (``location``, or the one that runs), the
         expression, the value's origin and a way out."""
         location = location or here(2)
@@ -619,9 +608,12 @@ class Tracer(Capturing):
         return self.graph
 
     def _trace(
-        self, root: Module | Callable[..., Any], declared: dict[str, Any],
-        concrete: dict[str, Any], bakes_defaults: bool,
-    ) -> None:  # fmt: skip
+        self,
+        root: Module | Callable[..., Any],
+        declared: dict[str, Any],
+        concrete: dict[str, Any],
+        bakes_defaults: bool,
+    ) -> None:
         self._begin(root)
         token = active_tracer.set(self)
         self.autowrap.enter(root)
@@ -662,9 +654,12 @@ class Tracer(Capturing):
         self._attributes, self._places, self._scopes, self.graph = {}, Places(), [], graph
 
     def _run(
-        self, root: Module | Callable[..., Any], declared: dict[str, Any],
-        concrete: dict[str, Any], bakes_defaults: bool,
-    ) -> None:  # fmt: skip
+        self,
+        root: Module | Callable[..., Any],
+        declared: dict[str, Any],
+        concrete: dict[str, Any],
+        bakes_defaults: bool,
+    ) -> None:
         function = root.forward if isinstance(root, Module) else root
         self.graph.declare_dims(declared_dims(declared))
         inputs = make_inputs(function, declared, concrete, self.placeholder, bakes_defaults)
@@ -685,18 +680,14 @@ class Tracer(Capturing):
             ) from error
         self._finish(inputs, result)
 
-    def placeholder(
-        self, wish: str, type: TensorType | None, default: Any = ...
-    ) -> tuple[str, Proxy]:
+    def placeholder(self, wish: str, type: TensorType | None, default: Any = ...) -> tuple[str, Proxy]:
         """An input whose target is ``wish``, or like it where that is taken, with a default if one
         is given. Returns target and proxy."""
         target, number = wish, 0
         while self.graph.find_nodes(op="placeholder", target=target):
             number += 1
             target = f"{wish}_{number}"
-        proxy = self.create_proxy(
-            "placeholder", target, () if default is ... else (default,), {}, target, type
-        )
+        proxy = self.create_proxy("placeholder", target, () if default is ... else (default,), {}, target, type)
         self._inputs.append((target, proxy))
         return target, proxy
 
@@ -755,9 +746,7 @@ def appending_tracer(graph: Graph) -> GraphAppendingTracer:
     return known
 
 
-def call_method(
-    graph: Graph, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Node:
+def call_method(graph: Graph, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Node:
     """What a method of a value records at the graph's insertion point."""
     tracer = appending_tracer(graph)
 
@@ -767,9 +756,7 @@ def call_method(
     owner, *others = proxy(tuple(args))
     result = getattr(owner, method)(*others, **proxy(dict(kwargs)))
     if not isinstance(result, Proxy):
-        raise GraphError(
-            f"{method} of {owner.node.name} has several results; call it on fx.Proxy(node)"
-        )
+        raise GraphError(f"{method} of {owner.node.name} has several results; call it on fx.Proxy(node)")
     return result.node
 
 

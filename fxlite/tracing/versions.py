@@ -55,9 +55,7 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def mapped(value: Any, path: str, leaf: Callable[[str, Any], Any]) -> Any:
     """An argument with other leaves; ``leaf`` makes each from its path and value."""
-    structure = pytree.structure_of(
-        value, path, lambda v, where, _: pytree.Structure("leaf", where, v)
-    )
+    structure = pytree.structure_of(value, path, lambda v, where, _: pytree.Structure("leaf", where, v))
     return pytree.build(structure, lambda s: leaf(s.name, s.value))
 
 

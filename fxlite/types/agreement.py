@@ -59,16 +59,20 @@ class Chain:
     def then(self, other: Chain) -> Chain:
         """One behind the other."""
         return replace(
-            self, operations=self.operations + other.operations, terms=self.terms + other.terms,
+            self,
+            operations=self.operations + other.operations,
+            terms=self.terms + other.terms,
             products=self.products + other.products,
-        )  # fmt: skip
+        )
 
     def at_least(self, other: Chain) -> Chain:
         """The longer of both, count by count."""
         return replace(
-            self, operations=max(self.operations, other.operations),
-            terms=max(self.terms, other.terms), products=max(self.products, other.products),
-        )  # fmt: skip
+            self,
+            operations=max(self.operations, other.operations),
+            terms=max(self.terms, other.terms),
+            products=max(self.products, other.products),
+        )
 
 
 #: What is assumed of numbers about which nothing is known: a sum as long as one accumulator of a
@@ -137,9 +141,7 @@ class Exactness:
         if self.metric is not None:
             named = getattr(self.metric, "__name__", type(self.metric).__name__)
             return f"changes({named}, drop={self.drop:g})"
-        given = [
-            f"{n}={v:g}" for n, v in (("rtol", self.rtol), ("atol", self.atol)) if v is not None
-        ]
+        given = [f"{n}={v:g}" for n, v in (("rtol", self.rtol), ("atol", self.atol)) if v is not None]
         return f"{self.kind}({', '.join(given)})" if given else self.kind
 
 
@@ -175,8 +177,7 @@ def as_exactness(value: Exactness | str) -> Exactness:
         return value
     if value not in KINDS:
         raise ArgumentError(
-            f"exactness must be one of {', '.join(KINDS)}, allclose(...), sqnr(...) or "
-            f"changes(...), not {value!r}"
+            f"exactness must be one of {', '.join(KINDS)}, allclose(...), sqnr(...) or changes(...), not {value!r}"
         )
     return sqnr() if value == "sqnr" else Exactness(value)
 
@@ -217,9 +218,7 @@ class Agreement:
         if self.problem == "noise":
             if self.wrong:
                 return "a finite number became NaN or infinite"
-            return (
-                f"the signal-to-noise ratio is {self.error:.1f} dB, promised are {self.bound:g} dB"
-            )
+            return f"the signal-to-noise ratio is {self.error:.1f} dB, promised are {self.bound:g} dB"
         text = f"expected {self.expected}, got {self.actual}"
         if self.problem != "value":
             return text
@@ -259,9 +258,12 @@ def structure(value: Any) -> Any:
 
 
 def compare(
-    expected: Any, actual: Any, promise: Exactness = computed, chain: Chain = USUAL,
+    expected: Any,
+    actual: Any,
+    promise: Exactness = computed,
+    chain: Chain = USUAL,
     spread: Sequence[Array] | None = None,
-) -> Agreement:  # fmt: skip
+) -> Agreement:
     """Compare two nested results. ``spread``: for each array the absolute error of its elements
     that was measured, which is allowed beside the bound; infinite where anything may stand."""
     if structure(expected) != structure(actual):
@@ -291,9 +293,7 @@ def _type_text(array: Array) -> str:
     return f"{array.dtype}{list(array.shape)}"
 
 
-def _compare_arrays(
-    e: Array, a: Array, promise: Exactness, chain: Chain, spread: Array | None
-) -> Agreement:
+def _compare_arrays(e: Array, a: Array, promise: Exactness, chain: Chain, spread: Array | None) -> Agreement:
     if e.shape != a.shape or not _dtypes_fit(e.dtype, a.dtype, promise):
         return Agreement("type", None, None, _type_text(e), _type_text(a))
     if promise.kind == "changes":
@@ -308,9 +308,7 @@ def _compare_arrays(
     return _close(e, a, dtype, promise, chain, spread)
 
 
-def _compare_parts(
-    e: Array, a: Array, promise: Exactness, chain: Chain, spread: Array | None
-) -> Agreement:
+def _compare_parts(e: Array, a: Array, promise: Exactness, chain: Chain, spread: Array | None) -> Agreement:
     """Complex numbers as twice as many real ones; what is found is said of the numbers."""
     room = None if spread is None else np.stack([spread, spread], -1)
     found = _compare_arrays(_parts(e), _parts(a), promise, chain, room)
@@ -350,9 +348,7 @@ def _at(e: Array, a: Array, wrong: Array, first: int, error: float, allowed: flo
     return Agreement("value", None, place, e[place], a[place], error, allowed, count, e.size)
 
 
-def _close(
-    e: Array, a: Array, dtype: DType, promise: Exactness, chain: Chain, spread: Array | None
-) -> Agreement:
+def _close(e: Array, a: Array, dtype: DType, promise: Exactness, chain: Chain, spread: Array | None) -> Agreement:
     relative = bound(dtype, chain) if promise.rtol is None else promise.rtol
     if np.array_equal(e, a):
         return Agreement(bound=relative, size=e.size)

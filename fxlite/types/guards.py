@@ -146,9 +146,7 @@ def fitting_sizes(
 _REACH = 1024
 
 
-def _changed(
-    sizes: dict[str, int], name: str, dims: Mapping[str, FactSymbol]
-) -> Iterator[dict[str, int]]:
+def _changed(sizes: dict[str, int], name: str, dims: Mapping[str, FactSymbol]) -> Iterator[dict[str, int]]:
     """The sizes with one dim changed, the nearest first."""
     for distance in range(1, _REACH):
         for value in (sizes[name] + distance, sizes[name] - distance):
@@ -159,8 +157,13 @@ def _changed(
 
 # -- text ------------------------------------------------------------------------------------------
 _SYMBOLS: dict[type[ast.cmpop], str] = {
-    ast.LtE: "<=", ast.Lt: "<", ast.GtE: ">=", ast.Gt: ">", ast.Eq: "==", ast.NotEq: "!=",
-}  # fmt: skip
+    ast.LtE: "<=",
+    ast.Lt: "<",
+    ast.GtE: ">=",
+    ast.Gt: ">",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
 
 
 def from_ast(test: ast.expr, text: str, loc: Location | None = None) -> list[Guard]:

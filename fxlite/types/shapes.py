@@ -361,12 +361,20 @@ def parse(text: str) -> Dim:
 
 
 _UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
-    "floor_divide": operator.floordiv, "remainder": operator.mod, "equal": operator.eq,
-    "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
-    "greater": operator.gt, "greater_equal": operator.ge, "maximum": lambda a, b: maximum(a, b),
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "maximum": lambda a, b: maximum(a, b),
     "minimum": lambda a, b: minimum(a, b),
-}  # fmt: skip
+}
 
 
 class NamedDim:
@@ -383,10 +391,7 @@ class NamedDim:
 
     def _number(self, what: str) -> Any:
         """Python needs a number: refused, unless the tracer has one to go on with."""
-        problem = (
-            f"{what} needs a number, but the size {self.expr} is a named dim, which has no value "
-            "while tracing"
-        )
+        problem = f"{what} needs a number, but the size {self.expr} is a named dim, which has no value while tracing"
         instead = (
             "use it in shapes (x.reshape(...), fx.ops.zeros(...)), or trace with a number in place "
             f"of {', '.join(sorted(names(self.expr)))}"

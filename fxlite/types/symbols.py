@@ -48,9 +48,7 @@ class Facts:
         if self.maximum is not None and self.maximum < self.minimum:
             raise ArgumentError(f"min={self.minimum} is larger than max={self.maximum}")
         if self.highest is not None and self.highest < self.lowest:
-            raise ArgumentError(
-                f"no multiple of {self.multiple_of} lies between {self.minimum} and {self.maximum}"
-            )
+            raise ArgumentError(f"no multiple of {self.multiple_of} lies between {self.minimum} and {self.maximum}")
 
     @property
     def lowest(self) -> int:
@@ -97,9 +95,7 @@ def parse_facts(text: str) -> Facts:
     ArgumentError."""
     found = _FACTS.fullmatch(text.replace(" ", ""))
     if not text.strip() or found is None:
-        raise ArgumentError(
-            f"{text!r} does not say facts of a dim; write MIN..MAX%MULTIPLE, 1..512%8"
-        )
+        raise ArgumentError(f"{text!r} does not say facts of a dim; write MIN..MAX%MULTIPLE, 1..512%8")
     low, high, multiple = found.groups()
     return Facts(int(low or 0), int(high) if high else None, int(multiple or 1))
 

@@ -181,15 +181,13 @@ def bind_dims(
     for name, declared, actual in pairs:
         if len(actual) != declared.rank:
             raise ShapeError(
-                f"{name}: expected {declared} (rank {declared.rank}), got shape {actual} "
-                f"(rank {len(actual)})"
+                f"{name}: expected {declared} (rank {declared.rank}), got shape {actual} (rank {len(actual)})"
             )
         for axis, (dim, size) in enumerate(zip(declared.shape, actual, strict=True)):
             if type(dim) is int:
                 if dim != size:
                     raise ShapeError(
-                        f"{name}: expected {declared}, got shape {actual}: axis {axis} must be "
-                        f"{dim}, not {size}"
+                        f"{name}: expected {declared}, got shape {actual}: axis {axis} must be {dim}, not {size}"
                     )
             elif dim.is_Symbol and dim.name not in env:
                 env[dim.name] = int(size)
@@ -202,11 +200,7 @@ def bind_dims(
         if type(value) is not int:
             value = _solve(value, size, env, name, axis, declared, bound_by)
         if value != size:
-            origin = ", ".join(
-                f"{n} = {env[n]} from {bound_by[n]}"
-                for n in sorted(shapes.names(dim))
-                if n in bound_by
-            )
+            origin = ", ".join(f"{n} = {env[n]} from {bound_by[n]}" for n in sorted(shapes.names(dim)) if n in bound_by)
             raise ShapeError(
                 f"{name}: axis {axis} of {declared} must be {dim} = {value}"
                 f"{f' ({origin})' if origin else ''}, not {size}"
@@ -222,13 +216,7 @@ def _check_facts(dim: Any, value: int, start: str) -> None:
 
 
 def _solve(
-    value: Any,
-    size: int,
-    env: dict[str, int],
-    name: str,
-    axis: int,
-    declared: TensorType,
-    bound_by: dict[str, str],
+    value: Any, size: int, env: dict[str, int], name: str, axis: int, declared: TensorType, bound_by: dict[str, str]
 ) -> int:
     """Solve a*X + b == size for the one unknown named dim of ``value`` and enter it in ``env``."""
     unknown = sorted(value.free_symbols, key=str)
@@ -237,9 +225,7 @@ def _solve(
         if polynomial.degree() == 1:
             a, b = (int(c) for c in polynomial.all_coeffs())
             if (size - b) % a or (size - b) // a < 0:
-                raise ShapeError(
-                    f"{name}: axis {axis} of {declared} is {value}; no {unknown[0]} gives {size}"
-                )
+                raise ShapeError(f"{name}: axis {axis} of {declared} is {value}; no {unknown[0]} gives {size}")
             env[unknown[0].name] = found = (size - b) // a
             start = f"{name}: axis {axis} of {declared} is {size}, so {unknown[0]} is {found}, but"
             _check_facts(unknown[0], found, start)

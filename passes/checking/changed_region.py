@@ -117,9 +117,7 @@ class Edits:
         for node in rewritten:
             old = fields.get(node, {})
             was_args, was_kwargs = args.get(node) or (node.args, node.kwargs)
-            self.original[node] = Call(
-                old.get("op", node.op), old.get("target", node.target), was_args, was_kwargs
-            )
+            self.original[node] = Call(old.get("op", node.op), old.get("target", node.target), was_args, was_kwargs)
         for node in rewritten:
             if node in self.created or (node._erased and node not in self.erased):
                 del self.original[node]
@@ -247,11 +245,7 @@ class Side:
     ``changed``, and what was proved to be equal."""
 
     def __init__(
-        self,
-        call: Callable[[Node], AnyCall],
-        attribute: Callable[[str], Any],
-        changed: Container[Node],
-        training: bool,
+        self, call: Callable[[Node], AnyCall], attribute: Callable[[str], Any], changed: Container[Node], training: bool
     ) -> None:
         self.call = call
         self.attribute = attribute
@@ -336,9 +330,8 @@ def find_region(before: Side, after: Side, pairs: tuple[Pair, ...], opened: set[
 
 
 def _walk(
-    side: Side, roots: list[Node], opened: set[Key], shared: dict[Key, Node],
-    weights: dict[int, Any], lines: list[Any],
-) -> tuple[Half, set[int]]:  # fmt: skip
+    side: Side, roots: list[Node], opened: set[Key], shared: dict[Key, Node], weights: dict[int, Any], lines: list[Any]
+) -> tuple[Half, set[int]]:
     """One side of a region. Enters its inputs in ``shared``, its weights in ``weights`` and its
     calls, with values numbered, in ``lines``; returns the weights it reads, too."""
     half, read = Half(), set()
@@ -363,9 +356,7 @@ def _walk(
             if key is None and node not in changed:
                 key = node
             computed = op == "call_function" and call.target.kind != "random"
-            if (key is not None and key not in opened) or (
-                not computed and side.is_drawn(node, call)
-            ):
+            if (key is not None and key not in opened) or (not computed and side.is_drawn(node, call)):
                 key = node if key is None else key
                 half.inputs[key] = node
                 shared.setdefault(key, node)

@@ -146,9 +146,7 @@ class ClaimCheck:
 
     def check(self, opening: Opening, at_least: float, budget: float = 0.0) -> Outcome:
         """Run a region."""
-        outcome = check_region(
-            self.before, self.after, opening.region, self.report.promise, at_least, budget
-        )
+        outcome = check_region(self.before, self.after, opening.region, self.report.promise, at_least, budget)
         self.budget -= outcome.work
         return outcome
 
@@ -231,8 +229,7 @@ class ClaimCheck:
         found = [o.disagreement for o in (*shown, outcome) if o.disagreement is not None]
         if outcome.agrees:
             self.report.note = (
-                "values inside the program differ, its results agree: the check of single "
-                "rewrites ended there"
+                "values inside the program differ, its results agree: the check of single rewrites ended there"
             )
         elif not found:
             self.report.unchecked += [(_place(pair), outcome.reason) for pair in pairs]

@@ -72,8 +72,7 @@ def write_repro(
     values = before.flatten_inputs(before.bind(positional, dict(arguments)).arguments)
     arrays = _Arrays()
     listed = [
-        f"    {p.target!r}: {arrays.text(f'inputs.{p.target}', values[p.target])},"
-        for p in before.graph.placeholders
+        f"    {p.target!r}: {arrays.text(f'inputs.{p.target}', values[p.target])}," for p in before.graph.placeholders
     ]
     graphs, made = _graph_lines("before", before, arrays)
     if after is None:
@@ -84,21 +83,24 @@ def write_repro(
         made += more[1]
     beside = path.with_suffix(".safetensors")
     head = [
-        *f'"""{_plain(message) or "Two programs that should agree."}'.splitlines(), "",
-        "The exit status is 1 while they differ.", '"""', "",
+        *f'"""{_plain(message) or "Two programs that should agree."}'.splitlines(),
+        "",
+        "The exit status is 1 while they differ.",
+        '"""',
+        "",
         *(["from pathlib import Path", ""] if arrays.stored else []),
-        "import fxlite as fx", "from fxlite import nn, passes  # noqa: F401",
+        "import fxlite as fx",
+        "from fxlite import nn, passes  # noqa: F401",
         f"from fxlite.types.agreement import {_promise_name(promise)}",
-        "from fxlite.passes.checking.minimize import array, run_repro  # noqa: F401", "",
-    ]  # fmt: skip
+        "from fxlite.passes.checking.minimize import array, run_repro  # noqa: F401",
+        "",
+    ]
     if arrays.stored:
         save_safetensors(arrays.stored, beside)
         head.append(f"ARRAYS = fx.load_safetensors(Path(__file__).with_name({beside.name!r}))")
     call = f"run_repro(before, after, INPUTS, {_promise_text(promise)})"
     main = ["", 'if __name__ == "__main__":', f"    raise SystemExit({call})", ""]
-    path.write_text(
-        "\n".join([*head, "INPUTS = {", *listed, "}", *graphs, *made, *main]), encoding="utf-8"
-    )
+    path.write_text("\n".join([*head, "INPUTS = {", *listed, "}", *graphs, *made, *main]), encoding="utf-8")
     return path
 
 
@@ -174,10 +176,7 @@ def array(type: str, numbers: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 
 def run_repro(
-    before: GraphModule,
-    after: Callable[..., Any],
-    inputs: Mapping[str, Any],
-    promise: Exactness = exact,
+    before: GraphModule, after: Callable[..., Any], inputs: Mapping[str, Any], promise: Exactness = exact
 ) -> int:
     """Run both (GraphModules are interpreted), print the first difference; 1 where there is one."""
 
@@ -222,19 +221,11 @@ class Minimized:
     steps: tuple[Step, ...]
 
     def write_repro(
-        self,
-        path: str | os.PathLike[str],
-        message: str = "",
-        *,
-        promise: Exactness = exact,
-        expression: str = COMPILED,
+        self, path: str | os.PathLike[str], message: str = "", *, promise: Exactness = exact, expression: str = COMPILED
     ) -> Path:
         """Write a Python file that compares the graph with ``expression`` on the recorded inputs;
         see :func:`fxlite.passes.checking.minimize.write_repro`."""
-        return write_repro(
-            path, self.module, None, self.inputs, message,
-            promise=promise, expression=expression,
-        )  # fmt: skip
+        return write_repro(path, self.module, None, self.inputs, message, promise=promise, expression=expression)
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.steps), str(self.module.graph)])
@@ -243,9 +234,7 @@ class Minimized:
 
 
 @checked
-def minimize(
-    gm: GraphModule, inputs: Sequence[Any] | Mapping[str, Any], is_bad: Predicate
-) -> Minimized:
+def minimize(gm: GraphModule, inputs: Sequence[Any] | Mapping[str, Any], is_bad: Predicate) -> Minimized:
     """A part of ``gm`` that is still bad and, but for the last stage, no call of which can be left
     out: what is left out is replaced by inputs that hold the values it computed.
 

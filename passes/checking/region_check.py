@@ -52,10 +52,7 @@ class Draw:
 
     def concrete(self, type: TensorType) -> TensorType:
         """The type with these sizes."""
-        shape = [
-            self.instead.get(d, d) if d.__class__ is int else shapes.substitute(d, self.dims)
-            for d in type.shape
-        ]
+        shape = [self.instead.get(d, d) if d.__class__ is int else shapes.substitute(d, self.dims) for d in type.shape]
         return TensorType(tuple(shape), type.dtype)
 
     def is_like(self, other: Draw) -> bool:
@@ -228,9 +225,7 @@ def check_region(
     return Outcome(None, "" if done else reason, spent)
 
 
-def _attempts(
-    draw: Draw, smaller: Sequence[Mapping[int, int]], types: Mapping[Key, Any]
-) -> Iterator[Draw]:
+def _attempts(draw: Draw, smaller: Sequence[Mapping[int, int]], types: Mapping[Key, Any]) -> Iterator[Draw]:
     """A draw with smaller sizes first, then with the real ones; integers of any sort first, then
     such as positions are. (A wrong result with smaller sizes is confirmed with the real ones.)"""
     has_integers = any(t.dtype.is_integer for v in types.values() for t in _flat(v))
@@ -325,9 +320,8 @@ def _terms(node: Node, count: Callable[[TensorType], float]) -> float:
 
 # -- one run ---------------------------------------------------------------------------------------
 def _run(
-    before: Side, after: Side, region: Region, draw: Draw, types: Mapping[Key, Any],
-    promise: Exactness,
-) -> Disagreement | None:  # fmt: skip
+    before: Side, after: Side, region: Region, draw: Draw, types: Mapping[Key, Any], promise: Exactness
+) -> Disagreement | None:
     try:
         inputs = arrays(types, draw)
     except (ValueError, TypeError) as error:
@@ -363,11 +357,7 @@ def _compared(e: Any, a: Any, promise: Exactness, region: Region, draw: Draw) ->
 
 
 def evaluate(
-    side: Side,
-    half: Half,
-    values: Mapping[Key, Any],
-    roots: list[Node],
-    dims: Mapping[str, int],
+    side: Side, half: Half, values: Mapping[Key, Any], roots: list[Node], dims: Mapping[str, int]
 ) -> list[Any]:
     """Values of ``roots`` computed from those of the inputs; of loops a few iterations run."""
     token = most_iterations.set(_ITERATIONS)
@@ -382,11 +372,7 @@ _ITERATIONS = 3
 
 
 def _evaluate(
-    side: Side,
-    half: Half,
-    values: Mapping[Key, Any],
-    roots: list[Node],
-    dims: Mapping[str, int],
+    side: Side, half: Half, values: Mapping[Key, Any], roots: list[Node], dims: Mapping[str, int]
 ) -> list[Any]:
     known: dict[Node, Any] = {node: values[key] for key, node in half.inputs.items()}
     for node in half.nodes:

@@ -43,12 +43,7 @@ from fxlite.graph.node import is_impure_module
 from fxlite.passes.base import Example, Pass
 from fxlite.passes.checking.changed_region import Edits, Pair, Side, changed_places
 from fxlite.passes.checking.claim_check import PATIENCE, ClaimCheck
-from fxlite.passes.checking.wrong_rewrite import (
-    VerificationError,
-    VerificationReport,
-    effect_error,
-    result_error,
-)
+from fxlite.passes.checking.wrong_rewrite import VerificationError, VerificationReport, effect_error, result_error
 from fxlite.types.agreement import Exactness, as_exactness
 
 __all__ = ["VerificationError", "VerificationReport", "verify", "verify_edits"]
@@ -58,9 +53,7 @@ BUDGET, BUDGET_PER_NODE = 8e6, 1e4
 
 
 @checked
-def verify_edits(
-    gm: GraphModule, start: int, name: str, exactness: Exactness | str
-) -> VerificationReport:
+def verify_edits(gm: GraphModule, start: int, name: str, exactness: Exactness | str) -> VerificationReport:
     """Check what was changed in ``gm`` since the position ``start`` of its graph's journal by the
     pass ``name``. Raises VerificationError for a rewrite that breaks the promise, a removed effect
     and a result that is missing."""
@@ -101,8 +94,9 @@ def _verify_change(before: GraphModule, after: GraphModule, report: Verification
         raise VerificationError(
             f"pass {report.name} is declared {report.promise}, but the metric was {found[0]:.6g} "
             f"before and is {found[1]:.6g} after; its input is as it was",
-            report.name, node.name,
-        )  # fmt: skip
+            report.name,
+            node.name,
+        )
 
 
 def _verify_edits(gm: GraphModule, edits: Edits, report: VerificationReport) -> None:
@@ -134,10 +128,7 @@ def verify(
     pairs = _paired_results(*(n.args[0] for n in outputs))
     if pairs is None:
         raise result_error(report, *outputs)
-    sides = [
-        Side(_as_it_is, gm.get_attribute, set(gm.graph.nodes), gm.training)
-        for gm in (first, second)
-    ]
+    sides = [Side(_as_it_is, gm.get_attribute, set(gm.graph.nodes), gm.training) for gm in (first, second)]
     drawn = []
     for gm, side in zip((first, second), sides):
         side.keys = {p: ("input", p.target) for p in gm.graph.placeholders}
@@ -227,17 +218,14 @@ def check_examples(item: Pass) -> None:
     for number, example in enumerate(item.examples, 1):
         before, after = run_example(item, example)
         if after.graph == before.graph:
-            raise ExampleError(
-                f"{item.name} leaves its example {number} as it is:\n{before.graph}{_said(after)}"
-            )
+            raise ExampleError(f"{item.name} leaves its example {number} as it is:\n{before.graph}{_said(after)}")
         after.graph.lint()
         verify(before, after, item.exactness, item.name)
     for number, example in enumerate(item.counterexamples, 1):
         before, after = run_example(item, example)
         if after.graph != before.graph:
             raise ExampleError(
-                f"{item.name} changes its counterexample {number} ({example.about}):\n"
-                f"{before.graph}\nto\n{after.graph}"
+                f"{item.name} changes its counterexample {number} ({example.about}):\n{before.graph}\nto\n{after.graph}"
             )
 
 

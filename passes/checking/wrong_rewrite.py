@@ -59,8 +59,13 @@ class VerificationReport:
     @property
     def summary(self) -> str:
         """``12 alike, 3 run, 40 repeated``; of results that are meant to change the types."""
-        counts = (("alike", self.alike), ("run", self.run), ("repeated", self.repeated),
-                  ("sampled", self.sampled), ("unchecked", len(self.unchecked)))  # fmt: skip
+        counts = (
+            ("alike", self.alike),
+            ("run", self.run),
+            ("repeated", self.repeated),
+            ("sampled", self.sampled),
+            ("unchecked", len(self.unchecked)),
+        )
         if self.promise.kind == "changes" and not self.run:
             return "types alone"
         return ", ".join(f"{count} {name}" for name, count in counts if count) or "-"
@@ -87,13 +92,10 @@ class VerificationError(PassError):
         self.repro = repro
 
 
-def wrong_rewrite(
-    report: VerificationReport, before: Side, after: Side, found: Disagreement
-) -> VerificationError:
+def wrong_rewrite(report: VerificationReport, before: Side, after: Side, found: Disagreement) -> VerificationError:
     """The error for a region that disagrees; writes the file."""
     pair = found.region.pairs[found.pair]
-    lines = [f"pass {report.name} is declared {report.promise}, but it changed the result of "
-             f"{_title(pair.before)}"]  # fmt: skip
+    lines = [f"pass {report.name} is declared {report.promise}, but it changed the result of {_title(pair.before)}"]
     if pair.after is not pair.before:
         lines.append(f"  which is now {_title(pair.after)}")
     for node in dict.fromkeys(pair):
@@ -103,9 +105,7 @@ def wrong_rewrite(
             break
     lines.append(f"  {found.text}")
     conditions = str(found.draw)
-    inputs = ", ".join(
-        f"{_name(n)}: {_type_text(found.inputs[k])}" for k, n in _inputs(found.region)
-    )
+    inputs = ", ".join(f"{_name(n)}: {_type_text(found.inputs[k])}" for k, n in _inputs(found.region))
     lines.append(f"  on {inputs or 'no inputs'}{f' ({conditions})' if conditions else ''}")
     graphs = []
     for side, name in ((before, "before"), (after, "after")):
@@ -132,9 +132,7 @@ def effect_error(report: VerificationReport, node: Node, what: str) -> Verificat
     return VerificationError(text, report.name, node.name)
 
 
-def result_error(
-    report: VerificationReport, before: Node, after: Node, value_before: Any = None
-) -> VerificationError:
+def result_error(report: VerificationReport, before: Node, after: Node, value_before: Any = None) -> VerificationError:
     """The error for results of another structure than before."""
     old = value_before if value_before is not None else before.args[0]
     return VerificationError(
@@ -168,11 +166,7 @@ def _shortened(text: str) -> list[str]:
     if len(lines) <= MOST_LINES:
         return lines
     left_out = len(lines) - MOST_LINES
-    return [
-        *lines[: MOST_LINES // 2],
-        f"    # ... {left_out} lines ...",
-        *lines[-MOST_LINES // 2 :],
-    ]
+    return [*lines[: MOST_LINES // 2], f"    # ... {left_out} lines ...", *lines[-MOST_LINES // 2 :]]
 
 
 def _plain_lines(side: Side, name: str, region: Region) -> list[str]:
@@ -249,9 +243,8 @@ def _flat_inputs(graph: Graph, values: list[Any]) -> Mapping[str, Any]:
 
 
 def _write(
-    report: VerificationReport, node: str, graphs: list[GraphModule | None], found: Disagreement,
-    message: str,
-) -> tuple[Path | None, str]:  # fmt: skip
+    report: VerificationReport, node: str, graphs: list[GraphModule | None], found: Disagreement, message: str
+) -> tuple[Path | None, str]:
     """Write the file; returns its path, or why there is none."""
     before, after = graphs
     if before is None or after is None:

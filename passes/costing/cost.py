@@ -62,9 +62,7 @@ def cost(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> CostReport:
     for node in calls:
         found = node_cost(node)
         if found not in at_sizes:
-            at_sizes[found] = Cost(
-                *(shapes.substitute(v, given) for v in (found.flops, found.read, found.written))
-            )
+            at_sizes[found] = Cost(*(shapes.substitute(v, given) for v in (found.flops, found.read, found.written)))
         read = dict.fromkeys(weights.get(node, ()))
         live = held.get(node)
         by_node[node] = _costs(at_sizes[found], read, live[1] if live is not None else None)
@@ -146,10 +144,5 @@ class _Sum:
 def _costs(cost: Cost, weights: dict[Weight, None], peak: Dim | None) -> Costs:
     parameters = [w for w in weights if w.is_parameter]
     return Costs(
-        cost.flops,
-        cost.read,
-        cost.written,
-        sum(w.size for w in parameters),
-        sum(w.nbytes for w in parameters),
-        peak,
+        cost.flops, cost.read, cost.written, sum(w.size for w in parameters), sum(w.nbytes for w in parameters), peak
     )

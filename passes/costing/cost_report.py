@@ -92,18 +92,14 @@ class CostReport(Printed):
         ranges = {name: tuple(v) for name, v in sizes.items() if not isinstance(v, int)}
         fixed = {name: v for name, v in sizes.items() if isinstance(v, int)}
         if len(ranges) != 1:
-            raise ArgumentError(
-                "give one dim several sizes and others one: table(T=[64, 128], B=8)"
-            )
+            raise ArgumentError("give one dim several sizes and others one: table(T=[64, 128], B=8)")
         ((dim, values),) = ranges.items()
         check_dims(self.module.graph, {**fixed, dim: 0})
         missing = [name for name in self.dims if name not in sizes]
         if missing:
             raise ArgumentError(f"the costs depend on {', '.join(missing)}, too; give sizes")
         total = self.total.evaluate(fixed)
-        return CostTable(
-            self.module.name, dim, fixed, values, tuple(total.evaluate({dim: v}) for v in values)
-        )
+        return CostTable(self.module.name, dim, fixed, values, tuple(total.evaluate({dim: v}) for v in values))
 
     def listing(self, by: str = "module", width: int = 100) -> Any:
         """The whole, and a row for each ``module`` (what ``print`` shows), ``op`` or ``node``, as a
@@ -192,14 +188,10 @@ class CostComparison(Printed):
         the other."""
         before, after = self.before.by_module, self.after.by_module
         none = Costs()
-        changes = {
-            path: after.get(path, none) - before.get(path, none) for path in {**before, **after}
-        }
+        changes = {path: after.get(path, none) - before.get(path, none) for path in {**before, **after}}
         return {path: change for path, change in changes.items() if change != none}
 
-    def pays_when(
-        self, dim: str, /, by: str | Callable[[Costs], Any] = "bytes", **sizes: int
-    ) -> SizeRanges:
+    def pays_when(self, dim: str, /, by: str | Callable[[Costs], Any] = "bytes", **sizes: int) -> SizeRanges:
         """For which sizes of ``dim`` the program costs less after than before: see
         :func:`~fxlite.passes.costing.cost.pays_when`."""
         return sizes_that_pay(self.before.total, self.after.total, dim, by, sizes)

@@ -28,9 +28,16 @@ _LONGEST_FORMULA = 300  # letters; longer ones are shortened
 #: What :class:`Costs` holds, and what is derived from that.
 QUANTITIES = ("flops", "read", "written", "bytes", "parameters", "parameter_bytes", "peak")
 #: What tables call them, and FLOPs per byte.
-TITLES = {"flops": "FLOPs", "read": "bytes read", "written": "written", "bytes": "bytes",
-          "parameters": "parameters", "parameter_bytes": "their bytes", "peak": "peak memory",
-          "intensity": "FLOP/byte"}  # fmt: skip
+TITLES = {
+    "flops": "FLOPs",
+    "read": "bytes read",
+    "written": "written",
+    "bytes": "bytes",
+    "parameters": "parameters",
+    "parameter_bytes": "their bytes",
+    "peak": "peak memory",
+    "intensity": "FLOP/byte",
+}
 
 
 @dataclass(frozen=True)
@@ -77,9 +84,7 @@ class Costs:
     def __sub__(self, other: Costs) -> Costs:
         """The differences; None where one side is unknown."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
-        return Costs(
-            *(None if a is None or b is None else shapes.normalize(a - b) for a, b in pairs)
-        )
+        return Costs(*(None if a is None or b is None else shapes.normalize(a - b) for a, b in pairs))
 
     def _map(self, change: Callable[[Dim], Dim]) -> Costs:
         values = (getattr(self, field.name) for field in dataclasses.fields(self))
@@ -103,9 +108,7 @@ def costs_text(costs: Costs, width: int = 100) -> list[str]:
     lines = []
     for title, text in rows:
         start = f"{title:<15}"
-        wrapped = textwrap.wrap(
-            text, width, initial_indent=start, subsequent_indent=" " * 17, break_long_words=False
-        )
+        wrapped = textwrap.wrap(text, width, initial_indent=start, subsequent_indent=" " * 17, break_long_words=False)
         lines += wrapped
     return lines
 
@@ -182,11 +185,7 @@ class SizeRanges:
 
 
 def sizes_that_pay(
-    before: Costs,
-    after: Costs,
-    dim: str,
-    by: str | Callable[[Costs], Any],
-    sizes: Mapping[str, int],
+    before: Costs, after: Costs, dim: str, by: str | Callable[[Costs], Any], sizes: Mapping[str, int]
 ) -> SizeRanges:
     """See :func:`fxlite.passes.pays_when`, for the costs of two wholes."""
     pair = (before, after)

@@ -28,10 +28,7 @@ _COUNTED = ("flops", "parameters", "intensity")  # the other quantities are byte
 
 
 def plot(
-    reports: Mapping[str, CostReport],
-    quantity: str,
-    path: str | os.PathLike[str] | None,
-    sizes: Mapping[str, Any],
+    reports: Mapping[str, CostReport], quantity: str, path: str | os.PathLike[str] | None, sizes: Mapping[str, Any]
 ) -> str:
     """A line for each report, by name; of two, the sizes at which the second begins or ceases to
     pay are marked. Raises ArgumentError as CostReport.table and CostTable.column do, and for costs
@@ -44,9 +41,7 @@ def plot(
     for name, table in tables.items():
         by_size = dict(zip(table.values, table.column(quantity)))
         if None in by_size.values():
-            raise ArgumentError(
-                f"{quantity} of {name} is unknown: there are leaf modules, or no types"
-            )
+            raise ArgumentError(f"{quantity} of {name} is unknown: there are leaf modules, or no types")
         lines[name] = [by_size[size] for size in ordered]
     marks: dict[int, str] = {}
     if len(reports) == 2 and quantity in QUANTITIES:
@@ -63,9 +58,7 @@ def plot(
     return text
 
 
-def _break_even(
-    before: CostReport, after: CostReport, dim: str, quantity: str, fixed: Mapping[str, int]
-) -> SizeRanges:
+def _break_even(before: CostReport, after: CostReport, dim: str, quantity: str, fixed: Mapping[str, int]) -> SizeRanges:
     """The sizes that pay."""
     dims = {*before.dims, *after.dims}
     if dim not in dims:
@@ -136,18 +129,13 @@ def _axes(plot: Plot, highest: float, widest: int, across: float, upwards: float
     yield note(_WIDTH / 2, _HEIGHT + 34, markup(plot.dim), "middle")
 
 
-def _lines(
-    plot: Plot, colours: Mapping[str, Colour], across: float, upwards: float
-) -> Iterator[str]:
+def _lines(plot: Plot, colours: Mapping[str, Colour], across: float, upwards: float) -> Iterator[str]:
     for size, text in plot.marks.items():
         x = size * across
         yield f'<path class="mark" d="M{x:.1f},0 v{_HEIGHT}"/>'
         yield note(x, -5, markup(text), "end" if x > _WIDTH / 2 else "start")
     for name, values in plot.lines.items():
-        points = [
-            f"{size * across:.1f},{_HEIGHT - value * upwards:.1f}"
-            for size, value in zip(plot.sizes, values)
-        ]
+        points = [f"{size * across:.1f},{_HEIGHT - value * upwards:.1f}" for size, value in zip(plot.sizes, values)]
         yield (
             f'<path d="M{" L".join(points)}" fill="none" stroke="{colours[name][0]}" '
             f'stroke-width="2"><title>{markup(name)}</title></path>'

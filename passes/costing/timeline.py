@@ -187,10 +187,7 @@ def _facts(timeline: MemoryTimeline) -> Iterator[Text]:
         step = timeline.fullest
         held = timeline.at(step)
         values = "1 value" if len(held) == 1 else f"{len(held)} values"
-        yield Text(
-            f"peak     {timeline.peak:,} bytes in {values} while {timeline.steps[step]} runs, step "
-            f"{step + 1}"
-        )
+        yield Text(f"peak     {timeline.peak:,} bytes in {values} while {timeline.steps[step]} runs, step {step + 1}")
     else:
         yield Text("peak     0 bytes: nothing is held")
     if not isinstance(timeline.formula, int):
@@ -232,9 +229,7 @@ class Axis:
 
     def steps_of(self, column: int) -> range:
         """The steps in a column."""
-        return range(
-            column * self.steps // self.columns, -(-(column + 1) * self.steps // self.columns)
-        )
+        return range(column * self.steps // self.columns, -(-(column + 1) * self.steps // self.columns))
 
 
 def _heights(timeline: MemoryTimeline, axis: Axis) -> str:

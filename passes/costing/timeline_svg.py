@@ -93,10 +93,7 @@ def _columns(timeline: MemoryTimeline) -> list[int]:
     if count <= _MOST_COLUMNS:
         return list(range(count))
     bounds = [column * count // _MOST_COLUMNS for column in range(_MOST_COLUMNS + 1)]
-    return [
-        max(range(start, stop), key=timeline.held.__getitem__)
-        for start, stop in itertools.pairwise(bounds)
-    ]
+    return [max(range(start, stop), key=timeline.held.__getitem__) for start, stop in itertools.pairwise(bounds)]
 
 
 def _planned(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
@@ -132,9 +129,7 @@ def _stacked(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
     return [_Area(None, 0, rest), *areas] if any(high for _, high in rest) else areas
 
 
-def _drawn(
-    timeline: MemoryTimeline, area: _Area, colour: Colour, step_width: float, scale: float
-) -> str:
+def _drawn(timeline: MemoryTimeline, area: _Area, colour: Colour, step_width: float, scale: float) -> str:
     """The area as a path with a tooltip, and its name where there is room."""
     left = area.first * step_width
     upper = _edge([high for _, high in area.spans], left, step_width, scale)
@@ -146,9 +141,7 @@ def _drawn(
     return f"<g>{tooltip}{shape}{_name(area, left, step_width, scale)}</g>"
 
 
-def _edge(
-    values: list[int], left: float, step_width: float, scale: float
-) -> list[tuple[float, float]]:
+def _edge(values: list[int], left: float, step_width: float, scale: float) -> list[tuple[float, float]]:
     """Corners of a line that has a height over each column."""
     points: list[tuple[float, float]] = []
     position = 0
@@ -206,9 +199,7 @@ def _heading(timeline: MemoryTimeline) -> Iterator[str]:
     yield f'<text class="note" x="{_LEFT}" y="37">{markup(what)}</text>'
 
 
-def _axes(
-    timeline: MemoryTimeline, columns: list[int], highest: int, scale: float, step_width: float
-) -> Iterator[str]:
+def _axes(timeline: MemoryTimeline, columns: list[int], highest: int, scale: float, step_width: float) -> Iterator[str]:
     """Grid lines with bytes, and numbers of steps."""
     bottom = _TOP + _HEIGHT
     for value in ticks(highest):
@@ -231,9 +222,7 @@ def note(x: float, y: float, text: str, anchor: str) -> str:
 def ticks(highest: int) -> list[int]:
     """Four to ten round numbers from 0 on."""
     power = 10 ** (len(str(highest)) - 1)
-    size = next(
-        (power * f // 10 for f in (1, 2, 5, 10, 20) if highest * 10 <= power * f * 9), power * 2
-    )
+    size = next((power * f // 10 for f in (1, 2, 5, 10, 20) if highest * 10 <= power * f * 9), power * 2)
     return list(range(0, highest + 1, max(size, 1)))
 
 
@@ -242,11 +231,7 @@ def _slot_lines(timeline: MemoryTimeline, scale: float) -> Iterator[str]:
     for number, start in enumerate(itertools.accumulate(timeline.slots, initial=0)):
         y = _HEIGHT - start * scale
         yield f'<path class="axis" d="M0,{y:.1f} h{_WIDTH}"/>'
-        if (
-            not timeline.is_packed
-            and number < len(timeline.slots)
-            and timeline.slots[number] * scale > 12
-        ):
+        if not timeline.is_packed and number < len(timeline.slots) and timeline.slots[number] * scale > 12:
             yield note(_WIDTH - 4, y - 4, str(number), "end")
 
 

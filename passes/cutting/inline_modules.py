@@ -227,9 +227,7 @@ def _unify(node: Node, values: dict[Node, Any]) -> tuple[dict[str, Any], bool]:
 def _retyped_copy(graph: Graph, old: Node, values: dict[Node, Any], env: dict[str, Any]) -> Node:
     """A copy whose type follows from its arguments in the caller."""
     args = map_nodes(old.args, values.__getitem__)
-    kwargs = {
-        k: shapes.substitute(map_nodes(v, values.__getitem__), env) for k, v in old.kwargs.items()
-    }
+    kwargs = {k: shapes.substitute(map_nodes(v, values.__getitem__), env) for k, v in old.kwargs.items()}
     with graph.with_origin(old):
         new = graph.create_node(old.op, old.target, args, kwargs, old.name)
     new.meta = dict(old.meta)

@@ -68,14 +68,9 @@ def _name_of(key: Any) -> str:
     return key.__name__ if isinstance(key, type) else as_op(key).name
 
 
-def _has_dtypes(
-    node: Node, by_position: Sequence[Sequence[Any] | None], by_name: Mapping[str, Sequence[Any]]
-) -> bool:
+def _has_dtypes(node: Node, by_position: Sequence[Sequence[Any] | None], by_name: Mapping[str, Sequence[Any]]) -> bool:
     wanted = [*zip(node.args, by_position), *((node.kwargs.get(k), v) for k, v in by_name.items())]
-    return all(
-        dtypes is None or not isinstance(value, Node) or _has_one_of(value, dtypes)
-        for value, dtypes in wanted
-    )
+    return all(dtypes is None or not isinstance(value, Node) or _has_one_of(value, dtypes) for value, dtypes in wanted)
 
 
 def _has_one_of(node: Node, dtypes: Iterable[Any]) -> bool:
@@ -95,16 +90,12 @@ def create_op_support(is_node_supported: IsNodeSupported) -> OperatorSupportBase
 
 def chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
     """Supports what all of them support."""
-    return create_op_support(
-        lambda modules, node: all(s.is_node_supported(modules, node) for s in op_support)
-    )
+    return create_op_support(lambda modules, node: all(s.is_node_supported(modules, node) for s in op_support))
 
 
 def any_chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
     """Supports what one of them supports."""
-    return create_op_support(
-        lambda modules, node: any(s.is_node_supported(modules, node) for s in op_support)
-    )
+    return create_op_support(lambda modules, node: any(s.is_node_supported(modules, node) for s in op_support))
 
 
 class OpSupports:
@@ -113,9 +104,7 @@ class OpSupports:
     @classmethod
     def decline_if_input_dtype(cls, dtype: Any) -> OperatorSupportBase:
         """Declines nodes that read a value of that dtype."""
-        return create_op_support(
-            lambda _, node: not any(_has_one_of(used, [dtype]) for used in node.all_input_nodes)
-        )
+        return create_op_support(lambda _, node: not any(_has_one_of(used, [dtype]) for used in node.all_input_nodes))
 
     @classmethod
     def decline_if_node_in_names(cls, disallow_set: set[str]) -> OperatorSupportBase:
@@ -139,9 +128,12 @@ class CapabilityBasedPartitioner:
         skip_horizontal_fusion: bool = False,
     ) -> None:
         expect(graph_module, GraphModule, "what is partitioned")
-        expect(operator_support, OperatorSupportBase, "operator_support",
-               "make one of a function: create_op_support(lambda modules, node: ...)"
-               )  # fmt: skip
+        expect(
+            operator_support,
+            OperatorSupportBase,
+            "operator_support",
+            "make one of a function: create_op_support(lambda modules, node: ...)",
+        )
         self.graph_module = graph_module
         self.operator_support = operator_support
         self.allows_single_node_partition = allows_single_node_partition
@@ -174,17 +166,13 @@ class CapabilityBasedPartitioner:
                 inner: set[Node] = set()  # computes, or comes after something that does
                 for node in nodes:
                     near = node.all_input_nodes if nodes is calls else node.users
-                    is_free = isinstance(node.target, Op) and node.target.name in (
-                        self.non_compute_ops
-                    )
+                    is_free = isinstance(node.target, Op) and node.target.name in (self.non_compute_ops)
                     if not is_free or any(n in inner for n in near):
                         inner.add(node)
                     elif node in group.nodes:
                         group.remove_node(node)
 
-    def fuse_partitions(
-        self, partitions: Iterable[Partition], prefix: str = "fused_"
-    ) -> GraphModule:
+    def fuse_partitions(self, partitions: Iterable[Partition], prefix: str = "fused_") -> GraphModule:
         """The module itself, with a submodule for each group."""
         return fuse_by_partitions(self.graph_module, [p.nodes for p in partitions], prefix)
 

@@ -37,13 +37,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.cutting.source_partitions import calls_in
 from fxlite.passes.cutting.split_module import CallingModule, entangled
-from fxlite.passes.cutting.subgraph import (
-    Region,
-    bind_named_dims,
-    build,
-    cut,
-    element_source,
-)
+from fxlite.passes.cutting.subgraph import Region, bind_named_dims, build, cut, element_source
 from fxlite.show.comparison.compare import find_difference
 
 Path = tuple[str, ...]
@@ -187,8 +181,7 @@ class _Finder:
         if not all(target.startswith(inner) for target in held):
             return None
         if any(
-            weight.target not in held and self.is_read_outside(weight, path)
-            for weight in self.weights.get(inner, ())
+            weight.target not in held and self.is_read_outside(weight, path) for weight in self.weights.get(inner, ())
         ):
             return None  # something else reads a weight of it that it does not read itself
         return found if len(found) == 1 or self.are_alike(found, inner) else None

@@ -40,9 +40,8 @@ class Partition:
     with None, or with their places if ``node_orders`` said so, as in torch.fx."""
 
     def __init__(
-        self, id: int | None = None, nodes: Iterable[Node] = (),
-        node_orders: Iterable[int] | None = None,
-    ) -> None:  # fmt: skip
+        self, id: int | None = None, nodes: Iterable[Node] = (), node_orders: Iterable[int] | None = None
+    ) -> None:
         self.id = id
         self.nodes: dict[Node, int | None] = dict.fromkeys(nodes or ())
         if node_orders is not None:
@@ -66,9 +65,8 @@ class Partition:
 
 @checked
 def partition(
-    gm: GraphModule, is_supported: Callable[[Node], bool], min_size: int = 1,
-    connected: bool = True,
-) -> list[Partition]:  # fmt: skip
+    gm: GraphModule, is_supported: Callable[[Node], bool], min_size: int = 1, connected: bool = True
+) -> list[Partition]:
     """Groups of connected nodes for which ``is_supported(node)`` is true, in order of their first
     nodes; no two neighbouring groups could be one group without a circle of dependencies. Without
     ``connected`` this holds for any two groups, so that what is computed side by side is one, too.
@@ -201,9 +199,7 @@ class _Groups:
     def _merge_side_by_side(self) -> None:
         """Merge groups that do not read each other, each with the first that it can be one with."""
         groups: list[int] = []
-        for item in sorted(
-            (i for i in self.place if self.supported[i]), key=self.place.__getitem__
-        ):
+        for item in sorted((i for i in self.place if self.supported[i]), key=self.place.__getitem__):
             for index, other in enumerate(groups):
                 self.effort -= 1
                 first, second = sorted((other, item), key=self.place.__getitem__)
@@ -246,9 +242,7 @@ class _Groups:
         self.place[self._union(a, b)] = middle
         return True
 
-    def _reached(
-        self, start: int, end: int, edges: list[set[int]], between: Callable[[int], bool]
-    ) -> set[int] | None:
+    def _reached(self, start: int, end: int, edges: list[set[int]], between: Callable[[int], bool]) -> set[int] | None:
         """What ``start`` leads to between it and ``end``; None if that leads to ``end`` (or the
         effort is used up)."""
         reached: set[int] = set()

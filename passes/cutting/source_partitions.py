@@ -64,8 +64,9 @@ def source_partitions(gm: GraphModule, *sources: str | type) -> list[SourceParti
     wanted: dict[str, set[str]] = {}  # path of a module -> classes that were asked for, "": any
     for source in sources:
         if not isinstance(source, str | type):
-            raise ArgumentError(f"a source is a path or a class, not {source!r}; give several of "
-                                f"them one after another")  # fmt: skip
+            raise ArgumentError(
+                f"a source is a path or a class, not {source!r}; give several of them one after another"
+            )
         for path, name in _resolve(source, paths, classes):
             wanted.setdefault(path, set()).add(name)
     wanted = {path: {""} if "" in names else names for path, names in wanted.items()}
@@ -118,9 +119,7 @@ def _origin(gm: GraphModule, node: Node) -> tuple[str, str] | None:
     return None if node.scope is None else (node.scope.path, node.scope.class_name)
 
 
-def _resolve(
-    source: str | type, paths: set[str], classes: Iterable[tuple[str, str]]
-) -> list[tuple[str, str]]:
+def _resolve(source: str | type, paths: set[str], classes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """The modules that a source names: pairs of a path and a class, '' where any will do."""
     if isinstance(source, str):
         pattern = path_pattern(source) if source else path_pattern("**")
@@ -139,9 +138,7 @@ def _resolve(
 
 
 def _members(
-    nodes: list[Node],
-    origins: dict[Node, tuple[str, str] | None],
-    wanted: dict[str, set[str]],
+    nodes: list[Node], origins: dict[Node, tuple[str, str] | None], wanted: dict[str, set[str]]
 ) -> dict[tuple[str, str], list[int]]:
     """Positions of the nodes made in each wanted module or inside it."""
     members: dict[tuple[str, str], list[int]] = {}
@@ -164,10 +161,7 @@ def _members(
 
 
 def calls_in(
-    members: list[int],
-    nodes: list[Node],
-    path: str,
-    origins: dict[Node, tuple[str, str] | None],
+    members: list[int], nodes: list[Node], path: str, origins: dict[Node, tuple[str, str] | None]
 ) -> list[list[int]]:
     """The positions of each call; see the module's text."""
     stretches: list[list[int]] = []
@@ -181,8 +175,7 @@ def calls_in(
         period = _period([_signature(nodes[i], origins[nodes[i]]) for i in stretch])
         once = [nodes[i] for i in stretch[:period]]
         has_weights = any(
-            node.op == "call_module" or any(n.op == "get_attr" for n in node.all_input_nodes)
-            for node in once
+            node.op == "call_module" or any(n.op == "get_attr" for n in node.all_input_nodes) for node in once
         )
         is_own = any(origin is not None and origin[0] == path for origin in map(origins.get, once))
         size = period if has_weights and is_own else len(stretch)

@@ -73,9 +73,12 @@ def split_module(
 
 @checked
 def split_by_tags(
-    gm: GraphModule, tags: Iterable[str], return_fqn_mapping: bool = False,
-    return_tuple: bool = False, GraphModuleCls: type[GraphModule] = GraphModule,
-) -> Any:  # fmt: skip
+    gm: GraphModule,
+    tags: Iterable[str],
+    return_fqn_mapping: bool = False,
+    return_tuple: bool = False,
+    GraphModuleCls: type[GraphModule] = GraphModule,
+) -> Any:
     """Call one submodule for each of ``tags``, named after it and in their order, of the nodes with
     that ``node.tag``; see :func:`split_module`. ``return_fqn_mapping``: returns the result and the
     new path for each path of a weight or leaf module.
@@ -96,9 +99,7 @@ def split_by_tags(
         for used in node.all_input_nodes:
             if place.get(used, 0) > place[node]:
                 later = _with_partition(used, assignment)
-                raise GraphError(
-                    f"{_with_partition(node, assignment)} reads {later}, whose tag comes later"
-                )
+                raise GraphError(f"{_with_partition(node, assignment)} reads {later}, whose tag comes later")
     calls = _calls(gm, assignment, str, return_tuple)
     calls.items = [calls.regions[tag].nodes for tag in order_of if tag in calls.regions]
     result = calls.make(GraphModuleCls)
@@ -110,9 +111,8 @@ def split_by_tags(
 
 @checked
 def fuse_by_partitions(
-    gm: GraphModule, partitions: Iterable[Iterable[Node]], prefix: str = "fused_",
-    always_return_tuple: bool = False,
-) -> GraphModule:  # fmt: skip
+    gm: GraphModule, partitions: Iterable[Iterable[Node]], prefix: str = "fused_", always_return_tuple: bool = False
+) -> GraphModule:
     """Put a submodule ``fused_ID`` in the place of each group of nodes, in ``gm`` itself, which is
     returned; ``gm.undo()`` takes it back. Results are in the graph's order.
 
@@ -146,9 +146,7 @@ def fuse_by_partitions(
     return gm
 
 
-def with_results(
-    gm: GraphModule, key_of: Callable[[Node], Hashable | None]
-) -> dict[Node, Hashable]:
+def with_results(gm: GraphModule, key_of: Callable[[Node], Hashable | None]) -> dict[Node, Hashable]:
     """The key of each call that has one; elements of a call's results have that of the call."""
     assignment: dict[Node, Hashable] = {}
     for node in gm.graph.nodes:
@@ -167,9 +165,12 @@ def read_paths(gm: GraphModule) -> list[str]:
 
 
 def _calls(
-    gm: GraphModule, assignment: dict[Node, Hashable], name_of: Callable[[Any], str],
-    as_tuple: bool, taken: set[str] | None = None,
-) -> CallingModule:  # fmt: skip
+    gm: GraphModule,
+    assignment: dict[Node, Hashable],
+    name_of: Callable[[Any], str],
+    as_tuple: bool,
+    taken: set[str] | None = None,
+) -> CallingModule:
     """A submodule for each key. ``taken``: names that they cannot have; None: what the graph reads
     outside of them. With it results are in the graph's order."""
     regions = cut(gm.graph, assignment)
@@ -206,9 +207,13 @@ class CallingModule:
     they go into it, and ``values`` what is read there in place of the nodes of ``gm``."""
 
     def __init__(
-        self, gm: GraphModule, assignment: dict[Node, Hashable], regions: dict[Any, Region],
-        children: Mapping[Any, tuple[str, GraphModule]], as_tuple: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        gm: GraphModule,
+        assignment: dict[Node, Hashable],
+        regions: dict[Any, Region],
+        children: Mapping[Any, tuple[str, GraphModule]],
+        as_tuple: bool = False,
+    ) -> None:
         self.gm, self.assignment, self.regions = gm, assignment, regions
         self.children, self.as_tuple = children, as_tuple
         self.items = order(gm, assignment)
@@ -261,9 +266,7 @@ class CallingModule:
             self.values[node] = call
             if not single:
                 with self.origin(graph, key, node):
-                    self.values[node] = graph.call_function(
-                        "getitem", (call,), {"index": index}, name=node.name
-                    )
+                    self.values[node] = graph.call_function("getitem", (call,), {"index": index}, name=node.name)
 
 
 # -- dependencies between partitions ---------------------------------------------------------------
@@ -345,9 +348,7 @@ def _sorted_items(
     return items, done, needs
 
 
-def _circle(
-    needs: list[dict[int, tuple[Node, Node]]], left: set[int], assignment: dict[Node, Hashable]
-) -> str:
+def _circle(needs: list[dict[int, tuple[Node, Node]]], left: set[int], assignment: dict[Node, Hashable]) -> str:
     """Names the values of one circle: every item that is left needs another one that is left."""
     item = min(left)
     seen: dict[int, int] = {}

@@ -216,9 +216,7 @@ def _unbound(inputs: Iterable[Node], used: frozenset[str]) -> frozenset[str]:
 
 
 # -- the new module --------------------------------------------------------------------------------
-def build(
-    gm: GraphModule, region: Region, name: str, prefix: str = "", as_tuple: bool = False
-) -> GraphModule:
+def build(gm: GraphModule, region: Region, name: str, prefix: str = "", as_tuple: bool = False) -> GraphModule:
     """A GraphModule of copies of the region's nodes over gm's weights. One output is returned as it
     is, several (``as_tuple``: in any case) as a tuple. ``prefix`` is taken off the paths of what it
     reads and calls."""

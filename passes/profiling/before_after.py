@@ -26,22 +26,8 @@ from fxlite.passes.base import Pass, as_pass
 from fxlite.passes.costing.peak_memory import peak_memory
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.manager import PassManager
-from fxlite.passes.profiling.effects import (
-    BeforeAfter,
-    PassEffect,
-    Rewrite,
-    State,
-    as_it_is,
-    find_rewrites,
-)
-from fxlite.passes.profiling.profile import (
-    Setting,
-    Times,
-    input_values,
-    kernel_row,
-    node_row,
-    usable_threads,
-)
+from fxlite.passes.profiling.effects import BeforeAfter, PassEffect, Rewrite, State, as_it_is, find_rewrites
+from fxlite.passes.profiling.profile import Setting, Times, input_values, kernel_row, node_row, usable_threads
 from fxlite.passes.profiling.record import Row
 from fxlite.show.node_cost import Roofs
 
@@ -106,19 +92,14 @@ def before_after(
     states = [dataclasses.replace(p.state, seconds=seconds[id(p.call)]) for p in programs]
     steps = tuple(
         PassEffect(
-            item.name, before, after, run.rewrites, run.refused,
-            is_same=programs[i].call is programs[i + 1].call,
+            item.name, before, after, run.rewrites, run.refused, is_same=programs[i].call is programs[i + 1].call
         )
-        for i, (item, run, before, after) in enumerate(
-            zip(manager.passes, runs, states, states[1:])
-        )
-    )  # fmt: skip
+        for i, (item, run, before, after) in enumerate(zip(manager.passes, runs, states, states[1:]))
+    )
     return BeforeAfter(gm.name, backend, programs[0].threads, dims, states[0], steps, known)
 
 
-def _manager(
-    passes: PassManager | Iterable[Pass | str | Callable[..., Any]] | None,
-) -> PassManager:
+def _manager(passes: PassManager | Iterable[Pass | str | Callable[..., Any]] | None) -> PassManager:
     if passes is None:
         return PassManager(above("standard_passes")(), check="lint")
     if isinstance(passes, PassManager):
@@ -170,9 +151,7 @@ def _interpreted(module: GraphModule, setting: Setting) -> _Program:
     return _Program(module, module.run_flat, state, module.code, setting.threads)
 
 
-def _compiler(
-    target: Backend, threads: int | None, optimize: bool
-) -> Callable[[GraphModule, Setting], _Program]:
+def _compiler(target: Backend, threads: int | None, optimize: bool) -> Callable[[GraphModule, Setting], _Program]:
     options = target.checked({"threads": threads, "optimize": optimize})
 
     def compiled(module: GraphModule, setting: Setting) -> _Program:
@@ -197,9 +176,7 @@ def _state(rows: list[Row], memory: int | None) -> State:
 
 
 # -- the clock -------------------------------------------------------------------------------------
-def _measure(
-    calls: list[_Call], values: Mapping[str, Any], repeat: int | None
-) -> list[tuple[float, ...]]:
+def _measure(calls: list[_Call], values: Mapping[str, Any], repeat: int | None) -> list[tuple[float, ...]]:
     """Seconds of each call in each round. The rounds begin with another call each time, so that
     none of them always stands behind the same one."""
     for _ in range(_WARM_UP):

@@ -64,10 +64,7 @@ def as_it_is(graph: Graph) -> dict[Node, Was]:
 
 
 def find_rewrites(
-    gm: GraphModule,
-    start: int,
-    before: Mapping[Node, Was],
-    number: Callable[[Dim | None], int | None],
+    gm: GraphModule, start: int, before: Mapping[Node, Was], number: Callable[[Dim | None], int | None]
 ) -> tuple[Rewrite, ...]:
     """The rewrites since position ``start`` of the module's journal, in the order of the program.
 
@@ -118,10 +115,9 @@ def _rewrite(
     chains = (n.meta.get("from") for n in made if n not in before)
     rule = next((chain[0][0] for chain in chains if chain), "")
     flops, moved = (
-        _difference([number(getattr(w.cost, what)) for w in now],
-                    [number(getattr(w.cost, what)) for w in was])
+        _difference([number(getattr(w.cost, what)) for w in now], [number(getattr(w.cost, what)) for w in was])
         for what in ("flops", "bytes")
-    )  # fmt: skip
+    )
     origin = next((n.origin for n in (*old, *made) if n.origin), "")
     there = "" if made else next((_now(instead[n]).op for n in old if n in instead), "")
     ops, made_ops = tuple(w.op for w in was), tuple(w.op for w in now)
@@ -357,10 +353,7 @@ def _step_cells(step: PassEffect) -> list[Any]:
 
 
 def _change_cells(before: State, after: State) -> list[str]:
-    return [
-        _percent(relative(getattr(before, what), getattr(after, what)))
-        for what in ("flops", "bytes", "memory")
-    ]
+    return [_percent(relative(getattr(before, what), getattr(after, what))) for what in ("flops", "bytes", "memory")]
 
 
 def _rewrite_rows(step: PassEffect, with_bytes: bool) -> Iterator[list[str]]:
@@ -369,10 +362,7 @@ def _rewrite_rows(step: PassEffect, with_bytes: bool) -> Iterator[list[str]]:
     kinds: dict[tuple[Any, ...], list[Rewrite]] = {}
     for rewrite in step.rewrites:
         kinds.setdefault((rewrite.rule, str(rewrite)), []).append(rewrite)
-    rows = [
-        (group, _sum([r.flops for r in group]), _sum([r.bytes for r in group]))
-        for group in kinds.values()
-    ]
+    rows = [(group, _sum([r.flops for r in group]), _sum([r.bytes for r in group])) for group in kinds.values()]
     rows.sort(key=lambda row: (-abs(row[2] or 0), -abs(row[1] or 0)))
     for group, flops, moved in rows[:MOST_KINDS]:
         text = f"{group[0].rule}: {group[0]}" if group[0].rule != step.name else str(group[0])

@@ -102,9 +102,7 @@ def _placed(root: _Bar, scale: float) -> Iterator[tuple[_Bar, int, float, float]
         yield from _rest(narrow, depth + 1, x, scale)
 
 
-def _rest(
-    width: float, depth: int, x: float, scale: float
-) -> Iterator[tuple[_Bar, int, float, float]]:
+def _rest(width: float, depth: int, x: float, scale: float) -> Iterator[tuple[_Bar, int, float, float]]:
     if width >= _NARROWEST / 4:
         yield _Bar("short ones", width / scale, _REST), depth, x, width
 
@@ -131,9 +129,8 @@ def write_chrome_trace(profile: Profile, path: str | os.PathLike[str]) -> None:
     trace = {
         "traceEvents": trace_events(profile),
         "displayTimeUnit": "ms",
-        "otherData": {"model": profile.name, "backend": profile.backend,
-                      "threads": profile.threads, **profile.dims},
-    }  # fmt: skip
+        "otherData": {"model": profile.name, "backend": profile.backend, "threads": profile.threads, **profile.dims},
+    }
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(trace, stream, indent=1)
 
@@ -156,9 +153,7 @@ def trace_events(profile: Profile) -> list[dict[str, Any]]:
         del open_modules[kept:]
         open_modules += [(module, number) for module in path[kept:]]
     for row in rows:
-        events.append(
-            _event(row.name, row.covers, row.start, _end(row, profile.shown), _facts(row))
-        )
+        events.append(_event(row.name, row.covers, row.start, _end(row, profile.shown), _facts(row)))
     return sorted(events, key=lambda e: (e["ts"], -e["dur"]))
 
 
@@ -168,9 +163,15 @@ def _end(row: Row, shown: int) -> float:
 
 def _event(name: str, category: str, start: float, end: float, facts: Any) -> dict[str, Any]:
     return {
-        "name": name, "cat": category, "ph": "X", "ts": start * 1e6, "dur": (end - start) * 1e6,
-        "pid": 1, "tid": 1, "args": facts,
-    }  # fmt: skip
+        "name": name,
+        "cat": category,
+        "ph": "X",
+        "ts": start * 1e6,
+        "dur": (end - start) * 1e6,
+        "pid": 1,
+        "tid": 1,
+        "args": facts,
+    }
 
 
 def _facts(row: Row) -> dict[str, Any]:

@@ -179,9 +179,7 @@ def profile(
     shown = min(range(len(whole)), key=lambda i: abs(whole[i] - statistics.median(whole)))
     setting = Setting(dims, known, subject.threads)
     rows = tuple(
-        kernel_row(part, times, setting)
-        if isinstance(part, KernelInfo)
-        else node_row(part, times, setting)
+        kernel_row(part, times, setting) if isinstance(part, KernelInfo) else node_row(part, times, setting)
         for part, times in zip(subject.parts, _times(ticks, shown))
         if isinstance(part, KernelInfo) or part.op.startswith("call_")
     )
@@ -220,9 +218,8 @@ def usable_threads() -> int:
 
 
 def _compiled(
-    gm: GraphModule, values: Mapping[str, Any], target: Backend, threads: int | None,
-    options: Mapping[str, Any],
-) -> _Subject:  # fmt: skip
+    gm: GraphModule, values: Mapping[str, Any], target: Backend, threads: int | None, options: Mapping[str, Any]
+) -> _Subject:
     given = {**target.checked({"threads": threads}), **options}
     counting = target.compile(gm, **given, **target.checked({"profile": True}))
     bare = target.compile(gm, **given)
@@ -254,10 +251,7 @@ class _TimedInterpreter(Interpreter):
 
 
 def input_values(
-    gm: GraphModule,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any] | None,
-    sizes: Mapping[str, int] | None,
+    gm: GraphModule, args: tuple[Any, ...], inputs: Mapping[str, Any] | None, sizes: Mapping[str, int] | None
 ) -> dict[str, Any]:
     """The inputs by placeholder's target: those given, else random ones. Raises ArgumentError for
     sizes beside inputs, and where none can be drawn."""
@@ -278,9 +272,7 @@ def input_values(
     return dict(above("random_inputs")(gm, sizes or {}))
 
 
-def _measure(
-    subject: _Subject, repeat: int | None
-) -> tuple[tuple[float, ...], tuple[float, ...], list[Ticks]]:
+def _measure(subject: _Subject, repeat: int | None) -> tuple[tuple[float, ...], tuple[float, ...], list[Ticks]]:
     """Seconds of measured calls, of unmeasured ones, and the ticks of the former."""
     for _ in range(_WARM_UP):
         subject.plain()
@@ -305,9 +297,6 @@ def _times(ticks: list[Ticks], shown: int) -> list[Times]:
     """The times of each part."""
     begin = ticks[shown][0] if ticks[shown] else 0
     return [
-        Times(
-            tuple((each[i + 1] - each[i]) * 1e-9 for each in ticks),
-            (ticks[shown][i] - begin) * 1e-9,
-        )
+        Times(tuple((each[i + 1] - each[i]) * 1e-9 for each in ticks), (ticks[shown][i] - begin) * 1e-9)
         for i in range(len(ticks[shown]) - 1)
     ]

@@ -74,8 +74,7 @@ def fact_lines(profile: Profile) -> list[Text]:
     rest = "" if profile.coverage > 0.9 else "; the rest: checking inputs, making results"
     together = seconds_text(profile.parts_seconds)
     lines = [
-        f"call   {seconds_text(profile.seconds)} median of {calls}, "
-        f"least {seconds_text(min(profile.whole_seconds))}",
+        f"call   {seconds_text(profile.seconds)} median of {calls}, least {seconds_text(min(profile.whole_seconds))}",
         f"       measuring costs {profile.overhead:+.1%}: least without it {plain}",
         f"parts  {together} together, {profile.coverage:.1%} of the call{rest}",
     ]
@@ -101,8 +100,10 @@ def _legend(profile: Profile, by: str) -> list[Text]:
     """What is not plain from the headings."""
     lines = []
     if by == "kernel" and any(row.limits is not None for row in profile.rows):
-        lines += ["bound: which roof limits it, and how much of that roof it reaches;",
-                  "       fxlite info --roofs says how the roofs were measured"]  # fmt: skip
+        lines += [
+            "bound: which roof limits it, and how much of that roof it reaches;",
+            "       fxlite info --roofs says how the roofs were measured",
+        ]
     if by != "kernel" and profile.target.part == "kernel":
         lines = ["a kernel's time is shared among its nodes by their FLOPs"]
     return [Text(line, style="dim") for line in lines]
@@ -147,10 +148,7 @@ def _fitted(rows: list[list[str]], columns: list[_Column], width: int) -> list[l
     for _ in range(sum(widths) + 2 * (len(widths) - 1) - width):
         widest = max(texts, key=lambda i: widths[i])
         widths[widest] = max(8, widths[widest] - 1)
-    return [
-        [c.cut(cell, size) if c.cut else cell for c, cell, size in zip(columns, row, widths)]
-        for row in rows
-    ]
+    return [[c.cut(cell, size) if c.cut else cell for c, cell, size in zip(columns, row, widths)] for row in rows]
 
 
 def _columns(profile: Profile, width: int) -> list[_Column]:
@@ -164,9 +162,7 @@ def _columns(profile: Profile, width: int) -> list[_Column]:
         columns.append(_Column("computes", lambda r: r.covers, _without_end))
     if widest or (wide and is_python):
         columns.append(_Column("module", lambda r: r.module, _without_middle))
-    columns.append(
-        _Column("line", lambda r: r.location.short if r.location else "", _without_middle)
-    )
+    columns.append(_Column("line", lambda r: r.location.short if r.location else "", _without_middle))
     columns.append(_Column("median", lambda r: seconds_text(r.median)))
     if widest:
         columns.append(_Column("least", lambda r: seconds_text(r.least)))

@@ -23,20 +23,11 @@ from fxlite.base.public_names import public_names
 from fxlite.passes.quantize.conversion.channel_scales import equalize, smooth_quant
 from fxlite.passes.quantize.conversion.convert import convert
 from fxlite.passes.quantize.conversion.error_correction import correct_bias, gptq
-from fxlite.passes.quantize.conversion.one_step import (
-    cast_floats,
-    quantize,
-    quantize_dynamic,
-    quantize_weights,
-)
+from fxlite.passes.quantize.conversion.one_step import cast_floats, quantize, quantize_dynamic, quantize_weights
 from fxlite.passes.quantize.conversion.prepare import Decision, prepare, prepare_qat
 from fxlite.passes.quantize.planning.mixed_plan import Measured, Plan, PlannedLayer, load_plan
 from fxlite.passes.quantize.planning.planner import PlanError, plan, results_sqnr
-from fxlite.passes.quantize.planning.quantization_report import (
-    FloatProduct,
-    QuantizationReport,
-    report,
-)
+from fxlite.passes.quantize.planning.quantization_report import FloatProduct, QuantizationReport, report
 from fxlite.passes.quantize.planning.sensitivity import Choice, Layer, Sensitivity, sensitivity
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
 from fxlite.passes.quantize.schemes.observers import (

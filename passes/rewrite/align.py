@@ -82,10 +82,13 @@ class _Alignment:
         elif wanted in self.bound:
             if self.bound[wanted] is not value and wanted.op != "get_attr":
                 first = value_text(self.bound[wanted])
-                self.differ(reader, "", graph_reader,
-                            f"{_name(wanted)} stands for {first} and for {value_text(value)}",
-                            f"use a second parameter where it stands for {value_text(value)}"
-                            )  # fmt: skip
+                self.differ(
+                    reader,
+                    "",
+                    graph_reader,
+                    f"{_name(wanted)} stands for {first} and for {value_text(value)}",
+                    f"use a second parameter where it stands for {value_text(value)}",
+                )
         elif wanted.op == "placeholder":
             self.bound[wanted] = value
         elif wanted.op == "get_attr":
@@ -99,46 +102,56 @@ class _Alignment:
         text = repr(wanted)
         if isinstance(wanted, Wildcard):
             if isinstance(value, Node) or value is None:
-                self.differ(reader, text, value,
-                            f"{text} stands for a number, the graph has {_what(value)} here",
-                            f"let {text} be a positional parameter: it stands for any value"
-                            )  # fmt: skip
+                self.differ(
+                    reader,
+                    text,
+                    value,
+                    f"{text} stands for a number, the graph has {_what(value)} here",
+                    f"let {text} be a positional parameter: it stands for any value",
+                )
         elif isinstance(value, Node):
-            self.differ(reader, text, value,
-                        f"the pattern has the number {text} here, the graph {_what(value)}",
-                        f"put a parameter in place of {text}")  # fmt: skip
+            self.differ(
+                reader,
+                text,
+                value,
+                f"the pattern has the number {text} here, the graph {_what(value)}",
+                f"put a parameter in place of {text}",
+            )
         elif not same_number(wanted, value, graph_reader):
-            self.differ(reader, text, graph_reader,
-                        f"the pattern has {text} here, the graph {value!r}",
-                        f"write {value!r} instead of {text}, or put a parameter there"
-                        )  # fmt: skip
+            self.differ(
+                reader,
+                text,
+                graph_reader,
+                f"the pattern has {text} here, the graph {value!r}",
+                f"write {value!r} instead of {text}, or put a parameter there",
+            )
 
     def compare_weight(self, wanted: Node, value: Any, reader: Node) -> None:
         edit = "make the array a parameter of the pattern"
         if not isinstance(value, Node) or value.op != "get_attr":
-            self.differ(
-                reader, "", value, f"the pattern has an array here, the graph {_what(value)}", edit
-            )
+            self.differ(reader, "", value, f"the pattern has an array here, the graph {_what(value)}", edit)
             return
         if not self.steps.same_weight(wanted, value):
-            self.differ(reader, "", value,
-                        f"the array of the pattern is not equal to {value_text(value)}", edit
-                        )  # fmt: skip
+            self.differ(reader, "", value, f"the array of the pattern is not equal to {value_text(value)}", edit)
 
     def compare_calls(self, wanted: Node, value: Any, graph_reader: Node) -> None:
         mine = call_name(wanted)
         if not isinstance(value, Node):
-            self.differ(wanted, "", graph_reader,
-                        f"the pattern has {mine} here, the graph {_what(value)}",
-                        f"put a parameter in place of {_name(wanted)}")  # fmt: skip
+            self.differ(
+                wanted,
+                "",
+                graph_reader,
+                f"the pattern has {mine} here, the graph {_what(value)}",
+                f"put a parameter in place of {_name(wanted)}",
+            )
             return
         if not self.same_target(wanted, value):
             is_call = value.op.startswith("call")
             change = f"write {call_name(value)} instead of {mine}" if is_call else ""
             parameter = f"put a parameter in place of {_name(wanted)}"
-            self.differ(wanted, "", value,
-                        f"the pattern has {mine} here, the graph {_what(value)}",
-                        change or parameter)  # fmt: skip
+            self.differ(
+                wanted, "", value, f"the pattern has {mine} here, the graph {_what(value)}", change or parameter
+            )
             return
         self.matched[wanted] = value
         if wanted.op == "call_function":
@@ -160,16 +173,22 @@ class _Alignment:
             if isinstance(mine, Wildcard):
                 first = self.wild.setdefault(mine.name, theirs)
                 if first != theirs:
-                    self.differ(wanted, name, value,
-                                f"{mine} stands for {value_text(first)} and for "
-                                f"{value_text(theirs)}", "use a second keyword-only parameter"
-                                )  # fmt: skip
+                    self.differ(
+                        wanted,
+                        name,
+                        value,
+                        f"{mine} stands for {value_text(first)} and for {value_text(theirs)}",
+                        "use a second keyword-only parameter",
+                    )
             elif not same_attribute(wanted, value, name):
                 mine_text, text = (f"{name}={value_text(v)}" for v in (mine, theirs))
-                self.differ(wanted, name, value,
-                            f"the pattern has {mine_text}, the graph {text}",
-                            f"write {text} instead of {mine_text}, or make {name} a keyword-only "
-                            f"parameter")  # fmt: skip
+                self.differ(
+                    wanted,
+                    name,
+                    value,
+                    f"the pattern has {mine_text}, the graph {text}",
+                    f"write {text} instead of {mine_text}, or make {name} a keyword-only parameter",
+                )
 
     def compare_operands(self, wanted: Node, value: Node) -> None:
         pairs: list[tuple[Any, Any]] = []
@@ -181,14 +200,21 @@ class _Alignment:
             if isinstance(a, tuple) and isinstance(b, tuple):
                 pairs.extend(self.pair_lists(a, b, wanted, value))
             elif a is None and b is not None:
-                self.differ(wanted, "", value, f"the graph gives {name}={value_text(b)}, the "
-                            f"pattern has no {name}",
-                            f"add a parameter {name}=None and pass it on")  # fmt: skip
+                self.differ(
+                    wanted,
+                    "",
+                    value,
+                    f"the graph gives {name}={value_text(b)}, the pattern has no {name}",
+                    f"add a parameter {name}=None and pass it on",
+                )
             elif b is None and a is not None:
-                self.differ(wanted, "", value,
-                            f"the pattern gives {name}={_name(a)}, the graph has no {name}",
-                            f"leave {name} out, or give its parameter the default None"
-                            )  # fmt: skip
+                self.differ(
+                    wanted,
+                    "",
+                    value,
+                    f"the pattern gives {name}={_name(a)}, the graph has no {name}",
+                    f"leave {name} out, or give its parameter the default None",
+                )
             else:
                 pairs.append((a, b))
         if getattr(wanted.target, "commutative", False) and len(pairs) == 2:
@@ -209,10 +235,13 @@ class _Alignment:
                 return zip((*a[:place], *a[place + 1 :]), (*b[:place], *b[len(b) - after :]))
         elif len(a) == len(b):
             return zip(a, b)
-        self.differ(wanted, "", value,
-                    f"{call_name(wanted)} takes {len(b)} values in the graph, {len(a)} in the "
-                    f"pattern", "take *xs and pass them on: they stand for any number of values"
-                    )  # fmt: skip
+        self.differ(
+            wanted,
+            "",
+            value,
+            f"{call_name(wanted)} takes {len(b)} values in the graph, {len(a)} in the pattern",
+            "take *xs and pass them on: they stand for any number of values",
+        )
         return iter(())
 
     def likeness(self, wanted: Any, value: Any) -> int:
@@ -242,10 +271,13 @@ class _Alignment:
             free = [u for n in nodes for u in n.users if u not in taken]
             if not any(self.same_target(wanted, u) for u in free):
                 values = " and ".join(n.name for n in nodes) or anchor.name
-                self.differ(wanted, "", anchor,
-                            f"the pattern returns {_name(wanted)} too, but no other "
-                            f"{call_name(wanted)} reads {values}",
-                            f"leave {_name(wanted)} out of the results")  # fmt: skip
+                self.differ(
+                    wanted,
+                    "",
+                    anchor,
+                    f"the pattern returns {_name(wanted)} too, but no other {call_name(wanted)} reads {values}",
+                    f"leave {_name(wanted)} out of the results",
+                )
 
     def second_readers(self, results: set[Node]) -> None:
         inside = set(self.matched.values())
@@ -255,9 +287,13 @@ class _Alignment:
             others = [u for u in node.users if u not in inside]
             if others and any(u in inside for u in node.users):
                 where = f" at {others[0].loc.short}" if others[0].loc is not None else ""
-                self.differ(wanted, "", node,
-                            f"{node.name} has a second reader: {others[0].name}{where}",
-                            f"let the pattern return {_name(wanted)} too")  # fmt: skip
+                self.differ(
+                    wanted,
+                    "",
+                    node,
+                    f"{node.name} has a second reader: {others[0].name}{where}",
+                    f"let the pattern return {_name(wanted)} too",
+                )
 
 
 def align(steps: Steps, pattern: Node, node: Node) -> NearMiss:
@@ -269,9 +305,12 @@ def align(steps: Steps, pattern: Node, node: Node) -> NearMiss:
     alignment.second_readers(set(steps.results))
     if pattern is steps.anchor and not alignment.found:
         alignment.differ(
-            pattern, "", node, "each part fits, but not all of them together",
+            pattern,
+            "",
+            node,
+            "each part fits, but not all of them together",
             "leave out a part, and see whether the rest matches",
-        )  # fmt: skip
+        )
     differing = {mismatch.pattern for mismatch in alignment.found}
     matched = sum(call not in differing for call in alignment.matched)
     distance = len(steps.calls) - len(alignment.matched) + len(alignment.found)
@@ -293,21 +332,24 @@ def climb(steps: Steps, pattern: Node, node: Node) -> NearMiss:
     if not above:
         other = next(r for r in steps.results if r is not pattern)
         missing = Mismatch(
-            pattern, "", node, f"the pattern returns {_name(other)} too, which is not found here",
+            pattern,
+            "",
+            node,
+            f"the pattern returns {_name(other)} too, which is not found here",
             f"leave {_name(other)} out of the results",
-        )  # fmt: skip
+        )
         return NearMiss(node, below.matched, below.total, (missing,), below.distance + 1)
     readers = ", ".join(call_name(u) for u in node.users)
     missing = Mismatch(
-        above[0], "", node,
-        f"the pattern has {call_name(above[0])} here, but {node.name} is read by "
-        f"{readers or 'nobody'}",
-        f"write {readers} instead of {call_name(above[0])}" if len(node.users) == 1
+        above[0],
+        "",
+        node,
+        f"the pattern has {call_name(above[0])} here, but {node.name} is read by {readers or 'nobody'}",
+        f"write {readers} instead of {call_name(above[0])}"
+        if len(node.users) == 1
         else f"let the pattern end at {_name(pattern)}",
-    )  # fmt: skip
-    return NearMiss(
-        node, below.matched, below.total, (missing, *below.mismatches), below.distance + 1
     )
+    return NearMiss(node, below.matched, below.total, (missing, *below.mismatches), below.distance + 1)
 
 
 def call_name(node: Node) -> str:

@@ -141,9 +141,14 @@ def _is_exact(node: Node) -> bool:
 
 # -- steps -----------------------------------------------------------------------------------------
 def compile_steps(
-    module: GraphModule, parameters: Parameters, wildcards: dict[Node, dict[str, Any]],
-    regrouped: bool, associative: bool, ignore_literals: bool = False, any_weights: bool = False,
-) -> Steps | None:  # fmt: skip
+    module: GraphModule,
+    parameters: Parameters,
+    wildcards: dict[Node, dict[str, Any]],
+    regrouped: bool,
+    associative: bool,
+    ignore_literals: bool = False,
+    any_weights: bool = False,
+) -> Steps | None:
     """Make a traced pattern ready. With ``regrouped``, chains of associative ops match however
     they are grouped; None if there are none. With ``ignore_literals`` its numbers and attributes
     stand for any, with ``any_weights`` its weights. Raises ArgumentError for what is no pattern."""
@@ -241,9 +246,7 @@ def _rest_hint(node: Node) -> str:
     return f"{node.target.name} takes one; concatenate, stack and einsum take several"
 
 
-def _operand(
-    made: Steps, value: Any, rest: Node | None, work: list[Node], ignore_literals: bool
-) -> OperandOf:
+def _operand(made: Steps, value: Any, rest: Node | None, work: list[Node], ignore_literals: bool) -> OperandOf:
     if value is None:
         return ABSENT, None, None
     if isinstance(value, Wildcard):

@@ -96,9 +96,7 @@ class Explanation:
 
 
 @checked
-def explain(
-    gm: GraphModule, pattern: Rule | Program | Pattern, node: Node | str | None = None
-) -> Explanation:
+def explain(gm: GraphModule, pattern: Rule | Program | Pattern, node: Node | str | None = None) -> Explanation:
     """Where ``pattern`` (a rule, or what :func:`fx.replace_pattern` takes) matches, and where it
     almost does; with ``node`` (or its name) there alone. Raises ArgumentError for an unknown
     node."""
@@ -113,9 +111,7 @@ def explain(
         return _everywhere(gm, name, compiled, rule)
     found = _node(gm, node)
     match, miss = _at(gm, found, compiled, rule)
-    return Explanation(
-        name, (match,) if match else (), (miss,) if miss else (), f" at {_place(found)}"
-    )
+    return Explanation(name, (match,) if match else (), (miss,) if miss else (), f" at {_place(found)}")
 
 
 def _everywhere(gm: GraphModule, name: str, pattern: Pattern, rule: Rule | None) -> Explanation:
@@ -143,9 +139,7 @@ def _everywhere(gm: GraphModule, name: str, pattern: Pattern, rule: Rule | None)
     return Explanation(name, tuple(matches), tuple(best), note)
 
 
-def _at(
-    gm: GraphModule, node: Node, pattern: Pattern, rule: Rule | None
-) -> tuple[Match | None, NearMiss | None]:
+def _at(gm: GraphModule, node: Node, pattern: Pattern, rule: Rule | None) -> tuple[Match | None, NearMiss | None]:
     """The match with its result at ``node``, or how far it is from one."""
     around = Surroundings()
     accept = (lambda match: rule.why_not(match) is None) if rule is not None else None
@@ -163,9 +157,12 @@ def _at(
     miss = min((_near(v, node) for v in variants), key=lambda miss: miss.distance)
     if miss.node is not node and find_match(pattern, miss.node, around, accept) is not None:
         inside = Mismatch(
-            miss.mismatches[0].pattern, "", node,
-            f"{node.name} is inside the match at {miss.node.name}", "none is needed",
-        )  # fmt: skip
+            miss.mismatches[0].pattern,
+            "",
+            node,
+            f"{node.name} is inside the match at {miss.node.name}",
+            "none is needed",
+        )
         return None, NearMiss(node, miss.total, miss.total, (inside,), 0)
     return None, miss
 
@@ -197,17 +194,14 @@ def _regrouped(node: Node, pattern: Pattern, rule: Rule | None) -> NearMiss:
     steps = pattern.variants[0]
     allow = "declare exactness='allclose'" if rule is not None else "pass associative=True"
     difference = Mismatch(
-        steps.anchor, "", node,
-        "the graph groups these operands differently, which rounds differently", allow,
-    )  # fmt: skip
+        steps.anchor, "", node, "the graph groups these operands differently, which rounds differently", allow
+    )
     return NearMiss(node, len(steps.calls), len(steps.calls), (difference,), 1)
 
 
 def _loose(pattern: Pattern) -> Pattern:
     if pattern.loose is None:
-        pattern.loose = Pattern(
-            pattern.program, True, pattern.ignore_literals, pattern.same_weights
-        )
+        pattern.loose = Pattern(pattern.program, True, pattern.ignore_literals, pattern.same_weights)
     return pattern.loose
 
 
@@ -229,9 +223,7 @@ def _inside(gm: GraphModule, pattern: Pattern) -> tuple[list[NearMiss], str]:
 def _node(gm: GraphModule, node: Node | str) -> Node:
     if isinstance(node, Node):
         if node not in gm.graph.nodes:
-            raise ArgumentError(
-                f"{node.name} is not a node of this graph (passes copy it): give its name"
-            )
+            raise ArgumentError(f"{node.name} is not a node of this graph (passes copy it): give its name")
         return node
     for candidate in gm.graph.nodes:
         if candidate.name == node:

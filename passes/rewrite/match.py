@@ -102,10 +102,7 @@ class Match:
 
 
 def find_match(
-    pattern: Pattern,
-    node: Node,
-    around: Surroundings,
-    accept: Callable[[Match], bool] | None = None,
+    pattern: Pattern, node: Node, around: Surroundings, accept: Callable[[Match], bool] | None = None
 ) -> Match | None:
     """The match whose anchor is ``node``, or None. Ways to match that ``accept`` turns down
     are passed over."""
@@ -177,9 +174,11 @@ def replace_pattern(
 
 
 def replace_matches(
-    gm: GraphModule, compiled: Pattern, new_at: Callable[[Match], Replacement],
+    gm: GraphModule,
+    compiled: Pattern,
+    new_at: Callable[[Match], Replacement],
     match_filter: Callable[[Match], bool] | None,
-) -> list[Match]:  # fmt: skip
+) -> list[Match]:
     """Replace what a pattern finds by what ``new_at`` gives for each match."""
     matches: list[Match] = []
     with paused_gc(), gm.graph.transaction("replace_pattern"):
@@ -245,9 +244,7 @@ class Rewriter:
         if len(anchors) > 1:
             before = self._place(match)
             if before is None:
-                return (
-                    "no place in the order of the nodes is after its inputs and before its readers"
-                )
+                return "no place in the order of the nodes is after its inputs and before its readers"
         assert before is not None
         if keep_types:
             reason = new.why_not(match)
@@ -291,9 +288,7 @@ class Rewriter:
         error.add_note(f"while replacing {match} at {match.anchor.describe()}; {_UNDONE}")
         return error
 
-    def _bar(
-        self, match: Match, anchors: list[Node], results: list[Node], made: list[Node]
-    ) -> None:
+    def _bar(self, match: Match, anchors: list[Node], results: list[Node], made: list[Node]) -> None:
         """What was put in and what it replaces takes no part in further matches."""
         dead, barred = self._dead, self.around.barred
         if self.bar_new:
@@ -325,10 +320,7 @@ class Rewriter:
         ]
         if any(positions[reader] <= last for reader in readers):
             return None
-        found: Node = min(
-            (n for n in (*match.anchors, *readers) if positions[n] > last),
-            key=positions.__getitem__,
-        )
+        found: Node = min((n for n in (*match.anchors, *readers) if positions[n] > last), key=positions.__getitem__)
         return found
 
     def _move_weights(self, match: Match, before: Node) -> None:

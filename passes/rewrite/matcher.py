@@ -192,9 +192,7 @@ class Steps:
         self.size += 1
         return self.size - 1
 
-    def match(
-        self, anchor: Node, around: Surroundings, accept: Callable[[Slots], bool] | None = None
-    ) -> Slots | None:
+    def match(self, anchor: Node, around: Surroundings, accept: Callable[[Slots], bool] | None = None) -> Slots | None:
         """What each slot stands for if the last of the pattern's results is ``anchor``, or None.
 
         ``accept`` may turn a way to match down; then the next one is tried."""
@@ -206,9 +204,7 @@ class Steps:
         number = tries = 0
         for _ in range(_MOST_STEPS + 10 * last):
             if number == last:
-                if len(self.outputs) > 1 and len({slots[i] for i in self.outputs}) < len(
-                    self.outputs
-                ):
+                if len(self.outputs) > 1 and len({slots[i] for i in self.outputs}) < len(self.outputs):
                     pass  # one node for two results
                 elif self.outside_reader(slots) is not None:
                     self.blocked = self.blocked or slots
@@ -264,9 +260,7 @@ class Steps:
                     continue
                 if value.__class__ is not Node or value in self.around.barred:
                     return False
-                if (value.target is not what or what.__class__ is str) and not self.same_module(
-                    what, value
-                ):
+                if (value.target is not what or what.__class__ is str) and not self.same_module(what, value):
                     return False
                 slots[slot] = value
             elif kind == NUMBER:

@@ -75,9 +75,8 @@ class NodeRule(Pass):
     height = 2
 
     def __init__(
-        self, function: Callable[[Node], Answer], ops: tuple[str, ...], name: str,
-        exactness: Exactness | str,
-    ) -> None:  # fmt: skip
+        self, function: Callable[[Node], Answer], ops: tuple[str, ...], name: str, exactness: Exactness | str
+    ) -> None:
         super().__init__(function, name, exactness)
         self.answer = function
         self.function = self._run
@@ -206,8 +205,4 @@ def is_call(value: Any, *names: str) -> bool:
 
 def is_number(value: Any, number: float) -> bool:
     """True for a Python number of that value (sign of zero included), not for a bool."""
-    return (
-        type(value) in (int, float)
-        and value == number
-        and math.copysign(1, value) == math.copysign(1, number)
-    )
+    return type(value) in (int, float) and value == number and math.copysign(1, value) == math.copysign(1, number)

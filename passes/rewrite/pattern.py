@@ -91,9 +91,8 @@ class Pattern:
     """What to look for: ``variants`` in the order they are tried, and the ``parameters``."""
 
     def __init__(
-        self, program: Program, associative: bool = False, ignore_literals: bool = False,
-        same_weights: bool = False,
-    ) -> None:  # fmt: skip
+        self, program: Program, associative: bool = False, ignore_literals: bool = False, same_weights: bool = False
+    ) -> None:
         """``associative``: sums and products of floats also match when grouped differently, which
         changes rounding. ``ignore_literals``: numbers and attributes match any. ``same_weights``:
         the weights of a module match equal ones alone. Raises ArgumentError for a function that
@@ -137,8 +136,7 @@ class Pattern:
             module = as_graph_module(program)
         else:
             arguments: dict[str, Any] = {
-                name: None if name in absent else Operand(name)
-                for name in (*parameters.operands, *parameters.optional)
+                name: None if name in absent else Operand(name) for name in (*parameters.operands, *parameters.optional)
             }
             if parameters.rest:
                 arguments[parameters.rest] = (Operand(parameters.rest),)
@@ -150,9 +148,8 @@ class Pattern:
                 raise
         for regroup in (False, True):
             made = compile_steps(
-                module, parameters, wildcards, regroup, self.associative, self.ignore_literals,
-                self.any_weights,
-            )  # fmt: skip
+                module, parameters, wildcards, regroup, self.associative, self.ignore_literals, self.any_weights
+            )
             if made is not None:
                 self.variants.append(made)
         if either:

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 class Traced:
     """One trace of a replacement: its graph, where its inputs come from, its results."""
 
-    def __init__(
-        self, name: str, module: GraphModule, inputs: Mapping[str, tuple[str, int | None]]
-    ) -> None:
+    def __init__(self, name: str, module: GraphModule, inputs: Mapping[str, tuple[str, int | None]]) -> None:
         self.name = name
         self.module = module
         self.inputs = [(node, *inputs[node.target]) for node in module.graph.placeholders]
@@ -48,9 +46,7 @@ class Traced:
 class Replacement:
     """A function (module, op, graph) that computes new values from what a pattern bound."""
 
-    def __init__(
-        self, program: Program, pattern: Pattern, name: str, by_position: bool = False
-    ) -> None:
+    def __init__(self, program: Program, pattern: Pattern, name: str, by_position: bool = False) -> None:
         """``name`` goes into the ``from`` chain of new nodes. ``by_position``: parameters are the
         pattern's in this order, whatever they are called. Raises ArgumentError for parameters that
         the pattern does not have."""
@@ -108,22 +104,16 @@ class Replacement:
             for mine, theirs in self.names.items():
                 value = values[mine]
                 if isinstance(value, tuple):
-                    arguments[mine] = tuple(
-                        operand(v, f"{mine}_{i}", theirs, i) for i, v in enumerate(value)
-                    )
+                    arguments[mine] = tuple(operand(v, f"{mine}_{i}", theirs, i) for i, v in enumerate(value))
                 else:
                     arguments[mine] = operand(value, mine, theirs, None)
             traced = Traced(self.name, trace_call(program, arguments)[0], inputs)
         if len(traced.results) != self.outputs:
-            raise ArgumentError(
-                f"the replacement returns {len(traced.results)} values, the pattern {self.outputs}"
-            )
+            raise ArgumentError(f"the replacement returns {len(traced.results)} values, the pattern {self.outputs}")
         return traced
 
 
-def match_names(
-    mine: Parameters, pattern: Parameters, what: str = "the replacement"
-) -> dict[str, str]:
+def match_names(mine: Parameters, pattern: Parameters, what: str = "the replacement") -> dict[str, str]:
     """Which of the pattern's parameters each of ``mine`` is: the one with the same name, or, where
     names differ, the one in the same place. Raises ArgumentError where they do not fit."""
     names = [n for n in mine.names if n in pattern.names or n not in mine.optional]
@@ -131,9 +121,7 @@ def match_names(
         return {name: name for name in names}
     if len(names) == len(pattern.names):
         return dict(zip(names, pattern.names))
-    raise ArgumentError(
-        f"{what} takes {mine}, the pattern {pattern}: give its parameters the same names"
-    )
+    raise ArgumentError(f"{what} takes {mine}, the pattern {pattern}: give its parameters the same names")
 
 
 def _key(value: Any) -> Any:
@@ -199,9 +187,7 @@ class Inserter:
             return graph.call_op(node.target, args, node.kwargs)  # canonical for these very types
         if node.op == "call_module":
             kwargs = map_nodes(node.kwargs, values.__getitem__)
-            return graph.call_module(
-                self._path(traced.module, node.target), args, kwargs, node.type
-            )
+            return graph.call_module(self._path(traced.module, node.target), args, kwargs, node.type)
         return graph.call_function(node.target, args, node.kwargs)
 
     def _path(self, module: GraphModule, target: str) -> str:

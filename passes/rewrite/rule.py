@@ -107,9 +107,7 @@ class Rule(Pass):
         """The replacement. Raises PassError if the rule has none, ArgumentError for parameters that
         do not fit."""
         if self._replacement is None:
-            raise PassError(
-                f"rule {self.name} has no replacement: write one under @{self.name}.replacement"
-            )
+            raise PassError(f"rule {self.name} has no replacement: write one under @{self.name}.replacement")
         return Replacement(self._replacement, self.pattern, self.name)
 
     @functools.cached_property
@@ -138,10 +136,7 @@ class Rule(Pass):
         for condition in self._conditions:
             answer = condition(match)
             if answer is None:
-                raise ArgumentError(
-                    f"a condition of rule {self.name} gives None: it must give True, False or a "
-                    f"reason"
-                )
+                raise ArgumentError(f"a condition of rule {self.name} gives None: it must give True, False or a reason")
             if isinstance(answer, str) or not answer:
                 return answer or "a condition of the rule is not met"
         return None
@@ -166,8 +161,7 @@ class Rule(Pass):
             reasons = [(reason, found.calls)]
         for steps in self.pattern.variants_for(node) if not reasons else ():
             if steps.blocked is not None:
-                reasons = [(_read_outside(steps.outside_reader(steps.blocked)),
-                            Match(steps, steps.blocked).calls)]  # fmt: skip
+                reasons = [(_read_outside(steps.outside_reader(steps.blocked)), Match(steps, steps.blocked).calls)]
                 break
         if reasons:
             refused.append(refusal(self.name, node, *reasons[0]))
@@ -208,9 +202,7 @@ def _condition(function: Callable[..., Any], pattern: Parameters) -> Condition:
     call = caller(function)
 
     def condition(match: Match) -> Any:
-        values: Mapping[str, Any] = {
-            name: match.bindings[theirs] for name, theirs in from_pattern.items()
-        }
+        values: Mapping[str, Any] = {name: match.bindings[theirs] for name, theirs in from_pattern.items()}
         return call({"match": match, **values} if wants_match else values)
 
     return condition
@@ -220,11 +212,7 @@ def _condition(function: Callable[..., Any], pattern: Parameters) -> Condition:
 def rule(function: Callable[..., Any]) -> Rule: ...
 @overload
 def rule(
-    function: None = None,
-    *,
-    name: str | None = None,
-    exactness: Exactness | str = "exact",
-    register: bool = True,
+    function: None = None, *, name: str | None = None, exactness: Exactness | str = "exact", register: bool = True
 ) -> Callable[[Callable[..., Any]], Rule]: ...
 @checked
 def rule(

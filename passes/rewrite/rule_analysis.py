@@ -67,9 +67,7 @@ class RuleAnalysis(Printed):
             for finding in findings:
                 text.append(f"{kind}: ", style)
                 text.append(f"{', '.join(finding.rules)}: {finding.text}\n")
-                text.append(
-                    "".join(f"    {line}\n" for line in finding.program.splitlines()), "dim"
-                )
+                text.append("".join(f"    {line}\n" for line in finding.program.splitlines()), "dim")
         text.append(_count(len(self.loops), "loop", "loops"))
         text.append(_count(len(self.never_fire), "rule that never fires", "rules that never fire"))
         pairs = len(self.order_matters)
@@ -116,9 +114,7 @@ def analyze_rules(rules: Iterable[Any]) -> RuleAnalysis:
     return found
 
 
-def _programs(
-    rules: Sequence[Any], examples: dict[str, list[GraphModule]]
-) -> Iterator[tuple[str, GraphModule]]:
+def _programs(rules: Sequence[Any], examples: dict[str, list[GraphModule]]) -> Iterator[tuple[str, GraphModule]]:
     for rule in rules:
         for program in examples[rule.name]:
             yield rule.name, program

@@ -116,9 +116,7 @@ class RuleSet(Pass):
         for one in self.rules:
             expect(one, Pass, "a rule of a RuleSet")
         promises = [r.exactness for r in self.rules]
-        super().__init__(
-            self._run, name, max(promises, key=lambda e: KINDS.index(e.kind), default=exact)
-        )
+        super().__init__(self._run, name, max(promises, key=lambda e: KINDS.index(e.kind), default=exact))
         self.__doc__ = f"Apply {', '.join(r.name for r in self.rules)} until none fires."
         self.limit = limit
         self.statistics = Statistics()

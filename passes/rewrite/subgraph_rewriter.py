@@ -65,9 +65,13 @@ class SubgraphMatcher:
     with ``ignore_literals``."""
 
     def __init__(
-        self, pattern: Graph, match_output: bool = False, match_placeholder: bool = False,
-        remove_overlapping_matches: bool = True, ignore_literals: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        pattern: Graph,
+        match_output: bool = False,
+        match_placeholder: bool = False,
+        remove_overlapping_matches: bool = True,
+        ignore_literals: bool = False,
+    ) -> None:
         expect(pattern, Graph, "the pattern of a SubgraphMatcher", "trace it: Tracer().trace(f)")
         self.pattern = pattern
         self.match_output, self.match_placeholder = match_output, match_placeholder
@@ -90,9 +94,7 @@ class SubgraphMatcher:
 
     def _fits(self, match: Match) -> bool:
         inputs = match.placeholder_nodes
-        if self.match_placeholder and not all(
-            isinstance(n, Node) and n.op == "placeholder" for n in inputs
-        ):
+        if self.match_placeholder and not all(isinstance(n, Node) and n.op == "placeholder" for n in inputs):
             return False
         results = match.anchor.graph.output_node().all_input_nodes
         return not self.match_output or results == match.anchors
@@ -103,24 +105,23 @@ class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
     then have as ``name_node_map``."""
 
     def __init__(
-        self, pattern_gm: GraphModule, match_output: bool = False, match_placeholder: bool = False,
-        remove_overlapping_matches: bool = True, ignore_literals: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        pattern_gm: GraphModule,
+        match_output: bool = False,
+        match_placeholder: bool = False,
+        remove_overlapping_matches: bool = True,
+        ignore_literals: bool = False,
+    ) -> None:
         expect(pattern_gm, GraphModule, "the pattern of a SubgraphMatcherWithNameNodeMap")
         plain = pattern_gm.copy()
         output: Any = plain.graph.output_node()
         result = output.args[0]
         if not isinstance(result, tuple) or len(result) < 2 or not isinstance(result[-1], dict):
-            raise ArgumentError(
-                'a pattern with names returns its results and a dict: return y, {"conv": conv}'
-            )
+            raise ArgumentError('a pattern with names returns its results and a dict: return y, {"conv": conv}')
         *results, self.name_node_map = result
         output.args = (results[0] if len(results) == 1 else tuple(results),)
         plain.graph.interface = None
-        super().__init__(
-            plain.graph, match_output, match_placeholder, remove_overlapping_matches,
-            ignore_literals,
-        )  # fmt: skip
+        super().__init__(plain.graph, match_output, match_placeholder, remove_overlapping_matches, ignore_literals)
 
     def match(self, graph: Graph, node_name_match: str = "") -> list[Match]:
         """As :meth:`SubgraphMatcher.match`; each match has its ``name_node_map``."""

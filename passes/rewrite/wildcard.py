@@ -122,8 +122,7 @@ def _operator(op: str, reflected: bool) -> Callable[[Wildcard, Any], Any]:
     def call(self: Wildcard, other: Any) -> Any:
         if not isinstance(other, Proxy):
             raise ArgumentError(
-                f"{self.name} stands for any number: a pattern cannot compute with it, a "
-                f"replacement or condition can"
+                f"{self.name} stands for any number: a pattern cannot compute with it, a replacement or condition can"
             )
         return lookup(op)(other, self) if reflected else lookup(op)(self, other)
 

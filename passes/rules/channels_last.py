@@ -347,25 +347,13 @@ class _Winograd(nn.Module):
 
 
 channels_last.example(
-    _Stem,
-    "a network's first layers: the image is turned once, where the first one stores it",
-    x="f32[B,3,32,32]",
+    _Stem, "a network's first layers: the image is turned once, where the first one stores it", x="f32[B,3,32,32]"
 )
+channels_last.example(_Flat, "rows of another order: the columns of the linear layer are permuted", x="f32[B,1,8,8]")
 channels_last.example(
-    _Flat,
-    "rows of another order: the columns of the linear layer are permuted",
-    x="f32[B,1,8,8]",
-)
-channels_last.example(
-    lambda x: F.max_pool2d(x.transpose(0, 3, 1, 2), 2),
-    "its input is an image [N, H, W, C]",
-    x="f32[B,8,8,16]",
+    lambda x: F.max_pool2d(x.transpose(0, 3, 1, 2), 2), "its input is an image [N, H, W, C]", x="f32[B,8,8,16]"
 )
 channels_last.counterexample(
-    _Winograd,
-    "both gain by it, but less than turning input and result costs",
-    x="f32[B,32,28,28]",
+    _Winograd, "both gain by it, but less than turning input and result costs", x="f32[B,32,28,28]"
 )
-channels_last.counterexample(
-    lambda x: F.interpolate(x, scale_factor=2), "nothing gains", x="f32[B,8,8,8]"
-)
+channels_last.counterexample(lambda x: F.interpolate(x, scale_factor=2), "nothing gains", x="f32[B,8,8,8]")

@@ -34,9 +34,8 @@ _EXPANDS = "dequantize_weight"
 
 @graph_pass
 def const_fold(
-    gm: GraphModule, limit: int = 1 << 26,
-    skip_folding_node_fn: Callable[[Node], bool] | None = None,
-) -> None:  # fmt: skip
+    gm: GraphModule, limit: int = 1 << 26, skip_folding_node_fn: Callable[[Node], bool] | None = None
+) -> None:
     """Evaluate nodes whose inputs are all weights and numbers, and keep the results as buffers.
 
     Values of more than ``limit`` bytes are not computed; values that only repeat a smaller one
@@ -47,18 +46,16 @@ def const_fold(
 
 
 def split_const_subgraphs(
-    module: Any, skip_folding_node_fn: Callable[[Node], bool] | None = None,
-    device_for_folded_attrs: str = "cpu",
-) -> GraphModule:  # fmt: skip
+    module: Any, skip_folding_node_fn: Callable[[Node], bool] | None = None, device_for_folded_attrs: str = "cpu"
+) -> GraphModule:
     """:func:`const_fold` under torch.fx's name: constants are computed at once, not when the module
     first runs. A program is traced first. There is one device."""
     return const_fold(module, skip_folding_node_fn=skip_folding_node_fn)
 
 
 def fold_constants(
-    gm: GraphModule, limit: int = 1 << 26, expand_weights: bool = True,
-    skip: Callable[[Node], bool] | None = None,
-) -> dict[str, str]:  # fmt: skip
+    gm: GraphModule, limit: int = 1 << 26, expand_weights: bool = True, skip: Callable[[Node], bool] | None = None
+) -> dict[str, str]:
     """What :func:`const_fold` does; the names of the nodes that were folded, by the path of the
     buffer that took their place. Without ``expand_weights``, weights that are stored as integers
     (``dequantize_weight``) stay so. Nodes for which ``skip`` is true are not constant."""
@@ -104,12 +101,8 @@ class _Transposed(nn.Module):
 
 
 const_fold.example(_Transposed, "the weight is transposed and scaled once", x="f32[B,4]")
-const_fold.counterexample(
-    _Transposed, "the result is larger than the limit", options={"limit": 64}, x="f32[B,4]"
-)
-const_fold.counterexample(
-    lambda x: x + np.zeros((1000, 4), np.float32), "nothing is computed", x="f32[1000,4]"
-)
+const_fold.counterexample(_Transposed, "the result is larger than the limit", options={"limit": 64}, x="f32[B,4]")
+const_fold.counterexample(lambda x: x + np.zeros((1000, 4), np.float32), "nothing is computed", x="f32[1000,4]")
 
 
 def _is_constant(gm: GraphModule, node: Node, constant: dict[Node, str], limit: int) -> bool:
@@ -151,9 +144,7 @@ def _to_store(constant: dict[Node, str]) -> list[Node]:
     return kept[::-1]
 
 
-def _evaluate(
-    gm: GraphModule, constant: dict[Node, str], kept: list[Node]
-) -> tuple[dict[Node, Any], list[Node]]:
+def _evaluate(gm: GraphModule, constant: dict[Node, str], kept: list[Node]) -> tuple[dict[Node, Any], list[Node]]:
     """Values of ``kept``, computed by the ops' references, and the calls that this took;
     intermediate values are freed."""
     stored = set(kept)

@@ -74,9 +74,8 @@ def decompose(gm: GraphModule, keep: Keep = frozenset(), own: bool = False) -> N
 
 decompose.example(lambda x: F.silu(x), "two primitive ops", x="f32[4]")
 decompose.example(
-    lambda x: F.silu(F.softplus(x)), "all but the ops to keep",
-    options={"keep": frozenset({"silu"})}, x="f32[4]",
-)  # fmt: skip
+    lambda x: F.silu(F.softplus(x)), "all but the ops to keep", options={"keep": frozenset({"silu"})}, x="f32[4]"
+)
 decompose.counterexample(lambda x: np.tanh(x @ x), "all ops are primitive", x="f32[4,4]")
 decompose.counterexample(lambda x: F.group_norm(x, 2), "it needs x.shape, and x has no type")
 
@@ -112,9 +111,15 @@ class Recorder(Tracer):
         self.made: list[Node] = []
 
     def create_proxy(
-        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
-        name: str | None = None, type_expr: Any = None, proxy_factory_fn: Any = None,
-    ) -> Proxy:  # fmt: skip
+        self,
+        kind: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        name: str | None = None,
+        type_expr: Any = None,
+        proxy_factory_fn: Any = None,
+    ) -> Proxy:
         """Make a node where the graph's insertion point is."""
         if kind == "call_function" and self.prefix:
             name = f"{self.prefix}_{target.name}"
@@ -132,9 +137,7 @@ class Recorder(Tracer):
         nodes (in a tuple for several). On an error the nodes made so far are removed again."""
         self.made, self.prefix = [], node.name
         self._attributes = {}  # a constant made here is not visible to earlier nodes
-        arguments = node.target.map_tensors(
-            lambda v: Proxy(v, self) if isinstance(v, Node) else v, node.arguments
-        )
+        arguments = node.target.map_tensors(lambda v: Proxy(v, self) if isinstance(v, Node) else v, node.arguments)
         token = active_tracer.set(self)
         try:
             with self.graph.inserting_before(node), self.graph.with_origin(node):
@@ -167,6 +170,4 @@ def _expand(gm: GraphModule, node: Node, recorder: Recorder, rewiring: Rewiring)
 def _check(node: Node, result: Any) -> None:
     types = tuple(r.type for r in result) if isinstance(result, tuple) else result.type
     if node.type is not None and types != node.type:
-        raise GraphError(
-            f"the expansion of {node.target.name} gives {types}, its type rule {node.type}"
-        )
+        raise GraphError(f"the expansion of {node.target.name} gives {types}, its type rule {node.type}")

@@ -104,9 +104,7 @@ def _softmax_operand(weights: Any, found: Spelling) -> Any:
     if not is_call(e, "exp") or not _is_over_rows(total, "sum", e):
         return None
     difference = e.args[0]
-    if not is_call(difference, "sub") or not _is_over_rows(
-        difference.args[1], "max", difference.args[0]
-    ):
+    if not is_call(difference, "sub") or not _is_over_rows(difference.args[1], "max", difference.args[0]):
         return None
     found.calls += [weights, total, e, difference, difference.args[1]]
     return difference.args[0]
@@ -115,9 +113,11 @@ def _softmax_operand(weights: Any, found: Spelling) -> Any:
 def _is_over_rows(value: Any, op: str, operand: Any) -> bool:
     """True for a sum or maximum of ``operand`` over its last axis, kept."""
     return (
-        is_call(value, op) and value.args[0] is operand and value.bound["keepdims"]
+        is_call(value, op)
+        and value.args[0] is operand
+        and value.bound["keepdims"]
         and _is_last(value, value.bound["axis"])
-    )  # fmt: skip
+    )
 
 
 def _is_last(node: Node, axis: Any) -> bool:
@@ -224,8 +224,9 @@ def _why_not(node: Node, found: Spelling) -> str | None:
         if mask.type.dtype is not (node.type.dtype if found.added else dtypes.bool_):
             return f"a mask {mask.type} is {'added' if found.added else 'chosen by'}"
         joint = found.calls[1:]
-        widened = any(not shapes.shapes_equal(c.type.shape, scores.type.shape)
-                      for c in joint if is_call(c, "where", "add"))  # fmt: skip
+        widened = any(
+            not shapes.shapes_equal(c.type.shape, scores.type.shape) for c in joint if is_call(c, "where", "add")
+        )
         if widened:
             return "the mask has batch axes that the scores do not have"
         # A causal row never sees later keys; with a finite score they would still weigh something.
@@ -292,9 +293,7 @@ def _make(gm: GraphModule, node: Node, found: Spelling) -> Node:
             if not found.keeps:
                 mask = graph.call_function(ops.bitwise_not, (mask,))
         operands = (found.query, _swapped(found.key), node.args[1], mask)
-        return graph.call_function(
-            ops.scaled_dot_product_attention, operands[: 3 + (mask is not None)], attributes
-        )
+        return graph.call_function(ops.scaled_dot_product_attention, operands[: 3 + (mask is not None)], attributes)
 
 
 def _swapped(value: Node) -> Node:

@@ -76,12 +76,8 @@ class _NormFirst(nn.Module):
 
 
 fuse_conv_bn.example(_ConvNorm, "scale and shift go into weight and bias", x="f32[B,3,8,8]")
-fuse_conv_bn.counterexample(
-    _ReadTwice, "the convolution's own result is read too", x="f32[B,3,8,8]"
-)
-fuse_conv_bn.counterexample(
-    _NormFirst, "the shift would be missing in the padding", x="f32[B,3,8,8]"
-)
+fuse_conv_bn.counterexample(_ReadTwice, "the convolution's own result is read too", x="f32[B,3,8,8]")
+fuse_conv_bn.counterexample(_NormFirst, "the shift would be missing in the padding", x="f32[B,3,8,8]")
 
 
 def why_not(norm: Node) -> str | None:
@@ -97,8 +93,7 @@ def why_not(norm: Node) -> str | None:
     others = [u.name for u in layer.users if u is not norm]
     if others:
         return f"{layer.name} is read by {', '.join(others[:3])} too"
-    for owner, names in ((norm, ("running_mean", "running_var", "weight", "bias")),
-                         (layer, ("weight", "bias"))):  # fmt: skip
+    for owner, names in ((norm, ("running_mean", "running_var", "weight", "bias")), (layer, ("weight", "bias"))):
         for name in names:
             value = owner.arguments.get(name)
             if value is not None and not (isinstance(value, Node) and value.op == "get_attr"):
@@ -121,17 +116,19 @@ def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
     bias_node = layers.get("bias")
     bias_path = bias_node.target if bias_node else weight_path.rpartition(".")[0] + ".bias"
     graph = gm.graph
-    paths = [
-        _free(gm, layers["weight"], weight_path, readers),
-        _free(gm, bias_node, bias_path.lstrip("."), readers),
-    ]
+    paths = [_free(gm, layers["weight"], weight_path, readers), _free(gm, bias_node, bias_path.lstrip("."), readers)]
     reads = (layers["weight"], bias_node, *(ours[n] for n in norm.target.tensor_kinds if n != "x"))
     values = derive(
-        gm, paths, fold_batch_norm, [None if node is None else node.target for node in reads],
-        unfold_batch_norm, "The batch norm becomes one that changes nothing: what it was is lost.",
-        eps=ours["eps"], groups=layers.get("groups", 1),
+        gm,
+        paths,
+        fold_batch_norm,
+        [None if node is None else node.target for node in reads],
+        unfold_batch_norm,
+        "The batch norm becomes one that changes nothing: what it was is lost.",
+        eps=ours["eps"],
+        groups=layers.get("groups", 1),
         transposed=layer.target.name.startswith("conv_transpose"),
-    )  # fmt: skip
+    )
     with graph.inserting_before(layer), graph.with_origin(layer):
         made = []
         for path, value in zip(paths, values):
@@ -146,9 +143,17 @@ def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
 
 
 def fold_batch_norm(
-    weight: Any, bias: Any, mean: Any, variance: Any, scale: Any, shift: Any, *, eps: float,
-    groups: int, transposed: bool,
-) -> Any:  # fmt: skip
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    scale: Any,
+    shift: Any,
+    *,
+    eps: float,
+    groups: int,
+    transposed: bool,
+) -> Any:
     """Weight and bias of a layer followed by batch norm, in float64 and rounded once."""
     factor = 1.0 / np.sqrt(variance.astype(np.float64) + eps)
     if scale is not None:
@@ -174,9 +179,16 @@ def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Modu
         raise ArgumentError("batch norm is folded in inference mode: call eval() on both modules")
     fused = copy.deepcopy(conv)
     weight, bias = fold_batch_norm(
-        conv.weight, conv.bias, bn.running_mean, bn.running_var, bn.weight, bn.bias,
-        eps=bn.eps, groups=getattr(conv, "groups", 1), transposed=transpose,
-    )  # fmt: skip
+        conv.weight,
+        conv.bias,
+        bn.running_mean,
+        bn.running_var,
+        bn.weight,
+        bn.bias,
+        eps=bn.eps,
+        groups=getattr(conv, "groups", 1),
+        transposed=transpose,
+    )
     fused.weight, fused.bias = Parameter(weight), Parameter(bias)
     return fused
 
@@ -193,10 +205,13 @@ def unfold_batch_norm(results: Any, shapes: Any, *, eps: float, **_: Any) -> Any
     has_bias, has_shift = shapes[1] is not None, shapes[5] is not None
     moved = zeros if has_bias else bias
     return (
-        weight, bias if has_bias else None, zeros if has_shift else -moved,
-        np.full_like(bias, 1 - eps), None if shapes[4] is None else np.ones_like(bias),
+        weight,
+        bias if has_bias else None,
+        zeros if has_shift else -moved,
+        np.full_like(bias, 1 - eps),
+        None if shapes[4] is None else np.ones_like(bias),
         moved if has_shift else None,
-    )  # fmt: skip
+    )
 
 
 def _free(gm: GraphModule, old: Node | None, wish: str, readers: Counter[str]) -> str:

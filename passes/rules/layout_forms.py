@@ -90,9 +90,7 @@ def elements(type: TensorType) -> float:
 
 
 def _sizes(type: TensorType) -> list[float]:
-    return [
-        _number(d, USUAL_BATCH if axis == 0 else USUAL_SIZE) for axis, d in enumerate(type.shape)
-    ]
+    return [_number(d, USUAL_BATCH if axis == 0 else USUAL_SIZE) for axis, d in enumerate(type.shape)]
 
 
 def _number(dim: Dim, usual: int) -> float:
@@ -145,10 +143,13 @@ def _conv_gain(node: Node, bf16: bool) -> Gain | None:
 def _winograd(n: float, c: float, height: float, width: float, k: float) -> float:
     """A 3x3 convolution by tiles of 4 x 4 or 2 x 2 pixels: products at each point, transforms."""
     return min(
-        n * math.ceil(height / m) * math.ceil(width / m) * (m + 2) ** 2
+        n
+        * math.ceil(height / m)
+        * math.ceil(width / m)
+        * (m + 2) ** 2
         * (c * _whole(k) + TRANSFORMED * (_whole(c) + _whole(k)))
         for m in (2, 4)
-    )  # fmt: skip
+    )
 
 
 # -- how it is computed ----------------------------------------------------------------------------
@@ -223,11 +224,7 @@ def _concat_form(node: Node) -> Form:
     (tensors,) = node.args
     (axis,) = normalize_axes(node.bound["axis"], 4)
     kwargs = {"axis": TO_LAST.index(axis)}
-    return Form(
-        node,
-        dict.fromkeys(tensors),
-        lambda last: ("concat", (tuple(map(last, tensors)),), kwargs),
-    )
+    return Form(node, dict.fromkeys(tensors), lambda last: ("concat", (tuple(map(last, tensors)),), kwargs))
 
 
 def _pointwise_form(node: Node) -> Form | None:
@@ -262,9 +259,7 @@ def _reduction_form(node: Node) -> Form | None:
     if not keepdims and left != sorted(left):
         return None
     kwargs = {**node.kwargs, "axis": tuple(sorted(TO_LAST.index(a) for a in axes))}
-    return Form(
-        node, {x: None}, lambda last: (node.target, (last(x),), kwargs), is_image=bool(keepdims)
-    )
+    return Form(node, {x: None}, lambda last: (node.target, (last(x),), kwargs), is_image=bool(keepdims))
 
 
 def _flatten_form(node: Node) -> Form | None:

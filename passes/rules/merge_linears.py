@@ -112,9 +112,7 @@ class _ReadTwice(_Heads):
 
 
 merge_linears.example(_Heads, "queries and keys by one product", x="f32[B,8]")
-merge_linears.counterexample(
-    _Gated, "tanh and the product are computed while the sums are in registers", x="f32[B,8]"
-)
+merge_linears.counterexample(_Gated, "tanh and the product are computed while the sums are in registers", x="f32[B,8]")
 merge_linears.counterexample(_ReadTwice, "query's weight would be stored twice", x="f32[B,8]")
 
 
@@ -197,9 +195,7 @@ def _merge(gm: GraphModule, products: Parallel) -> None:
         operands = [_side_by_side(gm, weights, f"{name}_weight", axis=0 if is_linear else 1)]
         if biases:
             operands.append(_side_by_side(gm, biases, f"{name}_bias", axis=0))
-        merged = graph.call_function(
-            first.target, (first.args[0], *operands), name=name.rpartition(".")[2]
-        )
+        merged = graph.call_function(first.target, (first.args[0], *operands), name=name.rpartition(".")[2])
     start = 0
     for product in products:
         stop = start + _columns(product)
@@ -314,14 +310,9 @@ class _Apart(_Cell):
 
 merge_steps.example(_Cell, "the inputs' product of all steps at once", x="f32[2,B,8]", h="f32[B,6]")
 merge_steps.counterexample(
-    _Cell,
-    "the last of three steps is not read, and would be computed",
-    x="f32[3,B,8]",
-    h="f32[B,6]",
+    _Cell, "the last of three steps is not read, and would be computed", x="f32[3,B,8]", h="f32[B,6]"
 )
-merge_steps.counterexample(
-    _Apart, "relu is computed while the sums are in registers", x="f32[2,16,8]", h="f32[16,6]"
-)
+merge_steps.counterexample(_Apart, "relu is computed while the sums are in registers", x="f32[2,16,8]", h="f32[16,6]")
 
 
 def _families(gm: GraphModule) -> list[list[_Step]]:

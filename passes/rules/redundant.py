@@ -67,9 +67,7 @@ def cse(gm: GraphModule, banned_ops: Iterable[Any] = ()) -> None:
 cse.example(lambda x: np.exp(x) + np.exp(x), "the same call twice", x="f32[4]")
 cse.example(lambda x, y: (x + y) * (y + x), "operands in either order", x="f32[4]", y="f32[4]")
 cse.counterexample(lambda x: (x - 1) * (1 - x), "the order counts", x="f32[4]")
-cse.counterexample(
-    lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5), "each draws its own numbers", x="f32[4]"
-)
+cse.counterexample(lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5), "each draws its own numbers", x="f32[4]")
 
 
 class CSEPass(PassBase):
@@ -176,9 +174,7 @@ def why_dropout_stays(node: Node) -> str | None:
     return "the module is in training mode; call eval() on it"
 
 
-remove_dropout.example(
-    lambda x: F.relu(F.dropout(x, 0.5)), "the module is in inference mode", x="f32[4]"
-)
+remove_dropout.example(lambda x: F.relu(F.dropout(x, 0.5)), "the module is in inference mode", x="f32[4]")
 
 
 def training_dropout() -> GraphModule:

@@ -145,9 +145,7 @@ def twice_is_none(node: Node) -> Answer:
 
 
 twice_is_none.example(lambda x: np.negative(-x) + 1, x="f32[4]")
-twice_is_none.counterexample(
-    lambda x: np.logical_not(np.logical_not(x)), "the result is bool, x is not", x="f32[4]"
-)
+twice_is_none.counterexample(lambda x: np.logical_not(np.logical_not(x)), "the result is bool, x is not", x="f32[4]")
 
 
 @node_rule("abs", "relu", "floor", "ceil", "trunc", "round", "sign", "relu6", register=False)
@@ -197,9 +195,7 @@ not_negative.counterexample(lambda x: F.relu(np.log(x)), "log can be negative", 
 
 
 # -- choices ---------------------------------------------------------------------------------------
-@node_rule(
-    "maximum", "minimum", "logical_and", "logical_or", "bitwise_and", "bitwise_or", register=False
-)
+@node_rule("maximum", "minimum", "logical_and", "logical_or", "bitwise_and", "bitwise_or", register=False)
 def with_itself(node: Node) -> Answer:
     """``maximum(x, x)`` is x, and so with minimum, and, or."""
     x, y = node.args
@@ -218,9 +214,7 @@ def same_branches(condition: Any, x: Any) -> Any:
 
 same_branches.replacement(lambda x: x)
 same_branches.example(lambda x: np.exp(np.where(x > 0, x, x)), x="f32[4]")
-same_branches.counterexample(
-    lambda c, x: np.where(c, x, x), "x is broadcast to c", c="bool[3,1]", x="f32[4]"
-)
+same_branches.counterexample(lambda c, x: np.where(c, x, x), "x is broadcast to c", c="bool[3,1]", x="f32[4]")
 
 
 def _bounds(node: Node) -> tuple[Any, Any]:
@@ -254,12 +248,8 @@ def clip_of_clip(node: Node) -> Answer:
 
 
 clip_of_clip.example(lambda x: np.clip(np.clip(x, -2, 3), -1, 5), x="f32[4]")
-clip_of_clip.counterexample(
-    lambda x: np.clip(np.clip(x, 2, 3), -1, 1), "the intervals do not meet", x="f32[4]"
-)
-clip_of_clip.counterexample(
-    lambda x: F.relu(x).clip(None, 6), "relu turns -0.0 into 0.0, clip does not", x="f32[4]"
-)
+clip_of_clip.counterexample(lambda x: np.clip(np.clip(x, 2, 3), -1, 1), "the intervals do not meet", x="f32[4]")
+clip_of_clip.counterexample(lambda x: F.relu(x).clip(None, 6), "relu turns -0.0 into 0.0, clip does not", x="f32[4]")
 
 
 @node_rule("quantize", register=False)
@@ -325,16 +315,29 @@ def second_cast(node: Node) -> Answer:
 
 
 second_cast.example(lambda x: x.astype(np.float64).astype(np.float16), x="f32[4]")
-second_cast.counterexample(
-    lambda x: x.astype(np.float16).astype(np.float32), "f16 rounds", x="f32[4]"
-)
+second_cast.counterexample(lambda x: x.astype(np.float16).astype(np.float32), "f16 rounds", x="f32[4]")
 
 #: In the order in which they are tried.
 ELEMENTWISE: list[AnyRule] = [
-    times_one, divided_by_one, whole_quotient_by_one, first_power, minus_zero, plus_zero,
-    plus_negative_zero, with_no_bits, twice_is_none, twice_is_once, sign_is_lost, not_negative,
-    with_itself, same_branches, clip_of_clip, cut_off_anyway, cast_to_own, second_cast,
-]  # fmt: skip
+    times_one,
+    divided_by_one,
+    whole_quotient_by_one,
+    first_power,
+    minus_zero,
+    plus_zero,
+    plus_negative_zero,
+    with_no_bits,
+    twice_is_none,
+    twice_is_once,
+    sign_is_lost,
+    not_negative,
+    with_itself,
+    same_branches,
+    clip_of_clip,
+    cut_off_anyway,
+    cast_to_own,
+    second_cast,
+]
 
 
 def keeps_every_value(source: DType, target: DType) -> bool:
@@ -518,9 +521,16 @@ element_of_split.counterexample(lambda x: np.split(x, 2)[0], "it is one half", x
 
 #: In the order in which they are tried.
 VIEWS: list[AnyRule] = [
-    reshape_back, second_reshape, second_permute, second_expand, slice_of_all, flip_back,
-    concat_of_one, pad_by_nothing, element_of_split,
-]  # fmt: skip
+    reshape_back,
+    second_reshape,
+    second_permute,
+    second_expand,
+    slice_of_all,
+    flip_back,
+    concat_of_one,
+    pad_by_nothing,
+    element_of_split,
+]
 
 
 # -- the pass --------------------------------------------------------------------------------------
@@ -547,7 +557,5 @@ def _four_calls(x: Any) -> Any:
 
 simplify.example(_four_calls, "what is left of four calls", x="f32[3,4]")
 simplify.counterexample(
-    lambda x: (x + 0).astype(np.float16).astype(np.float32),
-    "x + 0 turns -0.0 into 0.0, and f16 rounds",
-    x="f32[4]",
+    lambda x: (x + 0).astype(np.float16).astype(np.float32), "x + 0 turns -0.0 into 0.0, and f16 rounds", x="f32[4]"
 )

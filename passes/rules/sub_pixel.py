@@ -146,9 +146,13 @@ def _by_phases(convolution: Any, given: Mapping[str, Any]) -> Any:
             for p, start, stop in zip(phases, starts, stops)
         )
         made = convolution(
-            x, _weight(weight, phases, groups), _repeated(bias, counts), padding=around,
-            groups=groups, dilation=tuple(p.dilation for p in phases),
-        )  # fmt: skip
+            x,
+            _weight(weight, phases, groups),
+            _repeated(bias, counts),
+            padding=around,
+            groups=groups,
+            dilation=tuple(p.dilation for p in phases),
+        )
         return made.reshape(whole)
 
     parts = [part(phases) for phases in itertools.product(*families)]
@@ -219,6 +223,8 @@ class _Decoder(_Up):
 sub_pixel.example(_Up, "pixels do not overlap: one 1x1 convolution", x="f32[B,4,8,8]")
 sub_pixel.example(_Decoder, "three pixels by 2 to 4 products, the fourth by one", x="f32[B,4,8,8]")
 sub_pixel.counterexample(
-    lambda x, w: F.conv_transpose2d(x, w, stride=2), "the program computes the weight",
-    x="f32[1,2,4,4]", w="f32[2,3,2,2]",
-)  # fmt: skip
+    lambda x, w: F.conv_transpose2d(x, w, stride=2),
+    "the program computes the weight",
+    x="f32[1,2,4,4]",
+    w="f32[2,3,2,2]",
+)

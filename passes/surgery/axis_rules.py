@@ -173,9 +173,7 @@ def _window(found: AxisGraph, node: Node) -> None:
 def _expanded(found: AxisGraph, node: Node) -> None:
     """As the ops do that it is made of."""
     operands: list[Node] = []
-    node.target.map_tensors(
-        lambda v: operands.append(v) if isinstance(v, Node) else None, node.arguments
-    )
+    node.target.map_tensors(lambda v: operands.append(v) if isinstance(v, Node) else None, node.arguments)
     key = node.target, tuple(n.type for n in operands), repr(node.kwargs)
     if key not in found.expansions:
         found.expansions[key] = _inside(node, operands)
@@ -205,9 +203,7 @@ def _inside(node: Node, operands: list[Node]) -> Any:
 
     def call(*values: Any) -> Any:
         given = iter(values)
-        arguments = node.target.map_tensors(
-            lambda v: next(given) if isinstance(v, Node) else v, node.arguments
-        )
+        arguments = node.target.map_tensors(lambda v: next(given) if isinstance(v, Node) else v, node.arguments)
         return node.target.expand(arguments)
 
     kind = inspect.Parameter.POSITIONAL_ONLY

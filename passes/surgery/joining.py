@@ -13,11 +13,7 @@ from fxlite.passes.surgery.axes import AxisGraph, Slot, operands_of, parts_of
 
 def slots(node: Node) -> list[Slot]:
     """All axes of a value."""
-    return [
-        Slot(node, axis, part)
-        for part, type in enumerate(parts_of(node))
-        for axis in range(type.rank)
-    ]
+    return [Slot(node, axis, part) for part, type in enumerate(parts_of(node)) for axis in range(type.rank)]
 
 
 def argument(node: Node, name: str) -> Any:

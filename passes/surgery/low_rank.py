@@ -41,9 +41,7 @@ def _linears(gm: GraphModule, where: Any) -> list[Node]:
         return [n for n in gm.graph.nodes if _has_weight(n)]
     for node in nodes_at(gm, where):
         if not _has_weight(node):
-            raise ArgumentError(
-                f"{node.describe()} is no linear layer with a weight of floats of its own"
-            )
+            raise ArgumentError(f"{node.describe()} is no linear layer with a weight of floats of its own")
     return nodes_at(gm, where)
 
 
@@ -135,9 +133,7 @@ def _adapters_at(gm: GraphModule, where: Any) -> list[_Adapter]:
 
 
 @checked
-def add_lora(
-    gm: Any, where: Any = None, rank: int = 8, alpha: float = 16.0, *, seed: int = 0
-) -> GraphModule:
+def add_lora(gm: Any, where: Any = None, rank: int = 8, alpha: float = 16.0, *, seed: int = 0) -> GraphModule:
     """A module with adapters beside the linear layers at ``where``, by default all:
     ``linear(x) + B(A(x)) * alpha / rank``, with A [rank, in] drawn evenly from -1/sqrt(in) to
     1/sqrt(in) and B [out, rank] zero, so that it computes what ``gm`` does until they are trained
@@ -225,6 +221,4 @@ class _Layer(nn.Module):
 
 
 low_rank.example(_Layer, "768 numbers become 448", x="f32[B,32]")
-low_rank.counterexample(
-    lambda x, w: F.linear(x, w), "the weight is an input", x="f32[B,32]", w="f32[24,32]"
-)
+low_rank.counterexample(lambda x, w: F.linear(x, w), "the weight is an input", x="f32[B,32]", w="f32[24,32]")

@@ -64,6 +64,4 @@ def _each(gm: GraphModule, where: Any) -> Iterator[Node]:
         for part in where:
             yield from _each(gm, part)
     else:
-        raise ArgumentError(
-            f"where= is a node, a name, a query or a list of these, not {type(where).__name__}"
-        )
+        raise ArgumentError(f"where= is a node, a name, a query or a list of these, not {type(where).__name__}")

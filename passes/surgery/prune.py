@@ -35,9 +35,7 @@ Measure = str | Callable[[Array], Array]
 
 
 @graph_pass(exactness="changes", inside=False)
-def prune_channels(
-    gm: GraphModule, amount: float = 0.3, by: Measure = "l1", where: Any = None
-) -> None:
+def prune_channels(gm: GraphModule, amount: float = 0.3, by: Measure = "l1", where: Any = None) -> None:
     """Take out the least important channels of convolutions, and all that depends on them.
 
     Of each convolution go ``amount`` (0 to 1) of its channels, rounded down: the filters, and what
@@ -65,9 +63,7 @@ def prune_channels(
 
 
 @graph_pass(exactness="changes", inside=False)
-def prune_heads(
-    gm: GraphModule, amount: float = 0.25, by: Measure = "l1", where: Any = None
-) -> None:
+def prune_heads(gm: GraphModule, amount: float = 0.25, by: Measure = "l1", where: Any = None) -> None:
     """Take out the least important heads of attention.
 
     Of each attention go ``amount`` (0 to 1) of its heads, rounded down: their rows of the
@@ -129,9 +125,7 @@ def _importance(gm: GraphModule, found: AxisGraph, measure: Callable[[Array], Ar
         seen.add(node.target)
         numbers = np.asarray(measure(value.astype(np.float64)))
         if numbers.shape != value.shape:
-            raise ArgumentError(
-                f"by= must give an array of the weight's shape {value.shape}, not {numbers.shape}"
-            )
+            raise ArgumentError(f"by= must give an array of the weight's shape {value.shape}, not {numbers.shape}")
         for axis in range(value.ndim):
             others = tuple(a for a in range(value.ndim) if a != axis)
             np.add.at(total, found.groups(Slot(node, axis)), numbers.sum(axis=others))
@@ -189,9 +183,7 @@ class _TwoConvolutions(nn.Module):
         return self.second(np.maximum(self.first(x), 0))
 
 
-prune_channels.example(
-    _TwoConvolutions, "one channel of four goes; the results stay two", x="f32[B,1,8,8]"
-)
+prune_channels.example(_TwoConvolutions, "one channel of four goes; the results stay two", x="f32[B,1,8,8]")
 prune_channels.counterexample(
     lambda x, w: F.conv2d(x, w), "its channels are a result", x="f32[B,1,8,8]", w="f32[4,1,3,3]"
 )
@@ -208,6 +200,9 @@ class _Attention(nn.Module):
 
 prune_heads.example(_Attention, "one head of four goes", x="f32[B,5,8]")
 prune_heads.counterexample(
-    lambda q, k, v: F.scaled_dot_product_attention(q, k, v), "the heads are inputs",
-    q="f32[B,4,5,8]", k="f32[B,4,5,8]", v="f32[B,4,5,8]",
-)  # fmt: skip
+    lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
+    "the heads are inputs",
+    q="f32[B,4,5,8]",
+    k="f32[B,4,5,8]",
+    v="f32[B,4,5,8]",
+)

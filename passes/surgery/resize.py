@@ -73,12 +73,9 @@ def resize(gm: Any, node: Any, axis: int, keep: Iterable[int]) -> GraphModule:
     axis = axis_of(place, axis, "resize it")
     slot, graph = Slot(place, axis), axis_graph(made)
     size, kept = parts_of(place)[0].shape[axis], np.array(list(keep), dtype=np.int64)
-    if isinstance(size, int) and (
-        kept.size == 0 or (np.diff(kept) <= 0).any() or kept[0] < 0 or kept[-1] >= size
-    ):
+    if isinstance(size, int) and (kept.size == 0 or (np.diff(kept) <= 0).any() or kept[0] < 0 or kept[-1] >= size):
         raise ArgumentError(
-            f"{slot} has the positions 0 to {size - 1}; keep= names some of them in rising order, "
-            f"not {kept.tolist()}"
+            f"{slot} has the positions 0 to {size - 1}; keep= names some of them in rising order, not {kept.tolist()}"
         )
     if not isinstance(size, int):
         kept = np.arange(0)
@@ -100,9 +97,7 @@ def _together(groups: Array) -> str:
     return shown + (", ..." if len(sets) > 4 else "")
 
 
-def remove_groups(
-    gm: GraphModule, found: AxisGraph, gone: Array, label: str, at: Slot | None = None
-) -> None:
+def remove_groups(gm: GraphModule, found: AxisGraph, gone: Array, label: str, at: Slot | None = None) -> None:
     """Take groups out of a module, in one transaction. Raises ArgumentError, before anything
     changes, for tied groups, axes that would be empty and convolutions whose groups would differ;
     what cannot be typed afterwards is taken back."""
@@ -115,11 +110,7 @@ def remove_groups(
     for slot, positions in kept.items():
         if not positions.size:
             raise ArgumentError(f"nothing would be left of {slot}")
-    attributes = {
-        node: _attributes(node, found, kept)
-        for node in gm.graph.nodes
-        if node.op == "call_function"
-    }
+    attributes = {node: _attributes(node, found, kept) for node in gm.graph.nodes if node.op == "call_function"}
     graph = gm.graph
     sizes = {s: parts_of(s.node)[s.part].shape[s.axis] for s in found.starts}
     before = {n.name: n.type for n in graph.nodes if n.op.startswith("call_")}
@@ -145,9 +136,7 @@ def remove_groups(
             left = len(kept[slot]) if slot in kept else old
             shape = parts_of(slot.node)[slot.part].shape
             if not shapes.equal(shape[slot.axis], left):
-                raise ArgumentError(
-                    f"{label}: {slot} would be {shape[slot.axis]}, where {left} are left"
-                )
+                raise ArgumentError(f"{label}: {slot} would be {shape[slot.axis]}, where {left} are left")
     changed = {n.name: n.type for n in graph.nodes if n.name in before}
     nodes = {n: (before[n], t) for n, t in changed.items() if t != before[n]}
     gm.meta["resized"] = Resized(weights, nodes)
@@ -192,9 +181,7 @@ def _attributes(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> dict[s
     return {name: value for name, value in new.items() if old.get(name) != value}
 
 
-def _bounds(
-    node: Node, read: list[Slot], kept: dict[Slot, Array], found: AxisGraph
-) -> dict[str, Any]:
+def _bounds(node: Node, read: list[Slot], kept: dict[Slot, Array], found: AxisGraph) -> dict[str, Any]:
     """Start and stop of a slice, counted in what is left."""
     rank = parts_of(node)[0].rank
     axis = node.arguments.get("axis", node.target.defaults.get("axis", 0)) % rank
@@ -222,9 +209,7 @@ def _groups_of(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> int:
     return groups
 
 
-def _require_equal(
-    node: Node, slot: Slot, groups: int, found: AxisGraph, kept: dict[Slot, Array]
-) -> None:
+def _require_equal(node: Node, slot: Slot, groups: int, found: AxisGraph, kept: dict[Slot, Array]) -> None:
     if slot not in kept:
         return
     counts = np.bincount(kept[slot] // (found.sizes[slot] // groups), minlength=groups)

@@ -127,10 +127,14 @@ class ActivationStatistics(Printed):
             numbers = [row.min, row.max, row.mean, row.std]
             ranks = [row.percentile(p) for p in self.percentiles]
             table.add_row(
-                row.name, row.op, "" if row.type is None else str(row.type),
-                *(_short(n) for n in numbers), f"{row.zeros:.1%}", *(_short(n) for n in ranks),
+                row.name,
+                row.op,
+                "" if row.type is None else str(row.type),
+                *(_short(n) for n in numbers),
+                f"{row.zeros:.1%}",
+                *(_short(n) for n in ranks),
                 *([str(row.not_finite)] if has_others else []),
-            )  # fmt: skip
+            )
         return table
 
 

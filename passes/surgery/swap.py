@@ -59,11 +59,7 @@ class Place:
 
 @functools.partial(Pass, name="swap", exactness="changes")
 def swap(
-    gm: GraphModule,
-    where: Any,
-    layer: Callable[..., Any] | None = None,
-    *,
-    make: Callable[[Place], Any] | None = None,
+    gm: GraphModule, where: Any, layer: Callable[..., Any] | None = None, *, make: Callable[[Place], Any] | None = None
 ) -> None:
     """Put another layer in the place of some.
 
@@ -103,8 +99,10 @@ def swap(
         expect(own, Callable, "the layer", "give a Module, a GraphModule or a function")
         inside = {node for place in calls for node in place.nodes}
         free = path
-        if any(n.target.startswith(f"{path}.") and not inside.issuperset(n.users)
-               for n in gm.graph.find_nodes(op="get_attr")):  # fmt: skip
+        if any(
+            n.target.startswith(f"{path}.") and not inside.issuperset(n.users)
+            for n in gm.graph.find_nodes(op="get_attr")
+        ):
             free = unique_attribute(gm, path)
         _replace(gm, free, calls, own)
     gm.delete_all_unused_submodules()
@@ -171,9 +169,13 @@ def _place(gm: GraphModule, nodes: list[Node], path: str) -> Place:
         )
     weights = {n.target.removeprefix(f"{common}."): gm.get_attribute(n.target) for n in reads}
     return Place(
-        common, whole.class_name if whole is not None else "", tuple(nodes),
-        tuple(region.inputs), tuple(region.in_graph_order().outputs), weights,
-    )  # fmt: skip
+        common,
+        whole.class_name if whole is not None else "",
+        tuple(nodes),
+        tuple(region.inputs),
+        tuple(region.in_graph_order().outputs),
+        weights,
+    )
 
 
 def _reading_now(gm: GraphModule, place: Place) -> Place:
@@ -307,8 +309,7 @@ def _replace(gm: GraphModule, path: str, places: list[Place], layer: Any) -> Non
             if isinstance(new, Node) and old.op != "placeholder":
                 new.scope = _scope(old.scope, path, layer)
         inner = f"{call.target}."
-        kept = {n.target: gm.get_attribute(n.target) for n in _reads(gm)
-                if n.target.startswith(inner)}  # fmt: skip
+        kept = {n.target: gm.get_attribute(n.target) for n in _reads(gm) if n.target.startswith(inner)}
         gm.delete_submodule(call.target)
         gm.set_attributes(kept)
 

@@ -38,10 +38,7 @@ def tie_weights(gm: Any, weight: str, *others: str) -> GraphModule:
         other = type_of(made.get_attribute(path))
         if other != type:
             kind = DTypeError if other.shape == type.shape else ShapeError
-            raise kind(
-                f"{path} is {other}, {weight} is {type}: one array cannot be both "
-                f"({reads[path].describe()})"
-            )
+            raise kind(f"{path} is {other}, {weight} is {type}: one array cannot be both ({reads[path].describe()})")
     with made.graph.transaction("tie_weights"):
         made.set_attributes(dict.fromkeys(others, value))
     return made

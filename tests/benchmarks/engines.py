@@ -139,9 +139,7 @@ def _openvino(precision: str | None) -> Callable[[Job, int], Build]:
     return open
 
 
-def infer_openvino(
-    path: Path, inputs: Mapping[str, Any], threads: int, precision: str | None
-) -> tuple[Call, str]:
+def infer_openvino(path: Path, inputs: Mapping[str, Any], threads: int, precision: str | None) -> tuple[Call, str]:
     """A model in a file, and the precision it says it computes in: ``precision``, or, with None,
     what it chooses itself."""
     import openvino

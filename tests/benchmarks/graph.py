@@ -37,11 +37,24 @@ PACKAGES = ("torch", "onnx_ir", "onnxscript", "numpy")
 
 #: Row -> the ratio to torch.fx that is wanted at 10 000 nodes; None: shown for itself.
 WANTED: dict[str, float | None] = {
-    "trace": 0.35, "copy graph": 0.25, "copy module": 0.25, "dead code": 0.3, "lint, full": None,
-    f"lint after {EDITS} edits": 1.5, "recompile": None, "recompile + first call": 0.7,
-    "pickle out": 0.3, "pickle in": 0.1, "save": 0.3, "load": 0.1, "rewrite": 0.05, "str": None,
-    "parse": None, "pipeline, checked": 1.2, "memory": 0.35,
-}  # fmt: skip
+    "trace": 0.35,
+    "copy graph": 0.25,
+    "copy module": 0.25,
+    "dead code": 0.3,
+    "lint, full": None,
+    f"lint after {EDITS} edits": 1.5,
+    "recompile": None,
+    "recompile + first call": 0.7,
+    "pickle out": 0.3,
+    "pickle in": 0.1,
+    "save": 0.3,
+    "load": 0.1,
+    "rewrite": 0.05,
+    "str": None,
+    "parse": None,
+    "pipeline, checked": 1.2,
+    "memory": 0.35,
+}
 
 WORKLOADS = {
     "resnet50": Workload("resnet50"),
@@ -191,62 +204,61 @@ def table(rows: list[Row]) -> Table:
     return made
 
 
-def markdown(
-    rows: list[Row], options: argparse.Namespace, load: float, inference: Sequence[str] = ()
-) -> str:
+def markdown(rows: list[Row], options: argparse.Namespace, load: float, inference: Sequence[str] = ()) -> str:
     """The table, the losses by name, and how it was measured, as a page."""
     align = "".join(" ---: |" if 1 < n < 6 else " --- |" for n in range(len(HEADINGS)))
     losses = [r for r in rows if r.verdict == "LOSS"]
-    found = [
-        f"- {r.workload}, {r.name}: {r.ratio:.2f}, wanted ≤ {r.wanted:g}."
-        for r in losses
-        if r.ratio is not None
-    ]
+    found = [f"- {r.workload}, {r.name}: {r.ratio:.2f}, wanted ≤ {r.wanted:g}." for r in losses if r.ratio is not None]
     lines = [
-        "# Benchmarks: the graph itself", "",
-        "Microseconds per node, the median (*memory*: bytes per node); smaller is better. *ratio* "
-        "is fxlite's time by",
-        "torch.fx's, *wanted* what it should be at 10 000 nodes. fxlite traces with types, "
-        "locations and scopes,",
-        "torch.fx and onnx-ir without shapes.", "",
-        "| " + " | ".join(HEADINGS) + " |", "|" + align,
-        *("| " + " | ".join(row.cells()) + " |" for row in rows), "",
-        "## Losses", "",
-        *(found or ["None of the wanted ratios is missed."]), "", *inference,
-        "## What is measured", "",
-        "- A row's values are times of the whole program divided by one number of nodes, that of "
-        "torch.fx's graph.",
+        "# Benchmarks: the graph itself",
+        "",
+        "Microseconds per node, the median (*memory*: bytes per node); smaller is better. *ratio* is fxlite's time by",
+        "torch.fx's, *wanted* what it should be at 10 000 nodes. fxlite traces with types, locations and scopes,",
+        "torch.fx and onnx-ir without shapes.",
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "|" + align,
+        *("| " + " | ".join(row.cells()) + " |" for row in rows),
+        "",
+        "## Losses",
+        "",
+        *(found or ["None of the wanted ratios is missed."]),
+        "",
+        *inference,
+        "## What is measured",
+        "",
+        "- A row's values are times of the whole program divided by one number of nodes, that of torch.fx's graph.",
         "- chains: `relu(x) + 1` again and again; resnet50 and bert (12 layers): the same modules "
         "with few channels, in evaluation mode.",
-        "- trace: onnx-ir has no tracer, it builds the chain node by node. It takes part in the "
-        "chains only.",
-        "- dead code: one node in ten is dead. lint after edits: torch.fx always checks the whole "
-        "graph.",
+        "- trace: onnx-ir has no tracer, it builds the chain node by node. It takes part in the chains only.",
+        "- dead code: one node in ten is dead. lint after edits: torch.fx always checks the whole graph.",
         "- save, load: fxlite's file format, which is data and is checked while reading; torch.fx "
         "is its pickle, onnx-ir its protobuf.",
         "- rewrite: `replace_pattern` of `relu(x) + 1` by `sigmoid(x)`, every pair of nodes. "
         "torch.fx is left out above 10 000 nodes, where its time grows with the square of the "
         "matches; onnx-ir uses onnxscript's rewriter.",
         "- pipeline: simplify, cse, dce; its ratio is that of the checked one to the unchecked.",
-        "- memory: what `tracemalloc` counts after a garbage collection.", "",
-        "## How", "",
+        "- memory: what `tracemalloc` counts after a garbage collection.",
+        "",
+        "## How",
+        "",
         f"- {machine()}; {datetime.date.today().isoformat()}. {versions(*PACKAGES)}.",
         f"- One process on one core; rounds of {options.seconds:g} s for each toolkit in turns, "
         f"{options.rounds} of them (one where a round takes longer than 20 s), garbage collector "
         "on.",
         f"- Before the start other programs used {load:.2f} cores. Rounds in which they used more "
         "than 0.15 are left out; where too few are quiet the row says *noisy* and its values are "
-        "processor times.", "",
-        "Made by `python -m tests.benchmarks.graph --output docs/benchmarks_graph.md`.", "",
-    ]  # fmt: skip
+        "processor times.",
+        "",
+        "Made by `python -m tests.benchmarks.graph --output docs/benchmarks_graph.md`.",
+        "",
+    ]
     return "\n".join(lines)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     usual = [name for name in WORKLOADS if name != "chain 1M"]
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.graph", description=__doc__.partition("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.graph", description=__doc__.partition("\n")[0])
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=usual)
     parser.add_argument("--only", nargs="+", choices=list(WANTED), help="rows")
     parser.add_argument("--toolkits", nargs="+", choices=list(TOOLKITS), default=list(TOOLKITS))
@@ -267,9 +279,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
             toolkits.append(name)
         else:
             console.print(f'{name} is not installed and left out: pip install "fxlite[bench]"')
-    names = options.workloads + ["chain 1M"] * (
-        options.large and "chain 1M" not in options.workloads
-    )
+    names = options.workloads + ["chain 1M"] * (options.large and "chain 1M" not in options.workloads)
     load = foreign_load()
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     if cores:

@@ -24,8 +24,7 @@ def resnet50(nn: Any, F: Any) -> Any:
             self.downsample = nn.Sequential()
             if stride != 1 or inside != 4 * width:
                 self.downsample = nn.Sequential(
-                    nn.Conv2d(inside, 4 * width, 1, stride=stride, bias=False),
-                    nn.BatchNorm2d(4 * width),
+                    nn.Conv2d(inside, 4 * width, 1, stride=stride, bias=False), nn.BatchNorm2d(4 * width)
                 )
 
         def forward(self, x: Any) -> Any:
@@ -63,9 +62,7 @@ def bert(nn: Any, F: Any) -> Any:
     class Layer(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.query, self.key, self.value, self.dense = (
-                nn.Linear(WIDTH, WIDTH) for _ in range(4)
-            )
+            self.query, self.key, self.value, self.dense = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
             self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
             self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 

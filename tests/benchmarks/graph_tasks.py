@@ -100,14 +100,15 @@ def fxlite_tasks(workload: Workload) -> tuple[dict[str, Task], int]:
         "pickle in": Task(same(pickled), pickle.loads),
         "save": Task(same(gm), to_bytes),
         "load": Task(same(saved), from_bytes),
-        "rewrite": Task(gm.copy, lambda module: fx.replace_pattern(
-            module, lambda x: fx.ops.relu(x) + 1, fx.ops.sigmoid)),
+        "rewrite": Task(
+            gm.copy, lambda module: fx.replace_pattern(module, lambda x: fx.ops.relu(x) + 1, fx.ops.sigmoid)
+        ),
         "str": Task(same(gm.graph), str),
         "parse": Task(same(text), fx.parse),
         "pipeline, unchecked": Task(same(gm), passes.PassManager(pipeline, check=False)),
         "pipeline, checked": Task(same(gm), passes.PassManager(pipeline, check=True)),
         "memory": Task(same(None), lambda _: fx.symbolic_trace(program, declared).graph),
-    }  # fmt: skip
+    }
     return tasks, len(gm.graph)
 
 
@@ -162,9 +163,7 @@ def torch_tasks(workload: Workload) -> tuple[dict[str, Task], int]:
     tasks[f"lint after {EDITS} edits"] = tasks["lint, full"]
     tasks["save"], tasks["load"] = tasks["pickle out"], tasks["pickle in"]
     if workload.nodes <= 10_000:  # its time grows with the square of the matches
-        tasks["rewrite"] = Task(
-            fresh, lambda module: torch.fx.replace_pattern(module, pattern, replacement)
-        )
+        tasks["rewrite"] = Task(fresh, lambda module: torch.fx.replace_pattern(module, pattern, replacement))
     return tasks, len(gm.graph.nodes)
 
 
@@ -188,9 +187,7 @@ def onnx_ir_tasks(workload: Workload) -> tuple[dict[str, Task], int]:
             value = nodes[-1].outputs[0]
             value.name = f"add_{number}"
         opsets = {"": 18}
-        graph = ir.Graph(
-            [x], [value], nodes=nodes, initializers=[one], opset_imports=opsets, name="chain"
-        )
+        graph = ir.Graph([x], [value], nodes=nodes, initializers=[one], opset_imports=opsets, name="chain")
         return ir.Model(graph, ir_version=10)
 
     model = build()

@@ -37,9 +37,14 @@ Prepare = Callable[[str, Path, bool], Job]
 
 
 def measure(
-    job: Job, engines: Sequence[str], threads: int, cold: bool, options: argparse.Namespace,
-    roofs: Roofs | None, ours: str = OURS,
-) -> Row:  # fmt: skip
+    job: Job,
+    engines: Sequence[str],
+    threads: int,
+    cold: bool,
+    options: argparse.Namespace,
+    roofs: Roofs | None,
+    ours: str = OURS,
+) -> Row:
     """The row of a workload for one number of threads. ``cold``: nothing is in the compilers'
     caches yet. The column ``ours`` is explained."""
     cores = choose_cores(threads)
@@ -78,9 +83,8 @@ def _open(worker: Worker) -> Cell:
 
 
 def _load(
-    workers: dict[str, Worker], engine: str, job: Job, cores: list[int], cold: bool,
-    options: argparse.Namespace,
-) -> Cell:  # fmt: skip
+    workers: dict[str, Worker], engine: str, job: Job, cores: list[int], cold: bool, options: argparse.Namespace
+) -> Cell:
     """The first result of an engine; with empty caches fxlite begins a second time, in the process
     that is then measured."""
     first: First | None = None
@@ -140,11 +144,7 @@ def parser_of(module: str, text: str | None, engines: Iterable[str]) -> argparse
     )
     numbers = lambda text: [int(part) for part in text.split(",")]  # noqa: E731
     parser.add_argument(
-        "--only",
-        nargs="+",
-        metavar="NAME",
-        default=[""],
-        help="workloads whose names contain one of these",
+        "--only", nargs="+", metavar="NAME", default=[""], help="workloads whose names contain one of these"
     )
     parser.add_argument("--engines", nargs="+", metavar="NAME", choices=list(engines))
     parser.add_argument("--threads", type=numbers, default=[1, 2], help="such as 1,2")
@@ -152,11 +152,7 @@ def parser_of(module: str, text: str | None, engines: Iterable[str]) -> argparse
     parser.add_argument("--rounds", type=int, default=7, help="rounds at least")
     parser.add_argument("--most", type=int, default=12, help="rounds at most, if it is noisy")
     parser.add_argument("--patience", type=float, default=180, help="seconds for an answer")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="short blocks, most threads only, without torch.compile",
-    )
+    parser.add_argument("--quick", action="store_true", help="short blocks, most threads only, without torch.compile")
     parser.add_argument("--output", type=Path, help="write the page as Markdown")
     return parser
 
@@ -190,9 +186,13 @@ def console() -> Console:
 
 
 def measure_all(
-    names: Sequence[str], engines: Sequence[str], options: argparse.Namespace, prepare: Prepare,
-    page: Callable[[Sequence[Row]], str], ours: str = OURS,
-) -> list[Row]:  # fmt: skip
+    names: Sequence[str],
+    engines: Sequence[str],
+    options: argparse.Namespace,
+    prepare: Prepare,
+    page: Callable[[Sequence[Row]], str],
+    ours: str = OURS,
+) -> list[Row]:
     """The rows of those workloads that the options choose; ``page`` makes the page of those there
     are, which is written after each workload. ``prepare`` writes what the engines read."""
     output = console()
@@ -230,9 +230,14 @@ def _roofs(quick: bool) -> Roofs | None:
 
 
 def _rows(
-    name: str, engines: Sequence[str], threads: Sequence[int], options: argparse.Namespace,
-    roofs: Roofs | None, prepare: Prepare, ours: str,
-) -> Iterator[Row]:  # fmt: skip
+    name: str,
+    engines: Sequence[str],
+    threads: Sequence[int],
+    options: argparse.Namespace,
+    roofs: Roofs | None,
+    prepare: Prepare,
+    ours: str,
+) -> Iterator[Row]:
     """The rows of a workload. Its files are made in another process, so that this one stays small
     and idle, and are removed behind it."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
@@ -242,9 +247,7 @@ def _rows(
                 job = pool.submit(prepare, name, Path(folder), with_onnx).result()
         except Exception as problem:  # whatever it is, the other workloads go on
             cell = Cell(failed=f"not prepared: {type(problem).__name__}: {problem}")
-            yield from (
-                Row(name, count, dict.fromkeys(engines, cell), ours=ours) for count in threads
-            )
+            yield from (Row(name, count, dict.fromkeys(engines, cell), ours=ours) for count in threads)
             return
         for count in threads:
             yield measure(job, engines, count, count == threads[0], options, roofs, ours)

@@ -39,9 +39,13 @@ def conv(w: Weights, name: str, x: Any, stride: int = 1, groups: int = 1) -> Any
     weight = w[f"{name}.weight"]
     around = (weight.shape[0] - 1) // 2
     return lax.conv_general_dilated(
-        x, weight, (stride, stride), [(around, around)] * 2, feature_group_count=groups,
+        x,
+        weight,
+        (stride, stride),
+        [(around, around)] * 2,
+        feature_group_count=groups,
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    )  # fmt: skip
+    )
 
 
 def batch_norm(w: Weights, name: str, x: Any) -> Any:
@@ -159,10 +163,7 @@ def minilm(w: Weights, x: Any, mask: Any) -> Any:
     keep = mask[:, None, None, :] != 0
     for number in range(6):
         name = f"encoder.layer.{number}"
-        q, k, v = (
-            split_heads(linear(w, f"{name}.attention.self.{part}", y), 12)
-            for part in ("query", "key", "value")
-        )
+        q, k, v = (split_heads(linear(w, f"{name}.attention.self.{part}", y), 12) for part in ("query", "key", "value"))
         mixed = linear(w, f"{name}.attention.output.dense", merge_heads(attention(q, k, v, keep)))
         y = layer_norm(w, f"{name}.attention.output.LayerNorm", mixed + y, 1e-12)
         inner = jax.nn.gelu(linear(w, f"{name}.intermediate.dense", y), approximate=False)
@@ -179,9 +180,7 @@ def bert(w: Weights, tokens: Any, mask: Any) -> Any:
     x = layer_norm(w, "norm", x)
     for number in range(12):
         name = f"layers.{number}"
-        q, k, v = (
-            split_heads(linear(w, f"{name}.{part}", x), 12) for part in ("query", "key", "value")
-        )
+        q, k, v = (split_heads(linear(w, f"{name}.{part}", x), 12) for part in ("query", "key", "value"))
         mixed = merge_heads(attention(q, k, v, keep))
         x = layer_norm(w, f"{name}.norm1", x + linear(w, f"{name}.dense", mixed))
         inner = jax.nn.gelu(linear(w, f"{name}.up", x), approximate=False)

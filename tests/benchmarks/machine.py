@@ -10,12 +10,7 @@ import platform
 import time
 from pathlib import Path
 
-from fxlite.codegen.runtime.toolchain import (
-    CompilerNotFound,
-    find_compiler,
-    instruction_sets,
-    processor_name,
-)
+from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler, instruction_sets, processor_name
 from tests.benchmarks.timing import busy_seconds
 
 

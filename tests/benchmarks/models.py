@@ -17,10 +17,7 @@ from fxlite import nn
 from tests.models import ResNet18
 
 #: expansion, channels, repetitions, stride of each stage (Sandler et al., "MobileNetV2", table 2)
-MOBILENET = (
-    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)  # fmt: skip
+MOBILENET = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 #: Items rated, and the widths in between (Kuchaiev and Ginsburg, "Training Deep AutoEncoders for
 #: Collaborative Filtering")
 RECOMMENDER = (17768, 512, 512, 1024, 512, 512, 17768)
@@ -29,9 +26,7 @@ GPT2_LAYERS, GPT2_WIDTH, GPT2_HEADS, GPT2_VOCABULARY, GPT2_POSITIONS = 12, 768, 
 
 def mlp() -> nn.Module:
     """784-512-512-10 with relu."""
-    return nn.Sequential(
-        nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
-    )
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
 class Matmul(nn.Module):
@@ -99,8 +94,7 @@ class Bottleneck(nn.Module):
         self.downsample = None
         if stride != 1 or inside != 4 * width:
             self.downsample = nn.Sequential(
-                nn.Conv2d(inside, 4 * width, 1, stride=stride, bias=False),
-                nn.BatchNorm2d(4 * width),
+                nn.Conv2d(inside, 4 * width, 1, stride=stride, bias=False), nn.BatchNorm2d(4 * width)
             )
 
     def forward(self, x: Any) -> Any:
@@ -142,9 +136,11 @@ class InvertedResidual(nn.Module):
         hidden = inside * expansion
         steps = [_convolution(inside, hidden, 1, 1)] if expansion != 1 else []
         self.conv = nn.Sequential(
-            *steps, _convolution(hidden, hidden, 3, stride, hidden),
-            nn.Conv2d(hidden, width, 1, bias=False), nn.BatchNorm2d(width),
-        )  # fmt: skip
+            *steps,
+            _convolution(hidden, hidden, 3, stride, hidden),
+            nn.Conv2d(hidden, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
         self.has_skip = stride == 1 and inside == width
 
     def forward(self, x: Any) -> Any:
@@ -159,9 +155,7 @@ class MobileNetV2(nn.Module):
         blocks, inside = [_convolution(3, 32, 3, 2)], 32
         for expansion, width, count, stride in MOBILENET:
             for number in range(count):
-                blocks.append(
-                    InvertedResidual(inside, width, stride if number == 0 else 1, expansion)
-                )
+                blocks.append(InvertedResidual(inside, width, stride if number == 0 else 1, expansion))
                 inside = width
         self.features = nn.Sequential(*blocks, _convolution(inside, 1280, 1, 1))
         self.fc = nn.Linear(1280, 1000)

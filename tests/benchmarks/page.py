@@ -65,9 +65,12 @@ def table(rows: Sequence[Row], engines: Sequence[str]) -> Table:
 
 
 def ratio_table(
-    title: str, rows: Sequence[Row], engines: Sequence[str], compared: Sequence[str],
+    title: str,
+    rows: Sequence[Row],
+    engines: Sequence[str],
+    compared: Sequence[str],
     wanted: Callable[[Row, str], float],
-) -> Table:  # fmt: skip
+) -> Table:
     """Times of ``engines``, and ratios of the ``compared`` to their best peer, for the terminal:
     green if at most what was ``wanted``, else red."""
     made = Table(title=title, header_style="bold")
@@ -86,83 +89,108 @@ def ratio_table(
     return made
 
 
-def markdown(
-    rows: Sequence[Row], engines: Sequence[str], options: argparse.Namespace, load: float
-) -> str:
+def markdown(rows: Sequence[Row], engines: Sequence[str], options: argparse.Namespace, load: float) -> str:
     """The whole page."""
     ours = our_columns(engines)
     threads = sorted({row.threads for row in rows})
     cold = [row for row in rows if row.cold]
     lines = [
-        "# Benchmarks: inference", "",
+        "# Benchmarks: inference",
+        "",
         "fxlite's C beside the run-times people use: the same weights, the same inputs, in turns. "
         "A ratio is fxlite's time by that of the **best** peer of the same accuracy class: below "
-        "1 fxlite is faster than all of them.", "",
-        f"{machine()}; {datetime.date.today().isoformat()}; {versions(*PACKAGES)}.", "",
-        "## In short", "", *_means(rows, ours, threads), "",
-    ]  # fmt: skip
+        "1 fxlite is faster than all of them.",
+        "",
+        f"{machine()}; {datetime.date.today().isoformat()}; {versions(*PACKAGES)}.",
+        "",
+        "## In short",
+        "",
+        *_means(rows, ours, threads),
+        "",
+    ]
     for count in threads:
         chosen = [row for row in rows if row.threads == count]
         lines += [
-            f"## Milliseconds of a call, {threads_text(count)}", "",
-            *grid(("workload", *engines, *map(ratio_heading, ours), ""), [
-                [row.workload, *(time_cell(row, e) for e in engines),
-                 *(ratio_cell(row, e) for e in ours), noise(row)]
-                for row in chosen
-            ]), "",
-        ]  # fmt: skip
+            f"## Milliseconds of a call, {threads_text(count)}",
+            "",
+            *grid(
+                ("workload", *engines, *map(ratio_heading, ours), ""),
+                [
+                    [
+                        row.workload,
+                        *(time_cell(row, e) for e in engines),
+                        *(ratio_cell(row, e) for e in ours),
+                        noise(row),
+                    ]
+                    for row in chosen
+                ],
+            ),
+            "",
+        ]
     lines += [
-        "## Why", "",
+        "## Why",
+        "",
         "Which roof binds fxlite's kernels (each kernel reads its inputs once and writes its "
         "result), how much of it the call reaches, and the kernel that loses most, with its own "
         "part of the roof. More than 100% are fewer products than the definition has (Winograd), "
-        "or a roof that was measured beside other programs.", "",
-        *grid(("workload", "threads", "why"),
-               [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)), "",
-        "## Error", "",
-        "Largest difference from a float64 result, as a part of the largest value; the worst of "
-        "several results.", "",
-        *by_engine(cold, engines, lambda row, e: _error(row, e)), "",
-        "## First result", "",
+        "or a roof that was measured beside other programs.",
+        "",
+        *grid(("workload", "threads", "why"), [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)),
+        "",
+        "## Error",
+        "",
+        "Largest difference from a float64 result, as a part of the largest value; the worst of several results.",
+        "",
+        *by_engine(cold, engines, lambda row, e: _error(row, e)),
+        "",
+        "## First result",
+        "",
         "Seconds from a model in memory to its first result, imports excluded, with empty caches: "
         "trace, passes and the C compiler. *cached*: the same in a new process. ONNX Runtime and "
         "OpenVINO start from an ONNX file, of which the making is not counted; fxlite's weights "
         "are mapped from their file; the run with freezing finds torch.compile's precompiled "
-        "header.", "",
-        *grid(("workload", *engines, f"{OURS}, cached"), [
-            [row.workload, *(first_cell(row, e) for e in engines), _cached(row)] for row in cold
-        ]), "",
-        "## Memory", "",
+        "header.",
+        "",
+        *grid(
+            ("workload", *engines, f"{OURS}, cached"),
+            [[row.workload, *(first_cell(row, e) for e in engines), _cached(row)] for row in cold],
+        ),
+        "",
+        "## Memory",
+        "",
         "Megabytes: the most that was resident in the engine's process while it built the program "
         "and ran it (`VmHWM`; fxlite: with its cache), less what was resident after its imports; "
         "the model's weights are in it as far as they are resident, compilers that run as other "
-        "processes are not.", "",
-        *by_engine(cold, engines, lambda row, e: memory_cell(row, e)), "",
-        "## Where it falls short", "",
-        *([f"- {text}." for text in shortfalls(rows, ours)] or ["Nothing that was wanted."]), "",
-        "## What failed", "",
-        *(failures(rows) or ["Nothing."]), "",
-        "## How it was measured", "", *_method(options, load), "",
-        "Made by `python -m tests.benchmarks.inference --output docs/benchmarks.md`.", "",
-    ]  # fmt: skip
+        "processes are not.",
+        "",
+        *by_engine(cold, engines, lambda row, e: memory_cell(row, e)),
+        "",
+        "## Where it falls short",
+        "",
+        *([f"- {text}." for text in shortfalls(rows, ours)] or ["Nothing that was wanted."]),
+        "",
+        "## What failed",
+        "",
+        *(failures(rows) or ["Nothing."]),
+        "",
+        "## How it was measured",
+        "",
+        *_method(options, load),
+        "",
+        "Made by `python -m tests.benchmarks.inference --output docs/benchmarks.md`.",
+        "",
+    ]
     return "\n".join(lines)
 
 
-def grid(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = ()
-) -> list[str]:
+def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
     """A Markdown table; the first column and those of ``left`` are text, the others numbers."""
     marks = [" --- " if n == 0 or n in left else " ---: " for n in range(len(headings))]
-    return [f"| {' | '.join(headings)} |", f"|{'|'.join(marks)}|",
-            *(f"| {' | '.join(row)} |" for row in rows)]  # fmt: skip
+    return [f"| {' | '.join(headings)} |", f"|{'|'.join(marks)}|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def by_engine(
-    rows: Sequence[Row], engines: Sequence[str], cell: Callable[[Row, str], str]
-) -> list[str]:
-    return grid(
-        ("workload", *engines), [[row.workload, *(cell(row, e) for e in engines)] for row in rows]
-    )
+def by_engine(rows: Sequence[Row], engines: Sequence[str], cell: Callable[[Row, str], str]) -> list[str]:
+    return grid(("workload", *engines), [[row.workload, *(cell(row, e) for e in engines)] for row in rows])
 
 
 def _means(rows: Sequence[Row], ours: Sequence[str], threads: Sequence[int]) -> list[str]:
@@ -211,12 +239,8 @@ def failures(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         for engine, cell in row.cells.items():
             if cell.failed:
-                found.setdefault((engine, cell.failed), []).append(
-                    f"{row.workload} ({row.threads})"
-                )
-    return [
-        f"- {engine}: {text} — on {', '.join(places)}." for (engine, text), places in found.items()
-    ]
+                found.setdefault((engine, cell.failed), []).append(f"{row.workload} ({row.threads})")
+    return [f"- {engine}: {text} — on {', '.join(places)}." for (engine, text), places in found.items()]
 
 
 def _method(options: argparse.Namespace, load: float) -> list[str]:

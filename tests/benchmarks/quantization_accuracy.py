@@ -36,9 +36,11 @@ PAIRS = Path(minilm.__file__).with_name("sentence_pairs.tsv")
 #: The ways to quantize a whole model. With "helped", the helpers that fit go first: equalization
 #: and SmoothQuant where activations are rounded, GPTQ and bias correction always.
 CONFIGS = {
-    "static int8": q.static_int8(), "dynamic int8": q.dynamic_int8(),
-    "weight-only int8": q.weight_only_int8(), "weight-only int4": q.weight_only_int4(32),
-}  # fmt: skip
+    "static int8": q.static_int8(),
+    "dynamic int8": q.dynamic_int8(),
+    "weight-only int8": q.weight_only_int8(),
+    "weight-only int4": q.weight_only_int4(32),
+}
 RUNS = ("eager", "simulated", "Python", "C")
 
 

@@ -22,9 +22,16 @@ from tests.benchmarks.results import Row
 
 #: The workloads that people quantize.
 NAMES = (
-    "mlp B=1", "mlp B=32", "mlp B=256", "recommender B=16", "recommender B=256", "resnet18 B=1",
-    "resnet50 B=1", "mobilenet B=1", "bert T=128",
-)  # fmt: skip
+    "mlp B=1",
+    "mlp B=32",
+    "mlp B=256",
+    "recommender B=16",
+    "recommender B=256",
+    "resnet18 B=1",
+    "resnet50 B=1",
+    "mobilenet B=1",
+    "bert T=128",
+)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

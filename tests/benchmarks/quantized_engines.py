@@ -35,9 +35,7 @@ def _fxlite(form: str, precision: str) -> Callable[[Job, int], Build]:
 def _onnx_runtime(form: str) -> Callable[[Job, int], Build]:
     def open(job: Job, threads: int) -> Build:
         paths, inputs = files(job, form), job.inputs()
-        return lambda: Loaded(
-            infer_onnx_runtime(paths[0], inputs, threads), "int8", megabytes(paths)
-        )
+        return lambda: Loaded(infer_onnx_runtime(paths[0], inputs, threads), "int8", megabytes(paths))
 
     return open
 
@@ -103,18 +101,8 @@ _LIST = (
     Engine("fxlite weights int4", _fxlite("fxlite weights int4", "weights"), ("fxlite",)),
     Engine("torch static", _torch(_torch_static), ("torch", "torch.ao.quantization.quantize_fx")),
     Engine("torch dynamic", _torch(_torch_dynamic), ("torch", "torch.ao.quantization")),
-    Engine(
-        "ONNX Runtime static",
-        _onnx_runtime("ONNX Runtime static"),
-        ("onnxruntime",),
-        ("onnx", "sympy"),
-    ),
-    Engine(
-        "ONNX Runtime dynamic",
-        _onnx_runtime("ONNX Runtime dynamic"),
-        ("onnxruntime",),
-        ("onnx", "sympy"),
-    ),
+    Engine("ONNX Runtime static", _onnx_runtime("ONNX Runtime static"), ("onnxruntime",), ("onnx", "sympy")),
+    Engine("ONNX Runtime dynamic", _onnx_runtime("ONNX Runtime dynamic"), ("onnxruntime",), ("onnx", "sympy")),
     Engine("OpenVINO NNCF", _openvino, ("openvino",), ("nncf",)),
 )
 #: All engines by name, in the order of the columns.

@@ -122,19 +122,22 @@ def _onnx_static(job: Job, paths: list[Path]) -> None:
             return next(batches, None)
 
     quantization.quantize_static(
-        _cleaned_onnx(job), str(paths[0]), Reader(), per_channel=True,
-        quant_format=quantization.QuantFormat.QDQ, activation_type=quantization.QuantType.QUInt8,
+        _cleaned_onnx(job),
+        str(paths[0]),
+        Reader(),
+        per_channel=True,
+        quant_format=quantization.QuantFormat.QDQ,
+        activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
-    )  # fmt: skip
+    )
 
 
 def _onnx_dynamic(job: Job, paths: list[Path]) -> None:
     from onnxruntime import quantization
 
     quantization.quantize_dynamic(
-        _cleaned_onnx(job), str(paths[0]), per_channel=True,
-        weight_type=quantization.QuantType.QInt8,
-    )  # fmt: skip
+        _cleaned_onnx(job), str(paths[0]), per_channel=True, weight_type=quantization.QuantType.QInt8
+    )
 
 
 def _cleaned_onnx(job: Job) -> str:

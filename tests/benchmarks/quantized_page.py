@@ -63,64 +63,102 @@ def table(rows: Sequence[Row], engines: Sequence[str]) -> Table:
     return ratio_table("quantized, ms", rows, engines, compared, lambda row, engine: WANTED_MEAN)
 
 
-def markdown(
-    rows: Sequence[Row], engines: Sequence[str], options: argparse.Namespace, load: float
-) -> str:
+def markdown(rows: Sequence[Row], engines: Sequence[str], options: argparse.Namespace, load: float) -> str:
     """The whole page."""
     ours, compared = our_columns(engines), _compared(engines)
     integer = [engine for engine in ours if engine != FLOAT]
     threads = sorted({row.threads for row in rows})
     cold = [row for row in rows if row.cold]
     lines = [
-        "# Benchmarks: quantized models", "",
+        "# Benchmarks: quantized models",
+        "",
         "fxlite's C of integer graphs beside the run-times people use for them: the same float "
         "weights, the same calibration data, the same inputs, in turns. A ratio is fxlite's time "
         "by that of the **best** int8 peer, static or dynamic: below 1 fxlite is faster than all "
-        "of them.", "",
-        f"{machine()}; {datetime.date.today().isoformat()}; {versions(*PACKAGES)}.", "",
-        "## In short", "", *_means(rows, compared, threads), "",
-    ]  # fmt: skip
+        "of them.",
+        "",
+        f"{machine()}; {datetime.date.today().isoformat()}; {versions(*PACKAGES)}.",
+        "",
+        "## In short",
+        "",
+        *_means(rows, compared, threads),
+        "",
+    ]
     for count in threads:
         chosen = [row for row in rows if row.threads == count]
         lines += [
-            f"## Milliseconds of a call, {threads_text(count)}", "",
-            *grid(("workload", *engines, *map(ratio_heading, compared), ""), [
-                [row.workload, *(time_cell(row, e) for e in engines),
-                 *(ratio_cell(row, e) for e in compared), noise(row)]
-                for row in chosen
-            ]), "",
-            f"Times faster than fxlite's float32, {threads_text(count)}:", "",
-            *by_engine(chosen, integer, _gain_cell), "",
-        ]  # fmt: skip
+            f"## Milliseconds of a call, {threads_text(count)}",
+            "",
+            *grid(
+                ("workload", *engines, *map(ratio_heading, compared), ""),
+                [
+                    [
+                        row.workload,
+                        *(time_cell(row, e) for e in engines),
+                        *(ratio_cell(row, e) for e in compared),
+                        noise(row),
+                    ]
+                    for row in chosen
+                ],
+            ),
+            "",
+            f"Times faster than fxlite's float32, {threads_text(count)}:",
+            "",
+            *by_engine(chosen, integer, _gain_cell),
+            "",
+        ]
     lines += [
-        "## Why", "",
+        "## Why",
+        "",
         f"Of *{STATIC}*: which roof binds its kernels (each kernel reads its inputs once and "
         "writes its result), how much of it the call reaches, and the kernel that loses most, "
-        "with its own part of the roof.", "",
-        *grid(("workload", "threads", "why"),
-              [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)), "",
-        "## Accuracy", "",
+        "with its own part of the roof.",
+        "",
+        *grid(("workload", "threads", "why"), [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)),
+        "",
+        "## Accuracy",
+        "",
         "Signal-to-noise ratio in dB, and the largest difference as a part of the largest value, "
         "against the float model in float64. Weights are random (in trained models a few layers "
-        "lose most; [tutorial 7](../tutorials/07_quantize.py) finds them).", "",
-        *by_engine(cold, engines, _accuracy), "",
-        "## Size", "",
+        "lose most; [tutorial 7](../tutorials/07_quantize.py) finds them).",
+        "",
+        *by_engine(cold, engines, _accuracy),
+        "",
+        "## Size",
+        "",
         "Megabytes of the model's files: fxlite's `.fxl`, ONNX, OpenVINO's IR, torch's state "
-        "dict. In parentheses: times smaller than fxlite's float32.", "",
-        *by_engine(cold, engines, _size), "",
-        "## Memory", "",
+        "dict. In parentheses: times smaller than fxlite's float32.",
+        "",
+        *by_engine(cold, engines, _size),
+        "",
+        "## Memory",
+        "",
         "Megabytes: the most that was resident in the engine's process while it built the program "
         "and ran it, less what was resident after its imports. torch quantizes in that process.",
-        "", *by_engine(cold, engines, memory_cell), "",
-        "## First result", "",
+        "",
+        *by_engine(cold, engines, memory_cell),
+        "",
+        "## First result",
+        "",
         "Seconds from the model's file to its first result, imports excluded, with empty caches.",
-        "", *by_engine(cold, engines, first_cell), "",
-        "## Where it falls short", "",
+        "",
+        *by_engine(cold, engines, first_cell),
+        "",
+        "## Where it falls short",
+        "",
         *([f"- {text}." for text in shortfalls(rows, compared)] or ["Nothing that was wanted."]),
-        "", "## What failed", "", *(failures(rows) or ["Nothing."]), "",
-        "## How it was measured", "", *_method(options, load), "",
-        "Made by `python -m tests.benchmarks.quantized --output docs/benchmarks_quantized.md`.", "",
-    ]  # fmt: skip
+        "",
+        "## What failed",
+        "",
+        *(failures(rows) or ["Nothing."]),
+        "",
+        "## How it was measured",
+        "",
+        *_method(options, load),
+        "",
+        "Made by `python -m tests.benchmarks.quantized --output docs/benchmarks_quantized.md`.",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -129,16 +167,16 @@ def _means(rows: Sequence[Row], compared: Sequence[str], threads: Sequence[int])
         chosen = [row for row in rows if row.threads == count]
         for engine in compared:
             found = mean_ratio(chosen, engine)
-            text = "no int8 peer" if found is None else (
-                f"**{found[0]:.2f}** of the best int8 peer's time over {found[1]} workloads "
-                f"(geometric mean; wanted ≤ {WANTED_MEAN:.2f})"
-            )  # fmt: skip
-            gains = [times for row in chosen if (times := gain(row, engine)) is not None]
-            faster = (
-                f"; {statistics.geometric_mean(gains):.2f} times faster than its float32"
-                if gains
-                else ""
+            text = (
+                "no int8 peer"
+                if found is None
+                else (
+                    f"**{found[0]:.2f}** of the best int8 peer's time over {found[1]} workloads "
+                    f"(geometric mean; wanted ≤ {WANTED_MEAN:.2f})"
+                )
             )
+            gains = [times for row in chosen if (times := gain(row, engine)) is not None]
+            faster = f"; {statistics.geometric_mean(gains):.2f} times faster than its float32" if gains else ""
             yield f"- {engine}, {threads_text(count)}: {text}{faster}."
 
 
@@ -188,6 +226,5 @@ def _method(options: argparse.Namespace, load: float) -> list[str]:
         "- torch: `quantize_fx` with the configs for x86 (eager mode of its C++ kernels), and "
         "`quantize_dynamic` of linear layers. The quantizers that go through torch.compile are in "
         "torchao, which is not measured.",
-        "- Weights alone in integers (`weights`) have no peers here: they are for models that wait "
-        "for memory.",
+        "- Weights alone in integers (`weights`) have no peers here: they are for models that wait for memory.",
     ]

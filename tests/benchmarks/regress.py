@@ -60,9 +60,12 @@ class Side:
     def __init__(self, checkout: Path, order: dict[str, Any]) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-P", __file__, "--serve", json.dumps(order)],
-            cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def ask(self, request: Any = None) -> Any:
         """The answer to a request; None waits for the one that is due."""
@@ -124,9 +127,7 @@ def _graph_rows(order: dict[str, Any]) -> tuple[dict[str, Callable[[float], Any]
 
 
 # -- the race --------------------------------------------------------------------------------------
-def race(
-    checkouts: dict[str, Path], order: dict[str, Any], options: argparse.Namespace
-) -> Iterable[Measured]:
+def race(checkouts: dict[str, Path], order: dict[str, Any], options: argparse.Namespace) -> Iterable[Measured]:
     """Both sides on one workload; yields a line for each of its rows."""
     from tests.benchmarks.timing import Block, compare
 
@@ -139,18 +140,21 @@ def race(
             ready[side] = sides[side].ask()
         builds = [ready[side][1] for side in SIDES]
         for row in (r for r in ready["before"][0] if r in ready["after"][0]):
-            blocks = {
-                s: lambda s=s, row=row: Block(*sides[s].ask([row, options.seconds])) for s in SIDES
-            }
+            blocks = {s: lambda s=s, row=row: Block(*sides[s].ask([row, options.seconds])) for s in SIDES}
             found = compare(blocks, order["threads"], options.rounds, options.most)
             ratios = sorted(1 / r for r in found.speedups("after", "before"))
             low, _, high = statistics.quantiles(ratios) if len(ratios) > 1 else ratios * 3
             name = ", ".join(p for p in (order["workload"], order["form"], row) if p)
             yield Measured(
-                order["kind"], f"{name}, {order['threads']}", statistics.median(ratios), low, high,
-                found.seconds("before"), builds[1] / builds[0] if builds[0] else None,
+                order["kind"],
+                f"{name}, {order['threads']}",
+                statistics.median(ratios),
+                low,
+                high,
+                found.seconds("before"),
+                builds[1] / builds[0] if builds[0] else None,
                 found.is_noisy,
-            )  # fmt: skip
+            )
     finally:
         for side in sides.values():
             side.close()
@@ -173,16 +177,18 @@ def orders(options: argparse.Namespace) -> Iterable[dict[str, Any]]:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.regress",
-        description=(__doc__ or "").partition("\n")[0],
+        prog="python -m tests.benchmarks.regress", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("--kinds", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument(
-        "--only", nargs="+", metavar="PART", default=[""],
+        "--only",
+        nargs="+",
+        metavar="PART",
+        default=[""],
         help='lines such as "mlp B=1, fxlite static" that contain one of these',
-    )  # fmt: skip
+    )
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
     parser.add_argument("--seconds", type=float, default=0.1, help="of one block")
     parser.add_argument("--rounds", type=int, default=9, help="rounds at least")
@@ -215,10 +221,14 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
         table.add_column(heading, justify="left" if heading[:1] in "kw" else "right")
     for row in rows:
         table.add_row(
-            row.kind, row.name, f"{row.seconds * 1e3:.3g}", f"{row.ratio:.3f}",
-            f"{row.low:.3f}-{row.high:.3f}", "" if row.build is None else f"{row.build:.2f}",
+            row.kind,
+            row.name,
+            f"{row.seconds * 1e3:.3g}",
+            f"{row.ratio:.3f}",
+            f"{row.low:.3f}-{row.high:.3f}",
+            "" if row.build is None else f"{row.build:.2f}",
             "noisy" if row.noisy else "",
-        )  # fmt: skip
+        )
     console.print(table)
     for kind in dict.fromkeys(row.kind for row in rows):
         ratios = [row.ratio for row in rows if row.kind == kind]

@@ -137,10 +137,7 @@ def _slow(row: Row, ours: Sequence[str]) -> Iterable[str]:
     for engine in ours:
         ratio, wanted = row.ratio(engine), row.wanted(engine)
         if ratio is not None and ratio > wanted:
-            yield (
-                f"{place}: {engine} takes {ratio:.2f} of {row.best_peer(engine)}'s time, "
-                f"wanted ≤ {wanted:.2f}"
-            )
+            yield (f"{place}: {engine} takes {ratio:.2f} of {row.best_peer(engine)}'s time, wanted ≤ {wanted:.2f}")
         elif not row.ran(engine):
             yield f"{place}: {engine} has no time: {row.cells[engine].failed}"
     kind, part = workloads()[row.workload].kind, row.roof_part
@@ -162,8 +159,7 @@ def _start(row: Row) -> Iterable[str]:
             )
     if ours.cached_seconds is not None and ours.cached_seconds > WANTED_CACHED:
         yield (
-            f"{row.workload}: first result from the cache after {ours.cached_seconds:.2f} s, "
-            f"wanted ≤ {WANTED_CACHED:g}"
+            f"{row.workload}: first result from the cache after {ours.cached_seconds:.2f} s, wanted ≤ {WANTED_CACHED:g}"
         )
 
 

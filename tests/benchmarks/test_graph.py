@@ -15,9 +15,19 @@ def test_every_row_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(graph.WORKLOADS, "chain 1k", Workload("chain 1k", 40))
     page = tmp_path / "page.md"
     rows = graph.main(
-        ["--workloads", "chain 1k", "--toolkits", "fxlite", "--rounds", "1", "--seconds", "0.001",
-         "--output", str(page)]
-    )  # fmt: skip
+        [
+            "--workloads",
+            "chain 1k",
+            "--toolkits",
+            "fxlite",
+            "--rounds",
+            "1",
+            "--seconds",
+            "0.001",
+            "--output",
+            str(page),
+        ]
+    )
     assert [row.name for row in rows] == list(graph.WANTED)
     assert all(row.nodes == 42 and row.values["fxlite"] > 0 for row in rows)
     assert [row.name for row in rows if row.ratio is not None] == ["pipeline, checked"]

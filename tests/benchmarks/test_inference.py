@@ -26,10 +26,7 @@ def row(workload: str, threads: int = 2, **seconds: float) -> Row:
     """Times by engine; ``highest`` and ``torch`` are f32, ``openvino`` is bf16."""
     names = {"highest": OURS, "torch": "torch", "jax": "jax.jit", "openvino": "OpenVINO"}
     timings = {names[n]: Timing([Block(s, s, 3, 0.0)] * 5) for n, s in seconds.items()}
-    cells = {
-        name: Cell(First(1.0, 1e-6, "bf16" if name == "OpenVINO" else "f32"), 0.1, 50.0)
-        for name in timings
-    }
+    cells = {name: Cell(First(1.0, 1e-6, "bf16" if name == "OpenVINO" else "f32"), 0.1, 50.0) for name in timings}
     explained = Explanation(10**9, 10**6, 0.5, "compute", 3, 0.9, "k1_conv", 0.3, 0.4)
     return Row(workload, threads, cells, Comparison(timings, threads), explained)
 
@@ -141,15 +138,12 @@ def test_a_worker_says_why_it_cannot_open_a_job(tmp_path: Path) -> None:
     worker.close()
 
 
-def test_a_run_without_peers_fills_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_peers_fills_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "machine_roofs", lambda refresh: ROOFS)
     output = tmp_path / "page.md"
     (found,) = inference.main(
-        ["--only", "mlp B=1", "--engines", OURS, "--quick", "--threads", "1",
-         "--output", str(output)]
-    )  # fmt: skip
+        ["--only", "mlp B=1", "--engines", OURS, "--quick", "--threads", "1", "--output", str(output)]
+    )
     cell = found.cells[OURS]
     assert not cell.failed and cell.first is not None and cell.cached_seconds is not None
     assert 0 < cell.first.error < 1e-5

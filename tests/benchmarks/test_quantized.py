@@ -22,8 +22,13 @@ from tests.roofs import ROOFS
 
 def row(workload: str, **seconds: float) -> Row:
     """Times by column."""
-    names = {"static": STATIC, "float32": FLOAT, "torch": "torch static", "onnx":
-             "ONNX Runtime dynamic", "weights": "fxlite weights int8"}  # fmt: skip
+    names = {
+        "static": STATIC,
+        "float32": FLOAT,
+        "torch": "torch static",
+        "onnx": "ONNX Runtime dynamic",
+        "weights": "fxlite weights int8",
+    }
     classes = {FLOAT: "f32", "fxlite weights int8": "weights"}
     timings = {names[n]: Timing([Block(s, s, 3, 0.0)] * 5) for n, s in seconds.items()}
     cells = {e: Cell(First(1.0, 0.01, classes.get(e, "int8"), 40.0, 2.0)) for e in timings}
@@ -51,15 +56,12 @@ def test_what_falls_short_is_named() -> None:
     ]
 
 
-def test_a_run_without_peers_fills_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_peers_fills_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "machine_roofs", lambda refresh: ROOFS)
     output = tmp_path / "page.md"
     (found,) = quantized.main(
-        ["--only", "mlp B=1", "--engines", FLOAT, STATIC, DYNAMIC, "--quick", "--threads", "1",
-         "--output", str(output)]
-    )  # fmt: skip
+        ["--only", "mlp B=1", "--engines", FLOAT, STATIC, DYNAMIC, "--quick", "--threads", "1", "--output", str(output)]
+    )
     for engine, least in ((FLOAT, 100), (STATIC, 25), (DYNAMIC, 25)):
         cell = found.cells[engine]
         assert not cell.failed and cell.first is not None
@@ -73,9 +75,7 @@ def test_a_run_without_peers_fills_the_page(
     assert text.count("| mlp B=1 |") == 7  # time, gain, why, accuracy, size, memory, first result
 
 
-def test_a_form_that_cannot_be_made_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_form_that_cannot_be_made_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(job: Any, paths: list[Path]) -> None:
         paths[0].write_text("half of it")
         raise ValueError("no kernel\nsecond line")

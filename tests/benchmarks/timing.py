@@ -129,11 +129,7 @@ def block(call: Callable[[], Any], seconds: float, warm: float = 0.02) -> Block:
 
 
 def compare(
-    engines: Mapping[str, Callable[[], Block]],
-    threads: int,
-    rounds: int,
-    most: int,
-    pause: float = 0.02,
+    engines: Mapping[str, Callable[[], Block]], threads: int, rounds: int, most: int, pause: float = 0.02
 ) -> Comparison:
     """Let the engines run block after block in turns: at least ``rounds`` rounds, and further ones,
     up to ``most``, until enough are quiet. In the ``pause`` between blocks, in seconds, threads

@@ -35,9 +35,7 @@ class Digits(nn.Module):
 
 
 def mlp() -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
-    )
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
 class Named(nn.Module):
@@ -72,9 +70,7 @@ class MiniLM(nn.Module):
     def _layer() -> nn.Module:
         qkv = {name: nn.Linear(384, 384) for name in ("query", "key", "value")}
         return Named(
-            attention=Named(
-                self_=Named(**qkv), output=Named(dense=nn.Linear(384, 384), LayerNorm=_norm())
-            ),
+            attention=Named(self_=Named(**qkv), output=Named(dense=nn.Linear(384, 384), LayerNorm=_norm())),
             intermediate=Named(dense=nn.Linear(384, 1536)),
             output=Named(dense=nn.Linear(1536, 384), LayerNorm=_norm()),
         )
@@ -87,10 +83,7 @@ class MiniLM(nn.Module):
         keep = mask[:, None, None, :] != 0
         for layer in self.encoder.layer:
             part = layer.attention.self_
-            q, k, v = (
-                linear(y).view(B, T, 12, 32).transpose(1, 2)
-                for linear in (part.query, part.key, part.value)
-            )
+            q, k, v = (linear(y).view(B, T, 12, 32).transpose(1, 2) for linear in (part.query, part.key, part.value))
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=keep)
             mixed = mixed.transpose(1, 2).reshape(B, T, 384)
             output = layer.attention.output
@@ -148,9 +141,7 @@ class Lstm(nn.Module):
 def _skip(inside: int, width: int, stride: int) -> nn.Module | None:
     if stride == 1 and inside == width:
         return None
-    return nn.Sequential(
-        nn.Conv2d(inside, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width)
-    )
+    return nn.Sequential(nn.Conv2d(inside, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width))
 
 
 class BasicBlock(nn.Module):
@@ -226,9 +217,11 @@ class InvertedResidual(nn.Module):
         hidden = inside * expansion
         steps = [_convolution(inside, hidden, 1, 1)] if expansion != 1 else []
         self.conv = nn.Sequential(
-            *steps, _convolution(hidden, hidden, 3, stride, hidden),
-            nn.Conv2d(hidden, width, 1, bias=False), nn.BatchNorm2d(width),
-        )  # fmt: skip
+            *steps,
+            _convolution(hidden, hidden, 3, stride, hidden),
+            nn.Conv2d(hidden, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
         self.has_skip = stride == 1 and inside == width
 
     def forward(self, x: Any) -> Any:
@@ -295,8 +288,7 @@ class GptLayer(nn.Module):
 
     def forward(self, x: Any, keys: Any = None, values: Any = None) -> Any:
         q, k, v = (
-            part.view(*x.shape[:2], GPT2_HEADS, -1).transpose(1, 2)
-            for part in self.c_attn(self.ln_1(x)).chunk(3, -1)
+            part.view(*x.shape[:2], GPT2_HEADS, -1).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).chunk(3, -1)
         )
         if keys is None:
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -367,7 +359,5 @@ def load(model: str, weights: Mapping[str, Any]) -> nn.Module:
         made = MODELS[model]()
     if isinstance(made, MiniLM):  # a module of torch cannot be called ``self``
         weights = {k.replace(".self.", ".self_."): v for k, v in weights.items()}
-    made.load_state_dict(
-        {k: torch.from_numpy(np.array(v)) for k, v in weights.items()}, assign=True
-    )
+    made.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in weights.items()}, assign=True)
     return made.eval()

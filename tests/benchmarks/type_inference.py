@@ -56,9 +56,7 @@ def forget_sizes() -> None:
                     value.cache_clear()
 
 
-PREPARE: dict[str, Callable[[], None]] = {
-    "warm": lambda: None, "new types": forget_types, "new sizes": forget_sizes,
-}  # fmt: skip
+PREPARE: dict[str, Callable[[], None]] = {"warm": lambda: None, "new types": forget_types, "new sizes": forget_sizes}
 
 
 def measure(name: str, rounds: int = 9) -> tuple[int, dict[str, float]]:
@@ -111,15 +109,19 @@ def markdown(rows: list[list[str]]) -> list[str]:
     """A section of the graph benchmark's page, as lines."""
     align = "".join(" ---: |" if 1 < n < 6 else " --- |" for n in range(len(HEADINGS)))
     return [
-        "## Type inference with named dims", "",
+        "## Type inference with named dims",
+        "",
         "Microseconds of processor time per call. *warm*: the op has answered for such operands, "
         "as for most calls of a graph;",
         "*new types*: no op has answered yet, but the sizes have occurred; *new sizes*: nor have "
         "sympy and fxlite seen the sizes, as in",
-        "the first trace of a process.", "",
-        "| " + " | ".join(HEADINGS) + " |", "|" + align,
-        *("| " + " | ".join(row) + " |" for row in rows), "",
-    ]  # fmt: skip
+        "the first trace of a process.",
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "|" + align,
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+    ]
 
 
 if __name__ == "__main__":

@@ -49,9 +49,7 @@ class Explanation:
         return f"{line}; {share:.0%} of the loss in {self.worst} ({self.worst_efficiency:.0%})"
 
 
-def explain(
-    job: Job, threads: int, roofs: Roofs, module: fx.GraphModule | None = None
-) -> Explanation | None:
+def explain(job: Job, threads: int, roofs: Roofs, module: fx.GraphModule | None = None) -> Explanation | None:
     """Profile the compiled kernels of the workload, or of another graph of it; None for a program
     without any."""
     inputs = job.inputs()

@@ -147,10 +147,7 @@ class _Server:
         seconds = time.perf_counter() - start
         self.call, self.module = loaded.call, loaded.module
         arrays, expected = as_arrays(result), self.job.reference()
-        return First(
-            seconds, error(arrays, expected), loaded.precision, sqnr(arrays, expected),
-            loaded.megabytes,
-        )  # fmt: skip
+        return First(seconds, error(arrays, expected), loaded.precision, sqnr(arrays, expected), loaded.megabytes)
 
     def run(self, seconds: float) -> Block:
         return block(self.call, seconds)

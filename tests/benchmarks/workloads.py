@@ -73,9 +73,7 @@ class Workload:
     def types(self, inputs: dict[str, Array]) -> dict[str, str]:
         """Types for fxlite: ``{"x": "f32[1,784]"}``."""
         short = {"float32": "f32", "int64": "i64"}
-        shapes = {
-            name: ",".join(self.dynamic or map(str, array.shape)) for name, array in inputs.items()
-        }
+        shapes = {name: ",".join(self.dynamic or map(str, array.shape)) for name, array in inputs.items()}
         return {name: f"{short[str(a.dtype)]}[{shapes[name]}]" for name, a in inputs.items()}
 
     @property
@@ -136,14 +134,10 @@ def workloads() -> dict[str, Workload]:
     states = "x h c"
     words = minilm.VOCABULARY
     found = [
-        *(
-            Workload(f"mlp B={b}", "mlp", lambda b=b: _normal((b, 784))) for b in (1, 32, 256)
-        ),
+        *(Workload(f"mlp B={b}", "mlp", lambda b=b: _normal((b, 784))) for b in (1, 32, 256)),
         Workload("pointwise 4M", "pointwise", lambda: _normal((1 << 22,)), kind="bandwidth"),
-        Workload("lstm cell loop", "lstm cell",
-                 lambda: _normal((64, 1, 128), (1, 128), (1, 128), names=states)),
-        Workload("lstm layer", "lstm",
-                 lambda: _normal((64, 1, 128), (1, 1, 128), (1, 1, 128), names=states)),
+        Workload("lstm cell loop", "lstm cell", lambda: _normal((64, 1, 128), (1, 128), (1, 128), names=states)),
+        Workload("lstm layer", "lstm", lambda: _normal((64, 1, 128), (1, 1, 128), (1, 1, 128), names=states)),
         image("resnet18 B=1", "resnet18", 1),
         image("resnet18 B=8", "resnet18", 8),
         image("resnet50 B=1", "resnet50", 1),
@@ -153,16 +147,10 @@ def workloads() -> dict[str, Workload]:
         Workload("bert T=128", "bert", lambda: _tokens(1000, "tokens mask")),
         Workload("gpt2 prefill T=128", "gpt2", lambda: _tokens(models.GPT2_VOCABULARY, "x")),
         Workload("gpt2 decode P=512", "gpt2", _decode),
-        *(
-            Workload(f"recommender B={b}", "recommender", lambda b=b: _ratings(b))
-            for b in (16, 256)
-        ),
+        *(Workload(f"recommender B={b}", "recommender", lambda b=b: _ratings(b)) for b in (16, 256)),
         *(Workload(f"digits B={b}", "digits", lambda b=b: _digits(b)) for b in (1, 64)),
-        *(
-            Workload(f"matmul {n}", f"matmul {n}", lambda n=n: _normal((n, n)), kind="gemm")
-            for n in (1024, 2048)
-        ),
-    ]  # fmt: skip
+        *(Workload(f"matmul {n}", f"matmul {n}", lambda n=n: _normal((n, n)), kind="gemm") for n in (1024, 2048)),
+    ]
     return {workload.name: workload for workload in found}
 
 
@@ -273,9 +261,13 @@ def export_onnx(job: Job) -> None:
         warnings.simplefilter("ignore")
         torch.onnx.export(
             load(job.spec.model, job.weights()),
-            tuple(torch.from_numpy(a) for a in inputs.values()), str(job.onnx),
-            input_names=list(inputs), dynamic_axes=axes, opset_version=17, dynamo=False,
-        )  # fmt: skip
+            tuple(torch.from_numpy(a) for a in inputs.values()),
+            str(job.onnx),
+            input_names=list(inputs),
+            dynamic_axes=axes,
+            opset_version=17,
+            dynamo=False,
+        )
 
 
 def reference(model: str, state: dict[str, Array], inputs: dict[str, Array]) -> list[Array]:
@@ -321,7 +313,6 @@ def sqnr(found: Sequence[Array], expected: Sequence[Array]) -> float:
         return math.nan
     with np.errstate(divide="ignore"):
         return min(
-            10
-            * float(np.log10(np.sum(theirs**2) / np.sum((ours.astype(np.float64) - theirs) ** 2)))
+            10 * float(np.log10(np.sum(theirs**2) / np.sum((ours.astype(np.float64) - theirs) ** 2)))
             for ours, theirs in zip(found, expected)
         )

@@ -19,9 +19,7 @@ from fxlite.codegen.runtime.toolchain import instruction_sets, march_flag
 from fxlite.scalar.index import Index
 
 HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdlib", "stdio", "string", "math"))
-WARN = (
-    "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter",
-)  # fmt: skip
+WARN = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter")
 FLAGS = {
     "native": ("-O3", march_flag(), "-fopenmp"),
     "native, no OpenMP": ("-O1", march_flag()),
@@ -30,10 +28,13 @@ FLAGS = {
 }
 SANITIZED = (
     "-O0",  # twice as quick as -O1, which runs half as long
-    "-g1", "-fopenmp", "-Wno-cast-function-type", "-fsanitize=address,undefined",
+    "-g1",
+    "-fopenmp",
+    "-Wno-cast-function-type",
+    "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
     "--param=asan-instrumentation-with-call-threshold=0",  # checks are calls: quicker to compile
-)  # fmt: skip
+)
 
 NOT_CHECKED = '__attribute__((no_sanitize("address", "undefined"), optimize("O1")))'
 """Of the twins and what compares: they take four times as long checked, or not optimized."""

@@ -35,7 +35,8 @@ class Model:
 MODELS: dict[str, Model] = {}
 
 MODELS["comments"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + '''class Net(nn.Module):
     """A stem."""  # kept
 
     def __init__(self):
@@ -49,16 +50,20 @@ MODELS["comments"] = Model(
         x = self.bn(self.conv(x))  # then normalize
         return F.relu(x)  # and cut
 ''',
-    "Net", ("x=f32[B,3,6,6]",), "fuse_conv_bn",
-    ("x = self.bn(self.conv(x))  # then normalize",
-     "self.bn = nn.BatchNorm2d(8)  # with running statistics",
-     "self.conv = nn.Conv2d(3, 8, 3, bias=False)  # no bias: the norm has one"),
-    ("x = self.conv(x)  # then normalize",
-     "self.conv = nn.Conv2d(3, 8, 3)  # no bias: the norm has one"),
-)  # fmt: skip
+    "Net",
+    ("x=f32[B,3,6,6]",),
+    "fuse_conv_bn",
+    (
+        "x = self.bn(self.conv(x))  # then normalize",
+        "self.bn = nn.BatchNorm2d(8)  # with running statistics",
+        "self.conv = nn.Conv2d(3, 8, 3, bias=False)  # no bias: the norm has one",
+    ),
+    ("x = self.conv(x)  # then normalize", "self.conv = nn.Conv2d(3, 8, 3)  # no bias: the norm has one"),
+)
 
 MODELS["statements"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + """class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 8, 3)
@@ -71,13 +76,16 @@ MODELS["statements"] = Model(
         y = F.relu(y)
         y = self.drop(y)
         return y
-''',
-    "Net", ("x=f32[B,3,6,6]",), "fuse_conv_bn,remove_dropout",
+""",
+    "Net",
+    ("x=f32[B,3,6,6]",),
+    "fuse_conv_bn,remove_dropout",
     ("y = self.bn(y)", "self.bn = nn.BatchNorm2d(8)"),
-)  # fmt: skip
+)
 
 MODELS["helpers"] = Model(
-    HEAD + '''def activate(x):
+    HEAD
+    + '''def activate(x):
     """Helper of both branches."""
     return F.relu(x) * 1
 
@@ -95,12 +103,16 @@ class Net(nn.Module):
     def forward(self, x):
         return branch(self.left, x) + branch(self.right, x)
 ''',
-    "Net", ("x=f32[B,4]",), "simplify",
-    ("return F.relu(x) * 1", ), ("return F.relu(x)", ),
-)  # fmt: skip
+    "Net",
+    ("x=f32[B,4]",),
+    "simplify",
+    ("return F.relu(x) * 1",),
+    ("return F.relu(x)",),
+)
 
 MODELS["inheritance"] = Model(
-    HEAD + '''class Base(nn.Module):
+    HEAD
+    + """class Base(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.fc = nn.Linear(width, width, bias=False)
@@ -123,18 +135,27 @@ class Net(Base):
 
     def head(self, x):
         return np.tanh(x) * (self.scale * 2.0)
-''',
-    "Net", ("x=f32[B,6]",), "fuse_conv_bn,const_fold",
-    ("return self.norm(self.fc(x))", "self.norm = nn.BatchNorm1d(width)",
-     "return np.tanh(x) * (self.scale * 2.0)",
-     "self.scale = nn.Parameter(np.full((6,), 0.5, np.float32))"),
-    ("return self.fc(x)", "return np.tanh(x) * self.scale_scaled",
-     "self.fc = nn.Linear(width, width)",
-     'self.register_buffer("scale_scaled", np.zeros((6,), np.float32))'),
-)  # fmt: skip
+""",
+    "Net",
+    ("x=f32[B,6]",),
+    "fuse_conv_bn,const_fold",
+    (
+        "return self.norm(self.fc(x))",
+        "self.norm = nn.BatchNorm1d(width)",
+        "return np.tanh(x) * (self.scale * 2.0)",
+        "self.scale = nn.Parameter(np.full((6,), 0.5, np.float32))",
+    ),
+    (
+        "return self.fc(x)",
+        "return np.tanh(x) * self.scale_scaled",
+        "self.fc = nn.Linear(width, width)",
+        'self.register_buffer("scale_scaled", np.zeros((6,), np.float32))',
+    ),
+)
 
 MODELS["loops"] = Model(
-    HEAD + '''class Block(nn.Module):
+    HEAD
+    + """class Block(nn.Module):
     def __init__(self, inside, outside):
         super().__init__()
         self.conv = nn.Conv2d(inside, outside, kernel_size=3, padding=1, bias=False)
@@ -156,15 +177,16 @@ class Net(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x
-''',
-    "Net", ("x=f32[B,3,6,6]",), "fuse_conv_bn",
+""",
+    "Net",
+    ("x=f32[B,3,6,6]",),
+    "fuse_conv_bn",
     ("return F.relu(self.norm(self.conv(x)))", "self.norm = nn.BatchNorm2d(outside)"),
-    ("return F.relu(self.conv(x))",
-     "self.conv = nn.Conv2d(inside, outside, kernel_size=3, padding=1)"),
-)  # fmt: skip
+    ("return F.relu(self.conv(x))", "self.conv = nn.Conv2d(inside, outside, kernel_size=3, padding=1)"),
+)
 
 MODELS["type_hints"] = Model(
-    '''from __future__ import annotations
+    """from __future__ import annotations
 
 from typing import Any
 
@@ -188,13 +210,17 @@ class Net(nn.Module):
         hidden: Array = self.drop(self.fc(x))
         again: Array = hidden * 1.0
         return np.maximum(again, 0)
-''',
-    "Net", ("x=f32[B,4]",), "simplify,remove_dropout",
-    ("again: Array = hidden * 1.0",), ("again: Array = hidden",),
-)  # fmt: skip
+""",
+    "Net",
+    ("x=f32[B,4]",),
+    "simplify,remove_dropout",
+    ("again: Array = hidden * 1.0",),
+    ("again: Array = hidden",),
+)
 
 MODELS["f_strings"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + """class Net(nn.Module):
     def __init__(self, size=4):
         super().__init__()
         self.name = f"net of {size}"
@@ -206,14 +232,17 @@ MODELS["f_strings"] = Model(
         for number in range(3):
             x = getattr(self, f"fc{number}")(x) * 1
         return x / 1
-''',
-    "Net", ("x=f32[B,4]",), "simplify",
+""",
+    "Net",
+    ("x=f32[B,4]",),
+    "simplify",
     ('x = getattr(self, f"fc{number}")(x) * 1', "return x / 1"),
     ('x = getattr(self, f"fc{number}")(x)', "return x"),
-)  # fmt: skip
+)
 
 MODELS["multi_line"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + """class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(
@@ -238,13 +267,17 @@ MODELS["multi_line"] = Model(
             .mean(axis=(2, 3))
             .reshape(x.shape[0], -1)
         ) * 1
-''',
-    "Net", ("x=f32[B,3,6,6]",), "fuse_conv_bn,simplify",
-    ("self.bn = nn.BatchNorm2d(", "bias=False,"), (),
-)  # fmt: skip
+""",
+    "Net",
+    ("x=f32[B,3,6,6]",),
+    "fuse_conv_bn,simplify",
+    ("self.bn = nn.BatchNorm2d(", "bias=False,"),
+    (),
+)
 
 MODELS["tabs"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + """class Net(nn.Module):
 \tdef __init__(self):
 \t\tsuper().__init__()
 \t\tself.weight = nn.Parameter(np.ones((4, 3), np.float32))
@@ -253,13 +286,17 @@ MODELS["tabs"] = Model(
 \t\tif x.ndim > 1:
 \t\t\tx = x @ self.weight.T.reshape(3, 4).T
 \t\treturn x
-''',
-    "Net", ("x=f32[B,4]",), "const_fold",
-    ("x = x @ self.weight.T.reshape(3, 4).T",), (),
-)  # fmt: skip
+""",
+    "Net",
+    ("x=f32[B,4]",),
+    "const_fold",
+    ("x = x @ self.weight.T.reshape(3, 4).T",),
+    (),
+)
 
 MODELS["two_spaces"] = Model(
-    HEAD + '''class Attention(nn.Module):
+    HEAD
+    + """class Attention(nn.Module):
   def __init__(self, width):
     super().__init__()
     self.q = nn.Linear(width, width)
@@ -283,20 +320,26 @@ class Net(nn.Module):
     for layer in self.layers:
       x = x + layer(x)
     return x
-''',
-    "Net", ("x=f32[B,T,8]",), "merge_linears",
-    ("q = self.q(x)", "self.q = nn.Linear(width, width)"), (),
-)  # fmt: skip
+""",
+    "Net",
+    ("x=f32[B,T,8]",),
+    "merge_linears",
+    ("q = self.q(x)", "self.q = nn.Linear(width, width)"),
+    (),
+)
 
 MODELS["windows"] = Model(
     MODELS["comments"].text.replace("\n", "\r\n"),
-    "Net", ("x=f32[B,3,6,6]",), "fuse_conv_bn",
+    "Net",
+    ("x=f32[B,3,6,6]",),
+    "fuse_conv_bn",
     ("x = self.bn(self.conv(x))  # then normalize\r",),
     ("x = self.conv(x)  # then normalize\r",),
-)  # fmt: skip
+)
 
 MODELS["sequential"] = Model(
-    HEAD + '''def conv_bn(inside, outside):
+    HEAD
+    + """def conv_bn(inside, outside):
     conv = nn.Conv2d(inside, outside, 3, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outside), nn.ReLU())
 
@@ -309,14 +352,17 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.head(self.features(x).mean(axis=(2, 3)))
-''',
-    "Net", ("x=f32[B,3,8,8]",), "fuse_conv_bn",
-    (), ("conv = nn.Conv2d(inside, outside, 3)",
-     "return nn.Sequential(conv, nn.Identity(), nn.ReLU())"),
-)  # fmt: skip
+""",
+    "Net",
+    ("x=f32[B,3,8,8]",),
+    "fuse_conv_bn",
+    (),
+    ("conv = nn.Conv2d(inside, outside, 3)", "return nn.Sequential(conv, nn.Identity(), nn.ReLU())"),
+)
 
 MODELS["layers_in_a_list"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + """class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU()])
@@ -325,14 +371,17 @@ MODELS["layers_in_a_list"] = Model(
         for layer in self.layers:
             x = layer(x)
         return x
-''',
-    "Net", ("x=f32[B,4]",), "fuse_conv_bn",
+""",
+    "Net",
+    ("x=f32[B,4]",),
+    "fuse_conv_bn",
     (),
     ("self.layers = nn.ModuleList([nn.Linear(4, 5), nn.Identity(), nn.ReLU()])",),
-)  # fmt: skip
+)
 
 MODELS["shared_module"] = Model(
-    HEAD + '''class Cell(nn.Module):
+    HEAD
+    + """class Cell(nn.Module):
     def __init__(self):
         super().__init__()
         self.fc = nn.Linear(4, 4)
@@ -350,10 +399,13 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.second(self.first(x))
-''',
-    "Net", ("x=f32[B,4]",), "simplify",
-    ("return np.tanh(self.fc(x) / 1) * 1",), ("return np.tanh(self.fc(x))",),
-)  # fmt: skip
+""",
+    "Net",
+    ("x=f32[B,4]",),
+    "simplify",
+    ("return np.tanh(self.fc(x) / 1) * 1",),
+    ("return np.tanh(self.fc(x))",),
+)
 
 MODELS["function"] = Model(
     '''import numpy as np
@@ -365,13 +417,15 @@ def f(x, y):
     b = np.exp(x) - y  # again
     return a * b
 ''',
-    "f", ("x=f32[B,4]", "y=f32[B,4]"), "simplify,cse",
+    "f",
+    ("x=f32[B,4]", "y=f32[B,4]"),
+    "simplify,cse",
     ("a = np.exp(x) + y * 1", "b = np.exp(x) - y  # again"),
     ("exp = np.exp(x)", "a = exp + y", "b = exp - y  # again"),
-)  # fmt: skip
+)
 
 MODELS["nested_functions"] = Model(
-    '''import numpy as np
+    """import numpy as np
 
 WIDTH = 4
 
@@ -387,15 +441,17 @@ def f(x, y):
     both = [normalized(v.T.T) for v in (x, y)]
     total = both[0] + both[1]
     return total.reshape(-1, WIDTH)
-''',
-    "f", ("x=f32[B,4]", "y=f32[B,4]"), "simplify,cse",
-    ("centred = v - v.mean(axis=-1, keepdims=True) * 1",
-     "both = [normalized(v.T.T) for v in (x, y)]"),
+""",
+    "f",
+    ("x=f32[B,4]", "y=f32[B,4]"),
+    "simplify,cse",
+    ("centred = v - v.mean(axis=-1, keepdims=True) * 1", "both = [normalized(v.T.T) for v in (x, y)]"),
     ("centred = v - v.mean(axis=-1, keepdims=True)", "both = [normalized(v) for v in (x, y)]"),
-)  # fmt: skip
+)
 
 MODELS["dead_code"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + """class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.fc = nn.Linear(4, 4)
@@ -407,14 +463,21 @@ MODELS["dead_code"] = Model(
         size = np.abs(y)
         np.exp(size)
         return y
-''',
-    "Net", ("x=f32[B,4]",), "dce",
-    ("logits = self.unused(x)  # nobody reads this", "size = np.abs(y)", "np.exp(size)",
-     "self.unused = nn.Linear(4, 2)"),
-)  # fmt: skip
+""",
+    "Net",
+    ("x=f32[B,4]",),
+    "dce",
+    (
+        "logits = self.unused(x)  # nobody reads this",
+        "size = np.abs(y)",
+        "np.exp(size)",
+        "self.unused = nn.Linear(4, 2)",
+    ),
+)
 
 MODELS["branches"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + """class Net(nn.Module):
     def __init__(self, pre_norm=True):
         super().__init__()
         self.pre_norm = pre_norm
@@ -431,14 +494,17 @@ MODELS["branches"] = Model(
         with np.errstate(all="ignore"):
             h = self.drop(self.fc2(F.gelu(h * 1)))
         return x + h * 1
-''',
-    "Net", ("x=f32[B,4]",), "simplify",
+""",
+    "Net",
+    ("x=f32[B,4]",),
+    "simplify",
     ("h = self.drop(self.fc2(F.gelu(h * 1)))", "return x + h * 1"),
     ("return x + h",),
-)  # fmt: skip
+)
 
 MODELS["attention"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + """class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.scale = 8 ** -0.5
@@ -449,14 +515,16 @@ MODELS["attention"] = Model(
         scores = (q @ k.swapaxes(-1, -2)) * self.scale
         weights = F.softmax(scores, dim=-1)
         return weights @ v
-''',
-    "Net", ("x=f32[B,T,8]",), "fuse_attention",
+""",
+    "Net",
+    ("x=f32[B,T,8]",),
+    "fuse_attention",
     ("return weights @ v",),
     ("return F.scaled_dot_product_attention(q, k, v, scale=self.scale)",),
-)  # fmt: skip
+)
 
 MODELS["other_file"] = Model(
-    '''from blocks import Block
+    """from blocks import Block
 from fxlite import nn
 
 
@@ -467,11 +535,14 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.block(x) * 1
-''',
-    "Net", ("x=f32[B,3,6,6]",), "fuse_conv_bn,simplify",
+""",
+    "Net",
+    ("x=f32[B,3,6,6]",),
+    "fuse_conv_bn,simplify",
     ("return self.bn(self.conv(x))", "return self.block(x) * 1"),
     ("return self.conv(x)", "return self.block(x)"),
-    {"blocks": '''from fxlite.nn import BatchNorm2d, Conv2d, Module
+    {
+        "blocks": """from fxlite.nn import BatchNorm2d, Conv2d, Module
 
 
 class Block(Module):
@@ -482,11 +553,13 @@ class Block(Module):
 
     def forward(self, x):
         return self.bn(self.conv(x))
-'''},
-)  # fmt: skip
+"""
+    },
+)
 
 MODELS["norm_outside"] = Model(
-    HEAD + '''class Stem(nn.Module):
+    HEAD
+    + """class Stem(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 3)
@@ -504,13 +577,17 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.act(self.bn(self.stem(x)))
-''',
-    "Net", ("x=f32[B,3,6,6]",), "fuse_conv_bn",
-    ("return self.act(self.bn(self.stem(x)))",), ("return self.act(self.stem(x))",),
-)  # fmt: skip
+""",
+    "Net",
+    ("x=f32[B,3,6,6]",),
+    "fuse_conv_bn",
+    ("return self.act(self.bn(self.stem(x)))",),
+    ("return self.act(self.stem(x))",),
+)
 
 MODELS["no_constructor"] = Model(
-    HEAD + '''class Scaled(nn.Linear):
+    HEAD
+    + '''class Scaled(nn.Linear):
     """A layer of the user's on top of one of fxlite's."""
 
     def forward(self, x):
@@ -525,12 +602,16 @@ class Net(nn.Module):
     def forward(self, x):
         return self.fc(x)
 ''',
-    "Net", ("x=f32[B,4]",), "const_fold",
-    ("return x @ (self.weight.T * 0.5)",), (),
-)  # fmt: skip
+    "Net",
+    ("x=f32[B,4]",),
+    "const_fold",
+    ("return x @ (self.weight.T * 0.5)",),
+    (),
+)
 
 MODELS["integers"] = Model(
-    HEAD + '''class Net(nn.Module):
+    HEAD
+    + """class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.up = nn.Linear(16, 32)
@@ -540,9 +621,10 @@ MODELS["integers"] = Model(
 
     def forward(self, x):
         return x + self.down(F.relu(self.up(x)))
-''',
-    "Net", ("x=f32[B,16]",), "quantize_weights",
+""",
+    "Net",
+    ("x=f32[B,16]",),
+    "quantize_weights",
     ("return x + self.down(F.relu(self.up(x)))",),
-    ("from fxlite import ops",
-     'self.register_buffer("up_weight_i8", np.zeros((32, 16), np.int8))'),
-)  # fmt: skip
+    ("from fxlite import ops", 'self.register_buffer("up_weight_i8", np.zeros((32, 16), np.int8))'),
+)

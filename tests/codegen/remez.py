@@ -38,18 +38,11 @@ class Polynomial:
     numpy: type[np.floating[Any]] = np.float32
 
 
-def minimax(
-    target: Function, weight: Function, powers: Sequence[int], low: Any, high: Any
-) -> tuple[list[Any], Any]:
+def minimax(target: Function, weight: Function, powers: Sequence[int], low: Any, high: Any) -> tuple[list[Any], Any]:
     """Coefficients of x**powers of least largest weighted error, and that error."""
     count = len(powers) + 1
-    points = [
-        (low + high) / 2 - (high - low) / 2 * mpmath.cos(mp.pi * (2 * i + 1) / (2 * count))
-        for i in range(count)
-    ]
-    grid = [
-        (low + high) / 2 - (high - low) / 2 * mpmath.cos(mp.pi * i / GRID) for i in range(GRID + 1)
-    ]
+    points = [(low + high) / 2 - (high - low) / 2 * mpmath.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
+    grid = [(low + high) / 2 - (high - low) / 2 * mpmath.cos(mp.pi * i / GRID) for i in range(GRID + 1)]
     targets, weights = [target(x) for x in grid], [weight(x) for x in grid]
     coefficients: list[Any] = []
     for _ in range(30):
@@ -57,8 +50,7 @@ def minimax(
         solution = list(mpmath.lu_solve(mp.matrix(rows), mp.matrix([target(x) for x in points])))
         coefficients, level = solution[:-1], abs(solution[-1])
         errors = [
-            w * (t - sum(c * x**p for c, p in zip(coefficients, powers)))
-            for x, t, w in zip(grid, targets, weights)
+            w * (t - sum(c * x**p for c, p in zip(coefficients, powers))) for x, t, w in zip(grid, targets, weights)
         ]
         extrema = _alternating(errors, count)
         largest = max(abs(e) for e in errors)
@@ -122,79 +114,103 @@ POLYNOMIALS = {
     "exp": Polynomial(
         _series(mpmath.exp, [(0, 1), (1, 1)], 2),
         lambda r: r * r / mpmath.exp(r) + mpf(2) ** -40,
-        4, -HALF_LN2, HALF_LN2,
+        4,
+        -HALF_LN2,
+        HALF_LN2,
     ),
     # expm1(r) = r + r^2 P(r)
     "expm1": Polynomial(
         _series(mpmath.expm1, [(1, 1)], 2),
         lambda r: abs(r * r / mpmath.expm1(r)) + mpf(2) ** -40 if r else mpf(2) ** -40,
-        5, -HALF_LN2, HALF_LN2,
+        5,
+        -HALF_LN2,
+        HALF_LN2,
     ),
     # log(1 + f) = f - f^2/2 + f^3 P(f)
     "log": Polynomial(
         _series(mpmath.log1p, [(1, 1), (2, -0.5)], 3),
         lambda f: abs(f**3 / mpmath.log1p(f)) + mpf(2) ** -40 if f else mpf(2) ** -40,
-        8, 1 / SQRT2 - 1, SQRT2 - 1,
+        8,
+        1 / SQRT2 - 1,
+        SQRT2 - 1,
     ),
     # tanh(x) = x + x^3 P(x^2)
     "tanh": Polynomial(
         _of_square(_series(mpmath.tanh, [(1, 1)], 3)),
         lambda u: u**1.5 / mpmath.tanh(mpmath.sqrt(u)) + mpf(2) ** -40 if u else mpf(2) ** -40,
-        4, 0.0, 0.625**2,
+        4,
+        0.0,
+        0.625**2,
     ),
     # erf(x) = x + x P(x^2) below 1
     "erf_small": Polynomial(
         _of_square(_series(mpmath.erf, [(1, 1)], 1)),
         lambda u: mpmath.sqrt(u) / mpmath.erf(mpmath.sqrt(u)) if u else mpf("0.8862"),
-        6, 0.0, 1.0,
+        6,
+        0.0,
+        1.0,
     ),
     # erfc(2.4375 + t) = P(t), absolute
-    "erf_large": Polynomial(
-        lambda t: mpmath.erfc(mpf("2.4375") + t), lambda t: mpf(1), 15, -1.4375, 1.5,
-    ),
+    "erf_large": Polynomial(lambda t: mpmath.erfc(mpf("2.4375") + t), lambda t: mpf(1), 15, -1.4375, 1.5),
     # sin(r) = r + r^3 P(r^2)
     "sin": Polynomial(
         _of_square(_series(sine, [(1, 1)], 3)),
         lambda u: u**1.5 / sine(mpmath.sqrt(u)) + mpf(2) ** -40 if u else mpf(2) ** -40,
-        2, 0.0, QUARTER_PI**2,
+        2,
+        0.0,
+        QUARTER_PI**2,
     ),
     # cos(r) = 1 - r^2/2 + r^4 P(r^2)
     "cos": Polynomial(
         _of_square(_series(cosine, [(0, 1), (2, -0.5)], 4)),
         lambda u: u * u / cosine(mpmath.sqrt(u)) + mpf(2) ** -40,
-        2, 0.0, QUARTER_PI**2,
+        2,
+        0.0,
+        QUARTER_PI**2,
     ),
     # sinh(x) = x + x^3 P(x^2) below 1
     "sinh": Polynomial(
         _of_square(_series(mpmath.sinh, [(1, 1)], 3)),
         lambda u: u**1.5 / mpmath.sinh(mpmath.sqrt(u)) + mpf(2) ** -40 if u else mpf(2) ** -40,
-        3, 0.0, 1.0,
+        3,
+        0.0,
+        1.0,
     ),
     # asin(x) = x + x^3 P(x^2) below 1/2
     "asin": Polynomial(
         _of_square(_series(mpmath.asin, [(1, 1)], 3)),
         lambda u: u**1.5 / mpmath.asin(mpmath.sqrt(u)) + mpf(2) ** -40 if u else mpf(2) ** -40,
-        4, 0.0, 0.25,
+        4,
+        0.0,
+        0.25,
     ),
     # atan(x) = x + x^3 P(x^2) below 1
     "atan": Polynomial(
         _of_square(_series(mpmath.atan, [(1, 1)], 3)),
         lambda u: u**1.5 / mpmath.atan(mpmath.sqrt(u)) + mpf(2) ** -40 if u else mpf(2) ** -40,
-        8, 0.0, 1.0,
+        8,
+        0.0,
+        1.0,
     ),
     # log2(1 + f) = f P(f), in double for pow
     "log2": Polynomial(
         lambda f: mpmath.log1p(f) / f / mpmath.ln(2) if f else 1 / mpmath.ln(2),
         lambda f: f * mpmath.ln(2) / mpmath.log1p(f) if f else mpf(1),
-        13, 1 / SQRT2 - 1, SQRT2 - 1, np.float64,
+        13,
+        1 / SQRT2 - 1,
+        SQRT2 - 1,
+        np.float64,
     ),
     # 2^r = 1 + r P(r), in double for pow
     "exp2": Polynomial(
         _series(lambda r: mpf(2) ** r, [(0, 1)], 1),
         lambda r: abs(r) / mpf(2) ** r + mpf(2) ** -60,
-        6, -0.5, 0.5, np.float64,
+        6,
+        -0.5,
+        0.5,
+        np.float64,
     ),
-}  # fmt: skip
+}
 
 
 def main(names: Sequence[str]) -> None:

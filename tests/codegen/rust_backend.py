@@ -87,9 +87,7 @@ class Rust(Backend):
 
     def compile(self, module, stage=silent, opt_level="3"):
         command = f"rustc -A warnings --crate-type=cdylib -C opt-level={opt_level} -o".split()
-        return LoopFunction(
-            module, stage, ".rs", HELPERS, lambda k: Printer(**vars(k)).function(), command
-        )
+        return LoopFunction(module, stage, ".rs", HELPERS, lambda k: Printer(**vars(k)).function(), command)
 
     def describe(self):
         return {"Rust": shutil.which("rustc") or "no rustc"}

@@ -53,9 +53,7 @@ PROGRAMS: dict[str, Any] = {
     "attention": lambda v, w: F.scaled_dot_product_attention(
         *(t[None, :, None] * np.zeros(8, np.float32) for t in (v, w, w))
     ),
-    "convolution": lambda v, w: F.conv1d(
-        v[None, None, :], np.ones((4, 1, 3), np.float32), padding=2**31
-    ),
+    "convolution": lambda v, w: F.conv1d(v[None, None, :], np.ones((4, 1, 3), np.float32), padding=2**31),
     "pooling": lambda v, w: F.max_pool1d((v[:, None] * w)[None], 1),
     "where": lambda v, w: np.where(v[:, None] > w, v[:, None], w),
     "slices": lambda v, w: (v[:, None] * w)[::2, ::3].reshape(-1),
@@ -65,18 +63,12 @@ PROGRAMS: dict[str, Any] = {
     "rolled": lambda v, w: np.roll(v[:, None] * w, 2**31, axis=1),
     "picked": lambda v, w: (v[:, None] * w)[:, ::-1][:2, :3],
     "taken": lambda v, w: np.take(np.pad(v[:, None] * w, 1), np.zeros(T32 // 2**30, np.int64), 0),
-    "centred": lambda v, w: (
-        v[:, None] * w - np.mean(np.pad(v[:, None] * w, 1), 1, keepdims=True)[1:-1]
-    ),
+    "centred": lambda v, w: v[:, None] * w - np.mean(np.pad(v[:, None] * w, 1), 1, keepdims=True)[1:-1],
     "triangle": lambda v, w: np.triu(v[:, None] * w),
     "wide": lambda v, w: (v[:, None] * w).astype(np.float64).reshape(-1) * 2,
     "bytes": lambda v, w: (v[:, None] > w).reshape(-1).astype(np.float32) * 0,
-    "batched": lambda v, w: (
-        (v[:, None, None] + np.zeros((4, 8), np.float32)) @ np.zeros((8, 4), np.float32)
-    ),
-    "linear": lambda v, w: (
-        (v[:, None] * np.zeros(8, np.float32)) @ np.zeros((8, 16), np.float32) + 0
-    ).reshape(-1),
+    "batched": lambda v, w: (v[:, None, None] + np.zeros((4, 8), np.float32)) @ np.zeros((8, 4), np.float32),
+    "linear": lambda v, w: ((v[:, None] * np.zeros(8, np.float32)) @ np.zeros((8, 16), np.float32) + 0).reshape(-1),
 }
 
 SIZES = (0, 1, 3, 2**31 - 1, 2**31, 2**31 + 5, T32, 2**33 + 1, 2**40, 2**53 + 1, 2**62, 2**63 - 1)

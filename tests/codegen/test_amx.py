@@ -28,13 +28,7 @@ from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.product import gemm, gemm_long, gemm_walk
 from fxlite.codegen.c.product.packed_operands import bf16_pairs, bf16_parts
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles, march_flag
-from tests.codegen import (
-    test_conv_bf16,
-    test_gemm_bf16,
-    test_gemm_int8,
-    test_gemm_long,
-    test_recurrence_template,
-)
+from tests.codegen import test_conv_bf16, test_gemm_bf16, test_gemm_int8, test_gemm_long, test_recurrence_template
 from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
@@ -43,15 +37,26 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX is o
 
 NO_TILES = ("-mno-amx-tile", "-mno-amx-bf16", "-mno-amx-int8")
 EMULATED = (*NO_TILES, "-include", str(Path(__file__).with_name("amx_emulation.h")))
-FLAGS = {
-    "native": ("-O1", march_flag(), *EMULATED, "-fopenmp"),
-    "SSE2": ("-O1", *EMULATED, "-fopenmp"),
-}
+FLAGS = {"native": ("-O1", march_flag(), *EMULATED, "-fopenmp"), "SSE2": ("-O1", *EMULATED, "-fopenmp")}
 SIZES = [
-    (0, 5, 3), (3, 0, 4), (4, 7, 0), (1, 1, 1), (1, 33, 7), (1, 16, 64), (2, 17, 32), (15, 31, 33),
-    (16, 32, 31), (17, 33, 32), (31, 16, 47), (32, 15, 96), (33, 64, 17), (48, 1, 65),
-    (65, 70, 130), (130, 40, 31), (40, 33, 1024),
-]  # fmt: skip
+    (0, 5, 3),
+    (3, 0, 4),
+    (4, 7, 0),
+    (1, 1, 1),
+    (1, 33, 7),
+    (1, 16, 64),
+    (2, 17, 32),
+    (15, 31, 33),
+    (16, 32, 31),
+    (17, 33, 32),
+    (31, 16, 47),
+    (32, 15, 96),
+    (33, 64, 17),
+    (48, 1, 65),
+    (65, 70, 130),
+    (130, 40, 31),
+    (40, 33, 1024),
+]
 
 
 def amx_library(text: str, folder: Path, flags: tuple[str, ...]) -> ctypes.CDLL:
@@ -241,9 +246,7 @@ def test_high_products_are_near_float64(library: ctypes.CDLL, n_threads: int) ->
 def test_results_do_not_depend_on_the_number_of_threads(library: ctypes.CDLL) -> None:
     for case in (*ROUNDED, *SPLIT):
         arrays = case.arrays(np.random.default_rng(0))
-        results = {
-            test_gemm_bf16.run(library, "fast", case, arrays, n).tobytes() for n in (1, 2, 7)
-        }
+        results = {test_gemm_bf16.run(library, "fast", case, arrays, n).tobytes() for n in (1, 2, 7)}
         assert len(results) == 1, case.name
 
 
@@ -277,8 +280,7 @@ def test_parts_add_up_and_the_c_has_the_same(library: ctypes.CDLL, tmp_path: Pat
     off = np.abs(x[finite].astype(float) - upper[finite] - lower[finite])
     assert (off <= 2.0**-16 * np.abs(x[finite])).all() and (lower[~finite] == 0).all()
     text = with_tiles(
-        "void split(const float *a, uint32_t *target)\n{\n"
-        "    split_rows_bf16(33, 45, a, 45, 1, target, 80, 40);\n}\n"
+        "void split(const float *a, uint32_t *target)\n{\n    split_rows_bf16(33, 45, a, 45, 1, target, 80, 40);\n}\n"
     )
     target = np.zeros((33, 80), np.uint32)
     amx_library(text, tmp_path, ("-O2", march_flag())).split(
@@ -286,9 +288,7 @@ def test_parts_add_up_and_the_c_has_the_same(library: ctypes.CDLL, tmp_path: Pat
     )
     for part, start in ((upper, 0), (lower, 40)):
         got = target[:, start : start + 23].view(ml_dtypes.bfloat16).astype(np.float32)
-        np.testing.assert_array_equal(
-            got, bf16_pairs(part).view(ml_dtypes.bfloat16).astype(np.float32)
-        )
+        np.testing.assert_array_equal(got, bf16_pairs(part).view(ml_dtypes.bfloat16).astype(np.float32))
 
 
 def test_products_where_the_system_refuses_tiles(tmp_path: Path, monkeypatch: Any) -> None:
@@ -348,9 +348,7 @@ def test_integer_sums_are_exact(tmp_path: Path) -> None:
         test_gemm_int8.check_sums(library, QUADS, n_threads)
 
 
-def test_integer_sums_where_the_system_refuses_tiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_integer_sums_where_the_system_refuses_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMX_EMULATION_REFUSED", "1")
     library = amx_library(test_gemm_int8.translation_unit(QUADS[::3]), tmp_path, FLAGS["SSE2"])
     test_gemm_int8.check_sums(library, QUADS[::3], 2)
@@ -420,9 +418,7 @@ def test_high_is_nearly_float_and_alike_on_all_threads(tiles: None, tmp_path: Pa
             assert np.abs(got - expected).max() < 4e-5 * np.abs(expected).max()
 
 
-def test_high_is_highest_for_few_rows_and_where_there_are_no_tiles(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_high_is_highest_for_few_rows_and_where_there_are_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = nn.Linear(63, 40)
 
     def source(precision: str, x: str) -> str:

@@ -39,10 +39,19 @@ from tests.codegen.compiling import (
 HEADERS = ("stdint", "stdbool", "stdlib", "stdio", "string", "math")
 HEAD = "".join(f"#include <{name}.h>\n" for name in HEADERS)
 SIZES = [  # queries, keys, features, columns
-    (0, 5, 3, 4), (3, 0, 4, 5), (4, 7, 0, 3), (2, 3, 4, 0), (1, 1, 1, 1), (1, 40, 16, 16),
-    (2, 33, 17, 70), (5, 3, 8, 6), (7, 31, 32, 32), (11, 64, 40, 33), (12, 65, 64, 64),
+    (0, 5, 3, 4),
+    (3, 0, 4, 5),
+    (4, 7, 0, 3),
+    (2, 3, 4, 0),
+    (1, 1, 1, 1),
+    (1, 40, 16, 16),
+    (2, 33, 17, 70),
+    (5, 3, 8, 6),
+    (7, 31, 32, 32),
+    (11, 64, 40, 33),
+    (12, 65, 64, 64),
     (37, 130, 5, 31),
-]  # fmt: skip
+]
 BATCH, HEADS = 2, 3
 
 
@@ -59,8 +68,14 @@ class Case:
 
     @property
     def name(self) -> str:
-        words = [self.ctype, self.layout, *self.mask.split(), "causal" * self.causal,
-                 "nan" * self.empty_is_nan, *map(str, self.size or ())]  # fmt: skip
+        words = [
+            self.ctype,
+            self.layout,
+            *self.mask.split(),
+            "causal" * self.causal,
+            "nan" * self.empty_is_nan,
+            *map(str, self.size or ()),
+        ]
         return "_".join(word for word in words if word)
 
     def operand(self, pointer: str, rows: Index, columns: Index) -> gemm.Operand:
@@ -88,21 +103,29 @@ class Case:
         }
         mask_type = "bool" if "bool" in self.mask else t
         return AttentionSpec(
-            name=self.name, ctype=t,
+            name=self.name,
+            ctype=t,
             parameters=f"const {t} *restrict q, const {t} *restrict k, const {t} *restrict v, "
             f"const {mask_type} *restrict mask, {t} *restrict y, "
             "int64_t L, int64_t S, int64_t E, int64_t V",
             batch=(("b", Index.of(BATCH)), ("h", Index.of(HEADS))),
-            rows=m, keys=s, features=e, columns=n,
-            q=self.operand("q", m, e), k=self.operand("k", s, e), v=self.operand("v", s, n),
+            rows=m,
+            keys=s,
+            features=e,
+            columns=n,
+            q=self.operand("q", m, e),
+            k=self.operand("k", s, e),
+            v=self.operand("v", s, n),
             scale="0.3f" if t == "float" else "0.3",
             epilogue=lambda value, row, column: (
                 f"{Pointer('y')[((b * HEADS + h) * m + row) * n + column]} = {value} + 1;"
             ),
-            mask=masks[self.mask.partition(" ")[2]], mask_is_bool="bool" in self.mask,
-            causal=self.causal, empty_is_nan=self.empty_is_nan or not self.mask,
+            mask=masks[self.mask.partition(" ")[2]],
+            mask_is_bool="bool" in self.mask,
+            causal=self.causal,
+            empty_is_nan=self.empty_is_nan or not self.mask,
             comment="y[b, h, row, column] = attention + 1",
-        )  # fmt: skip
+        )
 
     def counts(self, sizes: tuple[int, int, int, int]) -> list[int]:
         """Elements of q, k, v, mask, y."""
@@ -115,8 +138,10 @@ LAYOUTS = ("plain", "heads", "turned")
 MASKS = ("", "float rows", "bool rows", "bool keys")
 CASES = [
     *(Case("float", layout, mask) for layout, mask in zip(LAYOUTS * 2, MASKS * 2)),
-    Case("float", "plain", causal=True), Case("float", "heads", causal=True),
-    Case("double", "heads", "bool rows", empty_is_nan=True), Case("double", "turned", causal=True),
+    Case("float", "plain", causal=True),
+    Case("float", "heads", causal=True),
+    Case("double", "heads", "bool rows", empty_is_nan=True),
+    Case("double", "turned", causal=True),
     Case("float", "plain", "bool keys", empty_is_nan=True),
     *(Case("float", "heads", "bool keys", size=(few, 1100, 64, 40)) for few in (1, 2)),
     *(Case("float", layout, size=(1, 600, 33, 21)) for layout in LAYOUTS),
@@ -126,7 +151,7 @@ CASES = [
     Case("float", "heads", size=(40, 1100, 16, 32)),  # several blocks of keys, and of queries
     Case("float", "heads", causal=True, size=(400, 530, 16, 16)),
     Case("float", "plain", "float rows", size=(13, 200, 600, 90)),
-]  # fmt: skip
+]
 
 
 def sizes_of(case: Case) -> list[tuple[int, int, int, int]]:
@@ -149,19 +174,13 @@ def translation_unit(cases: list[Case]) -> str:
     for case in cases:
         function = rendered(case)
         given = ", ".join(("q, k, v, mask, y, L, S, E, V", *function.extra_parameters))
-        parts.append(
-            f"{function.text}void run_{case.name}({parameters})\n{{\n"
-            f"    {case.name}({given});\n}}\n"
-        )
+        parts.append(f"{function.text}void run_{case.name}({parameters})\n{{\n    {case.name}({given});\n}}\n")
     math = INCLUDE_FOLDERS[1].joinpath("fx_math.h").read_text()
     return with_tiles("\n".join(parts), HEAD + math)
 
 
 ALWAYS = ("-Wno-unused-function", "-fno-math-errno", "-fno-trapping-math")
-FLAGS = {
-    "native": (*ALWAYS, "-O2", march_flag(), "-fopenmp"),
-    "SSE2, no OpenMP": (*ALWAYS, "-O1"),
-}
+FLAGS = {"native": (*ALWAYS, "-O2", march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, "-O1")}
 
 
 @pytest.fixture(scope="module", params=FLAGS)
@@ -185,8 +204,9 @@ def draw(case: Case, sizes: tuple[int, int, int, int]) -> list[np.ndarray]:
     return [*arrays, mask]
 
 
-def run(library: ctypes.CDLL, case: Case, arrays: list[np.ndarray],
-        sizes: tuple[int, int, int, int], n_threads: int) -> np.ndarray:  # fmt: skip
+def run(
+    library: ctypes.CDLL, case: Case, arrays: list[np.ndarray], sizes: tuple[int, int, int, int], n_threads: int
+) -> np.ndarray:
     """The result, on memory with fences."""
     names = dict(zip("LSEV", sizes))
     size = evaluate(rendered(case).workspace, **names, n_threads=n_threads)
@@ -195,8 +215,10 @@ def run(library: ctypes.CDLL, case: Case, arrays: list[np.ndarray],
     y = np.full(count + 8, 7777, arrays[0].dtype)
     getattr(library, f"run_{case.name}")(
         *(ctypes.c_void_p(array.ctypes.data) for array in (*arrays, y)),
-        *map(ctypes.c_int64, sizes), ctypes.c_void_p(workspace.ctypes.data), n_threads,
-    )  # fmt: skip
+        *map(ctypes.c_int64, sizes),
+        ctypes.c_void_p(workspace.ctypes.data),
+        n_threads,
+    )
     assert (workspace[size:] == 0xA5).all(), f"{case.name} {sizes}: wrote past its workspace"
     assert (y[count:] == 7777).all(), f"{case.name} {sizes}: wrote past its result"
     return y[:count].reshape(BATCH, HEADS, sizes[0], sizes[3])
@@ -207,10 +229,14 @@ def expected(case: Case, arrays: list[np.ndarray], sizes: tuple[int, int, int, i
     q, k, v = (case.array(a, *shape) for a, shape in zip(arrays, ((m, e), (s, e), (s, n))))
     mask = arrays[3].reshape(BATCH, 1, -1, s) if case.mask and s else None
     result = ops.scaled_dot_product_attention(
-        q.astype(np.float64), k.astype(np.float64), v.astype(np.float64),
+        q.astype(np.float64),
+        k.astype(np.float64),
+        v.astype(np.float64),
         mask.astype(np.float64) if mask is not None and mask.dtype != bool else mask,
-        is_causal=case.causal, scale=0.3, empty_rows="nan" if case.empty_is_nan else "zero",
-    )  # fmt: skip
+        is_causal=case.causal,
+        scale=0.3,
+        empty_rows="nan" if case.empty_is_nan else "zero",
+    )
     return result + 1
 
 
@@ -291,11 +317,13 @@ def test_attention_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             size = evaluate(workspace, **dict(zip("LSEV", sizes)), n_threads=2)
             numbers = ", ".join(map(str, (*sizes, *case.counts(sizes), size)))
             lines.append(
-                f'    wrong += check("{case.name}", (function *)run_{case.name}, '
-                f"{item}, {mask_item}, {numbers});"
+                f'    wrong += check("{case.name}", (function *)run_{case.name}, {item}, {mask_item}, {numbers});'
             )
     program = compile_c(
         translation_unit(cases) + "\n".join([*lines, "    return wrong != 0;", "}"]),
-        tmp_path / "attention", flag_of(march), *ALWAYS, *SANITIZED,
-    )  # fmt: skip
+        tmp_path / "attention",
+        flag_of(march),
+        *ALWAYS,
+        *SANITIZED,
+    )
     run_sanitized(program)

@@ -34,9 +34,20 @@ def rust(monkeypatch: pytest.MonkeyPatch) -> None:
 @with_rustc
 @pytest.mark.parametrize(
     "name",
-    ["relu_spellings", "softmax_layer_norm", "named_dims", "nested_outputs", "scans", "splits",
-     "pooling", "constants", "mlp", "cnn", "masked_attention"],
-)  # fmt: skip
+    [
+        "relu_spellings",
+        "softmax_layer_norm",
+        "named_dims",
+        "nested_outputs",
+        "scans",
+        "splits",
+        "pooling",
+        "constants",
+        "mlp",
+        "cnn",
+        "masked_attention",
+    ],
+)
 def test_programs_of_the_zoo(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = lambda module, inputs: fx.compile(module, backend="rust")(*inputs)  # noqa: E731
     monkeypatch.setitem(oracle.RUNGS, "rust", run)
@@ -77,9 +88,7 @@ def test_what_it_cannot_do_is_said() -> None:
 
 def compile_with_no_such_program(self: Any, module: Any, stage: Any = backend.silent) -> Any:
     """The method of a back end whose compiler is missing."""
-    return loop_function.LoopFunction(
-        module, stage, ".rs", "", lambda kernel: "", ["no_such_program"]
-    )
+    return loop_function.LoopFunction(module, stage, ".rs", "", lambda kernel: "", ["no_such_program"])
 
 
 def test_options_are_declared_once() -> None:
@@ -93,10 +102,7 @@ def test_options_are_declared_once() -> None:
         fx.compile(np.exp, "f32[4]", backend="rust", threads=2)
     with pytest.raises(ArgumentError, match="'rust' has no counters"):
         passes.profile(fx.symbolic_trace(np.exp, "f32[4]"), backend="rust")
-    assert (
-        fx.compile(np.exp, "f32[4]", backend="python", opt_level="3")(np.zeros(4, np.float32)).sum()
-        == 4
-    )
+    assert fx.compile(np.exp, "f32[4]", backend="python", opt_level="3")(np.zeros(4, np.float32)).sum() == 4
 
 
 @with_rustc
@@ -115,9 +121,7 @@ def test_on_the_command_line(
     assert status == 1 and "device= is an option of the cuda back end, not of 'rust'" in err
     assert run(capsys, "compile", *given, "-o", "out", "--opt-level", "1")[0] == 2
     assert "rustc" in run(capsys, "info")[1]
-    assert "c, cuda, embedded, python, rust; default c" in " ".join(
-        run(capsys, "compile", "--help")[1].split()
-    )
+    assert "c, cuda, embedded, python, rust; default c" in " ".join(run(capsys, "compile", "--help")[1].split())
 
 
 def test_python_runs_and_writes_the_optimized_graph() -> None:

@@ -46,11 +46,7 @@ def test_what_nothing_reads_is_not_declared():
     body.let("second", first + 1)
     third = body.let("third", first * first)
     body.call("use", third)
-    assert str(body).splitlines() == [
-        "const int64_t first = n*2;",
-        "const int64_t third = first*first;",
-        "use(third);",
-    ]
+    assert str(body).splitlines() == ["const int64_t first = n*2;", "const int64_t third = first*first;", "use(third);"]
 
 
 def test_a_name_belongs_to_its_block():
@@ -133,15 +129,11 @@ def test_short_loops_count_in_int_and_are_unrolled():
     for end in (1, 4):
         with body.loop("i", end, pragma="#pragma unroll", ctype="int") as i:
             body.call("f", i)
-    assert str(body).splitlines() == [
-        "f(0);", "#pragma unroll", "for (int i = 0; i < 4; ++i) {", "    f(i);", "}",
-    ]  # fmt: skip
+    assert str(body).splitlines() == ["f(0);", "#pragma unroll", "for (int i = 0; i < 4; ++i) {", "    f(i);", "}"]
 
 
 def test_a_block_stands_behind_its_head():
     body = Body()
     with body.block("#pragma omp parallel"), body.block("if (ready)"):
         body.call("f")
-    assert str(body).splitlines() == [
-        "#pragma omp parallel", "{", "    if (ready) {", "        f();", "    }", "}",
-    ]  # fmt: skip
+    assert str(body).splitlines() == ["#pragma omp parallel", "{", "    if (ready) {", "        f();", "    }", "}"]

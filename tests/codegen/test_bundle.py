@@ -27,17 +27,14 @@ from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_f
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import find_compiler
 
-needs_tools = pytest.mark.skipif(
-    not (shutil.which("make") and shutil.which("cc")), reason="needs make and cc"
-)
+needs_tools = pytest.mark.skipif(not (shutil.which("make") and shutil.which("cc")), reason="needs make and cc")
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """make in an environment that has nothing but the usual programs."""
     return subprocess.run(
-        ["make", *arguments], cwd=folder, env={"PATH": "/usr/bin:/bin"},
-        capture_output=True, text=True,
-    )  # fmt: skip
+        ["make", *arguments], cwd=folder, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+    )
 
 
 def small() -> Any:
@@ -59,10 +56,22 @@ def test_builds_and_passes(tmp_path: Path) -> None:
     name = fn.program.name
     files = {p.name for p in (tmp_path / "out").iterdir()}
     assert files == {
-        f"{name}.c", f"{name}.h", "fx_math.h", f"{name}_tiles.h", f"{name}_weights.bin",
-        f"{name}_weights.h", f"{name}_selftest.c", "Makefile", "README.txt", "selftest", MANIFEST,
-        f"{name}_portable.c", f"{name}_embedded.c", f"{name}.pc.in", "CMakeLists.txt",
-    }  # fmt: skip
+        f"{name}.c",
+        f"{name}.h",
+        "fx_math.h",
+        f"{name}_tiles.h",
+        f"{name}_weights.bin",
+        f"{name}_weights.h",
+        f"{name}_selftest.c",
+        "Makefile",
+        "README.txt",
+        "selftest",
+        MANIFEST,
+        f"{name}_portable.c",
+        f"{name}_embedded.c",
+        f"{name}.pc.in",
+        "CMakeLists.txt",
+    }
     done = make(tmp_path / "out", "test")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "OK: 2 of 2 cases agree with NumPy" in done.stdout
@@ -129,12 +138,8 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     data = bytearray(blob.read_bytes())
     data[-64] ^= 1
     blob.write_bytes(data)
-    test = subprocess.run(
-        [f"./{fn.program.name}_selftest"], cwd=tmp_path / "out", capture_output=True, text=True
-    )
-    assert (
-        test.returncode == 2 and "weights are not those that the code was made for" in test.stderr
-    )
+    test = subprocess.run([f"./{fn.program.name}_selftest"], cwd=tmp_path / "out", capture_output=True, text=True)
+    assert test.returncode == 2 and "weights are not those that the code was made for" in test.stderr
 
 
 def test_the_digest_of_weights_is_that_of_the_words_one_by_one() -> None:
@@ -224,8 +229,7 @@ def test_what_results_are_to_the_program() -> None:
 
     gm = fx.symbolic_trace(program, x="f32[2]")
     assert result_places(gm) == [
-        f"the program's {path}"
-        for path in ('["logits"]', '["more"].mean', '["more"].rest[0]', '["more"].rest[1][0]')
+        f"the program's {path}" for path in ('["logits"]', '["more"].mean', '["more"].rest[0]', '["more"].rest[1][0]')
     ]
     header = fx.compile(gm).sources["program.h"]
     assert '(the program\'s ["more"].mean)' in header

@@ -85,18 +85,38 @@ def test_cmake_and_cpp(compiler: str, bundle: tuple[Path, Any], tmp_path: Path) 
     folder, function = bundle
     needs("cmake", compiler)
     is_portable = compiler == "g++" and platform.machine() == "x86_64"
-    run("cmake", "-S", folder, "-B", "build", "-DEMBED=ON", "-DCMAKE_C_FLAGS_RELEASE=-O1",
-        "-DCMAKE_INSTALL_PREFIX=there", f"-DPORTABLE={'ON' if is_portable else 'OFF'}",
-        folder=tmp_path)  # fmt: skip
+    run(
+        "cmake",
+        "-S",
+        folder,
+        "-B",
+        "build",
+        "-DEMBED=ON",
+        "-DCMAKE_C_FLAGS_RELEASE=-O1",
+        "-DCMAKE_INSTALL_PREFIX=there",
+        f"-DPORTABLE={'ON' if is_portable else 'OFF'}",
+        folder=tmp_path,
+    )
     run("cmake", "--build", "build", folder=tmp_path)
     run("ctest", "--output-on-failure", folder=tmp_path / "build")
     symbols = run("nm", "build/libsequential.a", folder=tmp_path) if shutil.which("nm") else ""
     assert ("T sequential_run_v4" in symbols) == (is_portable and bool(symbols))
     run("cmake", "--install", "build", folder=tmp_path)
     (tmp_path / "caller.cpp").write_text(CALLER)
-    run(compiler, "-std=c++11", *WARNINGS, "-Ithere/include", "caller.cpp", "-Lthere/lib",
-        "-lsequential", "-lm", "-fopenmp" if compiler == "g++" else "-lgomp", "-o", "caller",
-        folder=tmp_path)  # fmt: skip
+    run(
+        compiler,
+        "-std=c++11",
+        *WARNINGS,
+        "-Ithere/include",
+        "caller.cpp",
+        "-Lthere/lib",
+        "-lsequential",
+        "-lm",
+        "-fopenmp" if compiler == "g++" else "-lgomp",
+        "-o",
+        "caller",
+        folder=tmp_path,
+    )
     printed = np.array(run("./caller", folder=tmp_path).split(), np.float32).reshape(3, 64)
     np.testing.assert_allclose(printed, function(np.full((3, 40), 0.5, np.float32)), rtol=1e-5)
 
@@ -109,8 +129,7 @@ def test_pkg_config_and_python(bundle: tuple[Path, Any], tmp_path: Path) -> None
     there = tmp_path / "there"
     if shutil.which("pkg-config"):
         path = there / "lib/pkgconfig"
-        flags = run("env", f"PKG_CONFIG_PATH={path}", "pkg-config", "--cflags", "--libs",
-                    "sequential", folder=tmp_path)  # fmt: skip
+        flags = run("env", f"PKG_CONFIG_PATH={path}", "pkg-config", "--cflags", "--libs", "sequential", folder=tmp_path)
         assert flags.split() == [f"-I{there}/include", f"-L{there}/lib", "-lsequential", "-lm"]
     library = ctypes.CDLL(str(there / "lib/libsequential.so"))
     library.sequential_workspace_bytes.restype = ctypes.c_int64

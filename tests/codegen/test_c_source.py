@@ -12,14 +12,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c.tiles.library import (
-    FILES,
-    constant,
-    definitions_of,
-    instantiate,
-    library,
-    needed,
-)
+from fxlite.codegen.c.tiles.library import FILES, constant, definitions_of, instantiate, library, needed
 from fxlite.codegen.kernel import printer
 from fxlite.codegen.kernel.text import comment, wrap
 from fxlite.codegen.runtime import sizes
@@ -94,9 +87,7 @@ def test_a_parameter_without_text_vanishes() -> None:
     text = "f_LOW_T(a, WITH b); LOW_T x;"
     values = {"LOW": "", "T": "int", "WITH": ""}
     assert instantiate(text, values) == "f_int(a, b); int x;"
-    assert instantiate(text, {**values, "LOW": "low", "WITH": "int c,"}) == (
-        "f_low_int(a, int c, b); low_int x;"
-    )
+    assert instantiate(text, {**values, "LOW": "low", "WITH": "int c,"}) == ("f_low_int(a, int c, b); low_int x;")
 
 
 def test_numbers_in_c_files_are_those_of_python() -> None:
@@ -135,19 +126,11 @@ def tiles_of(compiled) -> str:
 
 
 def test_a_float_model_has_no_tiles_of_doubles() -> None:
-    compiled, text = source_of(
-        nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()).eval(), x="f32[B,64,8,8]"
-    )
+    compiled, text = source_of(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()).eval(), x="f32[B,64,8,8]")
     tiles = tiles_of(compiled)
     assert "multiply_tile_float" in tiles and "winograd_output_" in tiles
     text += tiles
-    for absent in (
-        "double_vec",
-        "__attribute__((unused))",
-        "sum_depthwise",
-        "pack_rows",
-        "fx_floor",
-    ):
+    for absent in ("double_vec", "__attribute__((unused))", "sum_depthwise", "pack_rows", "fx_floor"):
         assert absent not in text
     assert text.count("static int winograd_input_") == 1, "of one size of tile"
     for defined in re.findall(r"^[^\s/*#].*\bstatic\b[^;\n]*?[\s*](\w+)\((?!\()", text, re.M):
@@ -163,9 +146,7 @@ def test_a_model_without_workspace_and_weights_has_no_layout() -> None:
 
 
 def test_one_choice_for_a_guarded_load() -> None:
-    compiled, text = source_of(
-        lambda x: np.pad(x, ((1, 2),), constant_values=-np.inf) * 2, x="f32[N]"
-    )
+    compiled, text = source_of(lambda x: np.pad(x, ((1, 2),), constant_values=-np.inf) * 2, x="f32[N]")
     kernel = text[text.index("static void k0") : text.index("_workspace_bytes(")]
     assert "? x[i - 1] : -INFINITY" in kernel and kernel.count(" ? ") == 1
     assert "(i - 1)" not in kernel, "no needless parentheses"
@@ -201,10 +182,7 @@ def test_names_of_values_and_thresholds() -> None:
     (kernel,) = {call.function for call in compiled.program.calls}
     head = text[: text.index(f"static void {kernel}(")].rsplit("/*", 1)[1]
     assert "m = B, n = 40, k = 40; tiles of TILE_ROWS x 32." in head
-    assert (
-        "The weight is packed, in panels of 32 columns." in head
-        and "Also computes linear_1." in head
-    )
+    assert "The weight is packed, in panels of 32 columns." in head and "Also computes linear_1." in head
     assert "> PARALLEL_PRODUCTS)" in text
     assert "enum { PARALLEL_PRODUCTS = 400000 };" in tiles_of(compiled)
     run = text[text.rindex("\nint ") :]
@@ -214,10 +192,7 @@ def test_names_of_values_and_thresholds() -> None:
 
 def test_lines_are_folded_outside_of_brackets() -> None:
     line = f"    y[i] = f(x[{'a' * 40} * 64 + i], {'b' * 30} + c[k], 0.0f);"
-    assert wrap(line, 80) == [
-        f"    y[i] = f(x[{'a' * 40} * 64 + i],",
-        f"        {'b' * 30} + c[k], 0.0f);",
-    ]
+    assert wrap(line, 80) == [f"    y[i] = f(x[{'a' * 40} * 64 + i],", f"        {'b' * 30} + c[k], 0.0f);"]
     folded = comment("y: f32[B] = " + " -> ".join(["exp"] * 30)).splitlines()
     assert len(folded) == 3 and all(len(text) <= 100 for text in folded)
     assert folded[1].startswith(" *   ") and folded[-1].endswith(" */")
@@ -298,9 +273,13 @@ def test_what_is_rolled_is_two_loops() -> None:
 def test_threads_share_what_reductions_add_up() -> None:
     """The condition counts a reduction's terms, in the leading order of the sizes."""
     programs = [
-        lambda x: x.sum(0), lambda x: x.max(1), lambda x: x.sum(1) + 1, lambda x: x.argmax(0),
-        lambda x: x - x.mean(1, keepdims=True), lambda x: (x > 1).any(0),
-    ]  # fmt: skip
+        lambda x: x.sum(0),
+        lambda x: x.max(1),
+        lambda x: x.sum(1) + 1,
+        lambda x: x.argmax(0),
+        lambda x: x - x.mean(1, keepdims=True),
+        lambda x: (x > 1).any(0),
+    ]
     for program in programs:
         _, source = source_of(program, x="f32[A,B]")
         (condition,) = re.findall(r" if \((?:parallel: )?(.*) >= PARALLEL_OPERATIONS\)", source)

@@ -31,9 +31,7 @@ from tests.codegen.golden_cases import CASES
 from tests.codegen.test_rolling import GPT, Cached
 from tests.zoo import ZOO
 
-WARNINGS = (
-    "-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror",
-)  # fmt: skip
+WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror")
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +44,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     programs += [(f"zoo_{e.name}", *e.make()[:2], "highest", False) for e in ZOO]
     cached = (Cached().eval(), ["f32[B,T,8]", "f32[4,2,B,2,S,4]"])
-    programs += [
-        ("cached", *cached, "highest", False),
-        ("gpt", GPT(12).eval(), ["i64[B,T]"], "highest", False),
-    ]
+    programs += [("cached", *cached, "highest", False), ("gpt", GPT(12).eval(), ["i64[B,T]"], "highest", False)]
     root = tmp_path_factory.mktemp("sources")
     for number, (label, program, types, precision, profile) in enumerate(programs):
         module = fx.symbolic_trace(program, *types)
@@ -165,9 +160,7 @@ TARGETS = {
     "aarch64": emulated("aarch64", "aarch64-linux-gnu"),
     "armv7": emulated("arm", "arm-linux-gnueabihf", "-mfpu=neon"),
     "riscv64": emulated("riscv64", "riscv64-linux-gnu"),
-    "wasm32": Target(
-        (*ZIG, "-target", "wasm32-wasi"), "-O1", (sys.executable, "-c", WASM, "wasmtime")
-    ),
+    "wasm32": Target((*ZIG, "-target", "wasm32-wasi"), "-O1", (sys.executable, "-c", WASM, "wasmtime")),
 }
 PROGRAMS = ("mlp", "integers", "resnet_block")
 
@@ -187,9 +180,7 @@ def built(target: Target, bundle: Path, *more: str) -> str:
     (test,) = (path.stem for path in bundle.glob("*_selftest.c"))
     openmp = "OPENMP=-fopenmp" if target.openmp else "OPENMP="
     given = [f"CC={' '.join(target.compiler)}", f"CFLAGS={target.flags}", openmp, *more]
-    done = subprocess.run(
-        ["make", "-B", test, *given], cwd=bundle, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["make", "-B", test, *given], cwd=bundle, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return test
 
@@ -225,9 +216,17 @@ def test_microsofts_dialect(sources: Path, tmp_path: Path) -> None:
         pytest.skip("clang or ziglang is missing")
     headers = Path(zig.origin).parent / "lib/libc/include/any-windows-any"
     command = [
-        "clang", "--driver-mode=cl", "--target=x86_64-pc-windows-msvc", "/Zs", "/std:c11", "/W3",
-        "/WX", "-Wvla", "-imsvc", str(headers),
-    ]  # fmt: skip
+        "clang",
+        "--driver-mode=cl",
+        "--target=x86_64-pc-windows-msvc",
+        "/Zs",
+        "/std:c11",
+        "/W3",
+        "/WX",
+        "-Wvla",
+        "-imsvc",
+        str(headers),
+    ]
     found = [
         path
         for label in ("conv_int8_fused", "gemm_medium", "attention", "conv_winograd", "lstm")

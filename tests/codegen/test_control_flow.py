@@ -73,9 +73,7 @@ def nussinov(seq: Any) -> Any:
             table[i, j] = np.maximum(table[i, j], below)
 
             def paired() -> Any:
-                match = fx.cond(
-                    i < j - 1, lambda: (seq[i] + seq[j] == 3).astype(np.int32), lambda: zero
-                )
+                match = fx.cond(i < j - 1, lambda: (seq[i] + seq[j] == 3).astype(np.int32), lambda: zero)
                 return np.maximum(table[i, j], table[i + 1, j - 1] + match)
 
             table[i, j] = fx.cond((j - 1 >= 0) & (i + 1 < n), paired, lambda: table[i, j])
@@ -164,10 +162,14 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "rows": (rows, ("f64[4]", "i64[]"), RNG.standard_normal(4), np.int64(4)),
     "mandelbrot": (mandelbrot, ("f64[N,2]", "i64[]"), RNG.standard_normal((9, 2)), np.int64(30)),
     "spmv": (
-        spmv, ("i64[R]", "i64[K]", "f64[K]", "f64[N]"), np.array([0, 2, 2, 5]),
-        np.array([0, 3, 1, 2, 3]), RNG.standard_normal(5), RNG.standard_normal(4),
+        spmv,
+        ("i64[R]", "i64[K]", "f64[K]", "f64[N]"),
+        np.array([0, 2, 2, 5]),
+        np.array([0, 3, 1, 2, 3]),
+        RNG.standard_normal(5),
+        RNG.standard_normal(4),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

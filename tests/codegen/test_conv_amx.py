@@ -36,8 +36,7 @@ Int8 = test_conv_int8.Case
 SAME = (1, 1, 1, 1)
 INTEGERS = [
     Int8("first", (1, 3, 23, 39), (40, 3, 7, 7), (2, 2), (3, 3, 3, 3), zero_point=117),
-    Int8("few_words", (1, 3, 9, 30), (16, 3, 3, 3), (2, 2), SAME, type="i8", zero_point=-9,
-         x_last=False),
+    Int8("few_words", (1, 3, 9, 30), (16, 3, 3, 3), (2, 2), SAME, type="i8", zero_point=-9, x_last=False),
     Int8("wide", (2, 64, 4, 73), (70, 64, 3, 3), padding=(0, 1, 2, 0), zero_point=255),
     Int8("one_row", (1, 24, 5, 17), (31, 24, 3, 3), padding=SAME, type="i8", zero_point=5),
     Int8("14", (2, 32, 14, 14), (48, 32, 3, 3), padding=SAME, zero_point=3),
@@ -50,11 +49,9 @@ INTEGERS = [
     Int8("halved_7", (1, 64, 14, 14), (40, 64, 1, 1), (2, 2), zero_point=9),
     Int8("uneven", (2, 21, 9, 12), (35, 21, 3, 2), (1, 2), (1, 0, 1, 1), zero_point=7),
     Int8("down", (1, 20, 11, 9), (17, 20, 2, 3), (2, 1), (0, 1, 1, 1), zero_point=7),
-    Int8("dilated", (2, 20, 9, 11), (33, 20, 3, 2), padding=(2, 2, 2, 2), dilation=(2, 3),
-         zero_point=7),
-    Int8("grouped", (1, 48, 14, 14), (64, 24, 3, 3), padding=SAME, groups=2, type="i8",
-         zero_point=-128),
-]  # fmt: skip
+    Int8("dilated", (2, 20, 9, 11), (33, 20, 3, 2), padding=(2, 2, 2, 2), dilation=(2, 3), zero_point=7),
+    Int8("grouped", (1, 48, 14, 14), (64, 24, 3, 3), padding=SAME, groups=2, type="i8", zero_point=-128),
+]
 
 
 # ---- floats -------------------------------------------------------------------------------------
@@ -149,8 +146,10 @@ def run(library: ctypes.CDLL, one: Float, arrays: tuple[Array, ...], n_threads: 
     given = (x, pack_conv_tiles(weight, spec), bias, y)
     library[f"run_{spec.name}"](
         *(ctypes.c_void_p(a.ctypes.data) for a in given),
-        *map(ctypes.c_int64, size), ctypes.c_void_p(workspace.ctypes.data), n_threads,
-    )  # fmt: skip
+        *map(ctypes.c_int64, size),
+        ctypes.c_void_p(workspace.ctypes.data),
+        n_threads,
+    )
     assert (workspace[needed:] == 0xFF).all() and (y[-8:] == 7777).all(), spec.name
     return y[:-8].reshape(shape)
 
@@ -241,9 +240,8 @@ def test_convolutions_under_the_sanitizers(tmp_path: Path) -> None:
         lines.append(f"        for (int i = 0; i < {len(sizes)}; i++) free(p[i]);\n    }}")
     text = with_tiles(functions(integers) + float_functions(floats))
     program = compile_c(
-        "\n".join([text, *lines, "    return 0;\n}"]), tmp_path / "amx", *EMULATED, "-fwrapv",
-        *SANITIZED, "-O0",
-    )  # fmt: skip
+        "\n".join([text, *lines, "    return 0;\n}"]), tmp_path / "amx", *EMULATED, "-fwrapv", *SANITIZED, "-O0"
+    )
     for refused in ({}, {"AMX_EMULATION_REFUSED": "1"}):
         run_sanitized(program, **refused)
 

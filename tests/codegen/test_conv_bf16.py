@@ -24,15 +24,7 @@ from fxlite.codegen.c.render import conv_template
 from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import text_of
 from fxlite.codegen.runtime.toolchain import march_flag
-from tests.codegen.compiling import (
-    SANITIZED,
-    compile_c,
-    flag_of,
-    flags_of,
-    run_sanitized,
-    shared_library,
-    with_tiles,
-)
+from tests.codegen.compiling import SANITIZED, compile_c, flag_of, flags_of, run_sanitized, shared_library, with_tiles
 from tests.codegen.test_conv_template import C_FUNCTIONS, Case, reference
 
 SAME, NONE = (1,) * 4, (0,) * 4
@@ -70,10 +62,7 @@ LAST = [
     case(9, 10, 3, 1, SAME, None),
 ]
 """Of images whose channels are last."""
-TURNED = [
-    case(9, 34, 1, 2, NONE, (2, 7, 9)),
-    case(8, 16, 1, (3, 2), NONE, None, dilation=2, groups=4),
-]
+TURNED = [case(9, 34, 1, 2, NONE, (2, 7, 9)), case(8, 16, 1, (3, 2), NONE, None, dilation=2, groups=4)]
 """Results whose channels are last, of images whose channels are first."""
 CASES += LAST + TURNED
 SIZES = [(1, 1, 1), (2, 3, 19), (1, 13, 7)]
@@ -148,8 +137,10 @@ def run(library: ctypes.CDLL, kind: str, of: Case, arrays, n_threads: int = 1) -
     x = np.ascontiguousarray(np.moveaxis(x, 1, 3)) if of in LAST else x
     library[f"{kind}_{of.name}"](
         *(ctypes.c_void_p(array.ctypes.data) for array in (x, packed, bias, y)),
-        *map(ctypes.c_int64, size), ctypes.c_void_p(workspace.ctypes.data), n_threads,
-    )  # fmt: skip
+        *map(ctypes.c_int64, size),
+        ctypes.c_void_p(workspace.ctypes.data),
+        n_threads,
+    )
     assert (workspace[needed:] == 0xFF).all() and (y[count:] == 7777).all(), of.name
     return y[:count].reshape(shape)
 
@@ -186,8 +177,7 @@ def test_error_of_a_usual_convolution(tmp_path: Path, kernel, limit: float) -> N
     2.5e-3 by the definition."""
     one = case(256, 64, kernel, 1, NONE, (1, 16, 16))
     assert (winograd_tile(spec_of(one)) == 2) == (kernel == (3, 3))
-    path = compile_c(translation_unit([one]), tmp_path / "conv.so", "-shared", "-fPIC",
-                     "-O2", march_flag(), "-fopenmp")  # fmt: skip
+    path = compile_c(translation_unit([one]), tmp_path / "conv.so", "-shared", "-fPIC", "-O2", march_flag(), "-fopenmp")
     arrays = arrays_of(one, one.size)
     expected = reference(one, *arrays)
     got = run(ctypes.CDLL(str(path)), "fast", one, arrays)
@@ -256,9 +246,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("shape", ["f32[2,3,30,44]", "f32[B,3,H,W]"])
-def test_a_network_is_near_float_and_alike_on_all_threads(
-    shape: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_is_near_float_and_alike_on_all_threads(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (templates, conv_template):
         monkeypatch.setattr(module, "has_bf16_tiles", lambda: False)
     model = Net()

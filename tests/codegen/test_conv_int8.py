@@ -44,16 +44,30 @@ class Case:
         k, _, r, s = self.weight
         sizes = {"out_h": 0, "out_w": 0}
         spec = Int8ConvSpec(
-            name=f"convolve_{self.name}", ctype="int32_t",
+            name=f"convolve_{self.name}",
+            ctype="int32_t",
             parameters=PARAMETERS.format("uint8" if self.type == "u8" else "int8"),
-            n=Index.of(n), c=c, h=Index.of(h), w=Index.of(w), k=k, r=r, s=s, x="x", weight="weight",
+            n=Index.of(n),
+            c=c,
+            h=Index.of(h),
+            w=Index.of(w),
+            k=k,
+            r=r,
+            s=s,
+            x="x",
+            weight="weight",
             epilogue=lambda total, n, k, oh, ow: (
-                f"y[(({n} * {sizes['out_h']} + {oh}) * {sizes['out_w']} + {ow}) * {self.weight[0]} "
-                f"+ {k}] = {total};"
+                f"y[(({n} * {sizes['out_h']} + {oh}) * {sizes['out_w']} + {ow}) * {self.weight[0]} + {k}] = {total};"
             ),
-            stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups,
-            type=self.type, zero_point=self.zero_point, x_last=self.x_last, y_last=True,
-        )  # fmt: skip
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            type=self.type,
+            zero_point=self.zero_point,
+            x_last=self.x_last,
+            y_last=True,
+        )
         sizes["out_h"], sizes["out_w"] = (size.constant for size in spec.output_size())
         return spec
 
@@ -70,34 +84,34 @@ class Case:
         """The sums, with channels last."""
         top, left, bottom, right = self.padding
         total = ops.int_conv2d(
-            x, weight, stride=self.stride, padding=((top, bottom), (left, right)),
-            dilation=self.dilation, groups=self.groups, x_zero_point=self.zero_point,
-        )  # fmt: skip
+            x,
+            weight,
+            stride=self.stride,
+            padding=((top, bottom), (left, right)),
+            dilation=self.dilation,
+            groups=self.groups,
+            x_zero_point=self.zero_point,
+        )
         return np.asarray(total).transpose(TO_LAST)
 
 
 _SAME = (1, 1, 1, 1)
 CASES = [
     Case("first", (1, 3, 23, 19), (40, 3, 7, 7), (2, 2), (3, 3, 3, 3), zero_point=117),
-    Case("first_nchw", (2, 3, 9, 30), (16, 3, 3, 3), (2, 2), _SAME, type="i8", zero_point=-9,
-         x_last=False),
+    Case("first_nchw", (2, 3, 9, 30), (16, 3, 3, 3), (2, 2), _SAME, type="i8", zero_point=-9, x_last=False),
     Case("wide", (2, 64, 9, 25), (31, 64, 3, 3), padding=(0, 1, 2, 0), zero_point=255),
     Case("in_place", (1, 8, 7, 13), (33, 8, 3, 2), type="i8", zero_point=5),
     Case("odd", (2, 5, 6, 7), (64, 5, 1, 1), type="i8"),
     Case("strided", (2, 12, 8, 9), (70, 12, 1, 1), (2, 2), zero_point=3),
-    Case("dilated", (2, 5, 9, 11), (33, 5, 3, 2), padding=(2, 2, 2, 2), dilation=(2, 3),
-         zero_point=7),
-    Case("grouped", (1, 12, 14, 14), (24, 3, 3, 3), padding=_SAME, groups=4, type="i8",
-         zero_point=-128),
+    Case("dilated", (2, 5, 9, 11), (33, 5, 3, 2), padding=(2, 2, 2, 2), dilation=(2, 3), zero_point=7),
+    Case("grouped", (1, 12, 14, 14), (24, 3, 3, 3), padding=_SAME, groups=4, type="i8", zero_point=-128),
     Case("grouped_nchw", (1, 8, 5, 6), (72, 4, 3, 3), padding=_SAME, groups=2, x_last=False),
     Case("depthwise", (2, 70, 9, 13), (70, 1, 3, 3), padding=_SAME, groups=70, zero_point=128),
-    Case("depthwise_5", (2, 130, 11, 13), (130, 1, 5, 5), padding=(2, 2, 2, 2), groups=130,
-         type="i8", zero_point=-3),
+    Case("depthwise_5", (2, 130, 11, 13), (130, 1, 5, 5), padding=(2, 2, 2, 2), groups=130, type="i8", zero_point=-3),
     Case("depthwise_strided", (1, 64, 11, 12), (64, 1, 3, 3), (2, 2), groups=64, zero_point=9),
     Case("depthwise_dilated", (1, 24, 11, 12), (24, 1, 5, 4), (1, 3), (2, 2, 2, 2), (2, 1), 24),
-    Case("depthwise_nchw", (2, 33, 6, 5), (33, 1, 3, 3), padding=_SAME, groups=33, type="i8",
-         x_last=False),
-]  # fmt: skip
+    Case("depthwise_nchw", (2, 33, 6, 5), (33, 1, 3, 3), padding=_SAME, groups=33, type="i8", x_last=False),
+]
 
 
 def functions(cases: list[Case]) -> str:
@@ -169,6 +183,4 @@ def test_a_convolution_is_one_kernel_with_its_epilogue(layout: str) -> None:
     for n, h, w in ((2, 5, 12), (1, 1, 1), (0, 3, 3)):
         sizes = [(n, c, h, w) if layout == "NCHW" else (n, h, w, c) for c in (8, 40)]
         x, skip = (rng.integers(0, 256, size).astype(np.uint8) for size in sizes)
-        np.testing.assert_array_equal(
-            function(x, skip.view(np.int8)), program(x, skip.view(np.int8))
-        )
+        np.testing.assert_array_equal(function(x, skip.view(np.int8)), program(x, skip.view(np.int8)))

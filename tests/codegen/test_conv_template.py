@@ -41,16 +41,7 @@ from tests.codegen.compiling import (
 )
 from tests.oracle import agree
 
-SIZES = [
-    (0, 5, 5),
-    (1, 1, 1),
-    (1, 7, 7),
-    (2, 3, 19),
-    (3, 8, 8),
-    (1, 13, 70),
-    (2, 1, 40),
-    (1, 40, 1),
-]
+SIZES = [(0, 5, 5), (1, 1, 1), (1, 7, 7), (2, 3, 19), (3, 8, 8), (1, 13, 70), (2, 1, 40), (1, 40, 1)]
 
 
 @dataclass(frozen=True)
@@ -140,10 +131,7 @@ def draw(choose: random.Random, size: tuple[int, int, int] | None) -> Case:
 
     groups = choose.choice([1, 1, 1, 2, 3, 8])
     kind = choose.choice(["depthwise", "any", "any", "any"])
-    inputs, outputs = (
-        choose.choice([1, 2, 3, 5, 8, 17]),
-        choose.choice([1, 2, 3, 4, 6, 9, 16, 20, 33]),
-    )
+    inputs, outputs = (choose.choice([1, 2, 3, 5, 8, 17]), choose.choice([1, 2, 3, 4, 6, 9, 16, 20, 33]))
     if kind == "depthwise":
         groups, inputs, outputs = choose.choice([1, 3, 16, 19]), 1, choose.choice([1, 1, 2])
     kernel = choose.choice([(1, 1), (3, 3), (3, 3), (1, 5), (2, 4), (5, 2), (7, 7)])
@@ -203,11 +191,7 @@ def all_cases() -> list[Case]:
         Case("float", 10, 20, (1, 1), (1, 1), (0,) * 4, (1, 1), 2, None),
     ]
     while len(cases) < 50:
-        size = (
-            choose.choice([1, 1, 2, 3]),
-            choose.randint(1, 12),
-            choose.choice([1, 4, 7, 9, 23, 70]),
-        )
+        size = (choose.choice([1, 1, 2, 3]), choose.randint(1, 12), choose.choice([1, 4, 7, 9, 23, 70]))
         case = draw(choose, size)
         if case.fits(size):
             cases.append(case)
@@ -281,8 +265,7 @@ def functions(cases: list[Case], kind: str) -> str:
         )
         extra = "".join(f", {item}" for item in rendered(case).extra_parameters)
         parts.append(
-            f"void {kind}_{spec.name}({parameters})\n{{\n"
-            f"    {name}(x, weight, bias, y, N, H, W{extra});\n}}\n"
+            f"void {kind}_{spec.name}({parameters})\n{{\n    {name}(x, weight, bias, y, N, H, W{extra});\n}}\n"
         )
     return "\n".join(parts)
 
@@ -324,9 +307,7 @@ def reference(case: Case, x, weight, bias):
                 rows = r * case.dilation[0] + np.arange(out_h) * case.stride[0]
                 columns = s * case.dilation[1] + np.arange(out_w) * case.stride[1]
                 taps = group_x[:, :, rows[:, None], columns[None, :]]
-                y[:, g * outputs : (g + 1) * outputs] += np.einsum(
-                    "nchw,kc->nkhw", taps, group_w[:, :, r, s]
-                )
+                y[:, g * outputs : (g + 1) * outputs] += np.einsum("nchw,kc->nkhw", taps, group_w[:, :, r, s])
     y += bias[None, :, None, None]
     if case.joinable:
         y += np.arange(out_h * out_w).reshape(out_h, out_w) / 64
@@ -353,9 +334,7 @@ def expected_of(case: Case, size: tuple[int, int, int]) -> tuple[np.ndarray[Any,
     return x, weight, bias, reference(case, x, weight, bias).astype(dtype)
 
 
-def check(
-    library: ctypes.CDLL, kind: str, case: Case, size: tuple[int, int, int], n_threads: int
-) -> None:
+def check(library: ctypes.CDLL, kind: str, case: Case, size: tuple[int, int, int], n_threads: int) -> None:
     x, weight, bias, expected = expected_of(case, size)
     x = stored(case, x)
     packed = conv.pack_conv_weight(weight, case.spec())
@@ -423,9 +402,7 @@ def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
         rng = np.random.default_rng(0)
         x = rng.standard_normal((n, case.c, h, w)).astype(np.float32)
         x[0, 1, 4, 4] = np.nan
-        weight = rng.standard_normal((case.k, case.c // case.groups, *case.kernel)).astype(
-            np.float32
-        )
+        weight = rng.standard_normal((case.k, case.c // case.groups, *case.kernel)).astype(np.float32)
         bias = np.zeros(case.k, np.float32)
         expected = reference(case, x, weight, bias)
         x = stored(case, x)

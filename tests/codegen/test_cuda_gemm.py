@@ -55,12 +55,7 @@ def spec(ctype: str = "float", a: str = "plain", b: str = "plain") -> CudaGemmSp
     )
 
 
-SPECS = [
-    spec(),
-    spec(a="transposed"),
-    spec(b="transposed"),
-    spec("double", "transposed", "transposed"),
-]
+SPECS = [spec(), spec(a="transposed"), spec(b="transposed"), spec("double", "transposed", "transposed")]
 
 
 SOURCE = '#include "prelude.cuh"\n\n' + "\n".join(render_gemm(kernel).text for kernel in SPECS)

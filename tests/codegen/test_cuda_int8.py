@@ -79,11 +79,15 @@ def matmuls() -> list[Case]:
             return plain(x.transpose(0, 2, 1, 3), other.transpose(0, 2, 3, 1), y, z)
 
         types = (f"{a}[B,3,T,20]", f"{b}[3,20,K]")
+        found.append(Case(f"matmul_{a}_{b}", plain, types, (draw(a, 2, 3, 9, 20), draw(b, 3, 20, 6))))
         found.append(
-            Case(f"matmul_{a}_{b}", plain, types, (draw(a, 2, 3, 9, 20), draw(b, 3, 20, 6)))
+            Case(
+                f"attention_{a}_{b}",
+                transposed,
+                (f"{a}[B,T,2,32]", f"{b}[B,S,2,32]"),
+                (draw(a, 2, 66, 2, 32), draw(b, 2, 7, 2, 32)),
+            )
         )
-        found.append(Case(f"attention_{a}_{b}", transposed, (f"{a}[B,T,2,32]", f"{b}[B,S,2,32]"),
-                          (draw(a, 2, 66, 2, 32), draw(b, 2, 7, 2, 32))))  # fmt: skip
     return found
 
 
@@ -133,9 +137,13 @@ def epilogues() -> list[Case]:
     images = (draw("u8", 2, 4, 6, 5), draw("i8", 6, 4, 3, 3), draw("u8", 2, 6, 6, 5))
     return [
         Case("requantized", requantized, ("u8[B,40]", "i8[70,40]", "i32[70]", "f32[70]"), rows),
-        Case("added", added, ("u8[B,4,H,W]", "i8[6,4,3,3]", "u8[B,6,H,W]", "f32[6,1,1]"),
-             (*images, scales[:6].reshape(6, 1, 1))),
-    ]  # fmt: skip
+        Case(
+            "added",
+            added,
+            ("u8[B,4,H,W]", "i8[6,4,3,3]", "u8[B,6,H,W]", "f32[6,1,1]"),
+            (*images, scales[:6].reshape(6, 1, 1)),
+        ),
+    ]
 
 
 def single_rows() -> list[Case]:
@@ -185,9 +193,7 @@ def test_products_are_exact(programs: list[CudaProgram], order: Any) -> None:
     for case, program in zip(CASES, programs):
         assert len(program.launches) == 1 and "__dp4a" in program.source, case.name
         expected = case.function(*case.inputs)
-        np.testing.assert_array_equal(
-            CudaRunner(program, module)(*case.inputs), expected, case.name
-        )
+        np.testing.assert_array_equal(CudaRunner(program, module)(*case.inputs), expected, case.name)
         is_row = case.name.startswith("row_")
         assert ("One warp for each column" in program.source) == is_row, case.name
 
@@ -252,9 +258,7 @@ def test_integer_weights_are_unpacked_in_registers(bits: int) -> None:
         x = rng.standard_normal((3, 23, k))
         calls.append((program, (x.astype(np.float32), weight, scale.astype(np.float32))))
     module = ShimModule(source_of(made), flags=["-O1"])
-    for order, (emission, (function, inputs)) in itertools.product(
-        ("forward", "backward"), zip(made, calls)
-    ):
+    for order, (emission, (function, inputs)) in itertools.product(("forward", "backward"), zip(made, calls)):
         module.order = order  # type: ignore[assignment]
         assert len(emission.launches) == 1
         compare(f"cuda {order}", CudaRunner(emission, module)(*inputs), function(*inputs))
@@ -267,12 +271,7 @@ def test_integer_weights_and_a_single_row(bits: int) -> None:
     for k, group, rows in ((320, 32, "1,"), (64, None, ""), (22, 2, "1,"), (22, None, "1,1,")):
         stored = k if bits == 8 else k // 2
         scales = "f32[37]" if group is None else f"f32[37,{k // group}]"
-        types = (
-            f"f32[{rows}{k}]",
-            f"{'i8' if bits == 8 else 'u8'}[37,{stored}]",
-            scales,
-            "f32[37]",
-        )
+        types = (f"f32[{rows}{k}]", f"{'i8' if bits == 8 else 'u8'}[37,{stored}]", scales, "f32[37]")
 
         def program(x: Any, w: Any, scale: Any, bias: Any, group: Any = group) -> Any:
             y = ops.linear_weight_only(x, w, scale, bias, bits=bits, group_size=group)

@@ -19,12 +19,7 @@ from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.kernel.builder import smaller
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.program.run import restructure
-from fxlite.codegen.runtime.cuda_device import (
-    CudaDeviceNotFound,
-    CudaToolkitNotFound,
-    compile_cubin,
-    find_device,
-)
+from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaToolkitNotFound, compile_cubin, find_device
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
@@ -49,9 +44,7 @@ def body_of(program: CudaProgram, kernel: str) -> str:
 def on_few_blocks(program: CudaProgram, most: int = 2) -> CudaProgram:
     """The same launches on fewer blocks: every thread and block takes several iterations."""
     launches = tuple(
-        x
-        if "_tile" in body_of(program, x.kernel)
-        else replace(x, grid=(smaller(x.grid[0], most), *x.grid[1:]))
+        x if "_tile" in body_of(program, x.kernel) else replace(x, grid=(smaller(x.grid[0], most), *x.grid[1:]))
         for x in program.launches
     )
     return replace(program, launches=launches)
@@ -102,9 +95,14 @@ def launch_kinds(made: CudaProgram) -> list[str]:
     for x in made.launches:
         body = body_of(made, x.kernel)
         kinds.append(
-            "tiles" if "_tile" in body else "grid" if "fx_thread_index" in body
-            else "blocks" if "blockIdx.x" in body else "one"
-        )  # fmt: skip
+            "tiles"
+            if "_tile" in body
+            else "grid"
+            if "fx_thread_index" in body
+            else "blocks"
+            if "blockIdx.x" in body
+            else "one"
+        )
     return kinds
 
 
@@ -143,10 +141,7 @@ def test_reductions_to_one_value(function: str, dtype: str) -> None:
     numpy = fx.dtypes.dtype(dtype).numpy
     drawn = RNG.uniform(0.97, 1.03, (3, 700)) if function == "prod" else normal(3, 700) * 9
     values = drawn.astype(numpy)
-    program = {
-        "any": lambda x: np.any(x),
-        "all": lambda x: np.all(x),
-    }.get(function, lambda x: getattr(x, function)())
+    program = {"any": lambda x: np.any(x), "all": lambda x: np.all(x)}.get(function, lambda x: getattr(x, function)())
     made = check(program, (f"{dtype}[B,700]",), (values,), (values[:1],), (np.zeros_like(values),))
     assert launch_kinds(made) == ["one"] and made.launches[0].threads == 256
 

@@ -14,12 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxlite.codegen.runtime.cuda_device import (
-    CudaDeviceNotFound,
-    CudaModule,
-    CudaToolkitNotFound,
-    compile_cubin,
-)
+from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule, CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimError, ShimModule
 from fxlite.codegen.runtime.launcher import Launcher, parse_kernels
 
@@ -253,16 +248,12 @@ def test_dynamic_shared_memory_beyond_48_kilobytes(run: Run) -> None:
 def test_gather_counts_from_the_end_and_flags_bad_indices(run: Run) -> None:
     table, error = uniform(7, 3), np.zeros(4, np.int64)
     index = np.array([0, 6, -1, -7, 3])
-    _, _, rows, flag = run(
-        "gather", (2,), (32,), 0, [table, index, np.full((5, 3), np.nan, "f"), error, 7, 3, 5]
-    )
+    _, _, rows, flag = run("gather", (2,), (32,), 0, [table, index, np.full((5, 3), np.nan, "f"), error, 7, 3, 5])
     np.testing.assert_array_equal(rows, table[index])
     assert list(flag) == [0, 0, 0, 0]
     for bad in (7, -8, 2**40):
         index[2] = bad
-        _, _, rows, flag = run(
-            "gather", (2,), (32,), 0, [table, index, np.full((5, 3), np.nan, "f"), error, 7, 3, 5]
-        )
+        _, _, rows, flag = run("gather", (2,), (32,), 0, [table, index, np.full((5, 3), np.nan, "f"), error, 7, 3, 5])
         assert list(flag) == [1, bad, 7, 3]  # fx_error: code, value, limit, where
         np.testing.assert_array_equal(rows[[0, 1, 3, 4]], table[index[[0, 1, 3, 4]]])
 
@@ -426,9 +417,7 @@ def bfloat_bits(x: np.ndarray) -> np.ndarray:
 def test_every_16_bit_float_widens() -> None:
     bits = np.arange(65536, dtype=np.uint16)
     from_half, from_bfloat = np.zeros((2, 65536), np.float32)
-    ShimModule(SCALAR_KERNELS).launch(
-        "widen", (4,), (256,), 0, [bits, bits, from_half, from_bfloat, 65536]
-    )
+    ShimModule(SCALAR_KERNELS).launch("widen", (4,), (256,), 0, [bits, bits, from_half, from_bfloat, 65536])
     np.testing.assert_array_equal(from_half, bits.view(np.float16).astype(np.float32))
     np.testing.assert_array_equal(from_bfloat, (bits.astype(np.uint32) << 16).view(np.float32))
 
@@ -437,9 +426,7 @@ def test_narrowing_rounds_to_nearest_even() -> None:
     random = np.random.default_rng(3)
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
     ties = (halves[:-1] + halves[1:]) / 2
-    doubles = np.concatenate(
-        [halves, ties, np.nextafter(ties, 0), np.nextafter(ties, 1e9), random.normal(size=4000)]
-    )
+    doubles = np.concatenate([halves, ties, np.nextafter(ties, 0), np.nextafter(ties, 1e9), random.normal(size=4000)])
     doubles = np.concatenate([doubles, -doubles, [65519.99, 65520.0, 1e-9, 3e38, 1e-300]])
     specials = np.array([np.inf, -np.inf, np.nan, 1e39, -1e300])
     with np.errstate(over="ignore"):
@@ -495,10 +482,7 @@ MISUSE = {
         "if (t < 40) __syncthreads();\nelse __syncthreads();",
         r"barrier: .* misuse.cu:1[01], but thread \(\d+,0,0\) waits at .* misuse.cu:1[01]",
     ),
-    "block_sum": (
-        "if (t >= 32) return;\nfx_block_sum(1.0f);",
-        "divergent barrier: .* prelude.cuh:.* returned",
-    ),
+    "block_sum": ("if (t >= 32) return;\nfx_block_sum(1.0f);", "divergent barrier: .* prelude.cuh:.* returned"),
     "caller_not_in_mask": (
         "if (t >= 8) __shfl_sync(0xff, t, 0);",
         r"lane \d+ of warp [01] calls it with mask 0x000000ff, which leaves it out",
@@ -513,8 +497,7 @@ MISUSE = {
     ),
     "lane_at_barrier": (
         "if (t != 3) __syncwarp();\nelse __syncthreads();",
-        "never completes: .* at __syncwarp at misuse.cu:10 .* lane 3 is at "
-        "__syncthreads at misuse.cu:11",
+        "never completes: .* at __syncwarp at misuse.cu:10 .* lane 3 is at __syncthreads at misuse.cu:11",
     ),
     "two_collectives": (
         "if (t % 2) __syncwarp();\nelse __ballot_sync(0xffffffff, 1);",
@@ -569,8 +552,7 @@ BARRIERS = {
         out[t] = sum;""",
     "static_uninitialized": "__shared__ float s[64];\nout[t] = s[t];\ns[t] = 1;",
     "dynamic_uninitialized": "FX_DYN_SHARED(float, s);\nout[t] = s[t];\ns[t] = 1;",
-    "tickets": "out[t] = atomicAdd(out + n, 1.0f);\n__syncthreads();\n"
-    "out[64 + t] = atomicAdd(out + n, 1.0f);",
+    "tickets": "out[t] = atomicAdd(out + n, 1.0f);\n__syncthreads();\nout[64 + t] = atomicAdd(out + n, 1.0f);",
     "sometimes_divergent": "if (t >= n) __syncthreads();\nout[t] = fx_block_sum(1.0f);",
 }
 
@@ -661,9 +643,7 @@ def test_arguments_are_checked() -> None:
 def test_buffers() -> None:
     module = ShimModule(KERNELS)
     buffer = module.upload(np.arange(6.0).reshape(2, 3).T)
-    np.testing.assert_array_equal(
-        module.download(buffer, (3, 2), np.float64), [[0, 3], [1, 4], [2, 5]]
-    )
+    np.testing.assert_array_equal(module.download(buffer, (3, 2), np.float64), [[0, 3], [1, 4], [2, 5]])
     assert module.upload(np.zeros(6), into=buffer) is buffer
     assert not module.download(buffer, (6,), np.float64).any()
     assert np.isnan(module.download(module.alloc(8), (1,), np.float64))
@@ -679,9 +659,7 @@ def test_buffers() -> None:
 
 def test_compile_errors_name_the_line() -> None:
     with pytest.raises(ShimError, match=r"broken.cu:2:.*undeclared_name"):
-        ShimModule(
-            'extern "C" __global__ void f(int n) {\n    n = undeclared_name;\n}', name="broken.cu"
-        )
+        ShimModule('extern "C" __global__ void f(int n) {\n    n = undeclared_name;\n}', name="broken.cu")
 
 
 def test_float_atomic_maximum_is_an_error_as_in_cuda() -> None:

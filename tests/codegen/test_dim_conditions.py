@@ -58,9 +58,8 @@ def test_rungs_agree(sizes: tuple[int, int]) -> None:
 def test_compiled_c_refuses(compiled: Any, shape: tuple[int, ...], message: str) -> None:
     x = np.zeros(shape, np.float32)
     by_ctypes = CompiledFunction(
-        compiled.program.entry, compiled.function.library, compiled.program.weights,
-        use_extension=False,
-    )  # fmt: skip
+        compiled.program.entry, compiled.function.library, compiled.program.weights, use_extension=False
+    )
     assert by_ctypes.interface == "ctypes"
     for run in (compiled, by_ctypes):
         with pytest.raises(ValueError, match=rf"{message}.*; got . = \d+ from axis . of 'x'"):
@@ -125,12 +124,9 @@ def test_a_specialized_model_compiles_and_says_so() -> None:
 def test_conditions_of_an_entry() -> None:
     even = Condition(DimText("B % 2"), "==", 0, "B must be even")
     entry = Entry(
-        "model", (ArgSpec("x", "f32", (DimText("2*B"),)),), (ArgSpec("y", "f32", (3,)),), ("B",),
-        conditions=(even,),
-    )  # fmt: skip
+        "model", (ArgSpec("x", "f32", (DimText("2*B"),)),), (ArgSpec("y", "f32", (3,)),), ("B",), conditions=(even,)
+    )
     assert even.c("dim_") == "fx_floor_mod(dim_B, 2) == 0"
     assert bind_arguments(entry, (np.zeros(8, np.float32),), {})[1] == {"B": 4}
-    with pytest.raises(
-        ValueError, match=r"model\(\): B must be even; got B = 3 from axis 0 of 'x'"
-    ):
+    with pytest.raises(ValueError, match=r"model\(\): B must be even; got B = 3 from axis 0 of 'x'"):
         bind_arguments(entry, (np.zeros(6, np.float32),), {})

@@ -48,9 +48,7 @@ class Rows(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(37, 64), nn.ReLU(), nn.Linear(64, 64), nn.Linear(64, 5)
-        )
+        self.layers = nn.Sequential(nn.Linear(37, 64), nn.ReLU(), nn.Linear(64, 64), nn.Linear(64, 5))
 
     def forward(self, x: Any) -> Any:
         return self.layers(x)
@@ -81,9 +79,7 @@ def program() -> tuple[fx.GraphModule, Any]:
     return gm, fx.compile(gm, threads=1)
 
 
-def test_convolutions_store_the_scale_of_what_they_compute(
-    program: tuple[fx.GraphModule, Any],
-) -> None:
+def test_convolutions_store_the_scale_of_what_they_compute(program: tuple[fx.GraphModule, Any]) -> None:
     gm, function = program
     alone = [k.name for k in function.kernels if k.root.target.name == "dynamic_scale"]
     assert len(alone) == 2  # of the input, and of the result that is turned
@@ -113,9 +109,7 @@ def test_rows_are_read_once() -> None:
     x = images(6).reshape(6, -1)[:, :37]
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(function(x), gm(x))
-    assert [k.root.type.dtype.name for k in function.kernels if k.anchor is None] == [
-        "i8", "u8", "i8",
-    ]  # fmt: skip
+    assert [k.root.type.dtype.name for k in function.kernels if k.anchor is None] == ["i8", "u8", "i8"]
 
 
 def test_a_scale_that_is_a_result_or_read_before_is_one_all_the_same() -> None:

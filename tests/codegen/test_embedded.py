@@ -211,11 +211,7 @@ def test_memory(compiler: str, name: str, folders: Any, monkeypatch: pytest.Monk
     flags = " ".join(bundle.CORTEX_M4) if cross else ""
     run("make", "-B", "digits.o", f"CC={compiler}", f"CFLAGS=-Os {flags}", folder=folder)
     tools = compiler.removesuffix("gcc")
-    sizes = (
-        run("size", "digits.o", folder=folder)
-        if not cross
-        else run(f"{tools}size", "digits.o", folder=folder)
-    )
+    sizes = run("size", "digits.o", folder=folder) if not cross else run(f"{tools}size", "digits.o", folder=folder)
     text, data, bss = map(int, sizes.splitlines()[1].split()[:3])
     assert (data, bss) == (0, 0) or not cross
     assert memory.code is not None and memory.stack is not None

@@ -31,9 +31,13 @@ def numbers(kind: str, *shape: int) -> Array:
 
 
 ONE: dict[str, tuple[Callable[..., Any], bool]] = {
-    "fft": (np.fft.fft, True), "ifft": (np.fft.ifft, True), "rfft": (np.fft.rfft, False),
-    "irfft": (np.fft.irfft, True), "hfft": (np.fft.hfft, True), "ihfft": (np.fft.ihfft, False),
-}  # fmt: skip
+    "fft": (np.fft.fft, True),
+    "ifft": (np.fft.ifft, True),
+    "rfft": (np.fft.rfft, False),
+    "irfft": (np.fft.irfft, True),
+    "hfft": (np.fft.hfft, True),
+    "ihfft": (np.fft.ihfft, False),
+}
 
 
 @pytest.mark.parametrize("name", ONE)
@@ -58,15 +62,24 @@ def test_sizes(name: str, wide: bool) -> None:
 def test_points_axes_and_norms(norm: Any) -> None:
     def program(z: Any, x: Any) -> Any:
         return (
-            np.fft.fft(z, n=3, axis=0, norm=norm), np.fft.ifft(z, n=8, axis=1, norm=norm),
-            np.fft.rfft(x, n=5, axis=1, norm=norm), np.fft.irfft(z, n=7, axis=0, norm=norm),
-            np.fft.hfft(z, n=6, axis=1, norm=norm), np.fft.ihfft(x, n=6, axis=0, norm=norm),
-            np.fft.fft2(z, norm=norm), np.fft.ifft2(z, s=(4, 2), norm=norm),
-            np.fft.fftn(z, axes=(2, 0), norm=norm), np.fft.ifftn(z, norm=norm),
-            np.fft.rfft2(x, norm=norm), np.fft.rfftn(x, s=(4, 3), axes=(0, 2), norm=norm),
-            np.fft.irfft2(z, norm=norm), np.fft.irfftn(z, norm=norm),
-            np.fft.fftshift(z), np.fft.ifftshift(x, axes=(0, 2)), z * np.fft.fftfreq(4, 0.5),
-        )  # fmt: skip
+            np.fft.fft(z, n=3, axis=0, norm=norm),
+            np.fft.ifft(z, n=8, axis=1, norm=norm),
+            np.fft.rfft(x, n=5, axis=1, norm=norm),
+            np.fft.irfft(z, n=7, axis=0, norm=norm),
+            np.fft.hfft(z, n=6, axis=1, norm=norm),
+            np.fft.ihfft(x, n=6, axis=0, norm=norm),
+            np.fft.fft2(z, norm=norm),
+            np.fft.ifft2(z, s=(4, 2), norm=norm),
+            np.fft.fftn(z, axes=(2, 0), norm=norm),
+            np.fft.ifftn(z, norm=norm),
+            np.fft.rfft2(x, norm=norm),
+            np.fft.rfftn(x, s=(4, 3), axes=(0, 2), norm=norm),
+            np.fft.irfft2(z, norm=norm),
+            np.fft.irfftn(z, norm=norm),
+            np.fft.fftshift(z),
+            np.fft.ifftshift(x, axes=(0, 2)),
+            z * np.fft.fftfreq(4, 0.5),
+        )
 
     agree(program, numbers("complex128", 4, 6, 4), numbers("float64", 4, 6, 4), rungs=tuple(RUNGS))
 
@@ -79,8 +92,7 @@ def test_other_dtypes_become_numpys(kind: str) -> None:
 
 def test_rows_may_have_a_named_size() -> None:
     x = numbers("complex64", 3, 12)
-    module = agree(lambda x: np.fft.ifft(np.fft.fft(x) * 2), x, types=["c64[N,12]"],
-                   rungs=tuple(RUNGS))  # fmt: skip
+    module = agree(lambda x: np.fft.ifft(np.fft.fft(x) * 2), x, types=["c64[N,12]"], rungs=tuple(RUNGS))
     compiled = fx.compile(module, backend="c")
     assert any("fourier_rows_float" in text for text in compiled.sources.values())
     for rows in (0, 1, 7):
@@ -131,15 +143,18 @@ def test_costs_are_those_of_a_fast_transform() -> None:
     assert cost == 5 * 10 * 1024 * next(iter(cost.free_symbols))
 
 
-@pytest.mark.parametrize(("program", "kind", "said"), [
-    (lambda x: np.fft.fft(x), "f32[N]", "named size N is not traced.*give the number of points"),
-    (lambda x: np.fft.fft(x, n=4), "f32[N]", "n=4 of an axis with the named size N"),
-    (lambda x: np.fft.fft(x, n=0), "f32[4]", "invalid number of data points"),
-    (lambda x: np.fft.fft(x, norm="none"), "f32[4]", "norm must be"),
-    (lambda x: np.fft.rfft(x), "c64[4]", "rfft takes real numbers.*use fft"),
-    (lambda x: np.fft.fftshift(x), "f32[N]", "use np.roll"),
-    (lambda x: np.fft.fftn(x, s=(2, 2, 2), axes=(0, 1)), "f32[4,4]", "different lengths"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "kind", "said"),
+    [
+        (lambda x: np.fft.fft(x), "f32[N]", "named size N is not traced.*give the number of points"),
+        (lambda x: np.fft.fft(x, n=4), "f32[N]", "n=4 of an axis with the named size N"),
+        (lambda x: np.fft.fft(x, n=0), "f32[4]", "invalid number of data points"),
+        (lambda x: np.fft.fft(x, norm="none"), "f32[4]", "norm must be"),
+        (lambda x: np.fft.rfft(x), "c64[4]", "rfft takes real numbers.*use fft"),
+        (lambda x: np.fft.fftshift(x), "f32[N]", "use np.roll"),
+        (lambda x: np.fft.fftn(x, s=(2, 2, 2), axes=(0, 1)), "f32[4,4]", "different lengths"),
+    ],
+)
 def test_refusals_say_what_to_do(program: Any, kind: str, said: str) -> None:
     with pytest.raises(FxliteError, match=f"(?s){said}.*") as caught:
         fx.symbolic_trace(program, x=kind)

@@ -28,12 +28,7 @@ from numpy.typing import NDArray
 
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
-from fxlite.codegen.runtime.toolchain import (
-    CompilerNotFound,
-    compile_flags,
-    find_compiler,
-    instruction_sets,
-)
+from fxlite.codegen.runtime.toolchain import CompilerNotFound, compile_flags, find_compiler, instruction_sets
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.types.dtypes import dtype
 
@@ -66,9 +61,7 @@ def exact(arity: int) -> list[str]:
 
 EXACT_UNARY, EXACT_BINARY = exact(1), exact(2)
 INTEGER_UNARY = ["neg", "abs", "sign"]
-INTEGER_BINARY = [
-    "add", "sub", "mul", "maximum", "minimum", "floordiv", "mod", "pow", "shl", "shr",
-]  # fmt: skip
+INTEGER_BINARY = ["add", "sub", "mul", "maximum", "minimum", "floordiv", "mod", "pow", "shl", "shr"]
 #: Of floats: functions of the C library are calls.
 NO_SIMD = set("mod floordiv fmod log10 exp2 cbrt asinh acosh atanh".split())
 
@@ -93,9 +86,7 @@ def functions() -> dict[str, tuple[tuple[str, ...], str]]:
         found |= {f"{f}_{name}": ((c,), c) for f in INTEGER_UNARY}
         found |= {f"{f}_{name}": ((c, c), c) for f in INTEGER_BINARY}
         found[f"fma_{name}"] = ((c, c, c), c)
-    found |= {
-        f"{f}_bool": (("unsigned char",) * 2, "unsigned char") for f in ("maximum", "minimum")
-    }
+    found |= {f"{f}_bool": (("unsigned char",) * 2, "unsigned char") for f in ("maximum", "minimum")}
     found["abs_bool"] = (("unsigned char",), "unsigned char")
     return found
 
@@ -226,9 +217,8 @@ def build(folder: Path, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, str]:
     report = ["-fopt-info-vec-optimized"] if is_gcc() else []
     command = [gcc(), *flags, "-fopenmp", "-shared", *report, "driver.c"]
     run = subprocess.run(
-        [*command, f"-I{FOLDER}", "-o", "driver.so", "-lm"],
-        cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
+        [*command, f"-I{FOLDER}", "-o", "driver.so", "-lm"], cwd=folder, capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stderr
     return ctypes.CDLL(str(folder / "driver.so")), run.stderr
 
@@ -283,10 +273,37 @@ def specials(name: str) -> Array:
     numpy = dtype(name).numpy
     info = np.finfo(numpy)
     values = [
-        0.0, 1.0, 0.5, 2.0, 3.0, 1.5, 2.5, 0.3, 7.0, 10.0, 88.7, 89.5, 104.0, 1e5, 2.0**23 + 1,
-        2.0**24, 2.0**31, 2.0**50, 2.0**63, 1e30, np.pi, np.pi / 2, np.inf, np.nan,
-        info.max, info.tiny, info.smallest_subnormal, info.eps, 1 + info.eps, 1 - info.epsneg,
-    ]  # fmt: skip
+        0.0,
+        1.0,
+        0.5,
+        2.0,
+        3.0,
+        1.5,
+        2.5,
+        0.3,
+        7.0,
+        10.0,
+        88.7,
+        89.5,
+        104.0,
+        1e5,
+        2.0**23 + 1,
+        2.0**24,
+        2.0**31,
+        2.0**50,
+        2.0**63,
+        1e30,
+        np.pi,
+        np.pi / 2,
+        np.inf,
+        np.nan,
+        info.max,
+        info.tiny,
+        info.smallest_subnormal,
+        info.eps,
+        1 + info.eps,
+        1 - info.epsneg,
+    ]
     return np.array([s * v for v in values for s in (1, -1)], numpy)
 
 
@@ -374,10 +391,7 @@ def test_exact_functions(function: str, name: str, native: Driver) -> None:
     if function in EXACT_BINARY:
         pairs, divisors = grid(specials(name)), random.normal(0, 9, x.size).astype(x.dtype)
         arguments = np.concatenate([pairs[0], x]), np.concatenate([pairs[1], divisors])
-    actual, expected = (
-        native.call(f"{function}_{name}", *arguments),
-        numpy_of(function)(*arguments),
-    )
+    actual, expected = (native.call(f"{function}_{name}", *arguments), numpy_of(function)(*arguments))
     if function in ("isnan", "isinf"):
         good = (actual != 0) == expected
     elif function in ("maximum", "minimum"):  # NumPy does not say which zero
@@ -413,10 +427,7 @@ def test_integers(function: str, name: str, native: Driver) -> None:
     arguments = (a,) if function in INTEGER_UNARY else (a, b)
     if function == "pow":
         arguments = a, np.where(b < 0, 0, b).astype(b.dtype)
-    actual, expected = (
-        native.call(f"{function}_{name}", *arguments),
-        numpy_of(function)(*arguments),
-    )
+    actual, expected = (native.call(f"{function}_{name}", *arguments), numpy_of(function)(*arguments))
     wrong = actual != expected
     assert not wrong.any(), first(wrong, *arguments, actual, expected)
 
@@ -447,8 +458,7 @@ def test_casts(name: str, integer: str, native: Driver) -> None:
     x = specials(name)
     random = np.random.default_rng(4)
     sizes = np.exp(random.uniform(-2, 60, 20000)) * random.choice([-1, 1], 20000)
-    borders = [s * (2.0**k + d) for k in (7, 8, 15, 16, 31, 32, 63, 64) for s in (1, -1)
-               for d in (-1, -0.5, 0, 0.5, 1)]  # fmt: skip
+    borders = [s * (2.0**k + d) for k in (7, 8, 15, 16, 31, 32, 63, 64) for s in (1, -1) for d in (-1, -0.5, 0, 0.5, 1)]
     x = np.concatenate([x, sizes.astype(x.dtype), np.array(borders, x.dtype)])
     actual, expected = native.call(f"cast_{name}_{integer}", x), x.astype(integer_dtype(integer))
     if integer == "u32":  # NumPy gives one number this, and long arrays something else
@@ -490,12 +500,7 @@ def test_half_types(half: str, native: Driver) -> None:
 class Error(ctypes.Structure):
     """fx_error of the header."""
 
-    _fields_ = [
-        ("code", ctypes.c_int),
-        ("value", ctypes.c_int64),
-        ("limit", ctypes.c_int64),
-        ("where", ctypes.c_int64),
-    ]
+    _fields_ = [("code", ctypes.c_int), ("value", ctypes.c_int64), ("limit", ctypes.c_int64), ("where", ctypes.c_int64)]
 
 
 def test_index(native: Driver) -> None:
@@ -517,9 +522,7 @@ def test_index(native: Driver) -> None:
     values = np.arange(-20000, 20000)
     error = Error()
     pointer = ctypes.c_void_p(values.ctypes.data)
-    failed = library.index_array(
-        pointer, ctypes.c_long(values.size), ctypes.c_int64(100), ctypes.byref(error)
-    )
+    failed = library.index_array(pointer, ctypes.c_long(values.size), ctypes.c_int64(100), ctypes.byref(error))
     assert failed == values.size - 200
     assert (error.code, error.limit) == (1, 100)
     assert not -100 <= error.value < 100 and error.where == error.value + 7
@@ -544,9 +547,21 @@ def test_loops_become_simd_code(native: Driver) -> None:
             # GCC takes vectors of 32 bytes for some processors that have longer ones
             assert reported.get(number, 0) >= 32, line
     if expected_size == 64:
-        for name in ("f32_from_f16", "f16_from_f32", "f32_from_bf16", "bf16_from_f32",
-                     "cast_f32_i32", "cast_f32_u8", "cast_f64_i64", "floordiv_i32", "mod_i32",
-                     "floordiv_i8", "maximum_f64", "shl_i32", "shr_i64"):  # fmt: skip
+        for name in (
+            "f32_from_f16",
+            "f16_from_f32",
+            "f32_from_bf16",
+            "bf16_from_f32",
+            "cast_f32_i32",
+            "cast_f32_u8",
+            "cast_f64_i64",
+            "floordiv_i32",
+            "mod_i32",
+            "floordiv_i8",
+            "maximum_f64",
+            "shl_i32",
+            "shr_i64",
+        ):
             number = next(n for n, t in enumerate(lines, 1) if t.startswith(f"void call_{name}("))
             assert number in reported, name
 
@@ -561,9 +576,8 @@ def test_no_warnings(language: str, tmp_path: Path) -> None:
     command = ["g++" if "+" in language else gcc(), f"-std={language}", f"main{suffix}"]
     flags = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef", "-Werror", "-pedantic"]
     run = subprocess.run(
-        [*command, *flags, "-O1", f"-I{FOLDER}", "-o", "main", "-lm"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+        [*command, *flags, "-O1", f"-I{FOLDER}", "-o", "main", "-lm"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stderr
     assert subprocess.run([tmp_path / "main"]).returncode == 0
 
@@ -605,9 +619,7 @@ def test_no_undefined_behaviour(tmp_path: Path) -> None:
     (tmp_path / "main.c").write_text("\n".join(lines) + "\n")
     checks = "-fsanitize=address,undefined,float-cast-overflow"
     command = [gcc(), "-std=gnu11", "-O0", checks, "-fno-sanitize-recover=all", "main.c"]
-    run = subprocess.run(
-        [*command, f"-I{FOLDER}", "-o", "main", "-lm"], cwd=tmp_path, capture_output=True, text=True
-    )
+    run = subprocess.run([*command, f"-I{FOLDER}", "-o", "main", "-lm"], cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     run = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
     assert run.stdout == "done\n", run.stderr
@@ -651,8 +663,17 @@ def test_cuda_shim() -> None:
     ShimModule(cuda_source()).launch("apply", (1,), (x.size,), 0, [x, y, cast, error])
     wide = x.astype(np.float64)
     half = x.astype(np.float16).astype(np.float32)
-    expected = [np.exp(wide), np.log(wide), numpy_of("erf")(wide), np.tanh(wide), np.sin(wide),
-                wide**1.5, np.maximum(x, 0.5), half, np.mod(x, np.float32(-0.75))]  # fmt: skip
+    expected = [
+        np.exp(wide),
+        np.log(wide),
+        numpy_of("erf")(wide),
+        np.tanh(wide),
+        np.sin(wide),
+        wide**1.5,
+        np.maximum(x, 0.5),
+        half,
+        np.mod(x, np.float32(-0.75)),
+    ]
     np.testing.assert_allclose(y, np.stack(expected, 1).astype(np.float32), 4e-7)
     index = np.where(np.arange(x.size) < 24, np.arange(x.size), -1)
     assert (cast == x.astype(np.int64) // -3 + index).all()

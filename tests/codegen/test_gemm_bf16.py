@@ -40,10 +40,24 @@ from tests.codegen.compiling import (
 from tests.oracle import agree
 
 SIZES = [
-    (0, 5, 3), (3, 0, 4), (4, 7, 0), (1, 1, 1), (1, 33, 7), (1, 100, 130), (2, 10, 5), (3, 17, 66),
-    (4, 64, 33), (5, 16, 64), (6, 31, 2), (7, 48, 3), (11, 64, 40), (12, 65, 33), (23, 96, 18),
-    (64, 33, 1), (130, 70, 31),
-]  # fmt: skip
+    (0, 5, 3),
+    (3, 0, 4),
+    (4, 7, 0),
+    (1, 1, 1),
+    (1, 33, 7),
+    (1, 100, 130),
+    (2, 10, 5),
+    (3, 17, 66),
+    (4, 64, 33),
+    (5, 16, 64),
+    (6, 31, 2),
+    (7, 48, 3),
+    (11, 64, 40),
+    (12, 65, 33),
+    (23, 96, 18),
+    (64, 33, 1),
+    (130, 70, 31),
+]
 PARAMETERS = "const {a} *restrict a, const {b} *restrict b, const float *restrict bias, float *y"
 
 
@@ -73,10 +87,18 @@ class Case:
             )
         types = {"a": "float", "b": "float", self.packed: "uint32_t"}
         return gemm.GemmSpec(
-            name=f"fast_{self.name}", ctype="float", parameters=PARAMETERS.format(**types),
-            batch=(), m=Index.of(m), n=Index.of(n), k=Index.of(k), a=a, b=b, bf16=self.packed,
+            name=f"fast_{self.name}",
+            ctype="float",
+            parameters=PARAMETERS.format(**types),
+            batch=(),
+            m=Index.of(m),
+            n=Index.of(n),
+            k=Index.of(k),
+            a=a,
+            b=b,
+            bf16=self.packed,
             epilogue=lambda s, row, column: f"y[{row * n + column}] = {s} + bias[{column}];",
-        )  # fmt: skip
+        )
 
     def arrays(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """A [m, k], B [k, n] and the bias as float32."""
@@ -209,9 +231,7 @@ def test_rounding_is_that_of_ml_dtypes(library: ctypes.CDLL) -> None:
 
 
 @pytest.mark.parametrize("packed", ["a", "b"])
-def test_nan_infinity_and_overflow_stay_where_they_belong(
-    library: ctypes.CDLL, packed: str
-) -> None:
+def test_nan_infinity_and_overflow_stay_where_they_belong(library: ctypes.CDLL, packed: str) -> None:
     """As products of the rounded operands; 3.4e38 rounds to infinity."""
     case = next(c for c in CASES if c.packed == packed and c.size == (12, 65, 33))
     a, b, bias = case.arrays(np.random.default_rng(0))
@@ -265,14 +285,25 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
     for groups, channels, outputs, height in ((1, 13, 40, 7), (2, 34, 66, 4), (1, 2048, 9, 16)):
         name = f"fast_{channels}"
         spec = conv.ConvSpec(
-            name=name, ctype="float", n=Index.of(2), c=channels, h=Index.of(height),
-            w=Index.of(9), k=outputs, r=1, s=1,
+            name=name,
+            ctype="float",
+            n=Index.of(2),
+            c=channels,
+            h=Index.of(height),
+            w=Index.of(9),
+            k=outputs,
+            r=1,
+            s=1,
             parameters="const float *restrict x, const uint32_t *restrict weight, float *y",
-            x="x", weight="weight", groups=groups, joinable=True, bf16=True,
+            x="x",
+            weight="weight",
+            groups=groups,
+            joinable=True,
+            bf16=True,
             epilogue=lambda s, n, k, oh, ow, size=(outputs, height): (
                 f"y[(({n} * {size[0]} + {k}) * {size[1]} + {oh}) * 9 + {ow}] = {s};"
             ),
-        )  # fmt: skip
+        )
         assert conv.plan_of(spec) == "product"
         fast, plain = conv.render_conv(spec), conv.render_conv_naive(spec)
         extra = "".join(f", {n}" for n in fast.extra_parameters)
@@ -287,13 +318,7 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
         workspace = np.empty(evaluate(fast.workspace, n_threads=2), np.uint8)
         runs.append((spec, x, weight, np.zeros((2, outputs, height, 9), np.float32), workspace))
     path = compile_c(
-        with_tiles("\n".join(texts)),
-        tmp_path / "conv.so",
-        "-shared",
-        "-fPIC",
-        "-O2",
-        flag_of(march),
-        "-fopenmp",
+        with_tiles("\n".join(texts)), tmp_path / "conv.so", "-shared", "-fPIC", "-O2", flag_of(march), "-fopenmp"
     )
     library = ctypes.CDLL(str(path))
     for spec, x, weight, y, workspace in runs:
@@ -347,9 +372,7 @@ def test_medium_is_near_float_and_alike_on_all_threads() -> None:
             assert 1e-4 < error < 2e-2
 
 
-def test_medium_changes_products_of_float32_with_constant_weights_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_medium_changes_products_of_float32_with_constant_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (templates, conv_template):
         monkeypatch.setattr(module, "has_bf16_tiles", lambda: False)
     layer = nn.Linear(8, 8)

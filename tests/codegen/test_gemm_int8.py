@@ -22,9 +22,17 @@ from tests.codegen.compiling import evaluate, flags_of, shared_library, with_til
 Array = np.ndarray[Any, Any]
 
 SIZES = [
-    (1, 1, 1), (1, 100, 130), (2, 10, 5), (3, 17, 66), (5, 16, 64), (11, 64, 40), (23, 96, 18),
-    (64, 33, 1), (31, 200, 785), (37, 70, 9001),  # the last in blocks of K
-]  # fmt: skip
+    (1, 1, 1),
+    (1, 100, 130),
+    (2, 10, 5),
+    (3, 17, 66),
+    (5, 16, 64),
+    (11, 64, 40),
+    (23, 96, 18),
+    (64, 33, 1),
+    (31, 200, 785),
+    (37, 70, 9001),  # the last in blocks of K
+]
 PARAMETERS = "const {}_t *restrict a, const int32_t *restrict weight, int32_t *restrict y"
 
 
@@ -45,12 +53,18 @@ class Case:
         m, n, k = self.size
         ctype = "uint8" if self.type == "u8" else "int8"
         return Int8Spec(
-            name=f"product_{self.name}", parameters=PARAMETERS.format(ctype), batch=(),
-            m=Index.of(m), n=Index.of(n), k=Index.of(k),
-            a=Operand("a", *map(Index.of, (0, k + self.gap, 1))), type=self.type,
-            b="weight", comment="",
+            name=f"product_{self.name}",
+            parameters=PARAMETERS.format(ctype),
+            batch=(),
+            m=Index.of(m),
+            n=Index.of(n),
+            k=Index.of(k),
+            a=Operand("a", *map(Index.of, (0, k + self.gap, 1))),
+            type=self.type,
+            b="weight",
+            comment="",
             epilogue=lambda s, row, column: f"y[{row * n + column}] = {s};",
-        )  # fmt: skip
+        )
 
     def arrays(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Activations [m, k] and a weight [n, k], the longest sums among them."""

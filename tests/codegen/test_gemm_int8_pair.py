@@ -44,19 +44,25 @@ class Case:
         m, n, k = self.size
         n_text, k_text = (str(n), str(k)) if self.known else ("N", "K")
         ctypes_ = {"u8": "uint8_t", "i8": "int8_t"}
-        steps = {"rows": (n_text, "1"), "columns": ("1", k_text),
-                 "every second": (f"{n_text} * 2", "2")}[self.layout]  # fmt: skip
+        steps = {"rows": (n_text, "1"), "columns": ("1", k_text), "every second": (f"{n_text} * 2", "2")}[self.layout]
         gap = 2 if self.layout == "every second" else 1
         of_right = (f"batch * {k_text} * {n_text} * {gap}", *steps)
         right = Operand(f"(const {ctypes_[self.types[1]]} *)b_data", *map(expression, of_right))
         of_left = (f"batch * {m} * {k_text}", k_text, "1")
         left = Operand(f"(const {ctypes_[self.types[0]]} *)a_data", *map(expression, of_left))
         return Int8Spec(
-            name=f"product_{self.name}", parameters=PARAMETERS, batch=(("batch", Index.of(2)),),
-            m=Index.of(m), n=expression(n_text), k=expression(k_text), a=left, type=self.types[0],
-            b=Right(right, self.types[1], self.zero_points[1], self.zero_points[0]), comment="",
+            name=f"product_{self.name}",
+            parameters=PARAMETERS,
+            batch=(("batch", Index.of(2)),),
+            m=Index.of(m),
+            n=expression(n_text),
+            k=expression(k_text),
+            a=left,
+            type=self.types[0],
+            b=Right(right, self.types[1], self.zero_points[1], self.zero_points[0]),
+            comment="",
             epilogue=lambda s, row, column: f"y[batch * {m * n} + {row * n + column}] = {s};",
-        )  # fmt: skip
+        )
 
     def arrays(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """The operands, [2, m, k] and [2, k, n]."""
@@ -80,12 +86,17 @@ class Case:
 
 CASES = [
     Case((left, right), zero_points, layout, number % 2 == 0, size)
-    for number, (left, right, zero_points) in enumerate([
-        ("u8", "u8", (7, 130)), ("u8", "u8", (255, 128)), ("u8", "i8", (128, 0)),
-        ("i8", "i8", (-128, 5)), ("i8", "u8", (0, 0)),
-    ])
+    for number, (left, right, zero_points) in enumerate(
+        [
+            ("u8", "u8", (7, 130)),
+            ("u8", "u8", (255, 128)),
+            ("u8", "i8", (128, 0)),
+            ("i8", "i8", (-128, 5)),
+            ("i8", "u8", (0, 0)),
+        ]
+    )
     for size, layout in zip(SIZES, ("rows", "columns", "every second") * 2, strict=True)
-][::2]  # fmt: skip
+][::2]
 
 
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without VNNI"])
@@ -131,9 +142,7 @@ def test_sums_are_exact(library: ctypes.CDLL, n_threads: int) -> None:
 
 def test_attention_of_integers_is_two_products_that_read_views() -> None:
     def scores(q: Any, k: Any) -> Any:
-        sums = ops.int_matmul(
-            q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), x_zero_point=120, y_zero_point=131
-        )
+        sums = ops.int_matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), x_zero_point=120, y_zero_point=131)
         return ops.requantize(sums, 0.002, 3, dtype="u8")
 
     rng = np.random.default_rng(0)

@@ -15,15 +15,7 @@ import pytest
 from fxlite.codegen.c.product import gemm, gemm_long, gemm_walk
 from fxlite.codegen.runtime.toolchain import march_flag
 from tests.codegen import test_gemm_bf16
-from tests.codegen.compiling import (
-    FLAGS,
-    SANITIZED,
-    compile_c,
-    evaluate,
-    flags_of,
-    run_sanitized,
-    shared_library,
-)
+from tests.codegen.compiling import FLAGS, SANITIZED, compile_c, evaluate, flags_of, run_sanitized, shared_library
 from tests.codegen.test_gemm_template import Case, check, sanitizer_program, translation_unit
 
 LONG = [

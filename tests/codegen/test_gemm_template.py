@@ -177,9 +177,7 @@ def translation_unit(cases: list[Case]) -> str:
         fast = rendered(case)
         naive = gemm.render_gemm_naive(spec)
         parts.append(fast.text)
-        parts.append(
-            naive.text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void naive_{spec.name}(")
-        )
+        parts.append(naive.text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void naive_{spec.name}("))
         t = case.ctype
         parameters = (
             f"const {t} *a, const {t} *b, const {t} *bias, {t} *y, int64_t H, int64_t M,"
@@ -228,11 +226,7 @@ def check(library: ctypes.CDLL, case: Case, sizes: tuple[int, int, int], n_threa
     dtype = np.float32 if case.ctype == "float" else np.float64
     rng = np.random.default_rng(m * 7 + n * 3 + k)
     b_layout = "rows" if case.b_layout == "packed" else case.b_layout
-    counts = (
-        heads * elements(case, case.a_layout, m, k),
-        heads * elements(case, b_layout, k, n),
-        n,
-    )
+    counts = (heads * elements(case, case.a_layout, m, k), heads * elements(case, b_layout, k, n), n)
     arrays = [rng.standard_normal(count).astype(dtype) for count in counts]
     expected, packed = reference(case, arrays, sizes, heads)
     if case.b_layout == "packed":
@@ -297,10 +291,7 @@ def test_results_do_not_depend_on_the_number_of_threads(library: ctypes.CDLL) ->
     cases = [c for c in CASES if c.size is None and c.ctype == "float"]
     for case in cases:
         rng = np.random.default_rng(0)
-        arrays = [
-            rng.standard_normal(count).astype(np.float32)
-            for count in (12 * m * (k + 3), 12 * (k + 3) * 192, n)
-        ]
+        arrays = [rng.standard_normal(count).astype(np.float32) for count in (12 * m * (k + 3), 12 * (k + 3) * 192, n)]
         results = []
         for n_threads in (1, 2, 3, 7):
             size = evaluate(rendered(case).workspace, H=3, M=m, N=n, K=k, n_threads=n_threads)

@@ -29,9 +29,7 @@ SETS = {
     "haswell": frozenset({"avx2", "fma"}),
     "sapphirerapids": frozenset({"avx512f", "avx512vnni", "amxbf16", "amxint8"}),
 }
-TEXTS = {
-    f"{case.name}.{ENDINGS[target]}": (case, target) for case in CASES for target in case.targets
-}
+TEXTS = {f"{case.name}.{ENDINGS[target]}": (case, target) for case in CASES for target in case.targets}
 
 
 @pytest.fixture
@@ -76,9 +74,7 @@ def located(case: Case, text: str) -> str:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_emitted_text(
-    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, compile_for
-) -> None:
+def test_emitted_text(name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, compile_for) -> None:
     case, target = TEXTS[name]
     compile_for(case.march)
     if case.naive:
@@ -89,12 +85,9 @@ def test_emitted_text(
         return
     kept = path.read_text(encoding="utf-8") if path.exists() else ""
     if text != kept:
-        lines = difflib.unified_diff(
-            kept.splitlines(), text.splitlines(), f"golden/{name}", "emitted now", lineterm=""
-        )
+        lines = difflib.unified_diff(kept.splitlines(), text.splitlines(), f"golden/{name}", "emitted now", lineterm="")
         pytest.fail(
-            "\n".join(lines) + "\n\nIf this is better, write it: "
-            "pytest tests/codegen/test_golden.py --update-golden",
+            "\n".join(lines) + "\n\nIf this is better, write it: pytest tests/codegen/test_golden.py --update-golden",
             pytrace=False,
         )
 

@@ -23,12 +23,24 @@ def chains(x: Any, y: Any) -> tuple[Any, ...]:
     """Results that are others without the roundings between."""
     grown = x * 8 + y
     return (
-        x * y * x, x + 1 - x, np.log(np.exp(x)), (x * x - x) / (x + 2), np.sqrt(x * x + 1) * y,
-        np.tanh(x * 3) + x, (x * y).sum(-1), np.maximum(x * y, 0) * 3 - x, grown - x * 8,
-        (x * y).mean(-1, keepdims=True) - x, np.where(x > y, x * 3, x / 3) * x,
-        1 / np.sqrt(np.abs(x) + 1), (x @ (y * 3).T) - 1, (x - y).max(0) * y,
-        ops.softmax(x * 4 - y, -1) * x, ops.gelu(x * y) - y, np.log2(np.abs(x) + y * y) * x,
-    )  # fmt: skip
+        x * y * x,
+        x + 1 - x,
+        np.log(np.exp(x)),
+        (x * x - x) / (x + 2),
+        np.sqrt(x * x + 1) * y,
+        np.tanh(x * 3) + x,
+        (x * y).sum(-1),
+        np.maximum(x * y, 0) * 3 - x,
+        grown - x * 8,
+        (x * y).mean(-1, keepdims=True) - x,
+        np.where(x > y, x * 3, x / 3) * x,
+        1 / np.sqrt(np.abs(x) + 1),
+        (x @ (y * 3).T) - 1,
+        (x - y).max(0) * y,
+        ops.softmax(x * 4 - y, -1) * x,
+        ops.gelu(x * y) - y,
+        np.log2(np.abs(x) + y * y) * x,
+    )
 
 
 def with_numbers(x: Any) -> tuple[Any, ...]:
@@ -46,9 +58,7 @@ def distance(a: Array, b: Array) -> int:
 
 
 def check(rung: str, module: Any, inputs: tuple[Array, ...], wanted: Any) -> None:
-    for number, (got, want) in enumerate(
-        zip(flatten(RUNGS[rung](module, inputs)), flatten(wanted), strict=True)
-    ):
+    for number, (got, want) in enumerate(zip(flatten(RUNGS[rung](module, inputs)), flatten(wanted), strict=True)):
         assert got.dtype == want.dtype
         if want.dtype.itemsize == 2:
             assert distance(got, want) == 0, (rung, number)

@@ -42,9 +42,7 @@ def _points(x: Any, skip: Any) -> Any:
 
 def _first(x: Any) -> Any:
     """A first layer: runs of 9 numbers, and rows of pixels that are cut in tiles of two heights."""
-    sums = ops.int_conv2d(
-        x, _FIRST, _BIAS[:33], stride=2, padding=1, x_zero_point=11, layout="NHWC"
-    )
+    sums = ops.int_conv2d(x, _FIRST, _BIAS[:33], stride=2, padding=1, x_zero_point=11, layout="NHWC")
     return ops.quantize(ops.dequantize(sums, 0.003), 0.3, -5, dtype="i8")
 
 
@@ -66,10 +64,7 @@ def _linear(x: Any) -> Any:
 
 
 def _all(points: Any, skip: Any, first: Any, depthwise: Any, depthwise_5: Any, rows: Any) -> Any:
-    return (
-        _points(points, skip), _first(first), _depthwise(depthwise), _depthwise_5(depthwise_5),
-        _linear(rows),
-    )  # fmt: skip
+    return (_points(points, skip), _first(first), _depthwise(depthwise), _depthwise_5(depthwise_5), _linear(rows))
 
 
 @pytest.mark.parametrize("instructions", ["native", "AVX2", "SSE2", "AMX"])
@@ -80,12 +75,14 @@ def test_results_are_those_of_the_operators(instructions: str) -> None:
     named = amx if instructions == "AMX" else flags_of(instructions)
     flags = [*(["-march=x86-64"] if instructions == "SSE2" else []), *named, "-O1"]
     inputs = [
-        _integers(2, 5, 7, 16, dtype="uint8"), _integers(2, 5, 7, 40),
-        _integers(1, 9, 27, 3, dtype="uint8"), _integers(1, 5, 11, 70),
-        _integers(2, 7, 19, 70, dtype="uint8"), _integers(25, 64),
-    ]  # fmt: skip
-    types = ("u8[2,5,7,16]", "i8[2,5,7,40]", "u8[1,9,27,3]", "i8[1,5,11,70]", "u8[2,7,19,70]",
-             "i8[25,64]")  # fmt: skip
+        _integers(2, 5, 7, 16, dtype="uint8"),
+        _integers(2, 5, 7, 40),
+        _integers(1, 9, 27, 3, dtype="uint8"),
+        _integers(1, 5, 11, 70),
+        _integers(2, 7, 19, 70, dtype="uint8"),
+        _integers(25, 64),
+    ]
+    types = ("u8[2,5,7,16]", "i8[2,5,7,40]", "u8[1,9,27,3]", "i8[1,5,11,70]", "u8[2,7,19,70]", "i8[25,64]")
     emitted = emit(optimize(fx.symbolic_trace(_all, *types), keep=claims)[0], "products")
     source = "\n".join(emitted.sources.values())
     assert source.count("    sum_rows_int8(rows, vectors, 1,") == 2  # of _points and _linear

@@ -187,9 +187,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "no weights": lambda f: (f / "weights.bin").unlink(),
     "no facts": lambda f: (f / "program.json").write_text("{}"),
     "half the facts": lambda f: _cut(f / "program.json"),
-    "no library": lambda f: shutil.rmtree(
-        f.parent.parent / json.loads((f / "program.json").read_text())["build"]
-    ),
+    "no library": lambda f: shutil.rmtree(f.parent.parent / json.loads((f / "program.json").read_text())["build"]),
 }
 
 
@@ -266,9 +264,7 @@ def test_later_passes_on_the_graph_change_nothing() -> None:
 def test_c_that_is_not_what_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(Scaled())
     find = kept.find_program
-    monkeypatch.setattr(
-        backends, "find_program", lambda key: dataclasses.replace(find(key), sources="others")
-    )
+    monkeypatch.setattr(backends, "find_program", lambda key: dataclasses.replace(find(key), sources="others"))
     with pytest.raises(CodegenError, match="changed in place since; compile it again"):
         _ = compiled(Scaled()).sources
 
@@ -287,9 +283,7 @@ def _fill(cache: Path) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize(
-    "limit, kept_entries", [("0.0035", [2, 3, 4]), ("0.000001", [4]), ("0", [0, 1, 2, 3, 4])]
-)
+@pytest.mark.parametrize("limit, kept_entries", [("0.0035", [2, 3, 4]), ("0.000001", [4]), ("0", [0, 1, 2, 3, 4])])
 def test_what_was_used_longest_ago_goes(
     cache: Path, monkeypatch: pytest.MonkeyPatch, limit: str, kept_entries: list[int]
 ) -> None:
@@ -301,9 +295,7 @@ def test_what_was_used_longest_ago_goes(
     assert (cache / "notes").exists()
 
 
-def test_the_sizes_are_added_up_every_ten_minutes(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sizes_are_added_up_every_ten_minutes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = _fill(cache)
     monkeypatch.setenv("FXLITE_CACHE_LIMIT", "0.0035")
     (cache / build_cache.STAMP).touch()

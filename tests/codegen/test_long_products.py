@@ -22,10 +22,7 @@ where multiply-adds are not fused."""
 def check(result: Any, rows: dict[str, Any]) -> None:
     """``result[row, ...]`` is the sum of a row, however often."""
     for (name, row), sums in zip(rows.items(), result, strict=False):
-        u, scale = (
-            float(np.finfo(row.dtype).eps) / 2,
-            float(np.abs(row.astype(np.longdouble)).sum()),
-        )
+        u, scale = (float(np.finfo(row.dtype).eps) / 2, float(np.abs(row.astype(np.longdouble)).sum()))
         error = np.abs(np.asarray(sums, np.longdouble) - exact(row)).max() / (u * scale)
         assert error <= (MOST if name == "one and crumbs" else bound(len(row))), (name, len(row))
 

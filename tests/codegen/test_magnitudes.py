@@ -19,13 +19,22 @@ OF_VARIANCES = (1.0, 1e37, 1e-38, 0.0)
 def program(x: Any, weight: Any, mean: Any, variance: Any) -> tuple[Any, ...]:
     image, rows = x.reshape(4, 16, 8), x.reshape(4, 8, 16)
     return (
-        F.layer_norm(x, (128,)), F.layer_norm(rows, (16,), weight), F.rms_norm(x, (128,)),
-        F.batch_norm(image, mean, variance, weight), F.group_norm(image, 4, weight),
-        F.batch_norm(image, None, None, weight, training=True), F.instance_norm(image),
-        F.softmax(x, -1), F.log_softmax(x, -1), F.normalize(x, dim=-1), ops.logsumexp(x, -1),
-        F.cosine_similarity(x, x[::-1], dim=-1), x.mean(-1), x.var(-1),
+        F.layer_norm(x, (128,)),
+        F.layer_norm(rows, (16,), weight),
+        F.rms_norm(x, (128,)),
+        F.batch_norm(image, mean, variance, weight),
+        F.group_norm(image, 4, weight),
+        F.batch_norm(image, None, None, weight, training=True),
+        F.instance_norm(image),
+        F.softmax(x, -1),
+        F.log_softmax(x, -1),
+        F.normalize(x, dim=-1),
+        ops.logsumexp(x, -1),
+        F.cosine_similarity(x, x[::-1], dim=-1),
+        x.mean(-1),
+        x.var(-1),
         F.scaled_dot_product_attention(image * 1e-20, image * 1e-18, image),
-    )  # fmt: skip
+    )
 
 
 def test_finite_where_numpy_is() -> None:

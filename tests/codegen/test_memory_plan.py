@@ -32,9 +32,7 @@ def test_plan(name: str, sizes: dict[str, int]) -> None:
     assert len(plan.buffers) > len(plan.slots) > 2
     for buffer in plan.buffers:
         assert buffer.nbytes <= plan.slots[buffer.slot]
-        assert plan.steps[buffer.first] == next(
-            k.name for k in function.kernels if k.root is buffer.node
-        )
+        assert plan.steps[buffer.first] == next(k.name for k in function.kernels if k.root is buffer.node)
     assert plan.peak == shapes.substitute(plan.formula, sizes)
     assert max(plan.held) <= plan.peak <= function.workspace_bytes(sizes)
 

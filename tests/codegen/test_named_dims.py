@@ -38,9 +38,28 @@ class Encoder(nn.Module):
 
 _LENGTHS = (1, 2, 5, 15, 16, 17, 33, 65)
 TOKENS = [*itertools.product((1, 3, 16), _LENGTHS), (0, 7), (2, 0), (0, 0)]
-IMAGES = [(1, 1, 1), (2, 1, 9), (1, 2, 2), (3, 5, 4), (2, 8, 8), (1, 15, 17), (2, 16, 16),
-          (1, 31, 33), (5, 7, 32), (1, 64, 5), (2, 33, 3), (0, 4, 4), (4, 3, 1), (1, 48, 20),
-          (2, 17, 17), (7, 2, 6), (1, 1, 65), (3, 12, 13), (2, 9, 31), (1, 40, 40)]  # fmt: skip
+IMAGES = [
+    (1, 1, 1),
+    (2, 1, 9),
+    (1, 2, 2),
+    (3, 5, 4),
+    (2, 8, 8),
+    (1, 15, 17),
+    (2, 16, 16),
+    (1, 31, 33),
+    (5, 7, 32),
+    (1, 64, 5),
+    (2, 33, 3),
+    (0, 4, 4),
+    (4, 3, 1),
+    (1, 48, 20),
+    (2, 17, 17),
+    (7, 2, 6),
+    (1, 1, 65),
+    (3, 12, 13),
+    (2, 9, 31),
+    (1, 40, 40),
+]
 
 #: Name -> (makes the model, types of its inputs, names of the dims, sizes to call it with)
 CASES: dict[str, Any] = {
@@ -118,9 +137,12 @@ def test_bad_sizes_are_refused_with_the_rule() -> None:
     function: Any = fx.compile(lambda x: np.exp(x), type, threads=1)
     assert function(np.zeros((1, 64, 8), np.float32)).shape == (1, 64, 8)
     for shape, rule in (
-        ((0, 4, 8), r"B >= 1 is required"), ((1, 68, 8), r"T <= 64 is required"),
-        ((1, 6, 8), r"T % 4 == 0 is required"), ((1, 4, 7), r"8"), ((4, 8), r"3 dimensions"),
-    ):  # fmt: skip
+        ((0, 4, 8), r"B >= 1 is required"),
+        ((1, 68, 8), r"T <= 64 is required"),
+        ((1, 6, 8), r"T % 4 == 0 is required"),
+        ((1, 4, 7), r"8"),
+        ((4, 8), r"3 dimensions"),
+    ):
         with pytest.raises(ValueError, match=rule):
             function(np.zeros(shape, np.float32))
     pair: Any = fx.compile(lambda x, y: x @ y, "f32[B,T]", "f32[T,2*B]", threads=1)

@@ -73,11 +73,18 @@ def test_what_a_macro_brings_along_is_taken() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("MyBlock", "my_block"), ("ResNet18", "resnet18"), ("UNet", "unet"), ("3d", "m_3d"),
-        ("math", "m_math"), ("fx_math", "m_fx_math"),
-        ("k0_add", "m_k0_add"), ("Größe", "groudfe"), ("///", "model"), ("fx", "m_fx"),
+        ("MyBlock", "my_block"),
+        ("ResNet18", "resnet18"),
+        ("UNet", "unet"),
+        ("3d", "m_3d"),
+        ("math", "m_math"),
+        ("fx_math", "m_fx_math"),
+        ("k0_add", "m_k0_add"),
+        ("Größe", "groudfe"),
+        ("///", "model"),
+        ("fx", "m_fx"),
     ],
-)  # fmt: skip
+)
 def test_names_of_models(name: str, expected: str) -> None:
     assert c_name(name) == expected
     assert len(c_name("a" * 300) + "_workspace_bytes") <= LONGEST
@@ -92,8 +99,16 @@ def test_macros_of_the_headers_are_known(tmp_path: Path) -> None:
     assert {"NULL", "INFINITY"} <= {n for n in defined if not n.startswith(OF_CPUID)} <= MACROS
 
 
-PROGRAMS = ("mlp", "cnn", "transformer_block", "masked_attention", "gather_scatter", "in_place",
-            "half_precision", "lstm")  # fmt: skip
+PROGRAMS = (
+    "mlp",
+    "cnn",
+    "transformer_block",
+    "masked_attention",
+    "gather_scatter",
+    "in_place",
+    "half_precision",
+    "lstm",
+)
 
 
 def worst(name: str, seed: int = 0) -> Renamed:
@@ -113,9 +128,7 @@ def test_text_under_hostile_names_builds_without_shadowing(tmp_path: Path) -> No
             (folder / file).write_text(text)
         files += [str(file) for file in folder.glob("*.c")]
     flags = ["-std=gnu11", "-fopenmp", "-fsyntax-only", "-Wshadow=local", "-Werror"]
-    told = subprocess.run(
-        [*find_compiler().command, *flags, *files], capture_output=True, text=True
-    )
+    told = subprocess.run([*find_compiler().command, *flags, *files], capture_output=True, text=True)
     assert len(files) == len(PROGRAMS) and told.returncode == 0, told.stderr[:4000]
 
 

@@ -79,9 +79,7 @@ def test_spills_are_seen() -> None:
 @needs_nvrtc
 def test_compile_errors_hold_the_diagnostics() -> None:
     with pytest.raises(CudaCompileError, match=r'bad.cu\(3\): error: identifier "y" is undefined'):
-        compile_cubin(
-            'extern "C" __global__ void f(float *x) {\n\n    *x = y;\n}', "sm_90", "bad.cu"
-        )
+        compile_cubin('extern "C" __global__ void f(float *x) {\n\n    *x = y;\n}', "sm_90", "bad.cu")
 
 
 @needs_nvrtc
@@ -123,9 +121,7 @@ def test_contraction_changes_the_code() -> None:
 
 
 @pytest.mark.parametrize("package", ["cuda.bindings", "cuda.core"])
-def test_missing_packages_say_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
+def test_missing_packages_say_what_to_install(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     for name in [name for name in sys.modules if name.startswith("cuda.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
@@ -141,8 +137,7 @@ def test_missing_device_says_what_is_missing() -> None:
         find_device()
     except CudaDeviceNotFound as error:
         assert any(
-            text in str(error)
-            for text in ("libcuda.so.1) does not load", "driver does not start", "no CUDA device 0")
+            text in str(error) for text in ("libcuda.so.1) does not load", "driver does not start", "no CUDA device 0")
         )
         with pytest.raises(CudaDeviceNotFound):
             CudaModule(SOURCE)

@@ -35,9 +35,7 @@ class Processor:
 
 
 PROCESSORS = {
-    "aarch64": Processor(
-        "aarch64-linux-gnu-gcc", "-march=armv8-a", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
-    ),
+    "aarch64": Processor("aarch64-linux-gnu-gcc", "-march=armv8-a", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")),
     "x86-64": Processor("cc", "-march=x86-64"),
 }
 
@@ -56,14 +54,20 @@ def test_self_test_passes(name: str, entry, tmp_path: Path) -> None:
     function.save(folder)
     test = f"{function.program.name}_selftest"
     built = subprocess.run(
-        ["make", "-C", str(folder), test, f"CC={processor.compiler}", "OPENMP=",
-         f"CFLAGS=-O1 {processor.architecture}"],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr[-4000:]
-    done = subprocess.run(
-        [*processor.emulator, f"./{test}"], cwd=folder, capture_output=True, text=True
+        [
+            "make",
+            "-C",
+            str(folder),
+            test,
+            f"CC={processor.compiler}",
+            "OPENMP=",
+            f"CFLAGS=-O1 {processor.architecture}",
+        ],
+        capture_output=True,
+        text=True,
     )
+    assert built.returncode == 0, built.stderr[-4000:]
+    done = subprocess.run([*processor.emulator, f"./{test}"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "OK:" in done.stdout
 

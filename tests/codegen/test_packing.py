@@ -39,8 +39,7 @@ def test_values_held_at_one_time_lie_side_by_side() -> None:
 def test_by_hand() -> None:
     """A chain whose slots would be 48, 18 and 12: small values go beside each other where the large
     one was, the one that is held longest first among equals."""
-    values = [Extent(12, 0, 1), Extent(48, 1, 2), Extent(12, 2, 5), Extent(18, 3, 4),
-              Extent(18, 4, 5)]  # fmt: skip
+    values = [Extent(12, 0, 1), Extent(48, 1, 2), Extent(12, 2, 5), Extent(18, 3, 4), Extent(18, 4, 5)]
     assert pack(values) == [48, 0, 48, 0, 18]
     assert pack([Extent(8, 0, 0), Extent(8, 0, 4), Extent(8, 4, 4)]) == [8, 0, 8]
     assert pack([]) == [] and ends([], [], 2) == [0, 0]

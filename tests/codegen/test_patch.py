@@ -40,9 +40,7 @@ def loaded(folder: Path, name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_model(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: Any
-) -> None:
+def test_model(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: Any) -> None:
     model = MODELS[name]
     monkeypatch.chdir(tmp_path)
     write(model, tmp_path)
@@ -114,9 +112,7 @@ TWO = (
         return self.fc(x)
 """
 )
-ARGUMENTS = (
-    "optimize", "model.py:Net", "-i", "x=f32[B,3,6,6]", "--passes", "fuse_conv_bn,simplify",
-)  # fmt: skip
+ARGUMENTS = ("optimize", "model.py:Net", "-i", "x=f32[B,3,6,6]", "--passes", "fuse_conv_bn,simplify")
 
 
 @pytest.fixture
@@ -157,9 +153,7 @@ def test_hunks_are_asked_for(two: Path, capsys: Any, monkeypatch: pytest.MonkeyP
     assert two.read_text() == TWO.replace("(2, 3)) * 1", "(2, 3))")
 
 
-def test_a_file_that_changed_is_refused(
-    two: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changed_is_refused(two: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def edit(_: str) -> str:
         two.write_text(TWO.replace("# four", "# 4"))
         return "a"
@@ -194,9 +188,11 @@ class Net(nn.Module):
     def forward(self, x):
         return self.b(self.a(x), True)
 """,
-        "fuse_conv_bn", (
+        "fuse_conv_bn",
+        (
             "model.py:11: `nn.BatchNorm2d(3)` makes layers that passes changed differently",
-            "a.bn: does nothing any more; b.bn: as before", "fxlite regenerate",
+            "a.bn: does nothing any more; b.bn: as before",
+            "fxlite regenerate",
         ),
     ),
     "copied": (
@@ -212,7 +208,8 @@ class Net(nn.Module):
     def forward(self, x):
         return self.again(self.layers(x))
 """,
-        "fuse_conv_bn", ("again.1", "it was copied"),
+        "fuse_conv_bn",
+        ("again.1", "it was copied"),
     ),
     "factories": (
         """class Net(nn.Module):
@@ -225,21 +222,18 @@ class Net(nn.Module):
     def forward(self, x):
         return self.bn(self.conv(x))
 """,
-        "fuse_conv_bn", ("model.py:11: `nn.Conv2d(3, 3, 1, **options)`", "bias="),
+        "fuse_conv_bn",
+        ("model.py:11: `nn.Conv2d(3, 3, 1, **options)`", "bias="),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_patch_is_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_what_is_no_patch_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     text, passes, said = REFUSED[name]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(HEAD + text)
-    status, shown, error = run(
-        capsys, "optimize", "model.py:Net", "-i", "x=f32[B,3,6,6]", "--passes", passes
-    )
+    status, shown, error = run(capsys, "optimize", "model.py:Net", "-i", "x=f32[B,3,6,6]", "--passes", passes)
     assert status == 1 and not shown
     for part in said:
         assert part in error
@@ -264,9 +258,7 @@ def test_a_wrong_pass_gives_no_diff(two: Path, capsys: Any) -> None:
     assert status == 1 and not shown and "pass wrong" in error
 
 
-def test_what_has_no_text_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_what_has_no_text_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """An expression that would read a value without a name, and one that changes in one place."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(
@@ -283,22 +275,11 @@ def f(x, y):
 """
     )
     status, diff, error = run(
-        capsys,
-        "optimize",
-        "model.py:f",
-        "-i",
-        "x=f32[24]",
-        "-i",
-        "y=f32[24]",
-        "--passes",
-        "simplify",
+        capsys, "optimize", "model.py:f", "-i", "x=f32[24]", "-i", "y=f32[24]", "--passes", "simplify"
     )
     assert status == 0, error
     assert "+    return a, b" in diff and "turned" not in [x for x in diff if x[:1] in "+-"]
-    assert (
-        "model.py:8: `x.transpose(axes)` would become `x`, which is right for axes=(0, 1, 2)"
-        in error
-    )
+    assert "model.py:8: `x.transpose(axes)` would become `x`, which is right for axes=(0, 1, 2)" in error
 
 
 SHARED = """class Net(nn.Module):
@@ -312,21 +293,12 @@ SHARED = """class Net(nn.Module):
 """
 
 
-def test_weights_that_cannot_be_computed_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_weights_that_cannot_be_computed_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(HEAD + SHARED)
     typed = ("-i", "x=f32[B,3,6,6]", "-i", "y=f32[B,3,6,6]")
     status, _, error = run(
-        capsys,
-        "optimize",
-        "model.py:Net",
-        *typed,
-        "--passes",
-        "fuse_conv_bn",
-        "--converter",
-        "c.py",
+        capsys, "optimize", "model.py:Net", *typed, "--passes", "fuse_conv_bn", "--converter", "c.py"
     )
     assert status == 0, error
     made: dict[str, Any] = {"__name__": "c"}
@@ -340,9 +312,7 @@ def test_weights_that_cannot_be_computed_back(
     assert "invert() is for weights that convert() made" in text
 
 
-def test_settings_are_not_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_settings_are_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """What is 1 in this run may be 2 in another."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(
@@ -357,9 +327,7 @@ def test_settings_are_not_forgotten(
         return x * self.gain * 1
 """
     )
-    status, diff, error = run(
-        capsys, "optimize", "model.py:Net", "-i", "x=f32[B]", "--passes", "simplify"
-    )
+    status, diff, error = run(capsys, "optimize", "model.py:Net", "-i", "x=f32[B]", "--passes", "simplify")
     assert status == 1 and not diff
     assert "model.py:13: `np.exp(x) * scale` would become `np.exp(x)`" in error
     assert "which is right for scale=1.0 alone" in error

@@ -140,8 +140,18 @@ def quick() -> Roofs:
 
 
 def test_every_roof_is_measured_or_left_out(quick: Roofs) -> None:
-    names = {"fma_f32", "fma_f64", "pairs_int8", "dot_int8", "tile_int8", "tile_bf16",
-             "read", "write", "cached_read", "cached_write"}  # fmt: skip
+    names = {
+        "fma_f32",
+        "fma_f64",
+        "pairs_int8",
+        "dot_int8",
+        "tile_int8",
+        "tile_bf16",
+        "read",
+        "write",
+        "cached_read",
+        "cached_write",
+    }
     assert {text.partition(":")[0] for text in quick.left_out} == names - quick.roofs.keys()
     assert quick.roofs.keys() >= names - {"pairs_int8", "dot_int8", "tile_int8", "tile_bf16"}
     assert not [text for text in quick.left_out if "measurement failed" in text]
@@ -153,18 +163,18 @@ def test_every_roof_is_measured_or_left_out(quick: Roofs) -> None:
 LOOPS = {
     "x86-64": {"pairs_int8": [(r"pmaddwd\t.*%xmm", 24)]},
     "haswell": {
-        "fma_f32": [(r"vfmadd\d+ps\t.*%ymm", 12)], "fma_f64": [(r"vfmadd\d+pd\t.*%ymm", 12)],
+        "fma_f32": [(r"vfmadd\d+ps\t.*%ymm", 12)],
+        "fma_f64": [(r"vfmadd\d+pd\t.*%ymm", 12)],
         "pairs_int8": [(r"vpmaddwd\t.*%ymm", 24), (r"vpand\t.*%ymm", 12)],
     },
-    "skylake-avx512": {
-        "fma_f32": [(r"vfmadd\d+ps\t.*%zmm", 12)], "pairs_int8": [(r"vpmaddwd\t.*%zmm", 24)],
-    },
+    "skylake-avx512": {"fma_f32": [(r"vfmadd\d+ps\t.*%zmm", 12)], "pairs_int8": [(r"vpmaddwd\t.*%zmm", 24)]},
     "icelake-server": {"dot_int8": [(r"vpdpbusd\t.*%zmm", 12)]},
     "sapphirerapids": {
-        "dot_int8": [(r"vpdpbusd\t.*%zmm", 12)], "tile_int8": [(r"tdpbssd\t", 4)],
+        "dot_int8": [(r"vpdpbusd\t.*%zmm", 12)],
+        "tile_int8": [(r"tdpbssd\t", 4)],
         "tile_bf16": [(r"tdpbf16ps\t", 4)],
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86-64")
@@ -190,12 +200,11 @@ def test_roofs_print_how_they_were_measured(quick: Roofs) -> None:
         assert reason[:40] in text
 
 
-def test_roofs_are_measured_once(
-    quick: Roofs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_roofs_are_measured_once(quick: Roofs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FXLITE_CACHE", str(tmp_path))
-    found = [Roofs(**{**vars(quick), "roofs": {"read": Roof("read", "B/s", rate, rate, "test")}})
-             for rate in (5.0, 3.0, 9.0)]  # fmt: skip
+    found = [
+        Roofs(**{**vars(quick), "roofs": {"read": Roof("read", "B/s", rate, rate, "test")}}) for rate in (5.0, 3.0, 9.0)
+    ]
     monkeypatch.setattr(roofs, "measure", lambda: found.pop(0))
     assert machine_roofs().roofs["read"].one_thread == 5.0  # type: ignore[union-attr]
     assert roofs.machine_roofs().roofs["read"].one_thread == 5.0

@@ -166,13 +166,11 @@ def code(source: str) -> list[str]:
     return [line for line in lines if line and not line.strip().startswith("#")]
 
 
-@pytest.mark.parametrize(("make", "written", "most"), [
-    (transformer, (Attention, Block, Transformer), 1.3),
-    (resnet, (BasicBlock, ResNet), 1.3),
-])  # fmt: skip
-def test_about_as_long_as_what_a_person_wrote(
-    make: Any, written: tuple[type, ...], most: float
-) -> None:
+@pytest.mark.parametrize(
+    ("make", "written", "most"),
+    [(transformer, (Attention, Block, Transformer), 1.3), (resnet, (BasicBlock, ResNet), 1.3)],
+)
+def test_about_as_long_as_what_a_person_wrote(make: Any, written: tuple[type, ...], most: float) -> None:
     gm, inputs = make()
     agree(gm, inputs)
     by_hand = sum(len(code(inspect.getsource(part))) for part in written)
@@ -450,9 +448,11 @@ class Random(nn.Module):
         return F.linear(weight=self.a(y), input=self.b(x)) - F.dropout(x @ x.T, 0.3, True)
 
 
-@pytest.mark.parametrize(("model", "rows"), [
-    (Chains().eval(), "N"), (Outer(Named()).eval(), "K"), (Outer(Random()).train(), "4"),
-], ids=("chains", "names", "random"))  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [(Chains().eval(), "N"), (Outer(Named()).eval(), "K"), (Outer(Random()).train(), "4")],
+    ids=("chains", "names", "random"),
+)
 def test_what_a_stranger_found(model: Any, rows: str) -> None:
     gm = fx.symbolic_trace(model, x=f"f32[{rows},4]", y=f"f32[{rows},4]")
     for program in (gm, passes.cse(gm), from_bytes(to_bytes(gm))):
@@ -460,12 +460,8 @@ def test_what_a_stranger_found(model: Any, rows: str) -> None:
         again.train(model.training)
         traced = fx.symbolic_trace(again, x=f"f32[{rows},4]", y=f"f32[{rows},4]")
         fx.assert_same(passes.dce(program), passes.dce(traced))
-        kinds = [
-            n.target.name for n in program.graph.find_nodes(op="call_function") if n.is_impure()
-        ]
-        assert kinds == [
-            n.target.name for n in traced.graph.find_nodes(op="call_function") if n.is_impure()
-        ]
+        kinds = [n.target.name for n in program.graph.find_nodes(op="call_function") if n.is_impure()]
+        assert kinds == [n.target.name for n in traced.graph.find_nodes(op="call_function") if n.is_impure()]
     if not model.training:
         x, y = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
         compare("regenerated", python_program(gm)(x, y), gm(x, y))

@@ -179,9 +179,12 @@ def test_scatters_where_many_meet(dialect: str, tmp_path: Path) -> None:
     factors = np.where(np.arange(9000)[:, None] % 2, 1 / 3, 3) * ones
     cases = []
     for name, start, source in (
-        ("add", "f16", ones), ("mul", "f16", factors.astype(np.float16)), ("set", "f32", values),
-        ("max", "f32", values), ("min", "f32", values),
-    ):  # fmt: skip
+        ("add", "f16", ones),
+        ("mul", "f16", factors.astype(np.float16)),
+        ("set", "f32", values),
+        ("max", "f32", values),
+        ("min", "f32", values),
+    ):
         scatter = REGISTRY[f"scatter_{name}"]
         types = (f"{start}[3,4]", "i64[9000,2]", f"{start}[9000,2]")
         gm = fx.symbolic_trace(lambda x, i, v, s=scatter: s(x, i, v, axis=0), *types)
@@ -229,10 +232,18 @@ def clean(folder: Path) -> None:
     for command in (
         [*ruff, "format", "--diff", *config],
         [*ruff, "check", "--ignore", "F841,RET504,RUF059", *config],
-        [sys.executable, "-m", "mypy", "--config-file=", "--follow-imports=skip",
-         "--ignore-missing-imports", "--cache-dir", str(folder / ".mypy"),
-         *map(str, folder.glob("*.py"))],
-    ):  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--config-file=",
+            "--follow-imports=skip",
+            "--ignore-missing-imports",
+            "--cache-dir",
+            str(folder / ".mypy"),
+            *map(str, folder.glob("*.py")),
+        ],
+    ):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -32,32 +32,21 @@ CASES: dict[str, list[Case]] = {
     "AdaptiveMaxPool1d": [of(SIGNAL, output_size=2)],
     "AdaptiveMaxPool2d": [of(IMAGE, output_size=2)],
     "AvgPool1d": [of(SIGNAL, kernel_size=2)],
-    "AvgPool2d": [
-        of(IMAGE, kernel_size=2),
-        of(IMAGE, kernel_size=3, stride=1, padding=1, count_include_pad=False),
-    ],
+    "AvgPool2d": [of(IMAGE, kernel_size=2), of(IMAGE, kernel_size=3, stride=1, padding=1, count_include_pad=False)],
     "BCEWithLogitsLoss": [of(VECTOR, VECTOR), of(VECTOR, VECTOR, reduction="sum")],
     "BatchNorm1d": [of(SIGNAL, num_features=6)],
-    "BatchNorm2d": [
-        of(IMAGE, num_features=6), of(IMAGE, num_features=6, affine=False, eps=1e-3),
-    ],
+    "BatchNorm2d": [of(IMAGE, num_features=6), of(IMAGE, num_features=6, affine=False, eps=1e-3)],
     "Bilinear": [of("f32[B,3]", "f32[B,4]", in1_features=3, in2_features=4, out_features=5)],
     "CELU": [of(IMAGE), of(IMAGE, alpha=2.0)],
     "ConstantPad1d": [of(SIGNAL, padding=1, value=2.0)],
-    "ConstantPad2d": [
-        of(IMAGE, padding=1, value=2.0), of(IMAGE, padding=(1, 2, 3, 4), value=-1.0),
-    ],
+    "ConstantPad2d": [of(IMAGE, padding=1, value=2.0), of(IMAGE, padding=(1, 2, 3, 4), value=-1.0)],
     "Conv1d": [of(SIGNAL, in_channels=6, out_channels=4, kernel_size=3)],
     "Conv2d": [
         of(IMAGE, in_channels=6, out_channels=4, kernel_size=3),
-        of(IMAGE, in_channels=6, out_channels=4, kernel_size=(3, 2), stride=2, padding=(1, 0),
-           groups=2, bias=False),
+        of(IMAGE, in_channels=6, out_channels=4, kernel_size=(3, 2), stride=2, padding=(1, 0), groups=2, bias=False),
     ],
     "ConvTranspose1d": [of(SIGNAL, in_channels=6, out_channels=4, kernel_size=3)],
-    "ConvTranspose2d": [
-        of(IMAGE, in_channels=6, out_channels=4, kernel_size=3, stride=2, output_padding=1,
-           groups=2),
-    ],
+    "ConvTranspose2d": [of(IMAGE, in_channels=6, out_channels=4, kernel_size=3, stride=2, output_padding=1, groups=2)],
     "CosineSimilarity": [of(IMAGE, IMAGE), of(IMAGE, IMAGE, dim=-1, eps=1e-3)],
     "CrossEntropyLoss": [of("f32[B,6]", "i64[B]"), of("f32[B,6]", "i64[B]", reduction="sum")],
     "Dropout": [of(IMAGE), of(IMAGE, p=0.2)],
@@ -88,19 +77,20 @@ CASES: dict[str, list[Case]] = {
     "L1Loss": [of(VECTOR, VECTOR), of(VECTOR, VECTOR, reduction="none")],
     "LSTM": [
         of(SIGNAL, input_size=8, hidden_size=5),
-        of("f32[B,T,8]", input_size=8, hidden_size=5, num_layers=2, batch_first=True,
-           bidirectional=True, dropout=0.2),
+        of("f32[B,T,8]", input_size=8, hidden_size=5, num_layers=2, batch_first=True, bidirectional=True, dropout=0.2),
         of("f32[4,B,8]", input_size=8, hidden_size=5, proj_size=3),
         of(SIGNAL, "f32[1,6,5]", "f32[1,6,5]", input_size=8, hidden_size=5),
     ],
     "LSTMCell": [of("f32[B,3]", "f32[B,4]", "f32[B,4]", input_size=3, hidden_size=4)],
     "LayerNorm": [
-        of(IMAGE, normalized_shape=8), of(IMAGE, normalized_shape=8, bias=False),
+        of(IMAGE, normalized_shape=8),
+        of(IMAGE, normalized_shape=8, bias=False),
         of(IMAGE, normalized_shape=(8, 8), elementwise_affine=False, eps=1e-3),
     ],
     "LeakyReLU": [of(IMAGE), of(IMAGE, negative_slope=0.3)],
     "Linear": [
-        of(IMAGE, in_features=8, out_features=3), of(IMAGE, in_features=8, out_features=8),
+        of(IMAGE, in_features=8, out_features=3),
+        of(IMAGE, in_features=8, out_features=8),
         of(IMAGE, in_features=8, out_features=3, bias=False),
     ],
     "LogSoftmax": [of(IMAGE, dim=-1), of(IMAGE, dim=1)],
@@ -116,10 +106,7 @@ CASES: dict[str, list[Case]] = {
     "NLLLoss": [of("f32[B,6]", "i64[B]")],
     "PReLU": [of(IMAGE), of(IMAGE, num_parameters=6)],
     "PixelShuffle": [of("f32[B,8,4,4]", upscale_factor=2)],
-    "RMSNorm": [
-        of(IMAGE, normalized_shape=8),
-        of(IMAGE, normalized_shape=8, eps=1e-3, elementwise_affine=False),
-    ],
+    "RMSNorm": [of(IMAGE, normalized_shape=8), of(IMAGE, normalized_shape=8, eps=1e-3, elementwise_affine=False)],
     "RNN": [
         of(SIGNAL, input_size=8, hidden_size=5),
         of(SIGNAL, input_size=8, hidden_size=5, nonlinearity="relu", batch_first=True),
@@ -138,7 +125,7 @@ CASES: dict[str, list[Case]] = {
     "Upsample": [of(IMAGE, scale_factor=2), of(IMAGE, size=(12, 10), mode="bilinear")],
     "ZeroPad1d": [of(SIGNAL, padding=1)],
     "ZeroPad2d": [of(IMAGE, padding=2), of(IMAGE, padding=(1, 0, 2, 0))],
-}  # fmt: skip
+}
 #: What holds others, is made of a module, or computes nothing.
 OTHERS = frozenset(
     "Identity Module ModuleDict ModuleList Parameter ParameterDict ParameterList Sequential "
@@ -167,9 +154,7 @@ def test_all_layers_are_there() -> None:
     assert CASES.keys() | OTHERS == {*nn.__all__}
 
 
-@pytest.mark.parametrize(
-    ("name", "number"), [(name, i) for name, found in CASES.items() for i in range(len(found))]
-)
+@pytest.mark.parametrize(("name", "number"), [(name, i) for name, found in CASES.items() for i in range(len(found))])
 def test_a_layer_is_itself(name: str, number: int) -> None:
     arguments, types = CASES[name][number]
     model = Outer(getattr(nn, name)(**arguments)).train(name in RANDOM)

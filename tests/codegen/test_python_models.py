@@ -189,9 +189,7 @@ def test_rows_of_modules_that_repeat_are_made_by_a_function() -> None:
     assert "[down_block(128, 64), down_block(64, 32), down_block(32, 16)]" in source
 
 
-@pytest.mark.skipif(
-    shutil.which("ruff", path=str(Path(sys.executable).parent)) is None, reason="ruff"
-)
+@pytest.mark.skipif(shutil.which("ruff", path=str(Path(sys.executable).parent)) is None, reason="ruff")
 def test_ruff_would_change_nothing_and_mypy_is_content(tmp_path: Path) -> None:
     """But for values that nobody reads, which are the program's own."""
     for number, name in enumerate(MODELS):
@@ -207,9 +205,7 @@ def test_ruff_would_change_nothing_and_mypy_is_content(tmp_path: Path) -> None:
     python = Path(sys.executable).parent
     ruff, config = str(python / "ruff"), str(Path(__file__).parents[2] / "pyproject.toml")
     for command in (["format", "--diff"], ["check", "--ignore", "F841,RET504,RUF059"]):
-        done = subprocess.run(
-            [ruff, *command, "--config", config, str(tmp_path)], capture_output=True, text=True
-        )
+        done = subprocess.run([ruff, *command, "--config", config, str(tmp_path)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     # an optional layer is an Identity first, and then perhaps another module
     options = ["--config-file=", "--check-untyped-defs", "--disable-error-code=assignment"]

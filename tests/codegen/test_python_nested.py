@@ -229,49 +229,55 @@ CACHED = "for layer, (keys, values) in zip(self.layers, cache, strict=True):"
 #: Program, arguments, keywords, text that its source has, and text that it has not
 CASES: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], list[str], str]] = {
     "cache": (
-        Cached, (X, [pair() for _ in range(LAYERS)]), {},
+        Cached,
+        (X, [pair() for _ in range(LAYERS)]),
+        {},
         ["(self, x, cache):", CACHED, "grown.append((keys, values))", "return x, grown"],
         "cache_0",
     ),
     "by number": (
-        ByNumber, (X, {"layers": tuple(pair() for _ in range(LAYERS))}), {},
+        ByNumber,
+        (X, {"layers": tuple(pair() for _ in range(LAYERS))}),
+        {},
         ['zip(self.layers, cache["layers"], strict=True)', '{"x": x, "cache": tuple(grown)}'],
         "cache_0",
     ),
     "dict": (
-        Encoder, (BATCH,), {},
+        Encoder,
+        (BATCH,),
+        {},
         ["(self, batch):", 'batch["ids"]', "hidden.append(x)", "Output(x.mean(", "tuple(hidden)"],
         "batch_ids",
     ),
-    "state": (
-        Recurrent, (X, (X, X + 1)), {}, ["(self, x, state):", "h, c = state", "for _ in range(3):"],
-        "state_0",
-    ),
-    "lists": (
-        Heads, (X,), {},
-        ["[head(x) for head in self.heads]", "for layer in self.layers[:-1]:"], "append",
-    ),
+    "state": (Recurrent, (X, (X, X + 1)), {}, ["(self, x, state):", "h, c = state", "for _ in range(3):"], "state_0"),
+    "lists": (Heads, (X,), {}, ["[head(x) for head in self.heads]", "for layer in self.layers[:-1]:"], "append"),
     "helpers": (
-        Helpers, (np.linspace(-1, 1, 48, dtype=f32).reshape(2, 3, 8),), {},
+        Helpers,
+        (np.linspace(-1, 1, 48, dtype=f32).reshape(2, 3, 8),),
+        {},
         [
-            'def split_heads(x, n, size_2):\n    """Heads first."""\n', "def scaled(x, weight):\n",
-            "    # mean square\n    square = ", "x, mean = centered(x)", "k = split_heads(",
-            "= x + self.first(x)", "[standardized(x[:, i]) for i in range(3)]", "masked(scores, ",
+            'def split_heads(x, n, size_2):\n    """Heads first."""\n',
+            "def scaled(x, weight):\n",
+            "    # mean square\n    square = ",
+            "x, mean = centered(x)",
+            "k = split_heads(",
+            "= x + self.first(x)",
+            "[standardized(x[:, i]) for i in range(3)]",
+            "masked(scores, ",
         ],
         "residual",
     ),
-    "cell": (
-        Cell, (np.stack([X, X, X]), (X, X)), {},
-        ["(self, x, state):", "h, c = state", "self.cell("], "state_0",
-    ),
+    "cell": (Cell, (np.stack([X, X, X]), (X, X)), {}, ["(self, x, state):", "h, c = state", "self.cell("], "state_0"),
     "hidden": (Hidden, (BATCH,), {}, ["(self, batch):"], "batch_ids"),
     "numbers": (Numbers, (X,), {}, ["for i in range(", "halved("], "halved_9"),
     "records": (
-        Records, (Batch(X, X), X, X + 1), {"scale": f32(2.0)},
+        Records,
+        (Batch(X, X), X, X + 1),
+        {"scale": f32(2.0)},
         ["(self, batch, *others, scale):", "batch.ids", "others[1]", "Batch(ids=", "@dataclass"],
         "others_0",
     ),
-}  # fmt: skip
+}
 
 
 def loaded(path: Path) -> Any:
@@ -317,9 +323,7 @@ def test_takes_and_gives_what_the_program_does(name: str, dialect: str, tmp_path
     if dialect == "torch":
         torch = pytest.importorskip("torch")
         given = [with_leaves(v, lambda x: torch.from_numpy(np.array(x))) for v in args]
-        named = {
-            k: with_leaves(v, lambda x: torch.from_numpy(np.array(x))) for k, v in kwargs.items()
-        }
+        named = {k: with_leaves(v, lambda x: torch.from_numpy(np.array(x))) for k, v in kwargs.items()}
         with torch.no_grad():
             found = loaded(save_python(gm, tmp_path, dialect=dialect))(*given, **named)
         found = with_leaves(found, lambda x: x.numpy())

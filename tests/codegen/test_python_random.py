@@ -53,11 +53,18 @@ class Writer:
         if depth > 2 or self.random.random() < 0.3:
             return pick(known)
         inner = [self.value(known, held, depth + 1) for _ in range(2)]
-        return pick([
-            f"({inner[0]} {pick('+-*')} {inner[1]})", f"np.tanh({inner[0]})", f"-{inner[0]}",
-            f"F.relu({inner[0]})", f"{inner[0]} / 2.0", f"self.{pick(held)}({', '.join(inner)})",
-            f"np.maximum({inner[0]}, {inner[1]})", f"({inner[0]} - 1.5) ** 2",
-        ])  # fmt: skip
+        return pick(
+            [
+                f"({inner[0]} {pick('+-*')} {inner[1]})",
+                f"np.tanh({inner[0]})",
+                f"-{inner[0]}",
+                f"F.relu({inner[0]})",
+                f"{inner[0]} / 2.0",
+                f"self.{pick(held)}({', '.join(inner)})",
+                f"np.maximum({inner[0]}, {inner[1]})",
+                f"({inner[0]} - 1.5) ** 2",
+            ]
+        )
 
     def statement(self, known: list[str], held: list[str]) -> list[str]:
         name, kind = self.random.choice(VARIABLES), self.random.random()
@@ -89,9 +96,7 @@ class Writer:
             target = written[-1].split()[0]
             known += [target] if target not in known else []
         result = self.value(known, held)
-        lines += [
-            f"        return {result}" if not is_last else f"        return {result}, {known[-1]}"
-        ]
+        lines += [f"        return {result}" if not is_last else f"        return {result}, {known[-1]}"]
         self.text += "\n".join(lines) + "\n"
         self.classes.append(name)
 

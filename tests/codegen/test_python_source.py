@@ -80,9 +80,7 @@ def test_zoo_decomposed(program: Program, tmp_path: Path) -> None:
     round_trip(decomposed, tmp_path, *inputs)
 
 
-@pytest.mark.skipif(
-    shutil.which("ruff", path=str(Path(sys.executable).parent)) is None, reason="ruff"
-)
+@pytest.mark.skipif(shutil.which("ruff", path=str(Path(sys.executable).parent)) is None, reason="ruff")
 def test_formatted_and_clean(tmp_path: Path) -> None:
     """ruff would change nothing but unused values, which are the program's own."""
     for program in ZOO:
@@ -90,9 +88,7 @@ def test_formatted_and_clean(tmp_path: Path) -> None:
         save_python(gm, tmp_path, program.name)
     ruff, config = str(Path(sys.executable).parent / "ruff"), str(ROOT / "pyproject.toml")
     for command in (["format", "--diff"], ["check", "--ignore", "F841,RET504,RUF059"]):
-        done = subprocess.run(
-            [ruff, *command, "--config", config, str(tmp_path)], capture_output=True, text=True
-        )
+        done = subprocess.run([ruff, *command, "--config", config, str(tmp_path)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -109,11 +105,7 @@ def test_fresh_process(tmp_path: Path) -> None:
     model = Net().eval()
     gm = fx.symbolic_trace(model, x="f32[B,4]")
     gm.to_folder(str(tmp_path))
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "manifest.json",
-        "net.py",
-        "net.safetensors",
-    ]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest.json", "net.py", "net.safetensors"]
     x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
     script = (
         "import json, sys, numpy as np; from net import Net; model = Net.load()\n"
@@ -122,9 +114,8 @@ def test_fresh_process(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path.parent, env=environment,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", script], cwd=tmp_path.parent, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     result, shape = json.loads(done.stdout)
     np.testing.assert_array_equal(np.float32(result), model(x))
@@ -171,13 +162,16 @@ def test_reads_well() -> None:
 Pair = namedtuple("Pair", ["first", "second"])
 
 
-@pytest.mark.parametrize("make", [
-    lambda x: {"logits": x + 1, "hidden": (x * 2, [x * 3, {"in": x}])},
-    lambda x: Pair(x + 1, Pair(x * 2, x)),
-    lambda x: (x,),
-    lambda x: [x * 2],
-    lambda x: {"a key with \"quotes\" and \\": x * 2},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: {"logits": x + 1, "hidden": (x * 2, [x * 3, {"in": x}])},
+        lambda x: Pair(x + 1, Pair(x * 2, x)),
+        lambda x: (x,),
+        lambda x: [x * 2],
+        lambda x: {'a key with "quotes" and \\': x * 2},
+    ],
+)
 def test_nested_results(make: Any, tmp_path: Path) -> None:
     def program(x):  # type: ignore[no-untyped-def]
         return make(x)
@@ -211,22 +205,27 @@ def test_names_of_values(tmp_path: Path) -> None:
         return sum + list.reshape(B_.shape[0], -1).sum(), -(sum**2)
 
     names = ["self", "F", "ops", "nn", "math", "fx", "np", "list"]
-    gm = fx.symbolic_trace(F, inputs=dict.fromkeys(names, "f32[3]") | {"B_": "f32[B]"} | {
-        "list": "f32[B,3]"})  # fmt: skip
+    gm = fx.symbolic_trace(F, inputs=dict.fromkeys(names, "f32[3]") | {"B_": "f32[B]"} | {"list": "f32[B,3]"})
     values = [np.full(3, i, np.float32) for i in range(7)] + [np.ones((2, 3), np.float32)]
     model = round_trip(gm, tmp_path, *values, np.ones(2, np.float32))
     given = dict(zip(["self_", *names[1:]], values))
-    compare(
-        "by name", model(**given, B_=np.ones(2, np.float32)), gm(*values, np.ones(2, np.float32))
-    )
+    compare("by name", model(**given, B_=np.ones(2, np.float32)), gm(*values, np.ones(2, np.float32)))
 
 
 def test_names_of_weights(tmp_path: Path) -> None:
     """Paths that are not attributes: numbers, keywords, methods of modules, other text."""
     weights = {
-        "class.weight": 1, "0.0.weight": 2, "heads.a-b.bias": 3, "float.forward": 4, "load.x": 5,
-        "import": 6, "layers.1": 7, "layers.0.self.w": 8, "layers.10.w": 9, "state_dict": 10,
-    }  # fmt: skip
+        "class.weight": 1,
+        "0.0.weight": 2,
+        "heads.a-b.bias": 3,
+        "float.forward": 4,
+        "load.x": 5,
+        "import": 6,
+        "layers.1": 7,
+        "layers.0.self.w": 8,
+        "layers.10.w": 9,
+        "state_dict": 10,
+    }
     holder = {k: nn.Parameter(np.full((2,), v, np.float32)) for k, v in weights.items()}
     graph = fx.Graph()
     total = graph.placeholder("x", fx.parse_type("f32[2]"))
@@ -317,11 +316,7 @@ def test_files_of_others_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "net.py").read_text() == "my own work\n"
     save_python(gm, tmp_path, "net", force=True)
     save_python(gm, tmp_path, "net")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "manifest.json",
-        "net.py",
-        "net.safetensors",
-    ]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest.json", "net.py", "net.safetensors"]
 
 
 def test_manifest(tmp_path: Path) -> None:
@@ -342,14 +337,11 @@ def test_manifest(tmp_path: Path) -> None:
     one.to_folder(str(tmp_path), "one")
     assert (tmp_path / "manifest.json").read_bytes() == several
     listed = json.loads(several)
-    assert {n: f["options"]["dialect"] for n, f in listed["models"].items()} == {
-        "One": "fxlite", "Two": "numpy"}  # fmt: skip
+    assert {n: f["options"]["dialect"] for n, f in listed["models"].items()} == {"One": "fxlite", "Two": "numpy"}
     assert [c["name"] for c in listed["components"]] == ["One", "Two", "fxlite", "numpy"]
-    assert [f["path"] for f in listed["files"]] == [
-        "one.py", "one.safetensors", "two.npz", "two.py"]  # fmt: skip
+    assert [f["path"] for f in listed["files"]] == ["one.py", "one.safetensors", "two.npz", "two.py"]
     one.to_folder(str(tmp_path), "one", dialect="numpy")  # its weights are in another file now
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "manifest.json", "one.npz", "one.py", "two.npz", "two.py"]  # fmt: skip
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest.json", "one.npz", "one.py", "two.npz", "two.py"]
 
 
 def test_manifests_of_others_are_kept(tmp_path: Path) -> None:
@@ -384,18 +376,34 @@ def test_python_program_runs_without_files() -> None:
 
 
 def test_names_of_files_and_classes() -> None:
-    assert [
-        module_name(n) for n in ("MiniLM", "HTTPServer2", "ResNet18", "my net", "class", "3d", "")
-    ] == ["mini_lm", "http_server2", "resnet18", "my_net", "class_", "m_3d", "model"]
+    assert [module_name(n) for n in ("MiniLM", "HTTPServer2", "ResNet18", "my net", "class", "3d", "")] == [
+        "mini_lm",
+        "http_server2",
+        "resnet18",
+        "my_net",
+        "class_",
+        "m_3d",
+        "model",
+    ]
     assert [class_name(n) for n in ("my_net", "MiniLM", "3d", "list", "Exception", "F", "")] == [
-        "MyNet", "MiniLM", "Model3d", "List", "ExceptionModel", "FModel", "Model"]  # fmt: skip
+        "MyNet",
+        "MiniLM",
+        "Model3d",
+        "List",
+        "ExceptionModel",
+        "FModel",
+        "Model",
+    ]
 
 
 def test_weights() -> None:
     made = Weights({0: Weights(w="f32[2]"), "a b": "i8[3]"}, self=Weights(b=Buffer("bf16")))
     assert made[0].w.shape == (2,) and made["a b"].dtype == np.int8
     assert {k: v.dtype.name for k, v in made.state_dict().items()} == {
-        "a b": "int8", "0.w": "float32", "self.b": "bfloat16"}  # fmt: skip
+        "a b": "int8",
+        "0.w": "float32",
+        "self.b": "bfloat16",
+    }
     assert "w=float32[2]" in repr(made)
     with pytest.raises(fx.errors.ArgumentError, match="named dims"):
         Weights(w="f32[N]")
@@ -412,8 +420,7 @@ def test_a_long_expression_in_parentheses_stays_one() -> None:
     gm = fx.symbolic_trace(program, "f32[3]")
     x = np.float32([1, -2, 3])
     np.testing.assert_array_equal(python_program(gm)(x), gm(x))
-    assert wrap_code("x = (aaaa + bbbb) * (cccc + dddd)", 24) == [
-        "x = (aaaa + bbbb) * (cccc + dddd)"]  # fmt: skip
+    assert wrap_code("x = (aaaa + bbbb) * (cccc + dddd)", 24) == ["x = (aaaa + bbbb) * (cccc + dddd)"]
     assert wrap_code("x = aaaa * (cccc + dddd)", 20) == ["x = aaaa * (", "    cccc + dddd", ")"]
     assert wrap_code("return (aaaaaaaaaaaaaaa,)", 20) == ["return (", "    aaaaaaaaaaaaaaa,", ")"]
     assert wrap_code("xxxxxxxxxx = aaaa + bbbb", 20) == ["xxxxxxxxxx = (", "    aaaa + bbbb", ")"]

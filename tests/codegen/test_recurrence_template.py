@@ -15,15 +15,8 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.product.packed_operands import packed_rows
-from fxlite.codegen.c.recurrence.recurrence import (
-    RecurrenceSpec,
-    pack_recurrent_weight,
-    render_recurrence,
-)
-from fxlite.codegen.c.recurrence.recurrence_int8 import (
-    IntegerState,
-    pack_recurrent_int8,
-)
+from fxlite.codegen.c.recurrence.recurrence import RecurrenceSpec, pack_recurrent_weight, render_recurrence
+from fxlite.codegen.c.recurrence.recurrence_int8 import IntegerState, pack_recurrent_int8
 from fxlite.codegen.kernel.builder import symbol
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.ops.recurrent import GATES
@@ -46,8 +39,18 @@ HEAD = (
 )
 ALWAYS = ("-Wno-unused-function", "-I", str(files("fxlite.codegen.c")))
 NAMES = ("steps", "batch", "size")
-SIZES = [(0, 2, 3), (2, 0, 3), (1, 1, 1), (5, 1, 33), (3, 2, 40), (4, 13, 7), (2, 25, 17),
-         (3, 1, 150), (2, 47, 36), (2, 1, 0)]  # fmt: skip
+SIZES = [
+    (0, 2, 3),
+    (2, 0, 3),
+    (1, 1, 1),
+    (5, 1, 33),
+    (3, 2, 40),
+    (4, 13, 7),
+    (2, 25, 17),
+    (3, 1, 150),
+    (2, 47, 36),
+    (2, 1, 0),
+]
 
 
 def spec(mode: str, ctype: str, packed: bool, known: tuple[int, int, int] | None = None):
@@ -56,9 +59,8 @@ def spec(mode: str, ctype: str, packed: bool, known: tuple[int, int, int] | None
     sizes = dict(zip(NAMES, map(Index.of, known) if known else map(symbol, NAMES)))
     label = f"{mode}_{ctype}_{'packed' if packed else 'plain'}{'_known' if known else ''}"
     return RecurrenceSpec(
-        label, ctype, mode, **sizes, has_bias=number % 2 == 0,
-        is_packed=packed, reverse=number % 3 == 0, comment=label,
-    )  # fmt: skip
+        label, ctype, mode, **sizes, has_bias=number % 2 == 0, is_packed=packed, reverse=number % 3 == 0, comment=label
+    )
 
 
 def integers(mode: str, state: IntegerState, known: tuple[int, int, int] | None = None):
@@ -68,19 +70,30 @@ def integers(mode: str, state: IntegerState, known: tuple[int, int, int] | None 
     kind = "dynamic" if state.scale is None else ("i8" if state.zero_point is None else "u8")
     label = f"{mode}_{kind}{'_known' if known else ''}"
     return RecurrenceSpec(
-        label, "float", mode, **sizes, has_bias=number % 2 == 0,
-        is_packed=True, reverse=number % 3 == 0, comment=label, integers=state,
-    )  # fmt: skip
+        label,
+        "float",
+        mode,
+        **sizes,
+        has_bias=number % 2 == 0,
+        is_packed=True,
+        reverse=number % 3 == 0,
+        comment=label,
+        integers=state,
+    )
 
 
 DYNAMIC, STATIC, AFFINE = IntegerState(), IntegerState(0.01), IntegerState(0.02, 100)
 SPECS = [
     *(spec(mode, "float", packed) for mode in GATES for packed in (True, False)),
-    spec("lstm", "double", True), spec("gru", "double", False),
+    spec("lstm", "double", True),
+    spec("gru", "double", False),
     spec("lstm", "float", True, (3, 1, 150)),
-    integers("gru", STATIC), integers("lstm", DYNAMIC), integers("lstm", AFFINE, (2, 13, 37)),
-    integers("rnn_relu", DYNAMIC), integers("rnn_relu", AFFINE),
-]  # fmt: skip
+    integers("gru", STATIC),
+    integers("lstm", DYNAMIC),
+    integers("lstm", AFFINE, (2, 13, 37)),
+    integers("rnn_relu", DYNAMIC),
+    integers("rnn_relu", AFFINE),
+]
 
 
 def sizes_of(each: RecurrenceSpec) -> list[tuple[int, int, int]]:
@@ -114,8 +127,14 @@ def arrays(each: RecurrenceSpec, sizes: tuple[int, int, int]) -> dict[str, np.nd
     steps, batch, size = sizes
     rng = np.random.default_rng(steps + batch + size)
     rows = each.gates * size
-    shapes = {"gates": (steps, batch, rows), "weight_hh": (rows, size), "weight_scale": (rows,),
-              "h0": (batch, size), "c0": (batch, size), "bias_hh": (rows,)}  # fmt: skip
+    shapes = {
+        "gates": (steps, batch, rows),
+        "weight_hh": (rows, size),
+        "weight_scale": (rows,),
+        "h0": (batch, size),
+        "c0": (batch, size),
+        "bias_hh": (rows,),
+    }
     dtype = np.float32 if each.ctype == "float" else np.float64
     values = {n: rng.standard_normal(s).astype(dtype) for n, s in shapes.items()}
     small = 0.5 / max(size, 1) ** 0.5  # so that errors do not grow
@@ -130,17 +149,18 @@ def expected(each: RecurrenceSpec, values: dict[str, np.ndarray]) -> np.ndarray:
     given = {n: values[n] for n in each.arrays}
     if each.integers is not None:
         state = {"state_scale": each.integers.scale, "state_zero_point": each.integers.zero_point}
-        return np.asarray(
-            fx.ops.int_recurrence(**given, **state, mode=each.mode, reverse=each.reverse)
-        )
+        return np.asarray(fx.ops.int_recurrence(**given, **state, mode=each.mode, reverse=each.reverse))
     wide = {n: value.astype(np.float64) for n, value in given.items()}
     return np.asarray(fx.ops.recurrence(**wide, mode=each.mode, reverse=each.reverse))
 
 
 def run(
-    library: ctypes.CDLL, each: RecurrenceSpec, sizes: tuple[int, int, int],
-    values: dict[str, np.ndarray], n_threads: int,
-) -> np.ndarray:  # fmt: skip
+    library: ctypes.CDLL,
+    each: RecurrenceSpec,
+    sizes: tuple[int, int, int],
+    values: dict[str, np.ndarray],
+    n_threads: int,
+) -> np.ndarray:
     """The result; fails where something was written behind it or behind the workspace."""
     steps, batch, size = sizes
     rows = steps + (2 if each.mode == "lstm" else 1)
@@ -155,17 +175,16 @@ def run(
     states = np.full(rows * batch * size + 8, 7777, values["gates"].dtype)
     getattr(library, f"run_{each.name}")(
         *(ctypes.c_void_p(a.ctypes.data) for a in (*given.values(), states)),
-        *(ctypes.c_int64(n) for n in sizes), ctypes.c_void_p(workspace.ctypes.data), n_threads,
-    )  # fmt: skip
+        *(ctypes.c_int64(n) for n in sizes),
+        ctypes.c_void_p(workspace.ctypes.data),
+        n_threads,
+    )
     assert (workspace[room:] == 0xA5).all(), f"{each.name} {sizes}: wrote past its workspace"
     assert (states[rows * batch * size :] == 7777).all(), f"{each.name} {sizes}: wrote too far"
     return states[: rows * batch * size].reshape(rows, batch, size)
 
 
-FLAGS = {
-    "native": (*ALWAYS, "-O3", march_flag(), "-fopenmp"),
-    "SSE2, no OpenMP": (*ALWAYS, "-O2"),
-}
+FLAGS = {"native": (*ALWAYS, "-O3", march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, "-O2")}
 
 
 @pytest.mark.parametrize("flags", FLAGS)
@@ -245,20 +264,26 @@ def test_states_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             depth = size if each.integers is None else packed_rows(size)
             weights = each.gates * depth * (-(-size // each.width) * each.width)
             counts = (
-                steps, batch, size, each.gates,
+                steps,
+                batch,
+                size,
+                each.gates,
                 weights if each.is_packed else each.gates * size * size,
                 0 if each.integers is None else depth,
                 (steps + (2 if each.mode == "lstm" else 1)) * batch * size,
                 workspace_bytes(each, batch, size),
-            )  # fmt: skip
+            )
             lines.append(
                 f'    wrong += check("{each.name}", (function *)run_{each.name}, '
                 f"sizeof({each.ctype}), {', '.join(map(str, counts))});"
             )
     program = compile_c(
         translation_unit(specs) + "\n".join([*lines, "    return wrong != 0;", "}"]),
-        tmp_path / "recurrence", flag_of(march), *ALWAYS, *SANITIZED,
-    )  # fmt: skip
+        tmp_path / "recurrence",
+        flag_of(march),
+        *ALWAYS,
+        *SANITIZED,
+    )
     run_sanitized(program)
 
 

@@ -100,11 +100,7 @@ def test_what_passes_took_apart(tmp_path: Path) -> None:
 
 
 def edited(
-    gm: fx.GraphModule,
-    folder: Path,
-    *edits: tuple[str, str],
-    dialect: str = "fxlite",
-    **inputs: Any,
+    gm: fx.GraphModule, folder: Path, *edits: tuple[str, str], dialect: str = "fxlite", **inputs: Any
 ) -> fx.GraphModule:
     """The graph after edits of the text."""
     gm.to_folder(str(folder), dialect=dialect)
@@ -127,19 +123,27 @@ def changes(gm: fx.GraphModule, made: fx.GraphModule) -> tuple[list[str], list[s
 RELU = "F.relu(self.fc(self.norm(x)))"
 
 
-@pytest.mark.parametrize(("edits", "expected"), [
-    ([("F.relu", "F.gelu")], (["relu", "relu_1"], ["gelu", "gelu_1"], [])),
-    ([(RELU, f"F.tanh({RELU})")], ([], ["tanh_1", "tanh_2"], [])),
-    ([("self.drop(y)", "y")], (["dropout", "dropout_1"], [], [])),
-    ([("* 0.5", "* 0.75")], ([], [], ["mul"])),
-    ([("y = F.relu", "hidden = F.relu"), ("self.drop(y)", "self.drop(hidden)")], ([], [], [])),
-    ([("np.float32(0.25)", "np.float32(0.5)")],
-     ([], [], ["constant_0"])),
-    ([("Dropout(0.25)", "Dropout(0.5)")], ([], [], ["dropout", "dropout_1"])),
-    ([("range(2)", "range(1)"), ("self.blocks[1](", "(")],
-     ([f"{n}_1" for n in ("layer_norm", "linear", "relu", "dropout", "add")]
-      + [f"blocks_1_{n}" for n in ("norm_weight", "norm_bias", "fc_weight", "fc_bias")], [], [])),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ([("F.relu", "F.gelu")], (["relu", "relu_1"], ["gelu", "gelu_1"], [])),
+        ([(RELU, f"F.tanh({RELU})")], ([], ["tanh_1", "tanh_2"], [])),
+        ([("self.drop(y)", "y")], (["dropout", "dropout_1"], [], [])),
+        ([("* 0.5", "* 0.75")], ([], [], ["mul"])),
+        ([("y = F.relu", "hidden = F.relu"), ("self.drop(y)", "self.drop(hidden)")], ([], [], [])),
+        ([("np.float32(0.25)", "np.float32(0.5)")], ([], [], ["constant_0"])),
+        ([("Dropout(0.25)", "Dropout(0.5)")], ([], [], ["dropout", "dropout_1"])),
+        (
+            [("range(2)", "range(1)"), ("self.blocks[1](", "(")],
+            (
+                [f"{n}_1" for n in ("layer_norm", "linear", "relu", "dropout", "add")]
+                + [f"blocks_1_{n}" for n in ("norm_weight", "norm_bias", "fc_weight", "fc_bias")],
+                [],
+                [],
+            ),
+        ),
+    ],
+)
 def test_edits(edits: Any, expected: Any, tmp_path: Path) -> None:
     gm = net()
     made = edited(gm, tmp_path, *edits)
@@ -152,17 +156,28 @@ def test_edits(edits: Any, expected: Any, tmp_path: Path) -> None:
     assert bool(found) == any(map(len, expected))
 
 
-@pytest.mark.parametrize(("edits", "expected"), [
-    ([("np.maximum(self.fc(self.norm(x)), 0)", "np.tanh(self.fc(self.norm(x)))")],
-     (["relu", "relu_1"], ["tanh_1", "tanh_2"], [])),
-    ([("np.maximum(self.fc(self.norm(x)), 0)", "sigmoid(self.fc(self.norm(x)))")],
-     (["relu", "relu_1"], ["sigmoid", "sigmoid_1"], [])),
-    ([("* 0.5", "* 0.75")], ([], [], ["mul"])),
-    ([("x @ self.weight.T + self.bias", "self.bias + x @ self.weight.T")],
-     ([f"linear{n}" for n in ("", "_1", "_2")],
-      [f"{n}{m}" for n in ("permute", "matmul") for m in ("", "_1", "_2")]
-      + ["add_2", "add_3", "add_4"], [])),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        (
+            [("np.maximum(self.fc(self.norm(x)), 0)", "np.tanh(self.fc(self.norm(x)))")],
+            (["relu", "relu_1"], ["tanh_1", "tanh_2"], []),
+        ),
+        (
+            [("np.maximum(self.fc(self.norm(x)), 0)", "sigmoid(self.fc(self.norm(x)))")],
+            (["relu", "relu_1"], ["sigmoid", "sigmoid_1"], []),
+        ),
+        ([("* 0.5", "* 0.75")], ([], [], ["mul"])),
+        (
+            [("x @ self.weight.T + self.bias", "self.bias + x @ self.weight.T")],
+            (
+                [f"linear{n}" for n in ("", "_1", "_2")],
+                [f"{n}{m}" for n in ("permute", "matmul") for m in ("", "_1", "_2")] + ["add_2", "add_3", "add_4"],
+                [],
+            ),
+        ),
+    ],
+)
 def test_edits_of_numpy(edits: Any, expected: Any, tmp_path: Path) -> None:
     """Functions that fxlite has written are ops until somebody edits them."""
     gm = net()
@@ -174,10 +189,13 @@ def test_edits_of_numpy(edits: Any, expected: Any, tmp_path: Path) -> None:
     assert tuple(map(sorted, changes(gm, made))) == tuple(map(sorted, expected)), made.graph
 
 
-@pytest.mark.parametrize(("name", "edit"), [
-    ("gelu", ("return 0.5 * x * (1 + erf(", "return 0.25 * x * (1 + erf(")),
-    ("softmax", ("return e / np.sum(", "return 0.5 * e / np.sum(")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("gelu", ("return 0.5 * x * (1 + erf(", "return 0.25 * x * (1 + erf(")),
+        ("softmax", ("return e / np.sum(", "return 0.5 * e / np.sum(")),
+    ],
+)
 def test_edited_functions_of_numpy(name: str, edit: tuple[str, str], tmp_path: Path) -> None:
     op, x = getattr(fx.ops, name), np.ones((1, 4), np.float32)
     gm = noted(fx.symbolic_trace(lambda x: op(np.exp(x)), "f32[B,4]"))
@@ -206,10 +224,7 @@ def test_order_of_independent_statements(tmp_path: Path) -> None:
 
 def test_new_input(tmp_path: Path) -> None:
     gm = net()
-    edits = (
-        ("def forward(self, x, scale)", "def forward(self, x, scale, shift)"),
-        ("* 0.5", "* 0.5 + shift"),
-    )
+    edits = (("def forward(self, x, scale)", "def forward(self, x, scale, shift)"), ("* 0.5", "* 0.5 + shift"))
     with pytest.raises(ArgumentError, match=r"net.py:\d+: the type of the new input 'shift' is no"):
         edited(gm, tmp_path, *edits)
     made = fx.reimport(tmp_path, like=gm, shift="f32[B,4]")
@@ -273,30 +288,38 @@ def test_passes_and_ledger_stay(tmp_path: Path) -> None:
 
 FIRST = "        y = F.relu("
 WRONG: list[tuple[type[FxliteError], str, tuple[str, str]]] = [
-    (TraceError, r"(?s)inside of a try statement.*net.py:\d+: x.sum",
-     (FIRST, "        try:\n            x = -x if x.sum() > 0 else x\n        except ValueError:\n"
-      f"            pass\n{FIRST}")),
-    (TraceError, r"net.py cannot be traced: NameError: .*wobble.* \(net.py:\d+\)",
-     ("F.relu", "wobble")),
+    (
+        TraceError,
+        r"(?s)inside of a try statement.*net.py:\d+: x.sum",
+        (
+            FIRST,
+            "        try:\n            x = -x if x.sum() > 0 else x\n        except ValueError:\n"
+            f"            pass\n{FIRST}",
+        ),
+    ),
+    (TraceError, r"net.py cannot be traced: NameError: .*wobble.* \(net.py:\d+\)", ("F.relu", "wobble")),
     (CodegenError, r"net.py:\d+ cannot be imported: ", ("F.relu(", "F.relu((")),
-    (CodegenError, r"net.py cannot be imported: ModuleNotFoundError",
-     ("import fxlite as fx", "import wobble as fx")),
-    (ArgumentError, r"net.py:\d+: the weight fc2.weight \[8, 8\] is not in .*net.safetensors",
-     ("        self.head = ", "        self.fc2 = nn.Linear(8, 8)\n        self.head = ")),
-    (ArgumentError, r"(?s)net.py: the weights in .*head.weight: expected shape",
-     ("nn.Linear(8, 4)", "nn.Linear(8, 5)")),
+    (CodegenError, r"net.py cannot be imported: ModuleNotFoundError", ("import fxlite as fx", "import wobble as fx")),
+    (
+        ArgumentError,
+        r"net.py:\d+: the weight fc2.weight \[8, 8\] is not in .*net.safetensors",
+        ("        self.head = ", "        self.fc2 = nn.Linear(8, 8)\n        self.head = "),
+    ),
+    (
+        ArgumentError,
+        r"(?s)net.py: the weights in .*head.weight: expected shape",
+        ("nn.Linear(8, 4)", "nn.Linear(8, 5)"),
+    ),
     (CodegenError, r"Net\(\) failed: .*\(net.py:\d+\)", ("nn.LayerNorm(8)", "nn.LayerNorm(1 / 0)")),
     (FxliteError, r"net.py:\d+", ("F.relu(self.fc(self.norm(x)))", "self.fc(x[:, :3])")),
     (TraceError, r"net.py", (FIRST, f"        yield x\n{FIRST}")),
     (TraceError, r"net.py:\d+", ("F.relu", "np.vectorize(abs)")),
     (ArgumentError, r"there is no parameter 'shift'", ("F.relu", "F.relu")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("kind", "match", "edit"), WRONG, ids=range(len(WRONG)))
-def test_what_cannot_be_traced_names_the_line(
-    kind: Any, match: str, edit: tuple[str, str], tmp_path: Path
-) -> None:
+def test_what_cannot_be_traced_names_the_line(kind: Any, match: str, edit: tuple[str, str], tmp_path: Path) -> None:
     gm = net()
     before = str(gm.graph), {key: value.copy() for key, value in gm.state_dict().items()}
     inputs = {"shift": "f32[B]"} if "shift" in match else {}
@@ -306,17 +329,24 @@ def test_what_cannot_be_traced_names_the_line(
     np.testing.assert_equal(dict(gm.state_dict()), before[1])
 
 
-@pytest.mark.parametrize(("kind", "match", "edit"), [
-    (TraceError, r"(?s)if, while.*net.py:\d+: x.sum",
-     ("        return x @", "        if x.sum() > 0:\n            x = -x\n        return x @")),
-    (TraceError, r"net.py cannot be traced: NameError: .*wobble.* \(net.py:\d+\)",
-     ("np.tanh(", "wobble(")),
-    (ArgumentError, r"net.py:\d+: the weight gain \[4\] is not in .*net.npz",
-     ("        self.head = ", "        self.gain = np.zeros(4)\n        self.head = ")),
-    (ArgumentError, r"(?s)net.py: the weights in .*head.weight: expected shape",
-     ("Linear(4)", "Linear(5)")),
-    (TraceError, r"net.py:\d+", ("np.tanh(", "np.linalg.inv(")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "match", "edit"),
+    [
+        (
+            TraceError,
+            r"(?s)if, while.*net.py:\d+: x.sum",
+            ("        return x @", "        if x.sum() > 0:\n            x = -x\n        return x @"),
+        ),
+        (TraceError, r"net.py cannot be traced: NameError: .*wobble.* \(net.py:\d+\)", ("np.tanh(", "wobble(")),
+        (
+            ArgumentError,
+            r"net.py:\d+: the weight gain \[4\] is not in .*net.npz",
+            ("        self.head = ", "        self.gain = np.zeros(4)\n        self.head = "),
+        ),
+        (ArgumentError, r"(?s)net.py: the weights in .*head.weight: expected shape", ("Linear(4)", "Linear(5)")),
+        (TraceError, r"net.py:\d+", ("np.tanh(", "np.linalg.inv(")),
+    ],
+)
 def test_errors_of_numpy(kind: Any, match: str, edit: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(kind, match=match):
         edited(net(), tmp_path, edit, dialect="numpy")

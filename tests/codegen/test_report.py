@@ -100,10 +100,7 @@ def test_a_node_has_its_facts(page: str) -> None:
     data = data_of(page)
     traced, optimized = data["stages"]
     facts = part_of(traced, "conv2d")["facts"]
-    assert facts["inputs"] == [
-        ["x", "x: f32[B,4,8,8]"],
-        ["weight", "self.blocks[0].conv.weight: f32[4,4,3,3]"],
-    ]
+    assert facts["inputs"] == [["x", "x: f32[B,4,8,8]"], ["weight", "self.blocks[0].conv.weight: f32[4,4,3,3]"]]
     cost = dict(facts["cost"])
     assert cost["FLOPs"] == "18432*B = 36,864 (36.9k)"  # 2 · 4·8·8 results · 4·3·3 products
     assert cost["bytes written"] == "1024*B = 2,048"
@@ -224,9 +221,7 @@ def test_it_prints(found: ModelReport) -> None:
     assert lines[1].startswith("traced: ") and "in C" in lines[2]
 
 
-@pytest.mark.parametrize(
-    "name", ["nested_outputs", "scalars_and_empty", "in_place", "half_precision", "tied_weights"]
-)
+@pytest.mark.parametrize("name", ["nested_outputs", "scalars_and_empty", "in_place", "half_precision", "tied_weights"])
 def test_of_other_programs(name: str) -> None:
     report = fx.report(by_name(name).trace()[0], profile=False)
     parts = [part for stage in data_of(report.to_html())["stages"] for part in stage["parts"]]
@@ -308,13 +303,17 @@ def test_history_of_a_refusal() -> None:
 # -- in a browser ----------------------------------------------------------------------------------
 @browser
 def test_click_shows_the_panel(tmp_path: Path, page: str) -> None:
-    seen = in_browser(tmp_path, page, """
+    seen = in_browser(
+        tmp_path,
+        page,
+        """
       press(part("conv2d"));
       return { title: $("#details h2").textContent,
         headings: [...document.querySelectorAll("#details h3")].map(h => h.textContent),
         marked: $("#details mark").textContent, here: $("#details .here").textContent,
         kernel: $("#details pre.kernel").textContent, passes: $("#details ul").textContent };
-    """)  # fmt: skip
+    """,
+    )
     assert seen["title"] == "conv2d"
     assert seen["headings"][:3] == ["Operands", "Cost", "Time"]
     assert seen["headings"][3].startswith("tests/codegen/test_report.py:")
@@ -326,7 +325,10 @@ def test_click_shows_the_panel(tmp_path: Path, page: str) -> None:
 
 @browser
 def test_slider_keeps_the_node_and_the_colours(tmp_path: Path, page: str) -> None:
-    seen = in_browser(tmp_path, page, """
+    seen = in_browser(
+        tmp_path,
+        page,
+        """
       const colour = name => part(name).querySelector(".shape").getAttribute("fill");
       const set = (what, value, event) => {
         $(what).value = value;
@@ -342,7 +344,8 @@ def test_slider_keeps_the_node_and_the_colours(tmp_path: Path, page: str) -> Non
       const after = { ...state(), same: colour("x") };
       set("#colour", "time", "change");
       return { before, after, notes: document.querySelectorAll("#picture .note").length };
-    """)  # fmt: skip
+    """,
+    )
     before, after = seen["before"], seen["after"]
     assert before["title"] == after["title"] == "conv2d"
     assert (before["now"], after["now"]) == ("traced", "optimized")
@@ -356,7 +359,10 @@ def test_slider_keeps_the_node_and_the_colours(tmp_path: Path, page: str) -> Non
 
 @browser
 def test_search_and_fold(tmp_path: Path, page: str) -> None:
-    seen = in_browser(tmp_path, page, """
+    seen = in_browser(
+        tmp_path,
+        page,
+        """
       document.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true }));
       const focused = document.activeElement.id;
       press($("#close-all"));
@@ -365,7 +371,8 @@ def test_search_and_fold(tmp_path: Path, page: str) -> None:
       const count = $("#results h2").textContent;
       $("#results a").dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
       return { focused, closed, count, chosen: $(".chosen").textContent, open: names() };
-    """)  # fmt: skip
+    """,
+    )
     assert seen["focused"] == "search"
     assert "▸ blocks" in seen["closed"]
     assert not any("conv2d" in name for name in seen["closed"])
@@ -375,7 +382,10 @@ def test_search_and_fold(tmp_path: Path, page: str) -> None:
 
 @browser
 def test_tabs_and_links_to_nodes(tmp_path: Path, page: str) -> None:
-    seen = in_browser(tmp_path, page, """
+    seen = in_browser(
+        tmp_path,
+        page,
+        """
       const shown = () => [...document.querySelectorAll("section")].filter(
         s => getComputedStyle(s).display !== "none").map(s => s.id);
       const first = shown();
@@ -388,7 +398,8 @@ def test_tabs_and_links_to_nodes(tmp_path: Path, page: str) -> None:
         a => a.textContent === "k2_blocks_2_conv"));
       return { first, time, bars, next, last: shown(), now: $(".slider .now").textContent,
         title: $("#details h2").textContent };
-    """)  # fmt: skip
+    """,
+    )
     assert seen["first"] == ["graph"] and seen["time"] == ["time"] and seen["next"] == ["memory"]
     assert seen["bars"] > 5
     assert seen["last"] == ["graph"] and seen["now"] == "optimized"
@@ -402,11 +413,15 @@ def test_nothing_of_the_program_runs(tmp_path: Path) -> None:
     code = "</script><script>window.bad=1</script>"
     node.scope = Scope("<img src=x onerror='window.bad=1'>", code)
     gm.name = code
-    seen = in_browser(tmp_path, made(gm, backend="python").to_html(), """
+    seen = in_browser(
+        tmp_path,
+        made(gm, backend="python").to_html(),
+        """
       press(part("exp"));
       return { bad: "bad" in window, images: document.querySelectorAll("img").length,
         text: $("#details").textContent };
-    """)  # fmt: skip
+    """,
+    )
     assert seen["bad"] is False and seen["images"] == 0
     assert "onerror" in seen["text"]
 
@@ -414,9 +429,13 @@ def test_nothing_of_the_program_runs(tmp_path: Path) -> None:
 @browser
 def test_a_large_model_opens_folded(tmp_path: Path) -> None:
     report = made(models.traced("bert"), sizes={"B": 1, "T": 8}, profile=False, backend="python")
-    seen = in_browser(tmp_path, report.to_html(), """
+    seen = in_browser(
+        tmp_path,
+        report.to_html(),
+        """
       return { drawn: document.querySelectorAll(".part").length, legend: $("#legend").textContent };
-    """)  # fmt: skip
+    """,
+    )
     assert 20 < seen["drawn"] < 60
     assert re.search(r"\d+ nodes, \d+ drawn", seen["legend"])
 
@@ -432,7 +451,10 @@ def test_rewrites_stand_below_each_other(page: str) -> None:
 
 @browser
 def test_one_key_for_each_rewrite(tmp_path: Path, page: str) -> None:
-    seen = in_browser(tmp_path, page, """
+    seen = in_browser(
+        tmp_path,
+        page,
+        """
       const key = name => document.dispatchEvent(new KeyboardEvent("keydown", { key: name }));
       const shown = () => [...document.querySelectorAll(".rewrite.shown h3")].map(
         h => h.textContent);
@@ -448,7 +470,8 @@ def test_one_key_for_each_rewrite(tmp_path: Path, page: str) -> None:
       const last = shown();
       key("p");
       return { all, closed, first, second, back, last, where: $("#step-where").textContent };
-    """)  # fmt: skip
+    """,
+    )
     count = seen["all"]
     assert seen["closed"] == seen["first"] == seen["back"]
     assert [len(seen[k]) for k in ("first", "second", "back", "last")] == [1] * 4

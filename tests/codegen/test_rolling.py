@@ -39,9 +39,7 @@ def emitted(program: Any, types: Sequence[str], number: str = "") -> tuple[CProg
     return emit(module, f"rolled{number}"), emit(module, f"plain{number}", loops=False)
 
 
-def run_all(
-    programs: Sequence[CProgram], inputs: Sequence[Array], folder: Path
-) -> list[list[Array]]:
+def run_all(programs: Sequence[CProgram], inputs: Sequence[Array], folder: Path) -> list[list[Array]]:
     """The results of each program."""
     folder.mkdir(exist_ok=True)
     for program in programs:
@@ -61,16 +59,13 @@ def _run(library: ctypes.CDLL, program: CProgram, inputs: Sequence[Array]) -> li
             sizes.setdefault(str(dim), size)
     dims = [ctypes.c_int64(sizes[name]) for name in program.entry.dims]
     nodes = program.program.results
-    outputs = [
-        np.full(shapes.substitute(n.type.shape, sizes), 77, n.type.dtype.numpy) for n in nodes
-    ]
+    outputs = [np.full(shapes.substitute(n.type.shape, sizes), 77, n.type.dtype.numpy) for n in nodes]
     ask = library[f"{program.name}_workspace_bytes"]
     ask.restype = ctypes.c_int64
     workspace = aligned_empty(max(ask(*dims, 1), 64))
     workspace[...] = np.frombuffer(program.name.encode(), np.uint8)[0]
     error = (ctypes.c_int64 * 4)()
-    arrays = [a.ctypes.data_as(ctypes.c_void_p)
-              for a in (*inputs, *outputs)]  # fmt: skip
+    arrays = [a.ctypes.data_as(ctypes.c_void_p) for a in (*inputs, *outputs)]
     rest = [a.ctypes.data_as(ctypes.c_void_p) for a in (program.weights, workspace)]
     assert library[f"{program.name}_run"](*arrays, *dims, *rest, 1, error) == 0
     return outputs
@@ -86,9 +81,7 @@ def check(program: Any, types: Sequence[str], inputs: Sequence[Array], folder: P
     return with_loops
 
 
-def check_all(
-    models: Sequence[Any], types: Sequence[str], x: Array, folder: Path
-) -> list[CProgram]:
+def check_all(models: Sequence[Any], types: Sequence[str], x: Array, folder: Path) -> list[CProgram]:
     """:func:`check` for many programs of one input at once."""
     programs: list[CProgram] = []
     for number, (model, kind) in enumerate(zip(models, types, strict=True)):
@@ -329,8 +322,7 @@ def test_what_a_loop_is(tmp_path: Path) -> None:
         assert with_loops.entry.inputs == without.entry.inputs
         np.testing.assert_array_equal(with_loops.weights, without.weights)
         for size in (1, 50):
-            bytes_of = [shapes.substitute(p.program.arena_bytes, {"B": size})
-                        for p in (with_loops, without)]  # fmt: skip
+            bytes_of = [shapes.substitute(p.program.arena_bytes, {"B": size}) for p in (with_loops, without)]
             assert bytes_of[0] <= 1.1 * bytes_of[1], name
 
 

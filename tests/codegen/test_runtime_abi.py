@@ -9,13 +9,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c.tiles.library import needed
-from fxlite.codegen.runtime.abi import (
-    ArgSpec,
-    Binding,
-    DimText,
-    Entry,
-    bind_arguments,
-)
+from fxlite.codegen.runtime.abi import ArgSpec, Binding, DimText, Entry, bind_arguments
 from fxlite.codegen.runtime.build import build_executable
 
 
@@ -44,9 +38,7 @@ EXPRESSIONS = [
 def test_c_text_means_what_python_means(monkeypatch, tmp_path):
     monkeypatch.setenv("FXLITE_CACHE", str(tmp_path))
     values = [(b, t) for b in (0, 1, 5, 13) for t in (0, 2, 3, 8)]
-    prints = "".join(
-        f'printf("%lld\\n", (long long)({DimText(text).c("dim_")}));' for text in EXPRESSIONS
-    )
+    prints = "".join(f'printf("%lld\\n", (long long)({DimText(text).c("dim_")}));' for text in EXPRESSIONS)
     source = f"""#include <stdint.h>
 #include <stdio.h>
 {needed(prints)}
@@ -78,8 +70,7 @@ def test_linear(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["B / 2", "B ** 2", "f(B)", "B.x", "B[0]", "B +", "1.5", "True", "min(B)", "B // 0", "~B"],
+    "text", ["B / 2", "B ** 2", "f(B)", "B.x", "B[0]", "B +", "1.5", "True", "min(B)", "B // 0", "~B"]
 )
 def test_other_expressions_are_refused(text):
     with pytest.raises(ValueError, match=re.escape(repr(text))):
@@ -142,8 +133,7 @@ IMAGES = entry(spec("x", "f32", "B", 3), spec("y", "f32", "2*B + 1"), dims=("B",
             ([[1.0, 2.0, 3.0]], np.zeros(3, f32)),
             {},
             TypeError,
-            "model(): argument 'x' must be f32[B,3], got list; "
-            "pass np.asarray(x, dtype=np.float32)",
+            "model(): argument 'x' must be f32[B,3], got list; pass np.asarray(x, dtype=np.float32)",
         ),
         (
             (np.zeros((2, 3), ">f4"), np.zeros(5, f32)),
@@ -168,22 +158,11 @@ IMAGES = entry(spec("x", "f32", "B", 3), spec("y", "f32", "2*B + 1"), dims=("B",
             (np.zeros((2, 3), f32), np.zeros(7, f32)),
             {},
             ValueError,
-            "model(): argument 'y' must be f32[2*B + 1]: axis 0 must be 2*B + 1 = 5 "
-            "(B = 2 from axis 0 of 'x'), got 7",
+            "model(): argument 'y' must be f32[2*B + 1]: axis 0 must be 2*B + 1 = 5 (B = 2 from axis 0 of 'x'), got 7",
         ),
         ((np.zeros((2, 3), f32),), {}, TypeError, "model() is missing argument 'y' (f32[2*B + 1])"),
-        (
-            (1, 2, 3),
-            {},
-            TypeError,
-            "model() takes 2 arguments (x, y) but 3 were given",
-        ),
-        (
-            (1,),
-            {"z": 2},
-            TypeError,
-            "model() got an unexpected argument 'z'; its arguments are x, y",
-        ),
+        ((1, 2, 3), {}, TypeError, "model() takes 2 arguments (x, y) but 3 were given"),
+        ((1,), {"z": 2}, TypeError, "model() got an unexpected argument 'z'; its arguments are x, y"),
         ((1,), {"x": 2}, TypeError, "model() got two values for argument 'x'"),
     ],
 )
@@ -255,9 +234,7 @@ def test_bf16_goes_as_uint16():
 
 
 def test_output_shapes():
-    shrink = entry(
-        spec("x", "f32", "T"), outputs=(spec("y", "f32", "(T - 4) // 2 + 1", 2),), dims=("T",)
-    )
+    shrink = entry(spec("x", "f32", "T"), outputs=(spec("y", "f32", "(T - 4) // 2 + 1", 2),), dims=("T",))
     assert shrink.output_shape(shrink.outputs[0], {"T": 7}) == (2, 2)
     with pytest.raises(ValueError, match=re.escape("is (-1, 2) for T = 0")):
         shrink.output_shape(shrink.outputs[0], {"T": 0})

@@ -20,12 +20,7 @@ from fxlite.codegen.runtime.build import BuildError, build, build_executable
 from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, cache_folder, find_compiler
 
-ENTRY = Entry(
-    "twice",
-    (ArgSpec("x", "f32", (DimText("B"),)),),
-    (ArgSpec("y", "f32", (DimText("B"),)),),
-    ("B",),
-)
+ENTRY = Entry("twice", (ArgSpec("x", "f32", (DimText("B"),)),), (ArgSpec("y", "f32", (DimText("B"),)),), ("B",))
 HEADER = """\
 #include <stdint.h>
 typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;

@@ -72,12 +72,7 @@ MODELS = {
     "pair": (
         Entry(
             "pair",
-            (
-                spec("x", "f32", "2*N + 1"),
-                spec("s", "f32"),
-                spec("m", "u8", "M"),
-                spec("z", "f32", "max(M // N, 1)"),
-            ),
+            (spec("x", "f32", "2*N + 1"), spec("s", "f32"), spec("m", "u8", "M"), spec("z", "f32", "max(M // N, 1)")),
             (spec("first", "f32", "N - 1"), spec("sizes", "i64", 2), spec("sum", "f32")),
             ("N", "M"),
             single_output=False,
@@ -105,10 +100,7 @@ MODELS = {
         + ", "
         + ", ".join(f"void *y{i}" for i in range(10))
         + ", int64_t B",
-        "".join(
-            f"memcpy(y{i}, x{i}, B * {s});" for i, s in enumerate((1, 1, 1, 2, 4, 8, 2, 2, 4, 8))
-        )
-        + "return 0;",
+        "".join(f"memcpy(y{i}, x{i}, B * {s});" for i, s in enumerate((1, 1, 1, 2, 4, 8, 2, 2, 4, 8))) + "return 0;",
     ),
     "crop": (
         Entry("crop", (spec("x", "f32", "B", 3),), (spec("y", "f32", "B - 2", 3),), ("B",)),
@@ -124,12 +116,7 @@ MODELS = {
     ),
     # every dtype without bf16, so that the extension checks them itself
     "types": (
-        Entry(
-            "types",
-            tuple(spec(d, d, "B") for d in ALL_DTYPES if d != "bf16"),
-            (spec("size", "i64"),),
-            ("B",),
-        ),
+        Entry("types", tuple(spec(d, d, "B") for d in ALL_DTYPES if d != "bf16"), (spec("size", "i64"),), ("B",)),
         "0",
         ", ".join(f"const void *x{i}" for i in range(9)) + ", int64_t *size, int64_t B",
         "*size = B; return 0;",
@@ -302,9 +289,7 @@ def test_wrong_arguments(make, args, kwargs, error, message):
 def test_index_out_of_range(make):
     lookup = make("lookup", np.arange(8, dtype=f32))
     assert np.array_equal(lookup(np.array([3, -4])), [[6, 7], [0, 1]])
-    message = (
-        "lookup(): index 12 is out of bounds for size 4: gather at model.py:31 (node embedding)"
-    )
+    message = "lookup(): index 12 is out of bounds for size 4: gather at model.py:31 (node embedding)"
     for _ in range(2):
         with pytest.raises(IndexError) as caught:
             lookup(np.array([0, 12]))
@@ -313,12 +298,7 @@ def test_index_out_of_range(make):
 
 
 def pair_arguments(n, m, z=1):
-    return (
-        np.arange(2 * n + 1, dtype=f32),
-        np.array(2, f32),
-        np.full(m, 5, np.uint8),
-        np.full(z, 7, f32),
-    )
+    return (np.arange(2 * n + 1, dtype=f32), np.array(2, f32), np.full(m, 5, np.uint8), np.full(z, 7, f32))
 
 
 def test_several_outputs_and_solved_dims(make):
@@ -468,8 +448,7 @@ def test_without_openmp_there_is_one_thread(make):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("3", 3), ("2,4", 2), ("", None), ("many", None), ("0", None), ("-1", None)],
+    ("text", "expected"), [("3", 3), ("2,4", 2), ("", None), ("many", None), ("0", None), ("-1", None)]
 )
 def test_default_threads(monkeypatch, text, expected):
     monkeypatch.setenv("OMP_NUM_THREADS", text)

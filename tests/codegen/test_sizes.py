@@ -58,9 +58,7 @@ def test_the_error_names_the_value_and_what_to_do(products):
 
 def test_numbers_that_no_machine_holds_are_found_when_compiling():
     for backend in ({}, {"backend": "cuda", "device": "shim"}):
-        with pytest.raises(
-            MemoryLimitError, match=r"matmul \(test_sizes.py:\d+\), f32\[4294967296,"
-        ):
+        with pytest.raises(MemoryLimitError, match=r"matmul \(test_sizes.py:\d+\), f32\[4294967296,"):
             fx.compile(product, x=f"f32[{T32},0]", y=f"f32[{T32},0]", **backend)
 
 
@@ -79,9 +77,7 @@ def test_values_without_elements_and_long_axes(backend, types):
 
 
 def test_a_negative_size_inside_a_program():
-    module = fx.symbolic_trace(
-        lambda x: fx.ops.conv1d(x, np.ones((1, 1, 4), F32)).sum(axis=(1, 2)), x="f32[B,1,T]"
-    )
+    module = fx.symbolic_trace(lambda x: fx.ops.conv1d(x, np.ones((1, 1, 4), F32)).sum(axis=(1, 2)), x="f32[B,1,T]")
     module.graph.guards = ()  # as a file may come
     run = fx.compile(module)
     assert run(np.ones((2, 1, 4), F32)).tolist() == [4, 4]
@@ -191,8 +187,18 @@ def test_a_caller_in_c(products, tmp_path):
         (tmp_path / name).write_text(text)
     sizes = [-1, *SIZES]
     (tmp_path / "caller.c").write_text(_CALLER % ", ".join(f"{s}LL" for s in sizes))
-    build = [*find_compiler().command, "-std=gnu11", "-O1", "-fwrapv", march_flag(), "caller.c",
-             "product.c", "-lm", "-o", "caller"]  # fmt: skip
+    build = [
+        *find_compiler().command,
+        "-std=gnu11",
+        "-O1",
+        "-fwrapv",
+        march_flag(),
+        "caller.c",
+        "product.c",
+        "-lm",
+        "-o",
+        "caller",
+    ]
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
     lines = subprocess.run(["./caller"], cwd=tmp_path, check=True, capture_output=True, text=True)
     seen = [tuple(map(int, line.split())) for line in lines.stdout.splitlines()]
@@ -205,10 +211,14 @@ def test_a_caller_in_c(products, tmp_path):
         assert code == (4 if not fits else 0 if rows == 0 else -1), (rows, columns)
 
 
-@pytest.mark.parametrize("types", [
-    {"x": "f32[B,8]", "y": f"f32[{2**28},8]"}, {"x": "f32[3,8]", "y": f"f32[{T32},8]"},
-    {"x": "f32[A,B,8]", "y": f"f32[A,{2**23},8]"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "types",
+    [
+        {"x": "f32[B,8]", "y": f"f32[{2**28},8]"},
+        {"x": "f32[3,8]", "y": f"f32[{T32},8]"},
+        {"x": "f32[A,B,8]", "y": f"f32[A,{2**23},8]"},
+    ],
+)
 def test_products_of_many_columns_fit_into_a_grid(types):
     """Along y and z a grid has 65535 blocks at most, along x 2^31 - 1."""
     module = fx.symbolic_trace(lambda x, y: x @ y.swapaxes(-1, -2), **types)

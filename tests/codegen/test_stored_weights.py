@@ -68,11 +68,7 @@ def test_integers_are_stored(traced: Any, bits: int, tmp_path: Path) -> None:
     assert file.stat().st_size < (1.35 if bits == 8 else 1.6) * own  # panels are filled up
     assert file.stat().st_size < (0.31 if bits == 8 else 0.22) * len(function.program.weights)
     facts = json.loads((tmp_path / "out/manifest.json").read_text())
-    assert facts["weights"] == {
-        "model": own,
-        "memory": len(function.program.weights),
-        "file": file.stat().st_size,
-    }
+    assert facts["weights"] == {"model": own, "memory": len(function.program.weights), "file": file.stat().st_size}
     assert "some are integers there" in (tmp_path / "out/README.txt").read_text()
     stored = stored_weights(function.program, function.graph_module)
     made = np.zeros(len(function.program.weights), np.uint8)
@@ -130,9 +126,7 @@ def test_what_winograd_costs_is_said(traced: Any, tmp_path: Path) -> None:
 def test_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = (
-        "from fxlite import nn\n\n\ndef net():\n    return nn.Conv2d(64, 64, 3, padding=1).eval()\n"
-    )
+    program = "from fxlite import nn\n\n\ndef net():\n    return nn.Conv2d(64, 64, 3, padding=1).eval()\n"
     enter_folder(tmp_path, monkeypatch, {"net": program})
     given = ["net.py:net", "-i", "x=f32[1,64,16,16]", "--backend", "c", "-o", "out", "--force"]
     assert "--small-weights) does without" in " ".join(run(capsys, "compile", *given)[1].split())

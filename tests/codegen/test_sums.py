@@ -54,9 +54,14 @@ def sums(x: Any, y: Any) -> tuple[Any, ...]:
     axis; the mean; and the sum of squares."""
     middle = y.reshape(1, y.shape[0], y.shape[1])
     return (
-        x.sum(-1), y.sum(0), middle.sum(1)[0], (y * 1).sum(0, keepdims=True)[0],
-        x.reshape(x.shape[0], x.shape[1], 1).sum((1, 2)), x.mean(1), (x * x).sum(1),
-    )  # fmt: skip
+        x.sum(-1),
+        y.sum(0),
+        middle.sum(1)[0],
+        (y * 1).sum(0, keepdims=True)[0],
+        x.reshape(x.shape[0], x.shape[1], 1).sum((1, 2)),
+        x.mean(1),
+        (x * x).sum(1),
+    )
 
 
 def check(x: Array, results: Any) -> Iterator[tuple[str, float]]:

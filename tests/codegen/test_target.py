@@ -82,9 +82,7 @@ def test_one_place_asks_for_the_processor() -> None:
     assert found == {"toolchain.py", Path(__file__).name}
 
 
-def test_folders_are_built_for_that_processor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_built_for_that_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FXLITE_MARCH", "x86-64-v2")
     fx.compile(lambda x: x + 1, "f32[B]").save(tmp_path)
     assert "\nARCH ?= -march=x86-64-v2\n" in (tmp_path / "Makefile").read_text()
@@ -115,9 +113,7 @@ def programs() -> list[tuple[fx.GraphModule, tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("march", ["x86-64-v2", "haswell", "skylake-avx512", "cooperlake"])
-def test_programs_agree_with_numpy(
-    march: str, programs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_agree_with_numpy(march: str, programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Emitted, compiled and run as on each processor; `test_amx.py` adds the tiles of AMX."""
     if not runs_here(march):
         pytest.skip(f"this machine lacks instructions of {march}")
@@ -136,8 +132,16 @@ def test_integer_products_build_everywhere(march: str, programs: Any, tmp_path: 
     function = fx.compile(programs[1][0], backend="c")
     function.save(tmp_path)
     name = function.program.name
-    command = [*find_compiler().command, f"-march={march}", "-std=gnu11", "-fsyntax-only", "-Wall",
-               "-Werror", "-fopenmp", f"{name}.c"]  # fmt: skip
+    command = [
+        *find_compiler().command,
+        f"-march={march}",
+        "-std=gnu11",
+        "-fsyntax-only",
+        "-Wall",
+        "-Werror",
+        "-fopenmp",
+        f"{name}.c",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     if "bad value" in done.stderr:
         pytest.skip(f"the compiler does not know {march}")

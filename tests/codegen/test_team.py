@@ -197,13 +197,7 @@ def test_a_forked_child_starts_its_own_helpers(tmp_path: Path) -> None:
 
 def test_shares_that_nobody_comes_for_are_the_callers(tmp_path: Path) -> None:
     team = TEAM.replace("pthread_create(", "no_create(").replace("pthread_detach(", "no_detach(")
-    text = (
-        "#define _GNU_SOURCE\n#include <errno.h>\n#include <pthread.h>\n"
-        + ABSENT
-        + team
-        + HEAD
-        + ABSENT_MAIN
-    )
+    text = "#define _GNU_SOURCE\n#include <errno.h>\n#include <pthread.h>\n" + ABSENT + team + HEAD + ABSENT_MAIN
     run(tmp_path, text)
 
 

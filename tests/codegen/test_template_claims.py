@@ -47,9 +47,7 @@ def test_a_number_is_a_mask(program) -> None:
     arrays = [rng.standard_normal(parse_type(t).shape).astype("f4") for t in Q]
     module = agree(program, *arrays)
     function = fx.compile(module)
-    assert [k.anchor.target.name for k in function.kernels if k.anchor is not None] == [
-        "scaled_dot_product_attention"
-    ]
+    assert [k.anchor.target.name for k in function.kernels if k.anchor is not None] == ["scaled_dot_product_attention"]
 
 
 def test_generated_claims_build_and_agree() -> None:
@@ -83,9 +81,7 @@ def test_cuda_computes_what_a_template_declines_by_loops(monkeypatch) -> None:
     module = optimize(fx.symbolic_trace(lambda x: np.tanh(x @ x.T), "f32[B,3]"))[0]
     emitted = cuda.emit(module)
     assert "tile" not in emitted.source
-    assert [e.reason for e in passes.ledger(module) if e.pass_name == "template"] == [
-        "an operand is odd"
-    ]
+    assert [e.reason for e in passes.ledger(module) if e.pass_name == "template"] == ["an operand is odd"]
 
 
 def test_what_a_template_declines_is_computed_without_it(monkeypatch) -> None:

@@ -267,9 +267,7 @@ def test_on_the_command_line(
     assert status == 1 and "option of the c back end" in err
 
 
-def test_kernels_of_another_text_are_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_of_another_text_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of kernels is made in rooms within rooms: each of their files counts."""
     file = tmp_path / "c" / "product" / "gemm.py"
     file.parent.mkdir(parents=True)

@@ -33,8 +33,7 @@ def transposed(x: Any, r: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("program", "in_registers"),
-    [(residual, True), (row_scale, True), (exponential, False), (transposed, False)],
+    ("program", "in_registers"), [(residual, True), (row_scale, True), (exponential, False), (transposed, False)]
 )
 def test_epilogues(program: Callable[..., Any], in_registers: bool, tmp_path: Path) -> None:
     x = RNG.standard_normal((50, 48)).astype(np.float32)
@@ -44,6 +43,4 @@ def test_epilogues(program: Callable[..., Any], in_registers: bool, tmp_path: Pa
     compiled.save(tmp_path)
     sources = "".join(path.read_text() for path in tmp_path.glob("*.c"))
     assert ("_sums(" in sources) == in_registers
-    np.testing.assert_allclose(
-        compiled(x, r), program(x.astype(np.float64), r), rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(compiled(x, r), program(x.astype(np.float64), r), rtol=1e-4, atol=1e-5)

@@ -38,11 +38,20 @@ class Case:
 
     def spec(self) -> WeightOnlySpec:
         return WeightOnlySpec(
-            name=f"product_{self.name}", parameters=PARAMETERS, batch=(), m=Index.of(self.m),
-            n=Index.of(self.n), k=Index.of(self.k), a=Operand("a", *map(Index.of, (0, self.k, 1))),
-            bits=self.bits, group_size=self.group_size, weight="weight", scale="scale", comment="",
+            name=f"product_{self.name}",
+            parameters=PARAMETERS,
+            batch=(),
+            m=Index.of(self.m),
+            n=Index.of(self.n),
+            k=Index.of(self.k),
+            a=Operand("a", *map(Index.of, (0, self.k, 1))),
+            bits=self.bits,
+            group_size=self.group_size,
+            weight="weight",
+            scale="scale",
+            comment="",
             epilogue=lambda total, row, column: f"y[{row * self.n + column}] = {total};",
-        )  # fmt: skip
+        )
 
     def arrays(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
         """Activations, integers [n, k] and their scales."""
@@ -62,13 +71,25 @@ CASES = [
     Case(bits, m, n, k, group_size)
     for bits in (8, 4)
     for m, n, k, group_size in [
-        (1, 1, 8, 8), (1, 33, 96, 32), (2, 31, 64, 64), (3, 64, 40, 8), (4, 5, 128, 128),
-        (7, 70, 24, 24), (12, 16, 64, 32), (130, 40, 48, 16), (1, 640, 1024, 128),
+        (1, 1, 8, 8),
+        (1, 33, 96, 32),
+        (2, 31, 64, 64),
+        (3, 64, 40, 8),
+        (4, 5, 128, 128),
+        (7, 70, 24, 24),
+        (12, 16, 64, 32),
+        (130, 40, 48, 16),
+        (1, 640, 1024, 128),
         # a last group that is shorter, odd rows, and K in blocks that begin within a word
-        (1, 40, 50, 32), (4, 33, 45, 45), (9, 33, 37, 8), (13, 40, 83, 16), (24, 70, 2565, 32),
-        (40, 33, 2051, 2051), (16, 8, 2100, 64),
+        (1, 40, 50, 32),
+        (4, 33, 45, 45),
+        (9, 33, 37, 8),
+        (13, 40, 83, 16),
+        (24, 70, 2565, 32),
+        (40, 33, 2051, 2051),
+        (16, 8, 2100, 64),
     ]
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2"])

@@ -89,16 +89,26 @@ def test_packing_into_given_memory(depth: int, n: int, transposed: bool) -> None
 
 @pytest.mark.parametrize(
     "k, c, size, groups, image",
-    [(70, 40, 3, 1, 20), (64, 64, 1, 1, 16), (64, 64, 1, 1, 7), (8, 3, 7, 1, 30), (6, 6, 3, 6, 9),
-     (80, 64, 3, 2, 9)],
-)  # fmt: skip
-def test_the_size_of_packed_weights_of_convolutions(
-    k: int, c: int, size: int, groups: int, image: int
-) -> None:
+    [(70, 40, 3, 1, 20), (64, 64, 1, 1, 16), (64, 64, 1, 1, 7), (8, 3, 7, 1, 30), (6, 6, 3, 6, 9), (80, 64, 3, 2, 9)],
+)
+def test_the_size_of_packed_weights_of_convolutions(k: int, c: int, size: int, groups: int, image: int) -> None:
     spec = conv.ConvSpec(
-        "f", "float", "", Index.of(1), c, Index.of(image), Index.of(image), k, size, size, "x", "w",
-        lambda *_: "", padding=(size // 2,) * 4, groups=groups,
-    )  # fmt: skip
+        "f",
+        "float",
+        "",
+        Index.of(1),
+        c,
+        Index.of(image),
+        Index.of(image),
+        k,
+        size,
+        size,
+        "x",
+        "w",
+        lambda *_: "",
+        padding=(size // 2,) * 4,
+        groups=groups,
+    )
     weight = array(k, c // groups, size, size)
     memory = np.full(packed_conv_size(spec), np.nan, np.float32)
     conv.pack_conv_weight(weight, spec, memory)

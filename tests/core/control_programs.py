@@ -471,8 +471,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (bubble_sort, [(floats(6),), (np.arange(6.0, dtype=np.float32),)]),
         (life, [(integers(4, 5, most=2),)]),
         (masked_filter, [(floats(5, 6), integers(5, 6, most=2).astype(bool))]),
-        (viterbi, [(floats(3), floats(3, 3, seed=1), floats(3, 4, seed=2),
-                    integers(5, most=4))]),
+        (viterbi, [(floats(3), floats(3, 3, seed=1), floats(3, 4, seed=2), integers(5, most=4))]),
         (first_above, [(floats(6), np.float32([0.5])), (floats(6), np.float32([9]))]),
         (binary_search, [(np.arange(0, 20, 2), np.array([v])) for v in (6, 7, 18, -1)]),
         (k_means, [(floats(12, 2), floats(3, 2, seed=4))]),
@@ -506,4 +505,4 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (running_maximum, [(floats(5),)]),
         (histogram_of_bytes, [(integers(5, most=256).astype(np.uint8),)]),
     ]
-}  # fmt: skip
+}

@@ -183,6 +183,15 @@ def sees_its_variables(n: int, limit: int) -> Any:
 
 
 FUNCTIONS = [
-    jumps, handlers, stores, scopes, unbound, expressions, nested, matches, raises, generates,
+    jumps,
+    handlers,
+    stores,
+    scopes,
+    unbound,
+    expressions,
+    nested,
+    matches,
+    raises,
+    generates,
     sees_its_variables,
-]  # fmt: skip
+]

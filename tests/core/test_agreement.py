@@ -14,18 +14,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import dtypes
-from fxlite.types.agreement import (
-    LEAST,
-    OPERAND,
-    UNIT,
-    USUAL,
-    Chain,
-    allclose,
-    bound,
-    compare,
-    computed,
-    exact,
-)
+from fxlite.types.agreement import LEAST, OPERAND, UNIT, USUAL, Chain, allclose, bound, compare, computed, exact
 
 ROOT = Path(fx.__file__).resolve().parents[1]
 FLOATS = ("f16", "bf16", "f32", "f64")
@@ -48,9 +37,7 @@ def test_units_are_those_of_the_dtype(name: str) -> None:
 @pytest.mark.parametrize("name", FLOATS)
 def test_the_bound_is_where_it_is_said_to_be(name: str, chain: Chain) -> None:
     """Beside a largest number of 1, in a number that is small enough to be any."""
-    inside, beyond = (
-        array(name, 1, float(bound(name, chain)) * factor) for factor in (1 - 2**-6, 1 + 2**-6)
-    )
+    inside, beyond = (array(name, 1, float(bound(name, chain)) * factor) for factor in (1 - 2**-6, 1 + 2**-6))
     expected = array(name, 1, 0)
     found = compare(expected, inside, chain=chain)
     assert found.agrees and 0 < found.error <= found.bound
@@ -78,8 +65,14 @@ def test_nan_infinities_and_numbers_near_zero(name: str) -> None:
     nan, inf, least = np.nan, np.inf, LEAST[name]
     expected = array(name, nan, inf, -inf, 1)
     assert compare(expected, expected.copy()).agrees
-    for wrong in ((0, inf, -inf, 1), (nan, -inf, -inf, 1), (nan, nan, -inf, 1), (nan, inf, -inf,
-                  nan), (nan, inf, -inf, inf), (inf, inf, -inf, 1)):  # fmt: skip
+    for wrong in (
+        (0, inf, -inf, 1),
+        (nan, -inf, -inf, 1),
+        (nan, nan, -inf, 1),
+        (nan, inf, -inf, nan),
+        (nan, inf, -inf, inf),
+        (inf, inf, -inf, 1),
+    ):
         assert compare(expected, array(name, *wrong)).problem == "value"
     swapped = array(name, inf, nan, nan, 1)
     assert compare(expected, swapped, allclose()).agrees, "2 * inf - inf may be inf"
@@ -93,14 +86,19 @@ def test_nan_infinities_and_numbers_near_zero(name: str) -> None:
 @pytest.mark.parametrize(
     ("expected", "actual", "problem"),
     [
-        ((1, 2), (1,), "structure"), ([1.0], (1.0,), "structure"),
-        ({"a": 1}, {"b": 1}, "structure"), ({"a": 1}, (1,), "structure"),
-        ((1, None), (1, 2), "structure"), (1, (1,), "structure"),
-        ((1, None, {"a": [2.0]}), (1, None, {"a": [2.0]}), ""), ((), (), ""),
-        (np.zeros(2), np.zeros((2, 1)), "type"), (np.zeros(2), np.zeros(2, np.float32), "type"),
+        ((1, 2), (1,), "structure"),
+        ([1.0], (1.0,), "structure"),
+        ({"a": 1}, {"b": 1}, "structure"),
+        ({"a": 1}, (1,), "structure"),
+        ((1, None), (1, 2), "structure"),
+        (1, (1,), "structure"),
+        ((1, None, {"a": [2.0]}), (1, None, {"a": [2.0]}), ""),
+        ((), (), ""),
+        (np.zeros(2), np.zeros((2, 1)), "type"),
+        (np.zeros(2), np.zeros(2, np.float32), "type"),
         (np.zeros((0, 3)), np.zeros((0, 3)), ""),
     ],
-)  # fmt: skip
+)
 def test_nesting_shapes_and_dtypes(expected: Any, actual: Any, problem: str) -> None:
     assert compare(expected, actual).problem == problem
 

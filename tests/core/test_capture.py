@@ -126,10 +126,20 @@ class Filter(nn.Module):
 
 
 PROGRAMS = [
-    filled_by_index, filled_through_a_view, filled_like_a_constant, an_array_of_values, written_eye,
-    made_of_made_arrays, in_a_comprehension, in_a_helper, in_a_lambda_and_a_closure, by_ufunc_out,
-    outer_products, scalars, Filter(),
-]  # fmt: skip
+    filled_by_index,
+    filled_through_a_view,
+    filled_like_a_constant,
+    an_array_of_values,
+    written_eye,
+    made_of_made_arrays,
+    in_a_comprehension,
+    in_a_helper,
+    in_a_lambda_and_a_closure,
+    by_ufunc_out,
+    outer_products,
+    scalars,
+    Filter(),
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: getattr(p, "__name__", "module"))
@@ -267,9 +277,7 @@ def test_functions_that_go_away_are_forgotten(tmp_path: Any) -> None:
     before = known()
     for number in range(5):
         file = tmp_path / f"made_{number}.py"
-        file.write_text(
-            "import numpy as np\ndef program(x):\n    return [x + y for y in np.ones(2)][0]\n"
-        )
+        file.write_text("import numpy as np\ndef program(x):\n    return [x + y for y in np.ones(2)][0]\n")
         fx.symbolic_trace(runpy.run_path(str(file))["program"], "f32[3]")
     assert known() == before
 

@@ -25,10 +25,7 @@ _UNROLLED = {"collected"}
 
 def named(given: tuple[Any, ...]) -> list[str]:
     """Types in which equal sizes but 0 and 1 are one named dim."""
-    return [
-        f"{dtypes.of_value(a)}[{','.join(f'N{s}' if s > 1 else str(s) for s in a.shape)}]"
-        for a in given
-    ]
+    return [f"{dtypes.of_value(a)}[{','.join(f'N{s}' if s > 1 else str(s) for s in a.shape)}]" for a in given]
 
 
 @pytest.mark.parametrize("loops", ["auto", "keep", "unroll"])
@@ -116,9 +113,7 @@ def test_what_is_known_is_decided_while_tracing() -> None:
             x = x + 1
         return x if x.sum() > 0 else x * n
 
-    assert ops_of(fx.symbolic_trace(program, "f32[2]")) == [
-        "add", "sum", "gt", "cond", "getitem",
-    ]  # fmt: skip
+    assert ops_of(fx.symbolic_trace(program, "f32[2]")) == ["add", "sum", "gt", "cond", "getitem"]
 
 
 def test_programs_without_control_flow_on_values_are_traced_once() -> None:
@@ -271,9 +266,7 @@ def test_an_assert_on_values_is_said_to_be_dropped() -> None:
 
     with pytest.warns(UserWarning, match=r"the assert is not checked"):
         gm = fx.symbolic_trace(checked, "f32[3]")
-    assert [e.reason for e in passes.ledger(gm)] == [
-        "is not checked: a graph has no exceptions"
-    ]  # fmt: skip
+    assert [e.reason for e in passes.ledger(gm)] == ["is not checked: a graph has no exceptions"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         np.testing.assert_array_equal(gm(np.ones(3, np.float32)), 2)

@@ -52,9 +52,7 @@ def nested(x: Any, n: Any) -> Any:
 
 
 def two_tests(x: Any) -> Any:
-    return fx.while_loop(
-        lambda a, n: (a.sum() < 100) & (n < 50), lambda a, n: (a * 2, n + 1), (x, 0)
-    )
+    return fx.while_loop(lambda a, n: (a.sum() < 100) & (n < 50), lambda a, n: (a * 2, n + 1), (x, 0))
 
 
 def unread(x: Any) -> Any:
@@ -95,9 +93,12 @@ def test_text_files_copies_and_retraces(case: str, tmp_path: Path) -> None:
     assert str(loaded.graph) == text
     expected = gm(*inputs)
     others = (
-        loaded, copy.deepcopy(gm), pickle.loads(pickle.dumps(gm)), fx.Transformer(gm).transform(),
+        loaded,
+        copy.deepcopy(gm),
+        pickle.loads(pickle.dumps(gm)),
+        fx.Transformer(gm).transform(),
         fx.symbolic_trace(gm, *types),
-    )  # fmt: skip
+    )
     for other in others:
         fx.assert_same(other, gm)
         other.graph.lint(full=True)
@@ -106,8 +107,7 @@ def test_text_files_copies_and_retraces(case: str, tmp_path: Path) -> None:
     if sizes:
         fixed = gm.specialize(**sizes)
         assert not fixed.graph.input_dims
-        assert not any(n.kwargs and fx.shapes.names(list(n.kwargs.values()))
-                       for n in fixed.graph.nodes)  # fmt: skip
+        assert not any(n.kwargs and fx.shapes.names(list(n.kwargs.values())) for n in fixed.graph.nodes)
         assert exact_difference(expected, fixed(*inputs)) is None
 
 
@@ -182,9 +182,7 @@ def test_python_numbers_give_way_to_types() -> None:
 
 
 def test_what_is_known_is_decided_while_tracing() -> None:
-    gm = fx.symbolic_trace(
-        lambda x: fx.cond(np.zeros(2).sum() > 1, lambda: x, lambda: x * 2), "f32[3]"
-    )
+    gm = fx.symbolic_trace(lambda x: fx.cond(np.zeros(2).sum() > 1, lambda: x, lambda: x * 2), "f32[3]")
     assert not gm.graph.find_nodes(op="call_function", target=fx.ops.cond)
 
 
@@ -212,9 +210,7 @@ def test_types_of_a_body_follow_those_of_operands() -> None:
     gm.graph.placeholders[0].type = fx.parse_type("f32[5]")
     gm.graph.lint(full=True)
     assert str(gm.graph.output_node().type) == "f32[5]"
-    gm = fx.symbolic_trace(
-        lambda x, z: fx.fori_loop(0, 3, lambda i, y: y + z, x), "f32[3]", "f32[3]"
-    )
+    gm = fx.symbolic_trace(lambda x, z: fx.fori_loop(0, 3, lambda i, y: y + z, x), "f32[3]", "f32[3]")
     with pytest.raises(fx.errors.ShapeError, match=r"carried value 0 is f32\[3\] before .* f64"):
         gm.graph.placeholders[1].type = fx.parse_type("f64[3]")
     gm.graph.lint(full=True)
@@ -232,9 +228,7 @@ def test_an_interpreter_walks_into_bodies() -> None:
     Watching(gm).run(X, np.int64(2))
     assert seen.count("mul") == 2
     with pytest.raises(IndexError) as caught:
-        wrong = fx.symbolic_trace(
-            lambda x, n: fx.fori_loop(0, n, lambda i, t: t + x[i], 0.0), "f32[3]", "i64[]"
-        )
+        wrong = fx.symbolic_trace(lambda x, n: fx.fori_loop(0, n, lambda i, t: t + x[i], 0.0), "f32[3]", "i64[]")
         fx.Interpreter(wrong).run(X, np.int64(4))
     assert any("while running node take" in note for note in caught.value.__notes__)
 
@@ -274,49 +268,54 @@ def test_cost_counts_iterations() -> None:
 # -- bad input -------------------------------------------------------------------------------------
 BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "type": (
-        lambda x: fx.fori_loop(0, 3, lambda i, v: (v[0], v[1].astype("f8")), (x, x)), TraceError,
+        lambda x: fx.fori_loop(0, 3, lambda i, v: (v[0], v[1].astype("f8")), (x, x)),
+        TraceError,
         r"(?s)the carried value v\[1\] of fori_loop is f32\[3\] before an iteration and f64\[3\] "
         r"after it.*test_control_flow.py:\d+.*instead: cast it in the body, .astype\('f32'\)",
     ),
     "shape": (
         lambda x: fx.while_loop(lambda a: a.sum() < 9, lambda a: (np.concatenate([a, a]),), (x,)),
-        TraceError, r"is f32\[3\] before an iteration and f32\[6\] after it(?s:.*)final size",
+        TraceError,
+        r"is f32\[3\] before an iteration and f32\[6\] after it(?s:.*)final size",
     ),
     "structure": (
-        lambda x: fx.fori_loop(0, 3, lambda i, v: v[0], (x, x)), TraceError,
+        lambda x: fx.fori_loop(0, 3, lambda i, v: v[0], (x, x)),
+        TraceError,
         r"starts with tuple\(\*, \*\), but its body gives \*",
     ),
     "condition": (
-        lambda x: fx.while_loop(lambda a: a < 9, lambda a: (a + 1,), (x,)), TraceError,
+        lambda x: fx.while_loop(lambda a: a < 9, lambda a: (a + 1,), (x,)),
+        TraceError,
         r"the condition of while_loop is bool\[3\], not one bool",
     ),
     "pred": (
-        lambda x: fx.cond(x.sum(), lambda: x, lambda: x), TraceError,
+        lambda x: fx.cond(x.sum(), lambda: x, lambda: x),
+        TraceError,
         r"the condition of cond is f32, not one bool",
     ),
     "branches": (
-        lambda x: fx.cond(x.sum() > 0, lambda: x, lambda: x.sum()), TraceError,
+        lambda x: fx.cond(x.sum() > 0, lambda: x, lambda: x.sum()),
+        TraceError,
         r"the result of cond is f32\[3\] where it is true, and f32 where it is not",
     ),
     "outside": (
-        lambda x: fx.fori_loop(0, 3, lambda i, v: (x.__setitem__(i, v), v)[1], 1.0), TraceError,
+        lambda x: fx.fori_loop(0, 3, lambda i, v: (x.__setitem__(i, v), v)[1], 1.0),
+        TraceError,
         "changes x, a value from outside of fori_loop(?s:.*)let the loop carry it",
     ),
     "operand": (
-        lambda x: fx.cond(x.sum() > 0, lambda y: (y.fill(1), y)[1], lambda y: y, (x,)), TraceError,
+        lambda x: fx.cond(x.sum() > 0, lambda y: (y.fill(1), y)[1], lambda y: y, (x,)),
+        TraceError,
         "is an operand of cond",
     ),
     "text": (
-        lambda x: fx.fori_loop(0, 3, lambda i, v: v, (x, object())), TraceError,
+        lambda x: fx.fori_loop(0, 3, lambda i, v: v, (x, object())),
+        TraceError,
         r"\[1\] is a object, not an array or a number",
     ),
-    "bound": (
-        lambda x: fx.fori_loop(0, x[0], lambda i, v: v, x), DTypeError, "upper must be one integer"
-    ),
-    "lengths": (
-        lambda x: fx.scan(lambda c, v: (c, c), 0, (x, x[1:])), ArgumentError, "axes of one length"
-    ),
-}  # fmt: skip
+    "bound": (lambda x: fx.fori_loop(0, x[0], lambda i, v: v, x), DTypeError, "upper must be one integer"),
+    "lengths": (lambda x: fx.scan(lambda c, v: (c, c), 0, (x, x[1:])), ArgumentError, "axes of one length"),
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -345,19 +344,21 @@ def test_a_value_of_a_body_stays_inside() -> None:
     ("text", "match"),
     [
         ("    for i in range(0, 3):\n        pass\n    return x", "carried values before it"),
-        ("    a = x\n    for i in range(0, 3):\n        b: f32 = a + 1\n        c = b\n"
-         "    l: (f32,) = (a,)\n    return x", "expected at the end of the loop: a = "),
-        ("    a = x\n    while True:\n        a = a\n    l: (f32,) = (a,)\n    return x",
-         "if not name: break"),
-        ("    a = x\n    for i in x:\n        a = a\n    l: (f32,) = (a,)\n    return x",
-         "expected range"),
+        (
+            "    a = x\n    for i in range(0, 3):\n        b: f32 = a + 1\n        c = b\n"
+            "    l: (f32,) = (a,)\n    return x",
+            "expected at the end of the loop: a = ",
+        ),
+        ("    a = x\n    while True:\n        a = a\n    l: (f32,) = (a,)\n    return x", "if not name: break"),
+        ("    a = x\n    for i in x:\n        a = a\n    l: (f32,) = (a,)\n    return x", "expected range"),
         ("    if x:\n        a = (x,)\n    return x", "end of each branch: a ="),
-        ("    if x:\n        a = (x,)\n    else:\n        a = (x,)\n    return x",
-         r"pred must be bool\[\], one number, not f32"),
-        ("    a = x\n    for i in range(0, 3):\n        a = x\n    l: (i64,) = (a,)\n    return x",
-         "is declared"),
+        (
+            "    if x:\n        a = (x,)\n    else:\n        a = (x,)\n    return x",
+            r"pred must be bool\[\], one number, not f32",
+        ),
+        ("    a = x\n    for i in range(0, 3):\n        a = x\n    l: (i64,) = (a,)\n    return x", "is declared"),
     ],
-)  # fmt: skip
+)
 def test_bad_texts(text: str, match: str) -> None:
     with pytest.raises(ParseError, match=match):
         fx.parse(f"def forward(self, x: f32):\n{text}")
@@ -388,9 +389,7 @@ def test_bodies_are_boxes_in_pictures(tmp_path: Path) -> None:
 
 def test_queries_find_what_bodies_call() -> None:
     gm = fx.symbolic_trace(nested, "f32[N]", "i64[]")
-    assert [m.last.name for m in gm.graph.find("(div|fori_loop)")] == [
-        "fori_loop_1", "fori_loop", "div",
-    ]  # fmt: skip
+    assert [m.last.name for m in gm.graph.find("(div|fori_loop)")] == ["fori_loop_1", "fori_loop", "div"]
     assert len(gm.graph.find("add > sub")) == 1
 
 

@@ -155,7 +155,7 @@ REFUSED = {
     unbound_behind: (r"last has no value where a while loop runs no", "x.sum() > 1", "before"),
     written_name: (r"writes into x under the name buffer", "buffer.sum() < 10", "copy"),
     number_as_key: (r"used as the key of a dict", "names[n]", "number"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("program", REFUSED, ids=lambda p: p.__name__)

@@ -111,9 +111,7 @@ EDITS: list[tuple[str, str, tuple[int, int, int]]] = [
 
 @pytest.mark.parametrize(("before", "after", "expected"), EDITS)
 @pytest.mark.parametrize("rename", [False, True])
-def test_edits_of_chains(
-    before: str, after: str, expected: tuple[int, int, int], rename: bool
-) -> None:
+def test_edits_of_chains(before: str, after: str, expected: tuple[int, int, int], rename: bool) -> None:
     a, b = chain(before), chain(after, rename)
     assert counts(diff(a, b)) == expected, diff(a, b)
     removed, added, changed = expected
@@ -143,8 +141,7 @@ def test_an_inserted_node_is_one_line_whatever_reads_it() -> None:
     found = diff(a, b)
     assert counts(found) == (0, 1, 0)
     assert [line for line in str(found).splitlines() if line[0] in "+-~"] == [
-        "+ neg: f32[3,4] = -sin  # +12 FLOPs; +96 bytes; test_diff.py:"
-        + str(new.loc.line if new.loc else 0)
+        "+ neg: f32[3,4] = -sin  # +12 FLOPs; +96 bytes; test_diff.py:" + str(new.loc.line if new.loc else 0)
     ]
 
 
@@ -209,10 +206,7 @@ def test_removed_nodes_do_not_hide_another_reading() -> None:
 def test_equal_nodes_that_become_one_are_removed_only() -> None:
     gm = trace(lambda x: np.tanh(np.exp(np.sin(x))) + np.cos(np.exp(np.sin(x))))
     found = diff(gm, passes.cse(gm))
-    assert counts(found) == (2, 0, 0) and {n.node.target.name for n in found.removed} == {
-        "exp",
-        "sin",
-    }
+    assert counts(found) == (2, 0, 0) and {n.node.target.name for n in found.removed} == {"exp", "sin"}
     assert counts(diff(passes.cse(gm), gm))[:2] == (0, 2)
 
 

@@ -46,12 +46,7 @@ def test_facts_that_nothing_fulfils_are_refused(options: dict[str, Any], message
 
 @pytest.mark.parametrize(
     ("text", "facts"),
-    [
-        ("1..512%8", Facts(1, 512, 8)),
-        ("1..", Facts(1)),
-        ("..64", Facts(0, 64)),
-        ("%4", Facts(0, None, 4)),
-    ],
+    [("1..512%8", Facts(1, 512, 8)), ("1..", Facts(1)), ("..64", Facts(0, 64)), ("%4", Facts(0, None, 4))],
 )
 def test_facts_from_text(text: str, facts: Facts) -> None:
     assert parse_facts(text) == facts
@@ -93,9 +88,7 @@ def test_bounds_hold_for_all_values(seed: int) -> None:
     u = symbol("u", Facts(int(generator.integers(0, 3)), int(generator.integers(5, 9))))
     v = symbol("v", Facts(0, 12, int(generator.integers(1, 4))))
     parts = [u, v, u * v, shapes.floordiv(u + v, 2), shapes.minimum(u, v), shapes.remainder(v, 5)]
-    dim = sum(int(generator.integers(-3, 4)) * part for part in parts) + int(
-        generator.integers(-5, 20)
-    )
+    dim = sum(int(generator.integers(-3, 4)) * part for part in parts) + int(generator.integers(-5, 20))
     if type(dim) is int:
         return
     values = [
@@ -112,9 +105,7 @@ def test_nearest_values() -> None:
     facts = Facts(5, 40, 8)
     assert [facts.nearest(v) for v in (0, 8, 9, 39, 100)] == [8, 8, 16, 40, 40]
     assert NO_FACTS.nearest(7) == 7
-    assert [facts.broken_by(v) for v in (8, 4, 48, 9)] == [
-        None, "at least 5", "at most 40", "a multiple of 8",
-    ]  # fmt: skip
+    assert [facts.broken_by(v) for v in (8, 4, 48, 9)] == [None, "at least 5", "at most 40", "a multiple of 8"]
 
 
 # -- in programs -----------------------------------------------------------------------------------
@@ -207,10 +198,7 @@ def test_a_retrace_keeps_facts_and_requires_them() -> None:
     gm = fx.symbolic_trace(lambda x, y: (x[:, :5], y), fx.float32[B, T], fx.float32[T])
     other = fx.dims("S")
     renamed = fx.symbolic_trace(gm, "f32[B,S]", "f32[S]")
-    assert {n: d.facts for n, d in renamed.graph.declared_dims.items()} == {
-        "B": B.facts,
-        "S": T.facts,
-    }
+    assert {n: d.facts for n, d in renamed.graph.declared_dims.items()} == {"B": B.facts, "S": T.facts}
     swapped = fx.symbolic_trace(gm, "f32[T,B]", "f32[B]")
     assert swapped.graph.declared_dims["B"].facts == T.facts
     assert swapped.graph.declared_dims["T"].facts == B.facts

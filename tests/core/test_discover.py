@@ -20,13 +20,35 @@ from fxlite.passes import quantize as q
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = {
-    "fx": fx, "passes": passes, "nn": nn, "F": functional, "q": q,
-    "expr": fx.expr, "ops": fx.ops, "errors": fx.errors, "shapes": fx.shapes,
-    "dtypes": fx.dtypes, "backend": fxlite.backend, "nn.init": nn.init,
+    "fx": fx,
+    "passes": passes,
+    "nn": nn,
+    "F": functional,
+    "q": q,
+    "expr": fx.expr,
+    "ops": fx.ops,
+    "errors": fx.errors,
+    "shapes": fx.shapes,
+    "dtypes": fx.dtypes,
+    "backend": fxlite.backend,
+    "nn.init": nn.init,
     r"predicates": passes.predicates,
-}  # fmt: skip
-_MODULES = {"nn", "ops", "passes", "codegen", "errors", "dtypes", "shapes", "expr", "functional",
-            "init", "lazy", "predicates", "quantize"}  # fmt: skip
+}
+_MODULES = {
+    "nn",
+    "ops",
+    "passes",
+    "codegen",
+    "errors",
+    "dtypes",
+    "shapes",
+    "expr",
+    "functional",
+    "init",
+    "lazy",
+    "predicates",
+    "quantize",
+}
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
@@ -44,16 +66,25 @@ def test_dir_shows_the_interface(namespace: str) -> None:
 
 
 def test_dir_shows_what_is_documented() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md"),
-             *(ROOT / "tutorials").glob("*.py")]  # fmt: skip
+    pages = [ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md"), *(ROOT / "tutorials").glob("*.py")]
     code = "\n".join(
-        block for page in pages
-        for block in (re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
-                      if page.suffix == ".md" else [page.read_text()])
-    )  # fmt: skip
+        block
+        for page in pages
+        for block in (
+            re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+            if page.suffix == ".md"
+            else [page.read_text()]
+        )
+    )
     checked = 0
-    for written, module in (("fx", fx), ("fx.passes", passes), ("fx.nn", nn), ("fx.expr", fx.expr),
-                            ("fx.ops", fx.ops), ("fx.errors", fx.errors)):  # fmt: skip
+    for written, module in (
+        ("fx", fx),
+        ("fx.passes", passes),
+        ("fx.nn", nn),
+        ("fx.expr", fx.expr),
+        ("fx.ops", fx.ops),
+        ("fx.errors", fx.errors),
+    ):
         used = set(re.findall(rf"(?<![\w.]){re.escape(written)}\.([a-zA-Z]\w*)", code))
         # ops that the pages register themselves
         own = set(re.findall(r"^def (\w+)", code, re.M)) if module is fx.ops else set()
@@ -121,8 +152,6 @@ def test_a_leaf_module_is_called_or_refused(backend: str) -> None:
         x = np.arange(3, dtype=np.float32)
         np.testing.assert_array_equal(fx.compile(gm, backend=backend)(x), x[::-1] + 1)
         return
-    said = (
-        r"node turn: .*test_discover.py.*a leaf module cannot be compiled, its code \(Turned\) is "
-    )
+    said = r"node turn: .*test_discover.py.*a leaf module cannot be compiled, its code \(Turned\) is "
     with pytest.raises(CodegenError, match=said + r'Python; trace without leaf=, or .*"python"'):
         fx.compile(gm, backend=backend, **options)

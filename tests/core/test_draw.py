@@ -121,9 +121,7 @@ def test_characters_with_a_meaning_are_escaped() -> None:
     svg = draw.to_svg(gm.graph)
     ElementTree.fromstring(svg)
     assert "x: f32[B]" in svg
-    gm.graph.placeholders[0].scope = type(gm.graph.placeholders[0].scope or Scope("", ""))(
-        'a"b\\c<d>&', "K"
-    )
+    gm.graph.placeholders[0].scope = type(gm.graph.placeholders[0].scope or Scope("", ""))('a"b\\c<d>&', "K")
     ElementTree.fromstring(draw.to_svg(gm.graph))
     assert '"a\\"b\\\\c<d>& (K)\\nx\\nf32[B]"' in gm.graph.to_dot().replace("label=", "")
 
@@ -205,8 +203,11 @@ def apart(a: Box, b: Box) -> bool:
 def crosses(line: Any, box: Box) -> bool:
     """True if a line touches the inside of a box: its two verticals, and the curve's bounds."""
     low, high = sorted((line.x0, line.x1))
-    pieces = [(line.x0, line.x0, line.y0, line.bend0), (low, high, line.bend0, line.bend1),
-              (line.x1, line.x1, line.bend1, line.y1)]  # fmt: skip
+    pieces = [
+        (line.x0, line.x0, line.y0, line.bend0),
+        (low, high, line.bend0, line.bend1),
+        (line.x1, line.x1, line.bend1, line.y1),
+    ]
     return any(
         left < box.x + box.width - 0.1
         and right > box.x + 0.1

@@ -62,18 +62,23 @@ def test_equal_modules_in_a_row_are_drawn_once() -> None:
     found = outline(stack(Step(), Step(), Step()))
     assert titles(found) == ["", "0…2 (Step) ×3", ""]
     assert [f"{found.nodes[a].name} {found.nodes[b].name}" for a, b in found.node_edges()] == [
-        "x linear", "linear tanh", "tanh pow", "pow linear_1", "x add", "linear_1 add", "add exp",
-        "exp sub", "sub output",
-    ]  # fmt: skip
+        "x linear",
+        "linear tanh",
+        "tanh pow",
+        "pow linear_1",
+        "x add",
+        "linear_1 add",
+        "add exp",
+        "exp sub",
+        "sub output",
+    ]
 
 
 def titles(found: Outline) -> list[str]:
     return [title(child) for child in found.root.children]
 
 
-@pytest.mark.parametrize(
-    "other", [Step(power=3.0), Step(width=8)], ids=["an attribute", "a type inside"]
-)
+@pytest.mark.parametrize("other", [Step(power=3.0), Step(width=8)], ids=["an attribute", "a type inside"])
 def test_modules_that_differ_are_drawn_each(other: Step) -> None:
     assert titles(outline(stack(Step(), other))) == ["", "0 (Step)", "1 (Step)", ""]
 
@@ -133,12 +138,7 @@ def test_stretches_of_several_modules_are_folded() -> None:
 
     found = outline(fx.symbolic_trace(Net(), x="f32[B,4]").graph)
     assert titles(found) == ["", "×4", ""]
-    assert [p.title for p in found.root.children[1].children] == [
-        "a.0 (Step)",
-        "",
-        "b.0 (Step)",
-        "",
-    ]
+    assert [p.title for p in found.root.children[1].children] == ["a.0 (Step)", "", "b.0 (Step)", ""]
 
 
 def test_steps_whose_indices_count_are_folded() -> None:
@@ -186,9 +186,7 @@ def test_models(name: str, expected: list[str]) -> None:
 def test_closed_modules_say_what_goes_in_and_out() -> None:
     graph = models.traced("resnet18").graph
     found = boxes(graph, depth=1)
-    assert found["layer2"][1] == [
-        "layer2", "16 nodes", "f32[B,64,56,56] → f32[B,128,28,28]",
-    ]  # fmt: skip
+    assert found["layer2"][1] == ["layer2", "16 nodes", "f32[B,64,56,56] → f32[B,128,28,28]"]
     assert "conv2d" in found  # the module of one node is that node
     assert "conv2d_7" not in found
     assert boxes(graph, depth=2)["0"][1][1] == "9 nodes"
@@ -207,9 +205,7 @@ def test_edges_lead_to_closed_boxes() -> None:
 
 def many_modules(stages: int, steps: int) -> fx.Graph:
     """Stages of steps that all differ."""
-    made = [
-        nn.Sequential(*(Step(width=1 + i + steps * k) for i in range(steps))) for k in range(stages)
-    ]
+    made = [nn.Sequential(*(Step(width=1 + i + steps * k) for i in range(steps))) for k in range(stages)]
     return fx.symbolic_trace(nn.Sequential(*made), x="f32[B,4]").graph
 
 

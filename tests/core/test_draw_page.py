@@ -92,7 +92,10 @@ def test_a_page_holds_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 @browser
 def test_modules_open_and_close_on_a_click(tmp_path: Path) -> None:
     text = draw.to_html(models.traced("resnet18").graph, depth=1)
-    seen = in_browser(tmp_path, text, """
+    seen = in_browser(
+        tmp_path,
+        text,
+        """
       const before = names();
       press(part("layer2"));
       const opened = names();
@@ -102,7 +105,8 @@ def test_modules_open_and_close_on_a_click(tmp_path: Path) -> None:
       const all = names();
       press($("#close-all"));
       return { before, opened, closed, all, none: names() };
-    """)  # fmt: skip
+    """,
+    )
     assert "▸ layer2" in seen["before"]
     assert {"▾ layer2", "▸ 0 (BasicBlock)", "▸ 1 (BasicBlock)"} <= set(seen["opened"])
     assert sorted(seen["closed"]) == sorted(seen["before"]) == sorted(seen["none"])
@@ -112,7 +116,10 @@ def test_modules_open_and_close_on_a_click(tmp_path: Path) -> None:
 @browser
 def test_search_finds_what_is_closed_and_leads_there(tmp_path: Path) -> None:
     text = draw.to_html(models.traced("resnet18").graph, depth=1)
-    seen = in_browser(tmp_path, text, """
+    seen = in_browser(
+        tmp_path,
+        text,
+        """
       type("batch_norm_7");
       const heading = $("#results h2").textContent, marked = names().filter(
         name => part(name.replace("▸ ", "")).classList.contains("found"));
@@ -126,7 +133,8 @@ def test_search_finds_what_is_closed_and_leads_there(tmp_path: Path) -> None:
       return { heading, marked, after, words, none: $("#results").textContent,
         off: [box.x + box.width / 2 - area.x - area.width / 2,
               box.y + box.height / 2 - area.y - area.height / 2] };
-    """)  # fmt: skip
+    """,
+    )
     assert seen["heading"] == "1 found"
     assert seen["marked"] == ["▸ layer2"]
     assert "batch_norm_7" in seen["after"]["names"]
@@ -138,13 +146,17 @@ def test_search_finds_what_is_closed_and_leads_there(tmp_path: Path) -> None:
 
 @browser
 def test_a_node_tells_about_itself(tmp_path: Path) -> None:
-    seen = in_browser(tmp_path, draw.to_html(models.traced("gpt_block").graph), """
+    seen = in_browser(
+        tmp_path,
+        draw.to_html(models.traced("gpt_block").graph),
+        """
       press(part("softmax"));
       const texts = [...document.querySelectorAll("#details dd")].map(d => d.textContent);
       const near = document.querySelectorAll(".line.near").length;
       press([...document.querySelectorAll("#details a")].find(a => a.textContent === "where"));
       return { texts, near, next: $("#details h2").textContent, chosen: $(".chosen").textContent };
-    """)  # fmt: skip
+    """,
+    )
     assert seen["texts"][0] == "softmax: f32[B,4,T,T] = ops.softmax(where)"
     assert seen["texts"][-2:] == ["where", "matmul_1"]
     assert seen["near"] == 1
@@ -154,7 +166,10 @@ def test_a_node_tells_about_itself(tmp_path: Path) -> None:
 
 @browser
 def test_wheel_and_drag(tmp_path: Path) -> None:
-    seen = in_browser(tmp_path, draw.to_html(models.traced("gpt_block").graph), """
+    seen = in_browser(
+        tmp_path,
+        draw.to_html(models.traced("gpt_block").graph),
+        """
       const place = () => $("#canvas").getAttribute("transform").match(/-?[\\d.]+/g).map(Number);
       const at = { bubbles: true, clientX: 300, clientY: 300, buttons: 1 };
       const moves = [place()];
@@ -166,7 +181,8 @@ def test_wheel_and_drag(tmp_path: Path) -> None:
       moves.push(place());
       press(part("softmax"));  // the end of a drag is no click
       return { moves, chosen: document.querySelectorAll(".chosen").length };
-    """)  # fmt: skip
+    """,
+    )
     first, zoomed, moved = seen["moves"]
     assert zoomed[2] > first[2]
     assert moved == pytest.approx([zoomed[0] + 40, zoomed[1] + 30, zoomed[2]])
@@ -178,18 +194,20 @@ GRAPHS = ["bert", "lstm_tagger", "resnet18", "unet", "gpt_block", "transformer_b
 
 @browser
 @pytest.mark.parametrize(("name", "depth"), [*((name, None) for name in GRAPHS), ("resnet18", 2)])
-def test_the_page_places_boxes_as_the_picture_does(
-    tmp_path: Path, name: str, depth: int | None
-) -> None:
+def test_the_page_places_boxes_as_the_picture_does(tmp_path: Path, name: str, depth: int | None) -> None:
     gm = models.traced(name) if name in models.MODELS else by_name(name).trace()[0]
     drawn = picture(gm.graph, depth=depth)
     root, placed = laid_out(drawn)
     expected = [[b.x, b.y, b.width, b.height] for p, b in placed if p.is_drawn_whole]
-    seen = in_browser(tmp_path, draw.to_html(gm.graph, depth=depth), """
+    seen = in_browser(
+        tmp_path,
+        draw.to_html(gm.graph, depth=depth),
+        """
       const shapes = [...document.querySelectorAll(".part > .shape:not(.box)")];
       return { lines: document.querySelectorAll("#canvas > .line").length, boxes: shapes.map(
         shape => ["x", "y", "width", "height"].map(key => Number(shape.getAttribute(key)))) };
-    """)  # fmt: skip
+    """,
+    )
     assert len(seen["boxes"]) == len(expected)
     boxes = [root, *(box for _, box in placed)]
     assert seen["lines"] == sum(len(box.lines) for box in boxes)

@@ -20,8 +20,7 @@ from fxlite.base.errors import ArgumentError, FxliteError, GraphError, ShapeErro
 def state(gm: fx.GraphModule) -> Any:
     """All there is to know of a module: order, names, calls, types, readers, weights."""
     nodes = [
-        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, {u.name for u in n.users})
-        for n in gm.graph.nodes
+        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, {u.name for u in n.users}) for n in gm.graph.nodes
     ]
     weights = {k: v.tobytes() for k, v in gm.state_dict().items()}
     return nodes, len(gm.graph), weights
@@ -99,10 +98,7 @@ def test_bound_arguments_have_defaults_and_the_order_of_the_signature() -> None:
     x, weight = conv.args
     assert conv.arguments == {"x": x, "weight": weight, "stride": 2}
     assert list(conv.bound) == list(fx.ops.conv1d.signature.parameters)
-    assert conv.bound == {
-        "x": x, "weight": weight, "bias": None, "stride": 2, "padding": 0, "dilation": 1,
-        "groups": 1,
-    }  # fmt: skip
+    assert conv.bound == {"x": x, "weight": weight, "bias": None, "stride": 2, "padding": 0, "dilation": 1, "groups": 1}
 
 
 def test_arguments_in_any_spelling_are_stored_in_the_one_form() -> None:
@@ -282,9 +278,7 @@ def test_copies_are_identical_and_independent() -> None:
     for made in (gm.copy(), copy.deepcopy(gm)):
         assert state(made) == state(gm)
         a, b = list(gm.graph.nodes), list(made.graph.nodes)
-        assert [(n.scope, n.loc, str(n.meta)) for n in a] == [
-            (n.scope, n.loc, str(n.meta)) for n in b
-        ]
+        assert [(n.scope, n.loc, str(n.meta)) for n in a] == [(n.scope, n.loc, str(n.meta)) for n in b]
         assert find(made, "exp").meta["twin"] == (find(made, "mul"),)
         made.graph.lint(full=True)
         find(made, "exp").meta["note"] = 2

@@ -168,12 +168,7 @@ def _elsewhere(x: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        _either, _falls_back, _in_a_call, _elsewhere,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("program", [_either, _falls_back, _in_a_call, _elsewhere])
 def test_everything_else_is_an_error(program: Callable[..., Any]) -> None:
     with pytest.raises(TraceError, match=r"(?s)> 2 needs a number.*test_guards.py:\d+.*instead:"):
         fx.symbolic_trace(program, "f32[B,T]")
@@ -223,25 +218,30 @@ def test_a_call_is_refused_everywhere(shape: tuple[int, ...], message: str) -> N
     gm(np.zeros((2, 5, 4), np.float32))
 
 
-@pytest.mark.parametrize(("left", "relation", "right", "expected"), [
-    (T, "<=", T + 1, True), (T, ">", T, False), (T, ">=", 0, True), (T, "<", 0, False),
-    (T, "==", 5, None), (2 * T, "==", T + T, True), (T, "!=", T + 1, True), (T, "<", B, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("left", "relation", "right", "expected"),
+    [
+        (T, "<=", T + 1, True),
+        (T, ">", T, False),
+        (T, ">=", 0, True),
+        (T, "<", 0, False),
+        (T, "==", 5, None),
+        (2 * T, "==", T + T, True),
+        (T, "!=", T + 1, True),
+        (T, "<", B, None),
+    ],
+)
 def test_decide(left: Any, relation: str, right: Any, expected: bool | None) -> None:
     assert decide(left, relation, right) is expected
 
 
 @pytest.mark.parametrize("relation", list(guards.OPPOSITE))
-@pytest.mark.parametrize(
-    "known", ["T <= 5", "T < 5", "T >= 5", "T > 5", "T == 5", "T != 5", "5 <= T"]
-)
+@pytest.mark.parametrize("known", ["T <= 5", "T < 5", "T >= 5", "T > 5", "T == 5", "T != 5", "5 <= T"])
 def test_decisions_from_guards_hold_for_all_values(relation: str, known: str) -> None:
     given = guards.parse(known)
     for right in range(3, 8):
         answer = decide(T, relation, right, [given])
-        values = {
-            Guard(T, relation, right).holds({"T": t}) for t in range(12) if given.holds({"T": t})
-        }
+        values = {Guard(T, relation, right).holds({"T": t}) for t in range(12) if given.holds({"T": t})}
         assert answer is None or values == {answer}
 
 
@@ -271,9 +271,15 @@ def test_text_files_and_copies_keep_conditions(tmp_path: Path) -> None:
     assert parsed == gm.graph and str(parsed) == text
     fx.save(gm, tmp_path / "net.fxl")
     loaded = fx.load(tmp_path / "net.fxl")
-    for other in (loaded, gm.copy(), copy.deepcopy(gm), pickle.loads(pickle.dumps(gm)),
-                  fx.symbolic_trace(gm), fx.GraphModule(gm, fx.Tracer().trace(gm)),
-                  fx.Transformer(gm).transform()):  # fmt: skip
+    for other in (
+        loaded,
+        gm.copy(),
+        copy.deepcopy(gm),
+        pickle.loads(pickle.dumps(gm)),
+        fx.symbolic_trace(gm),
+        fx.GraphModule(gm, fx.Tracer().trace(gm)),
+        fx.Transformer(gm).transform(),
+    ):
         assert other.graph == gm.graph and str(other.graph) == text
         with pytest.raises(ShapeError, match=r"T <= 64 is required by test_guards.py"):
             other(np.zeros((2, 65, 4), np.float32))
@@ -298,8 +304,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     fx.save(declared(), tmp_path / "net.fxl")
     with zipfile.ZipFile(tmp_path / "net.fxl") as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
-    for old, new in ((b'"T <= 64"', b'"T <= "'), (b"[2,256,1]", b"[9,3,1]"),
-                     (b'"T <= 64"', b'"Z <= 64"')):  # fmt: skip
+    for old, new in ((b'"T <= 64"', b'"T <= "'), (b"[2,256,1]", b"[9,3,1]"), (b'"T <= 64"', b'"Z <= 64"')):
         assert any(old in data for data in files.values()), old
         with zipfile.ZipFile(tmp_path / "bad.fxl", "w") as archive:
             for name, data in files.items():

@@ -233,14 +233,7 @@ def rank_zero_views(x: Any) -> Any:
 
 def copies_are_copies(x: Any) -> Any:
     y = x + 1
-    a, b, c, d, e, f = (
-        y.copy(),
-        y.astype(np.float32),
-        +y,
-        y.flatten(),
-        y[[0, 1]],
-        np.repeat(y, 1, 0),
-    )
+    a, b, c, d, e, f = (y.copy(), y.astype(np.float32), +y, y.flatten(), y[[0, 1]], np.repeat(y, 1, 0))
     g, h, i = np.tile(y, 1), np.full_like(y, y[0, 0]), np.take(y, 0, axis=0)
     y += 1
     for v in (a, b, c, d, e, f, g, h, i):
@@ -280,14 +273,34 @@ def loops(x: Any) -> Any:
 
 
 PROGRAMS: list[Callable[[Any], Any]] = [
-    write_then_view, view_then_write, lost_in_torch_fx, erased_in_torch_fx, buffer_row_by_row,
-    buffer_of_ops, through_reshape, through_transposes, through_new_axes, steps_and_directions,
-    overlapping_views, shifted_within_itself, slices_of_slices, out_arguments, copies_of_parts,
+    write_then_view,
+    view_then_write,
+    lost_in_torch_fx,
+    erased_in_torch_fx,
+    buffer_row_by_row,
+    buffer_of_ops,
+    through_reshape,
+    through_transposes,
+    through_new_axes,
+    steps_and_directions,
+    overlapping_views,
+    shifted_within_itself,
+    slices_of_slices,
+    out_arguments,
+    copies_of_parts,
     copyto_and_fill,
-    masks, integer_arrays, not_adjacent, of_other_dtypes, numbers_are_immutable,
-    numbers_as_arrays, rank_zero_views, copies_are_copies, parts_are_views,
-    ravel_is_a_view_or_not, loops,
-]  # fmt: skip
+    masks,
+    integer_arrays,
+    not_adjacent,
+    of_other_dtypes,
+    numbers_are_immutable,
+    numbers_as_arrays,
+    rank_zero_views,
+    copies_are_copies,
+    parts_are_views,
+    ravel_is_a_view_or_not,
+    loops,
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
@@ -483,9 +496,7 @@ def test_refused_with_a_way_out(program: Callable[[Any], Any]) -> None:
     assert "test_in_place.py" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "model", [WritesParameter(), WritesBuffer()], ids=lambda m: type(m).__name__
-)
+@pytest.mark.parametrize("model", [WritesParameter(), WritesBuffer()], ids=lambda m: type(m).__name__)
 def test_weights_belong_to_the_model(model: nn.Module) -> None:
     with pytest.raises(TraceError, match=r"parameter, buffer or constant.*\n.*test_in_place"):
         fx.symbolic_trace(model, x="f32[4,3]")
@@ -610,10 +621,12 @@ def programs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[Any, ...]]]:
     number = st.integers(0, 20)
     part = st.one_of(
         st.integers(-2, 1),
-        st.builds(slice, st.none() | st.integers(-3, 3), st.none() | st.integers(-3, 4),
-                  st.sampled_from([None, 1, 2, -1, -2])),
-        st.just(None), st.just(Ellipsis),
-    )  # fmt: skip
+        st.builds(
+            slice, st.none() | st.integers(-3, 3), st.none() | st.integers(-3, 4), st.sampled_from([None, 1, 2, -1, -2])
+        ),
+        st.just(None),
+        st.just(Ellipsis),
+    )
     index = st.lists(part, min_size=1, max_size=3).map(tuple)
     fancy = st.one_of(st.lists(st.integers(-2, 1), min_size=1, max_size=3), st.just("mask"))
     step = st.one_of(
@@ -632,9 +645,11 @@ def programs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[Any, ...]]]:
 
 
 COMPUTED: dict[str, Callable[[Any], Any]] = {
-    "add": lambda v: v + 1, "copy": lambda v: v.copy(), "sum": lambda v: v.sum(),
+    "add": lambda v: v + 1,
+    "copy": lambda v: v.copy(),
+    "sum": lambda v: v.sum(),
     "astype": lambda v: v.astype(np.float32),
-}  # fmt: skip
+}
 
 
 def run_steps(x: Any, steps: list[tuple[Any, ...]]) -> Any:

@@ -13,8 +13,29 @@ from fxlite import ops
 from fxlite.base.errors import ArgumentError, GraphError
 from fxlite.show.text.words import USUAL
 
-WORDS = (*USUAL, "inf_", "self", "np", "fx", "math", "min", "max", "float", "int", "abs", "None_",
-         "print", "shapes", "F", "_", "__x", "größe", "match", "type", "x" * 300)  # fmt: skip
+WORDS = (
+    *USUAL,
+    "inf_",
+    "self",
+    "np",
+    "fx",
+    "math",
+    "min",
+    "max",
+    "float",
+    "int",
+    "abs",
+    "None_",
+    "print",
+    "shapes",
+    "F",
+    "_",
+    "__x",
+    "größe",
+    "match",
+    "type",
+    "x" * 300,
+)
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
@@ -61,9 +82,7 @@ def test_a_literal_is_no_input() -> None:
 
     module = fx.symbolic_trace(add, inf="f32[3]")
     assert np.isinf(module(np.ones(3, np.float32))).all()
-    assert str(module.graph).startswith(
-        "from fxlite.show.text.words import inf as inf_\ndef forward"
-    )
+    assert str(module.graph).startswith("from fxlite.show.text.words import inf as inf_\ndef forward")
     both = fx.symbolic_trace(lambda inf, inf_: inf * inf_ + float("inf"), "f32[3]", "f32[3]")
     assert "import inf as inf__" in str(both.graph)
 

@@ -163,9 +163,7 @@ def test_call_super_then_compute() -> None:
 
     gm = model()
     done = Scales(gm).transform()
-    hidden = np.maximum(
-        (X + 1) @ (2 * gm.get_attribute("0.weight").T) + gm.get_attribute("0.bias"), 0
-    )
+    hidden = np.maximum((X + 1) @ (2 * gm.get_attribute("0.weight").T) + gm.get_attribute("0.bias"), 0)
     expected = hidden @ (2 * gm.get_attribute("2.weight").T) + gm.get_attribute("2.bias")
     np.testing.assert_allclose(done(X), expected, rtol=1e-5)
 

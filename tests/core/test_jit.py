@@ -61,18 +61,33 @@ def test_what_differs_is_compiled_anew_and_said() -> None:
     call = python(affine)
     x, y = values(5, 4), values(4)
     steps = [
-        (x, y, 2), (x, y, 3), (x.astype("f4"), y.astype("f4"), 2), (x[0], y, 2), (x[:1], y, 2),
-        (x, y[0], 2), (x, 1.5, 2), (x, True, 2), (x, 1, 2), (x[:0], y, 2),
-    ]  # fmt: skip
+        (x, y, 2),
+        (x, y, 3),
+        (x.astype("f4"), y.astype("f4"), 2),
+        (x[0], y, 2),
+        (x[:1], y, 2),
+        (x, y[0], 2),
+        (x, 1.5, 2),
+        (x, True, 2),
+        (x, 1, 2),
+        (x[:0], y, 2),
+    ]
     for args in steps:
         agrees(call, affine, *args)
         agrees(call, affine, *args)
     reasons = [v.reason for v in call.versions]
     assert reasons == [
-        "the first call", "times is 3, was 2", "x is float32, was float64", "x has 1 axes, had 2",
-        "axis 0 of x is 1, was more than 1", "y has 0 axes, had 1", "y is 1.5, was an array",
-        "y is True, was 1.5", "y is 1, was True", "axis 0 of x is 0, was 1",
-    ]  # fmt: skip
+        "the first call",
+        "times is 3, was 2",
+        "x is float32, was float64",
+        "x has 1 axes, had 2",
+        "axis 0 of x is 1, was more than 1",
+        "y has 0 axes, had 1",
+        "y is 1.5, was an array",
+        "y is True, was 1.5",
+        "y is 1, was True",
+        "axis 0 of x is 0, was 1",
+    ]
     assert all(reason in call.explain() for reason in reasons)
 
 
@@ -137,9 +152,7 @@ def test_fixed_sizes_where_they_are_wanted() -> None:
     call = python(affine, dynamic=False)
     for size in (5, 6, 5):
         agrees(call, affine, values(size, 4), values(4))
-    assert len(call.versions) == 2 and str(call.versions[0].module.graph.placeholders[0].type) == (
-        "f64[5,4]"
-    )
+    assert len(call.versions) == 2 and str(call.versions[0].module.graph.placeholders[0].type) == ("f64[5,4]")
 
 
 def test_open_parameters_that_get_nothing_keep_the_defaults_behind_them() -> None:
@@ -217,11 +230,8 @@ def test_changed_globals_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: SETTINGS.update(gain=4.0), "SETTINGS['gain'] is 4.0, was 3.0"),
         (lambda: SETTINGS.update(more=1), "SETTINGS['more'] was added or removed"),
         (lambda: monkeypatch.setitem(globals(), "factor", other), "factor is another function"),
-        (
-            lambda: monkeypatch.setitem(globals(), "TABLE", np.arange(4)),
-            "TABLE is int64[4], was float64[4]",
-        ),
-    ]  # fmt: skip
+        (lambda: monkeypatch.setitem(globals(), "TABLE", np.arange(4)), "TABLE is int64[4], was float64[4]"),
+    ]
     for change, _ in changes:
         change()
         agrees(call, reads_globals, x)

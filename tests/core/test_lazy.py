@@ -119,12 +119,7 @@ def other_dtypes(np: Any) -> Any:
 def constructors(np: Any) -> Any:
     x = np.ndarray((2, 2), dtype=np.int32)
     x[:] = 3
-    made = [
-        np.array([x[0, 0], 1.5]),
-        np.asarray(x, dtype=np.float32),
-        np.eye(3),
-        np.full((2,), 2.5),
-    ]
+    made = [np.array([x[0, 0], 1.5]), np.asarray(x, dtype=np.float32), np.eye(3), np.full((2,), 2.5)]
     made += [np.zeros_like(x), np.stack([x, x]), np.array(x, ndmin=3), np.ascontiguousarray(x)]
     return [*made, np.random.default_rng(3).normal(size=4), np.fft.fft(np.ones(4)), np.pi]
 

@@ -15,20 +15,40 @@ from tests.oracle import agree
 
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "reductions": lambda x, v: (
-        x[x > 0].mean(), np.sum(x[x > 0]), x[x < 1].max(), np.min(x[x > -2]), x[x > 0].std(),
-        np.var(x[x > 0], ddof=1), (x[x > 0] > 1).any(), np.all(x[x > 0] < 9), x[x > 5].sum(),
-        np.prod(x[x > 1]), x[x > 0].size, np.count_nonzero(x[x > 0] > 0.5)),
+        x[x > 0].mean(),
+        np.sum(x[x > 0]),
+        x[x < 1].max(),
+        np.min(x[x > -2]),
+        x[x > 0].std(),
+        np.var(x[x > 0], ddof=1),
+        (x[x > 0] > 1).any(),
+        np.all(x[x > 0] < 9),
+        x[x > 5].sum(),
+        np.prod(x[x > 1]),
+        x[x > 0].size,
+        np.count_nonzero(x[x > 0] > 0.5),
+    ),
     "each element": lambda x, v: (
-        (2 * x[x > 0] + 1).sum(), np.sqrt(x[x > 0]).mean(), (x[x > 0] ** 2 - x[x > 0]).sum(),
-        np.where(x[x > 0] > 1, 1.0, x[x > 0]).sum(), (-x[x < 0]).max(), (v[0] * x[x > 0]).sum(),
-        abs(x[x < 0]).sum(), np.clip(x[x > 0], 0, 1).mean(), x[x > 0].astype(np.float32).sum()),
+        (2 * x[x > 0] + 1).sum(),
+        np.sqrt(x[x > 0]).mean(),
+        (x[x > 0] ** 2 - x[x > 0]).sum(),
+        np.where(x[x > 0] > 1, 1.0, x[x > 0]).sum(),
+        (-x[x < 0]).max(),
+        (v[0] * x[x > 0]).sum(),
+        abs(x[x < 0]).sum(),
+        np.clip(x[x > 0], 0, 1).mean(),
+        x[x > 0].astype(np.float32).sum(),
+    ),
     "rows": lambda x, v: (
-        x[v[:4] > 0].sum(), x[v[:4] > 0].sum(axis=0), x[v[:4] > 0].mean(0), x[v[:4] > 0, ...].max(),
-        (x[v[:4] > 0] * x[0]).sum(axis=0)),
-    "integers": lambda x, v: (
-        x.astype(int)[x > 0].sum(), x.astype(int)[x > 0].max(), np.mean(x.astype(int)[x > 0])),
+        x[v[:4] > 0].sum(),
+        x[v[:4] > 0].sum(axis=0),
+        x[v[:4] > 0].mean(0),
+        x[v[:4] > 0, ...].max(),
+        (x[v[:4] > 0] * x[0]).sum(axis=0),
+    ),
+    "integers": lambda x, v: (x.astype(int)[x > 0].sum(), x.astype(int)[x > 0].max(), np.mean(x.astype(int)[x > 0])),
     "written back": lambda x, v: _written(x),
-}  # fmt: skip
+}
 
 
 def _written(x: Any) -> Any:

@@ -20,12 +20,18 @@ def guards(program: Any, type: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        (lambda x: x[:, -1:], ["T >= 1"]), (lambda x: x[:, 1:] - x[:, :-1], ["T >= 1"]),
-        (lambda x: x[:, :1], ["T >= 1"]), (lambda x: x[:, -2:], []), (lambda x: x[:, :2], []),
-        (lambda x: x[:, 1:3], ["T >= 1"]), (lambda x: x[:1, 1:], ["B >= 1", "T >= 1"]),
-        (lambda x: x[:, :, 1:], []), (lambda x: x[:, : x.shape[0]], []), (lambda x: x[:, ::2], []),
+        (lambda x: x[:, -1:], ["T >= 1"]),
+        (lambda x: x[:, 1:] - x[:, :-1], ["T >= 1"]),
+        (lambda x: x[:, :1], ["T >= 1"]),
+        (lambda x: x[:, -2:], []),
+        (lambda x: x[:, :2], []),
+        (lambda x: x[:, 1:3], ["T >= 1"]),
+        (lambda x: x[:1, 1:], ["B >= 1", "T >= 1"]),
+        (lambda x: x[:, :, 1:], []),
+        (lambda x: x[:, : x.shape[0]], []),
+        (lambda x: x[:, ::2], []),
     ],
-)  # fmt: skip
+)
 def test_what_is_required(program: Any, expected: list[str]) -> None:
     """Where nothing is required, the type says what NumPy does, for empty axes too."""
     gm = fx.symbolic_trace(program, "f32[B,T,4]")

@@ -69,8 +69,13 @@ def test_quantile(method: str) -> None:
 def test_quantiles_of_nan_integers_and_named_sizes() -> None:
     def program(x: Any) -> Any:
         holes = np.where(x > 2, np.nan, x)
-        return [np.median(holes, axis=1), np.nanmedian(holes, axis=1), np.median(x, axis=0),
-                np.median(x.astype(np.int32)), np.quantile(x, 0.3, axis=0)]  # fmt: skip
+        return [
+            np.median(holes, axis=1),
+            np.nanmedian(holes, axis=1),
+            np.median(x, axis=0),
+            np.median(x.astype(np.int32)),
+            np.quantile(x, 0.3, axis=0),
+        ]
 
     for size in (1, 4, 5):
         x = np.random.default_rng(size).normal(0, 2, (size, 3))
@@ -85,64 +90,110 @@ def test_a_quantile_that_is_computed() -> None:
 
 CASES: dict[str, Callable[[Any, Any], Any]] = {
     "histogram": lambda x, v: (
-        *np.histogram(x, 4), *np.histogram(x, [-9.0, 0, 1, 30]),
-        *np.histogram(x, 3, range=(-5, 5), density=True), *np.histogram(v, 2, weights=v),
-        *np.histogram(v * 0, 3)),
+        *np.histogram(x, 4),
+        *np.histogram(x, [-9.0, 0, 1, 30]),
+        *np.histogram(x, 3, range=(-5, 5), density=True),
+        *np.histogram(v, 2, weights=v),
+        *np.histogram(v * 0, 3),
+    ),
     "histogramdd": lambda x, v: (*np.histogram2d(v, v[::-1], 3), np.histogramdd(x[:, :2], 2)[0]),
     "interp": lambda x, v: (
-        np.interp(x, np.sort(v), v), np.interp(v, [0.0, 1, 1, 2], [3.0, 1, 5, 2], left=-1, right=9),
-        np.interp(v, [1.0], [2.0]), np.interp(x, [2.0, 5.0, 1.0], [1.0, 2, 3], period=7)),
+        np.interp(x, np.sort(v), v),
+        np.interp(v, [0.0, 1, 1, 2], [3.0, 1, 5, 2], left=-1, right=9),
+        np.interp(v, [1.0], [2.0]),
+        np.interp(x, [2.0, 5.0, 1.0], [1.0, 2, 3], period=7),
+    ),
     "convolve": lambda x, v: [
         f(a, b, mode)
         for f in (np.convolve, np.correlate)
         for mode in ("valid", "same", "full")
-        for a, b in ((v, x[0]), (x[0], v), (v, v[:2]), (v, v[:1]))],
+        for a, b in ((v, x[0]), (x[0], v), (v, v[:2]), (v, v[:1]))
+    ],
     "convolve, integers": lambda x, v: np.convolve(v.astype(np.int32), [1, 2, 3], "same"),
     "insert": lambda x, v: (
-        np.insert(v, [1, 1, 4], [7.0, 8, 9]), np.insert(x, 2, v[:4], axis=1), np.insert(x, -1, 0.5),
-        np.insert(x, [0, 4], 1.0, axis=0), np.insert(v, slice(0, 4, 2), 3)),
+        np.insert(v, [1, 1, 4], [7.0, 8, 9]),
+        np.insert(x, 2, v[:4], axis=1),
+        np.insert(x, -1, 0.5),
+        np.insert(x, [0, 4], 1.0, axis=0),
+        np.insert(v, slice(0, 4, 2), 3),
+    ),
     "delete": lambda x, v: (np.delete(v, [0, -1]), np.delete(x, slice(1, 3), 0), np.delete(x, 3)),
     "repeat": lambda x, v: (np.repeat(v, [2, 0, 1, 3, 1, 0]), np.repeat(x, 2, axis=0)),
-    "meshgrid": lambda x, v: (
-        *np.meshgrid(v, x[0], indexing="ij"), *np.meshgrid(v, x[0], v[:2], sparse=True)),
+    "meshgrid": lambda x, v: (*np.meshgrid(v, x[0], indexing="ij"), *np.meshgrid(v, x[0], v[:2], sparse=True)),
     "put": lambda x, v: _written(x, v),
     "kron": lambda x, v: (np.kron(x, v), np.kron(v[:2], v[:2]), np.kron(x[:2], x[1:, :2])),
     "norm": lambda x, v: [
         *(np.linalg.norm(v, o) for o in (None, 0, 1, 2, 3, 0.5, np.inf, -np.inf)),
         *(np.linalg.norm(x, o) for o in (None, "fro", 1, -1, np.inf, -np.inf)),
-        np.linalg.norm(x, axis=1, keepdims=True), np.linalg.norm(x, 1, axis=(1, 0), keepdims=True)],
+        np.linalg.norm(x, axis=1, keepdims=True),
+        np.linalg.norm(x, 1, axis=(1, 0), keepdims=True),
+    ],
     "linalg": lambda x, v: (
-        np.linalg.inv(x[:, :4]), np.linalg.det(np.stack([x[:, :4], x[:, 1:]])),
-        np.linalg.solve(x[:, :4], v[:4]), np.linalg.solve(np.stack([x[:, 1:]] * 2), x),
-        np.linalg.cholesky(x @ x.T, upper=True), np.linalg.matrix_power(x[:, :4], -2)),
+        np.linalg.inv(x[:, :4]),
+        np.linalg.det(np.stack([x[:, :4], x[:, 1:]])),
+        np.linalg.solve(x[:, :4], v[:4]),
+        np.linalg.solve(np.stack([x[:, 1:]] * 2), x),
+        np.linalg.cholesky(x @ x.T, upper=True),
+        np.linalg.matrix_power(x[:, :4], -2),
+    ),
     "dot": lambda x, v: (np.dot(x, np.stack([x.T, x.T])), np.inner(x, x), np.vdot(x, x)),
     "where of reductions": lambda x, v: (
-        x.sum(axis=0, where=x > 0), x.mean(where=x > 0), x.max(axis=1, initial=3, where=x > 0),
-        np.min(x, initial=0.5), np.std(x, axis=1, where=x > -99, ddof=1), np.var(v, mean=v[:1]),
-        np.prod(v, initial=2), np.all(x > 0, axis=0, where=x > 1), np.sum(x, initial=v[0])),
+        x.sum(axis=0, where=x > 0),
+        x.mean(where=x > 0),
+        x.max(axis=1, initial=3, where=x > 0),
+        np.min(x, initial=0.5),
+        np.std(x, axis=1, where=x > -99, ddof=1),
+        np.var(v, mean=v[:1]),
+        np.prod(v, initial=2),
+        np.all(x > 0, axis=0, where=x > 1),
+        np.sum(x, initial=v[0]),
+    ),
     "nan": lambda x, v: [
         f(np.where(x > 0, x, np.nan), axis=1)
-        for f in (np.nanmax, np.nanmin, np.nanmean, np.nanstd, np.nancumsum, np.nancumprod)],
+        for f in (np.nanmax, np.nanmin, np.nanmean, np.nanstd, np.nancumsum, np.nancumprod)
+    ],
     "select": lambda x, v: (
-        np.select([v > 1, v > 0], [v, 2], 7), np.choose([0, 1, 1, 0, 1, 0], [v, -v]),
-        np.choose((v > 0).astype(int) * 5, [v, 1.0], mode="wrap"), np.compress([1, 0, 1], v[:3])),
+        np.select([v > 1, v > 0], [v, 2], 7),
+        np.choose([0, 1, 1, 0, 1, 0], [v, -v]),
+        np.choose((v > 0).astype(int) * 5, [v, 1.0], mode="wrap"),
+        np.compress([1, 0, 1], v[:3]),
+    ),
     "ufuncs": lambda x, v: (
-        *np.modf(x), *np.frexp(x), *np.divmod(x, 2.5), np.ldexp(v, 3), np.spacing(v),
-        np.subtract.outer(v, x), np.bitwise_xor.reduce(v.astype(int)), np.fmax.accumulate(v),
-        np.multiply.reduceat(v, [0, 2, 1, 5]), np.add.reduce(x, axis=(0, 1), initial=2.0),
-        np.subtract.accumulate(x, axis=1), np.divide.reduce(x, axis=1)),
+        *np.modf(x),
+        *np.frexp(x),
+        *np.divmod(x, 2.5),
+        np.ldexp(v, 3),
+        np.spacing(v),
+        np.subtract.outer(v, x),
+        np.bitwise_xor.reduce(v.astype(int)),
+        np.fmax.accumulate(v),
+        np.multiply.reduceat(v, [0, 2, 1, 5]),
+        np.add.reduce(x, axis=(0, 1), initial=2.0),
+        np.subtract.accumulate(x, axis=1),
+        np.divide.reduce(x, axis=1),
+    ),
     "sorting": lambda x, v: (
-        np.sort(x, axis=None), np.argsort(-x, axis=0), np.lexsort((v, v > 0)),
-        np.searchsorted(np.sort(v), x, "right"), np.digitize(v, [3.0, 1, -2]),
-        np.digitize(v, np.sort(v), right=True), np.partition(x, 2, axis=0)[2]),
+        np.sort(x, axis=None),
+        np.argsort(-x, axis=0),
+        np.lexsort((v, v > 0)),
+        np.searchsorted(np.sort(v), x, "right"),
+        np.digitize(v, [3.0, 1, -2]),
+        np.digitize(v, np.sort(v), right=True),
+        np.partition(x, 2, axis=0)[2],
+    ),
     "bits": lambda x, v: (
-        np.packbits(x > 0), np.packbits(x > 0, axis=0, bitorder="little"),
+        np.packbits(x > 0),
+        np.packbits(x > 0, axis=0, bitorder="little"),
         np.unpackbits((v > 0).astype(np.uint8), count=19),
-        np.bincount(np.array([1, 1, 3]), v[:3], 6)),
+        np.bincount(np.array([1, 1, 3]), v[:3], 6),
+    ),
     "rows": lambda x, v: (
-        np.apply_along_axis(lambda r: np.sort(r) * r[0], 0, x), np.vander(v, 4, increasing=True),
-        np.block([[x, x], [np.ones((1, 10))]]), np.unravel_index(np.argmax(x), x.shape)),
-}  # fmt: skip
+        np.apply_along_axis(lambda r: np.sort(r) * r[0], 0, x),
+        np.vander(v, 4, increasing=True),
+        np.block([[x, x], [np.ones((1, 10))]]),
+        np.unravel_index(np.argmax(x), x.shape),
+    ),
+}
 
 
 def _written(x: Any, v: Any) -> Any:
@@ -189,10 +240,7 @@ def test_writes_at_computed_places_keep_the_last() -> None:
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(5, 5)), rng.integers(-5, 5, 40), rng.normal(size=(40, 5))
     module = agree(program, *inputs, rungs=("graph", "python", "kernel", "c", "cuda"))
-    assert (
-        sum(n.target.name == "scatter_set" for n in module.graph.find_nodes(op="call_function"))
-        == 2
-    )
+    assert sum(n.target.name == "scatter_set" for n in module.graph.find_nodes(op="call_function")) == 2
 
 
 def test_matrices_of_named_sizes() -> None:

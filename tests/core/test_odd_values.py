@@ -49,10 +49,10 @@ def everywhere(gm: fx.GraphModule, *inputs: Any, folder: Path, dialects: Any = D
 
 
 # -- traced values as keys -------------------------------------------------------------------------
-@pytest.mark.parametrize("program", [
-    lambda x: {x: 1}[x] * x, lambda x: {"a": x, x: 2}, lambda x: {x, x + 1} and x,
-    lambda x: x * (x in {1: 2}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: {x: 1}[x] * x, lambda x: {"a": x, x: 2}, lambda x: {x, x + 1} and x, lambda x: x * (x in {1: 2})],
+)
 def test_a_traced_value_is_no_key(program: Callable[[Any], Any]) -> None:
     with pytest.raises(TypeError):  # as in NumPy
         program(X)
@@ -62,9 +62,9 @@ def test_a_traced_value_is_no_key(program: Callable[[Any], Any]) -> None:
 
 
 # -- attributes ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("value", [
-    float("inf"), -np.inf, float("nan"), np.float32(1.5), np.int64(3), np.bool_(True), -0.0, 10**15,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value", [float("inf"), -np.inf, float("nan"), np.float32(1.5), np.int64(3), np.bool_(True), -0.0, 10**15]
+)
 def test_numbers(value: Any, tmp_path: Path) -> None:
     gm = fx.symbolic_trace(lambda x: scaled(x, value, (1, float("nan"), 'a"b\n')), x="f32[3]")
     np.testing.assert_equal(gm(X), X * value)
@@ -73,13 +73,21 @@ def test_numbers(value: Any, tmp_path: Path) -> None:
     everywhere(gm, X, folder=tmp_path)
 
 
-@pytest.mark.parametrize(("value", "said"), [
-    (Mode.MEAN, "Mode.MEAN, a member of an enum: pass its value, 'mean'"),
-    (Axis.ROWS, "a member of an enum: pass its value, 0"),
-    (slice(1, 2), r"slice\(1, 2, None\): pass the numbers"), (Ellipsis, "Ellipsis"),
-    (np.float32, "call the parameter dtype"), (len, "a builtin_function"), (b"a", "a bytes"),
-    ({1, 2}, "a set"), ([1, object()], "a object"), (np, "a module"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Mode.MEAN, "Mode.MEAN, a member of an enum: pass its value, 'mean'"),
+        (Axis.ROWS, "a member of an enum: pass its value, 0"),
+        (slice(1, 2), r"slice\(1, 2, None\): pass the numbers"),
+        (Ellipsis, "Ellipsis"),
+        (np.float32, "call the parameter dtype"),
+        (len, "a builtin_function"),
+        (b"a", "a bytes"),
+        ({1, 2}, "a set"),
+        ([1, object()], "a object"),
+        (np, "a module"),
+    ],
+)
 def test_what_no_graph_holds_is_refused_with_its_line(value: Any, said: str) -> None:
     with pytest.raises(fx.errors.ArgumentError, match=f"the argument 'factor' is .*{said}") as e:
         fx.symbolic_trace(lambda x: scaled(x, value), x="f32[3]")
@@ -108,9 +116,7 @@ def test_inputs_that_python_cannot_name(tmp_path: Path) -> None:
 
     kinds = {"class": "f32[3]", "a b": "f32[3]", 1: "f32[3]"}
     gm = fx.symbolic_trace(program, kinds, **{"if": "f32[3]", "1-x": "f32[3]"})
-    assert [p.target for p in gm.graph.placeholders] == [
-        "batch_class", "batch_a_b", "batch_1", "_if", "_1_x",
-    ]  # fmt: skip
+    assert [p.target for p in gm.graph.placeholders] == ["batch_class", "batch_a_b", "batch_1", "_if", "_1_x"]
     given = {"class": X, "a b": X, 1: X}
     expected = program(given, **{"if": X, "1-x": X})
     for made in (gm, pickle.loads(pickle.dumps(gm)), fx.compile(gm, backend="c")):
@@ -140,12 +146,7 @@ def test_a_graph_without_nodes() -> None:
     assert str(graph) == "def forward(self):\n    pass" and fx.parse(str(graph)) == graph
     assert gm() is None and gm.copy()() is None and fx.Interpreter(gm).run() is None
     assert passes.dce(gm).graph == graph and fx.symbolic_trace(gm).graph == graph
-    for call in (
-        lambda: gm.graph.lint(full=True),
-        gm.source,
-        lambda: pickle.dumps(gm),
-        lambda: fx.compile(gm),
-    ):
+    for call in (lambda: gm.graph.lint(full=True), gm.source, lambda: pickle.dumps(gm), lambda: fx.compile(gm)):
         with pytest.raises(fx.errors.FxliteError, match="no output node"):
             call()
 

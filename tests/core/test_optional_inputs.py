@@ -40,9 +40,7 @@ def test_a_default_that_has_to_be_a_number_is_baked_in() -> None:
 
     gm = fx.symbolic_trace(summed)
     assert gm(X) == gm(X, 0, 2) == 8 and str(gm.__signature__) == "(x, axis=0, n=2)"
-    with pytest.raises(
-        fx.errors.ArgumentError, match=r"summed: n was 2 when .* cannot be 3: trace"
-    ):
+    with pytest.raises(fx.errors.ArgumentError, match=r"summed: n was 2 when .* cannot be 3: trace"):
         gm(X, n=3)
 
 
@@ -69,13 +67,7 @@ def test_a_specialized_argument_may_stand_first() -> None:
 
     gm = fx.symbolic_trace(program, concrete_args={"flag": False}, x="f32[3]", y="f32[]")
     assert str(gm.__signature__).startswith("(flag, x, y=")
-    for result in (
-        gm(False, X),
-        gm(X),
-        gm(x=X),
-        gm(False, X, np.float32(1)),
-        gm(X, y=np.ones((), "f")),
-    ):
+    for result in (gm(False, X), gm(X), gm(x=X), gm(False, X, np.float32(1)), gm(X, y=np.ones((), "f"))):
         np.testing.assert_array_equal(result, X - 1)
     with pytest.raises(fx.errors.ArgumentError, match="flag was False"):
         gm(True, X)

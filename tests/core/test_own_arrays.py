@@ -52,9 +52,7 @@ def test_arrays_are_read_under_their_names_and_shared() -> None:
     gm = fx.symbolic_trace(net, x="f32[B,3]")
     assert list(net.state_dict()) == before
     found = targets(gm)
-    assert [t for t in found if "layers" not in t] == [
-        "table", "parts_0", "parts_1", "by_name_first_a_b",
-    ]  # fmt: skip
+    assert [t for t in found if "layers" not in t] == ["table", "parts_0", "parts_1", "by_name_first_a_b"]
     assert len(found) == len(set(found)) == 10
     assert gm.table is net.table and gm.get_attribute("layers.1.table") is net.layers[1].table
     assert gm.parts_1 is net.parts[1]
@@ -69,10 +67,7 @@ def test_what_passes_files_and_sources_make_of_them(tmp_path: Path) -> None:
     net = Net()
     gm = fx.symbolic_trace(net, x="f32[B,3]")
     fx.save(gm, tmp_path / "net.fxl")
-    for made in (
-        gm.copy(), pickle.loads(pickle.dumps(gm)), fx.load(tmp_path / "net.fxl"),
-        passes.const_fold(gm),
-    ):  # fmt: skip
+    for made in (gm.copy(), pickle.loads(pickle.dumps(gm)), fx.load(tmp_path / "net.fxl"), passes.const_fold(gm)):
         assert targets(made) == targets(gm)
         np.testing.assert_array_equal(made(X), net(X))
     for dialect in ("fxlite", "numpy", "torch"):

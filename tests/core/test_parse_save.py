@@ -53,9 +53,7 @@ def test_text_parses_back(program: Program) -> None:
 def test_text_after_the_pipeline_parses_back(program: Program) -> None:
     from fxlite import passes
 
-    gm = passes.PassManager(["decompose", "simplify", "const_fold", "cse", "dce"])(
-        program.trace()[0]
-    )
+    gm = passes.PassManager(["decompose", "simplify", "const_fold", "cse", "dce"])(program.trace()[0])
     assert fx.parse(str(gm.graph)) == gm.graph
 
 
@@ -95,8 +93,14 @@ def test_edited_text() -> None:
     graph = fx.parse(EDITED)
     graph.lint()
     assert [n.name for n in graph.nodes if n.op == "call_function"] == [
-        "mul", "add", "y", "z", "neg", "gt", "bitwise_not",
-    ]  # fmt: skip
+        "mul",
+        "add",
+        "y",
+        "z",
+        "neg",
+        "gt",
+        "bitwise_not",
+    ]
     assert str(graph.output_node().type["z"]) == "[f32[B,4], f32[B,3]]"
     assert graph.placeholders[1].args == (2.0,)
 
@@ -128,9 +132,7 @@ def test_bad_text_names_the_line(body: str) -> None:
         fx.parse(f"def forward(self, x: f32[3]):\n{body}")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x = 1", "def forward(x): return x", "def f(self, *x): return x"]
-)
+@pytest.mark.parametrize("text", ["", "x = 1", "def forward(x): return x", "def f(self, *x): return x"])
 def test_text_that_is_no_graph(text: str) -> None:
     with pytest.raises(ParseError, match="line 1"):
         fx.parse(text)
@@ -289,15 +291,9 @@ EVIL = "w\n    import os; os.system('touch evil')  #"
 DAMAGE_1: dict[str, tuple[Any, str]] = {
     "unknown op": (lambda c: _set(c, 2, target="no_such_op"), "no op 'no_such_op'"),
     "unknown opcode": (lambda c: _set(c, 2, op="call_method"), "unknown opcode"),
-    "leaf": (
-        lambda c: _set(c, 2, op="call_module", target="w"),
-        "calls self.w, which is not a module of the file",
-    ),
+    "leaf": (lambda c: _set(c, 2, op="call_module", target="w"), "calls self.w, which is not a module of the file"),
     "wrong type": (lambda c: _set(c, 2, type={"type": "f32[7]"}), "rule gives f32"),
-    "wrong weight": (
-        lambda c: _set(c, 1, type={"type": "f32[4]"}),
-        "the weight w is|rule gives|broadcast",
-    ),
+    "wrong weight": (lambda c: _set(c, 1, type={"type": "f32[4]"}), "the weight w is|rule gives|broadcast"),
     "order": (lambda c: c["nodes"].insert(0, c["nodes"].pop(3)), "before it is computed"),
     "no output": (lambda c: c["nodes"].pop(), "no output"),
     "missing key": (lambda c: c.pop("nodes"), "damaged"),
@@ -335,10 +331,7 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     "short column": (lambda c: c["graph"]["type"].pop(), "damaged"),
     "unknown op": (_at("calls.2.1", "no_such_op"), "no op 'no_such_op'"),
     "unknown opcode": (_at("calls.2.0", "call_method"), "unknown opcode"),
-    "leaf": (
-        _at("calls.2", ["call_module", "w", [{"input": 0}, {"input": 1}], {}]),
-        "not a module of the",
-    ),
+    "leaf": (_at("calls.2", ["call_module", "w", [{"input": 0}, {"input": 1}], {}]), "not a module of the"),
     "wrong type": (_at("types.1", {"type": "f32[7]"}), "rule gives|broadcast|the weight"),
     "no type": (_at("types.1", "f32[3]"), "is not a type"),
     "type of another": (_at("type.3", 1), "exp has type f32.3., but the op's rule gives f32.B,3."),
@@ -536,9 +529,8 @@ def test_loading_imports_nothing_of_the_program(tmp_path: Path) -> None:
     )
     root = Path(fx.__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "f.fxl")],
-        cwd=root, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code, str(tmp_path / "f.fxl")], cwd=root, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[2.0, 2.0, 2.0]"
 
 
@@ -546,11 +538,7 @@ def test_loading_imports_nothing_of_the_program(tmp_path: Path) -> None:
 def test_safetensors_of_every_dtype(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays = {d.name: rng.integers(0, 2, (3, 2)).astype(d.numpy) for d in fx.dtypes.ALL}
-    arrays |= {
-        "scalar": np.float32(3),
-        "empty": np.zeros((0, 4)),
-        "view": rng.random((4, 6))[::2].T,
-    }
+    arrays |= {"scalar": np.float32(3), "empty": np.zeros((0, 4)), "view": rng.random((4, 6))[::2].T}
     fx.save_safetensors(arrays, tmp_path / "w.safetensors")
     loaded = fx.load_safetensors(tmp_path / "w.safetensors")
     assert set(loaded) == set(arrays)
@@ -598,12 +586,13 @@ def _stored(header: Any, data: bytes = b"") -> bytes:
         (_stored([1]), "TypeError"),
         (_stored({"a": {"dtype": "X9", "shape": [], "data_offsets": [0, 0]}}), "KeyError"),
         (_stored({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 0]}}), "ValueError"),
-        (_stored({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, b"1234"),
-         r"a, float32\[2\], cannot be bytes 0 to 8 of 4"),
-        (_stored({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, b"1234"),
-         "cannot be bytes 0 to 4"),
+        (
+            _stored({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, b"1234"),
+            r"a, float32\[2\], cannot be bytes 0 to 8 of 4",
+        ),
+        (_stored({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, b"1234"), "cannot be bytes 0 to 4"),
     ],
-)  # fmt: skip
+)
 def test_mapped_safetensors_that_are_damaged(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "bad").write_bytes(content)
     with pytest.raises(FileFormatError, match=f"bad is .*{reason}"):
@@ -619,9 +608,27 @@ def test_safetensors_errors(tmp_path: Path) -> None:
 
 
 ODD_PARTS = (
-    "²", "a b", "ﬁ", "Ⅷ", "١", "class", "00", "a-b", "'", '"', "\\", "𝕩", "µ", "__h", "…", "#",
-    "%s", "{}", "/", "a" * 1000,
-)  # fmt: skip
+    "²",
+    "a b",
+    "ﬁ",
+    "Ⅷ",
+    "١",
+    "class",
+    "00",
+    "a-b",
+    "'",
+    '"',
+    "\\",
+    "𝕩",
+    "µ",
+    "__h",
+    "…",
+    "#",
+    "%s",
+    "{}",
+    "/",
+    "a" * 1000,
+)
 
 
 @pytest.mark.parametrize("part", ODD_PARTS, ids=lambda p: ascii(p)[:12])

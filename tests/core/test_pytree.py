@@ -48,10 +48,7 @@ def program(batch: Any, scale: Any = None) -> Any:
 
 
 TYPES = {"ids": "f32[B,T]", "mask": "f32[B,T]"}
-ARRAYS = {
-    "ids": np.arange(6, dtype=np.float32).reshape(2, 3),
-    "mask": np.float32([[1, 1, 0], [1, 0, 0]]),
-}
+ARRAYS = {"ids": np.arange(6, dtype=np.float32).reshape(2, 3), "mask": np.float32([[1, 1, 0], [1, 0, 0]])}
 
 
 def check(result: Any, expected: Any = None) -> None:
@@ -80,19 +77,22 @@ def test_inputs_are_flat_and_results_nested(tmp_path: Path) -> None:
     check(fx.Interpreter(gm).run(ARRAYS))
     fx.save(gm, tmp_path / "nested.fxl")
     for other in (
-        gm.copy(), copy.deepcopy(gm), pickle.loads(pickle.dumps(gm)),
-        fx.load(tmp_path / "nested.fxl"), fx.symbolic_trace(gm), passes.dce(passes.cse(gm)),
-        fx.Transformer(gm).transform(), fx.GraphModule(gm, fx.Tracer().trace(gm)),
+        gm.copy(),
+        copy.deepcopy(gm),
+        pickle.loads(pickle.dumps(gm)),
+        fx.load(tmp_path / "nested.fxl"),
+        fx.symbolic_trace(gm),
+        passes.dce(passes.cse(gm)),
+        fx.Transformer(gm).transform(),
+        fx.GraphModule(gm, fx.Tracer().trace(gm)),
         fx.GraphModule({}, gm.graph.copy()),
-    ):  # fmt: skip
+    ):
         assert other.graph.interface == gm.graph.interface
         check(other(ARRAYS))
     assert fx.parse(str(gm.graph)) == gm.graph
 
 
-@pytest.mark.parametrize(
-    "options", [{"backend": "c"}, {"backend": "python"}, {"backend": "cuda", "device": "shim"}]
-)
+@pytest.mark.parametrize("options", [{"backend": "c"}, {"backend": "python"}, {"backend": "cuda", "device": "shim"}])
 def test_compiled_functions_take_and_give_the_same(options: dict[str, Any], tmp_path: Path) -> None:
     def with_one_part(batch: Any) -> Any:
         x = batch["ids"] * batch["mask"]
@@ -130,9 +130,7 @@ def test_every_container_as_input() -> None:
 
     a = Batch("f32[4]", ["f32[4]", None])
     gm = fx.symbolic_trace(nested, a, ("f32[4]", Pair("f32[4]", "f32[4]")), {1: ["f32[4]"]})
-    assert [n.name for n in gm.graph.placeholders] == [
-        "a_ids", "a_masks_0", "b_0", "b_1_left", "b_1_right", "c_1_0"
-    ]  # fmt: skip
+    assert [n.name for n in gm.graph.placeholders] == ["a_ids", "a_masks_0", "b_0", "b_1_left", "b_1_right", "c_1_0"]
     x = np.float32([1, 2, 3, 4])
     given = Batch(x, [x, None]), (x, Pair(x * 2, x)), {1: [x]}
     np.testing.assert_allclose(gm(*given), nested(*given))

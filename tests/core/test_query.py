@@ -194,9 +194,7 @@ def test_sizes_decide_comparisons(graph: fx.Graph) -> None:
     assert names(graph.find("conv2d[shape=(4,*,*,3)]", {"B": 4})) == ["conv2d_1"]
     for_all_sizes = graph.find("(conv2d|mul)[size<=512*B], batch_norm[size<512*B], relu[size>=B]")
     assert names(for_all_sizes) == ["conv2d", "relu", "conv2d_1", "relu_1", "mul"]
-    with pytest.raises(
-        QueryError, match=r'whether this holds .* depends on B; give sizes=\{"B": …\}'
-    ) as caught:
+    with pytest.raises(QueryError, match=r'whether this holds .* depends on B; give sizes=\{"B": …\}') as caught:
         graph.find("relu > conv2d[bytes>10kB]")
     assert "conv2d_1: f32[B,8,3,3]" in str(caught.value)
     assert str(caught.value).endswith(f"\n  {' ' * len('relu > conv2d')}^^^^^^^^^^^^")
@@ -210,37 +208,40 @@ def test_without_types() -> None:
         found.find("[dtype=f32]")
 
 
-@pytest.mark.parametrize(("query", "problem", "marked"), [
-    ("conv2d > batchnorm", "there is no op 'batchnorm'; did you mean batch_norm?", "batchnorm"),
-    ("conv2d relu", 'between two steps stands ">" (reads it)', "r"),
-    ("conv2d[padd=1]", "conv2d has no attribute 'padd'; did you mean padding?", "padd"),
-    ("conv2d[axis=1]", "conv2d has no attribute 'axis'", "axis"),
-    ("[shap=3]", "there is no attribute 'shap'; did you mean shape?", "shap"),
-    ("(conv1d|conv2d)[axis]", "no attribute 'axis'", "axis"),
-    ("conv2d[stride>]", "a value is needed after '>'", "]"),
-    ("conv2d[stride>'same']", "'>' needs a number here", "'same'"),
-    ("conv2d[stride=1", "this bracket is not closed", "["),
-    ("conv2d[stride=1+]", "1+ is not a value", "1+"),
-    ("conv2d[stride>(1,2)]", "'>' needs a number here", "(1,2)"),
-    ("[bytes>1XB]", "1XB is not a value", "1XB"),
-    ("[dtype=f33]", "'f33' is not a dtype", "f33"),
-    ("[dtype>f32]", "use = or !=", "f32"),
-    ("[shape=B]", "a shape is written f32[B,3,*,*]", "B"),
-    ("[shape=(...,3,...)]", '"..." once at most', "(...,3,...)"),
-    ("relu:user(1)", "there is no :user; did you mean users?", "user"),
-    ("relu:users(many)", "a number of users is needed", "m"),
-    ("relu:in(a)", 'a text in quotes is needed here, as in :in("layers.*.attn")', "a"),
-    ('relu:in("a)', "this quote is not closed", '"'),
-    ("conv1d|conv2d", "alternatives stand in parentheses", "|"),
-    ("(conv1d|conv2d", "this parenthesis is not closed", "("),
-    ("(conv1d conv2d)", 'alternatives are separated by "|"', "c"),
-    ('relu > module("a") relu', 'use :in("…") for one step', "module"),
-    ("relu, , relu", "a step is needed here", ","),
-    ("relu)", "')' does not belong here", ")"),
-    ("relu:not", "what must not hold stands in parentheses", ""),
-    ("relu >", "not the end", ""),
-    ("", "not the end", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "problem", "marked"),
+    [
+        ("conv2d > batchnorm", "there is no op 'batchnorm'; did you mean batch_norm?", "batchnorm"),
+        ("conv2d relu", 'between two steps stands ">" (reads it)', "r"),
+        ("conv2d[padd=1]", "conv2d has no attribute 'padd'; did you mean padding?", "padd"),
+        ("conv2d[axis=1]", "conv2d has no attribute 'axis'", "axis"),
+        ("[shap=3]", "there is no attribute 'shap'; did you mean shape?", "shap"),
+        ("(conv1d|conv2d)[axis]", "no attribute 'axis'", "axis"),
+        ("conv2d[stride>]", "a value is needed after '>'", "]"),
+        ("conv2d[stride>'same']", "'>' needs a number here", "'same'"),
+        ("conv2d[stride=1", "this bracket is not closed", "["),
+        ("conv2d[stride=1+]", "1+ is not a value", "1+"),
+        ("conv2d[stride>(1,2)]", "'>' needs a number here", "(1,2)"),
+        ("[bytes>1XB]", "1XB is not a value", "1XB"),
+        ("[dtype=f33]", "'f33' is not a dtype", "f33"),
+        ("[dtype>f32]", "use = or !=", "f32"),
+        ("[shape=B]", "a shape is written f32[B,3,*,*]", "B"),
+        ("[shape=(...,3,...)]", '"..." once at most', "(...,3,...)"),
+        ("relu:user(1)", "there is no :user; did you mean users?", "user"),
+        ("relu:users(many)", "a number of users is needed", "m"),
+        ("relu:in(a)", 'a text in quotes is needed here, as in :in("layers.*.attn")', "a"),
+        ('relu:in("a)', "this quote is not closed", '"'),
+        ("conv1d|conv2d", "alternatives stand in parentheses", "|"),
+        ("(conv1d|conv2d", "this parenthesis is not closed", "("),
+        ("(conv1d conv2d)", 'alternatives are separated by "|"', "c"),
+        ('relu > module("a") relu', 'use :in("…") for one step', "module"),
+        ("relu, , relu", "a step is needed here", ","),
+        ("relu)", "')' does not belong here", ")"),
+        ("relu:not", "what must not hold stands in parentheses", ""),
+        ("relu >", "not the end", ""),
+        ("", "not the end", ""),
+    ],
+)
 def test_errors_point_at_the_place(query: str, problem: str, marked: str) -> None:
     with pytest.raises(QueryError) as caught:
         fx.symbolic_trace(lambda x: x + 1, "f32[2]").graph.find(query)
@@ -253,10 +254,37 @@ def test_errors_point_at_the_place(query: str, problem: str, marked: str) -> Non
 
 
 TOKENS = [
-    *"[](){}<>=!,|:#*.'\"-+ ", ">>", "relu", "conv2d[", "batch_norm", ":not(", ":users(", ":first",
-    "module(", ":in(", ":at(", "axis", "stride=", "shape=", "bytes>", "dtype=", "f32", "B", "x",
-    "(B,*)", "1", "0", "1MB", "1e999", "-1", "...", "None", "'layers'", '"net.py:3"', "\u03bb",
-]  # fmt: skip
+    *"[](){}<>=!,|:#*.'\"-+ ",
+    ">>",
+    "relu",
+    "conv2d[",
+    "batch_norm",
+    ":not(",
+    ":users(",
+    ":first",
+    "module(",
+    ":in(",
+    ":at(",
+    "axis",
+    "stride=",
+    "shape=",
+    "bytes>",
+    "dtype=",
+    "f32",
+    "B",
+    "x",
+    "(B,*)",
+    "1",
+    "0",
+    "1MB",
+    "1e999",
+    "-1",
+    "...",
+    "None",
+    "'layers'",
+    '"net.py:3"',
+    "\u03bb",
+]
 
 
 @hypothesis.given(st.lists(st.sampled_from(TOKENS), max_size=12).map("".join))
@@ -335,9 +363,15 @@ def long_chain(length: int) -> fx.Graph:
 
 @pytest.mark.parametrize(
     "query",
-    ["exp >> relu >> mul", "exp > add > relu:users(1)", "[shape=(B,4)]:not(exp):last", ":dead",
-     "mul[y=0.5]", ":constant"],
-)  # fmt: skip
+    [
+        "exp >> relu >> mul",
+        "exp > add > relu:users(1)",
+        "[shape=(B,4)]:not(exp):last",
+        ":dead",
+        "mul[y=0.5]",
+        ":constant",
+    ],
+)
 def test_time_is_linear(query: str) -> None:
     assert len(long_chain(2_000).find("exp >> relu")) == 500
     assert_linear(long_chain, lambda graph: graph.find(query), 500)

@@ -20,8 +20,7 @@ from tests.zoo import ZOO, Program
 def facts(graph: fx.Graph) -> list[Any]:
     """Everything that makes a graph what it is."""
     return [graph.interface] + [
-        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, n.scope, n.loc, dict(n.meta))
-        for n in graph.nodes
+        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, n.scope, n.loc, dict(n.meta)) for n in graph.nodes
     ]
 
 

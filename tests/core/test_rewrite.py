@@ -95,13 +95,19 @@ def expression(draw: Any, depth: int = 2) -> str:
     return draw(
         st.sampled_from(
             [
-                f"({one} + {other})", f"({one} - {other})", f"({one} * {other} % 11)",
-                f"({one} and {other})", f"({one} or {other})", f"(not {one})",
-                f"({one} if {other} else {third})", f"int({one} < {other} <= {third})",
-                f"max({one}, {other})", f"sum(v for v in ({one}, {other}) if v)",
+                f"({one} + {other})",
+                f"({one} - {other})",
+                f"({one} * {other} % 11)",
+                f"({one} and {other})",
+                f"({one} or {other})",
+                f"(not {one})",
+                f"({one} if {other} else {third})",
+                f"int({one} < {other} <= {third})",
+                f"max({one}, {other})",
+                f"sum(v for v in ({one}, {other}) if v)",
             ]
         )
-    )  # fmt: skip
+    )
 
 
 @st.composite

@@ -28,28 +28,30 @@ def result(gm: fx.GraphModule) -> Any:
     ("program", "types", "expected"),
     [
         (lambda x: np.exp(x).T, ["f32[B,6]"], ["axis 1 of the input x", "axis 0 of the input x"]),
-        (lambda x, y: x + y, ["f32[B,1]", "f32[4]"],
-         ["axis 0 of the input x", "axis 0 of the input y"]),
-        (lambda x, y: x @ y, ["f32[3,4]", "f32[4,4]"],
-         ["axis 0 of the input x", "axis 1 of the input y"]),
-        (lambda x: x.reshape(x.shape[0], -1), ["f32[4,2,1,3]"],
-         ["axis 0 of the input x", "axis 1 of the input x, axis 3 of the input x"]),
-        (lambda x: x.reshape(8, 2, 2), ["f32[8,4]"],
-         ["axis 0 of the input x", "reshape", "reshape"]),
-        (lambda x, y: np.concatenate([x, y]), ["f32[B,3]", "f32[5,3]"],
-         ["axis 0 of the input x, axis 0 of the input y", "axis 1 of the input x"]),
-        (lambda x: np.split(x, [2], axis=1)[1], ["f32[B,5]"],
-         ["axis 0 of the input x", "split"]),
-        (lambda x: np.split(x, 2, axis=1)[1], ["f32[B,4]"],
-         ["axis 0 of the input x", "split"]),
-        (lambda x, y: np.einsum("ij,jk", x, y), ["f32[4,4]", "f32[4,4]"],
-         ["axis 0 of the input x", "axis 1 of the input y"]),
-        (lambda x: fx.ops.zeros((x.shape[1], 3)), ["f32[B,T]"],
-         ["axis 1 of the input x", "full"]),
-        (lambda x: F.layer_norm(x, (4,)), ["f32[B,4]"],
-         ["axis 0 of the input x", "axis 1 of the input x"]),
+        (lambda x, y: x + y, ["f32[B,1]", "f32[4]"], ["axis 0 of the input x", "axis 0 of the input y"]),
+        (lambda x, y: x @ y, ["f32[3,4]", "f32[4,4]"], ["axis 0 of the input x", "axis 1 of the input y"]),
+        (
+            lambda x: x.reshape(x.shape[0], -1),
+            ["f32[4,2,1,3]"],
+            ["axis 0 of the input x", "axis 1 of the input x, axis 3 of the input x"],
+        ),
+        (lambda x: x.reshape(8, 2, 2), ["f32[8,4]"], ["axis 0 of the input x", "reshape", "reshape"]),
+        (
+            lambda x, y: np.concatenate([x, y]),
+            ["f32[B,3]", "f32[5,3]"],
+            ["axis 0 of the input x, axis 0 of the input y", "axis 1 of the input x"],
+        ),
+        (lambda x: np.split(x, [2], axis=1)[1], ["f32[B,5]"], ["axis 0 of the input x", "split"]),
+        (lambda x: np.split(x, 2, axis=1)[1], ["f32[B,4]"], ["axis 0 of the input x", "split"]),
+        (
+            lambda x, y: np.einsum("ij,jk", x, y),
+            ["f32[4,4]", "f32[4,4]"],
+            ["axis 0 of the input x", "axis 1 of the input y"],
+        ),
+        (lambda x: fx.ops.zeros((x.shape[1], 3)), ["f32[B,T]"], ["axis 1 of the input x", "full"]),
+        (lambda x: F.layer_norm(x, (4,)), ["f32[B,4]"], ["axis 0 of the input x", "axis 1 of the input x"]),
     ],
-)  # fmt: skip
+)
 def test_ends(program: Any, types: list[str], expected: list[str]) -> None:
     node = result(fx.symbolic_trace(program, *types))
     found = [", ".join(ends(node, axis)) for axis in range(node.type.rank)]
@@ -140,42 +142,81 @@ class Norm(Net):
 @pytest.mark.parametrize(
     ("program", "types", "lines"),
     [
-        (Product(), ["f32[B,T,8]", "f32[7,3]"],
-         ["x.shape[2] is 6: relu at FILE, axis 0 of the weight proj.weight (linear at FILE)",
-          "y.shape[0] is 7: axis 0 of the input y"]),
-        (Head(), ["f32[B,8]"],
-         ["x.shape[1] is 6: axis 0 of the weight proj.weight (linear at FILE)",
-          "weight.shape[1] is 7: axis 1 of the weight head.weight"]),
-        (Convolution(), ["f32[B,5,H,W]"],
-         ["x.shape[1] is 5: tanh at FILE, axis 1 of the input x",
-          "weight.shape[1] is 3: axis 1 of the weight conv.weight"]),
-        (Norm(), ["f32[B,8]"],
-         ["x.shape[1] is 6: axis 0 of the weight proj.weight (linear at FILE)",
-          "weight.shape[0] is 5: axis 0 of the weight norm.weight"]),
-        (lambda x: F.layer_norm(x, (5,)), ["f32[B,8]"],
-         ["x.shape[1] is 8: axis 1 of the input x", "5 would fit normalized_shape=(5,)"]),
-        (lambda x, y: np.exp(x) * y, ["f32[B,4,1]", "f32[3,6]"],
-         ["x.shape[1] is 4: exp at FILE, axis 1 of the input x",
-          "y.shape[0] is 3: axis 0 of the input y"]),
-        (lambda x, y: x + y, ["f32[H,W]", "f32[W,H]"],
-         ["x.shape[1] is W: axis 1 of the input x", "y.shape[1] is H: axis 1 of the input y",
-          "x.shape[0] is H: axis 0 of the input x", "y.shape[0] is W: axis 0 of the input y"]),
-        (lambda x, y: np.where(x > 0, y, x), ["f32[B,4]", "f32[B,3]"],
-         ["condition.shape[1] is 4: gt at FILE, axis 1 of the input x",
-          "x.shape[1] is 3: axis 1 of the input y"]),
-        (lambda x, y: np.concatenate([x, y, x]), ["f32[B,4]", "f32[2,3]"],
-         ["tensors[0].shape[1] is 4: axis 1 of the input x",
-          "tensors[1].shape[1] is 3: axis 1 of the input y"]),
-        (lambda x, y: np.stack([x, y]), ["f32[B]", "f32[C]"],
-         ["tensors[0].shape[0] is B: axis 0 of the input x",
-          "tensors[1].shape[0] is C: axis 0 of the input y"]),
-        (lambda x: np.exp(x).reshape(4, 6), ["f32[4,5]"],
-         ["x.shape[1] is 5: exp at FILE, axis 1 of the input x", "6 would fit shape=(4, 6)"]),
+        (
+            Product(),
+            ["f32[B,T,8]", "f32[7,3]"],
+            [
+                "x.shape[2] is 6: relu at FILE, axis 0 of the weight proj.weight (linear at FILE)",
+                "y.shape[0] is 7: axis 0 of the input y",
+            ],
+        ),
+        (
+            Head(),
+            ["f32[B,8]"],
+            [
+                "x.shape[1] is 6: axis 0 of the weight proj.weight (linear at FILE)",
+                "weight.shape[1] is 7: axis 1 of the weight head.weight",
+            ],
+        ),
+        (
+            Convolution(),
+            ["f32[B,5,H,W]"],
+            [
+                "x.shape[1] is 5: tanh at FILE, axis 1 of the input x",
+                "weight.shape[1] is 3: axis 1 of the weight conv.weight",
+            ],
+        ),
+        (
+            Norm(),
+            ["f32[B,8]"],
+            [
+                "x.shape[1] is 6: axis 0 of the weight proj.weight (linear at FILE)",
+                "weight.shape[0] is 5: axis 0 of the weight norm.weight",
+            ],
+        ),
+        (
+            lambda x: F.layer_norm(x, (5,)),
+            ["f32[B,8]"],
+            ["x.shape[1] is 8: axis 1 of the input x", "5 would fit normalized_shape=(5,)"],
+        ),
+        (
+            lambda x, y: np.exp(x) * y,
+            ["f32[B,4,1]", "f32[3,6]"],
+            ["x.shape[1] is 4: exp at FILE, axis 1 of the input x", "y.shape[0] is 3: axis 0 of the input y"],
+        ),
+        (
+            lambda x, y: x + y,
+            ["f32[H,W]", "f32[W,H]"],
+            [
+                "x.shape[1] is W: axis 1 of the input x",
+                "y.shape[1] is H: axis 1 of the input y",
+                "x.shape[0] is H: axis 0 of the input x",
+                "y.shape[0] is W: axis 0 of the input y",
+            ],
+        ),
+        (
+            lambda x, y: np.where(x > 0, y, x),
+            ["f32[B,4]", "f32[B,3]"],
+            ["condition.shape[1] is 4: gt at FILE, axis 1 of the input x", "x.shape[1] is 3: axis 1 of the input y"],
+        ),
+        (
+            lambda x, y: np.concatenate([x, y, x]),
+            ["f32[B,4]", "f32[2,3]"],
+            ["tensors[0].shape[1] is 4: axis 1 of the input x", "tensors[1].shape[1] is 3: axis 1 of the input y"],
+        ),
+        (
+            lambda x, y: np.stack([x, y]),
+            ["f32[B]", "f32[C]"],
+            ["tensors[0].shape[0] is B: axis 0 of the input x", "tensors[1].shape[0] is C: axis 0 of the input y"],
+        ),
+        (
+            lambda x: np.exp(x).reshape(4, 6),
+            ["f32[4,5]"],
+            ["x.shape[1] is 5: exp at FILE, axis 1 of the input x", "6 would fit shape=(4, 6)"],
+        ),
     ],
-)  # fmt: skip
-def test_a_shape_error_says_where_the_sizes_come_from(
-    program: Any, types: list[str], lines: list[str]
-) -> None:
+)
+def test_a_shape_error_says_where_the_sizes_come_from(program: Any, types: list[str], lines: list[str]) -> None:
     with pytest.raises(ShapeError) as caught:
         fx.symbolic_trace(program, *types)
     found = re.sub(r"test_size_origin\.py:\d+", "FILE", str(caught.value)).splitlines()

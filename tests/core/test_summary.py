@@ -20,9 +20,7 @@ from tests.models import MODELS, traced
 class Block(nn.Module):
     def __init__(self, width: int = 8) -> None:
         super().__init__()
-        self.norm, self.up, self.down = (
-            nn.LayerNorm(width), nn.Linear(width, 16), nn.Linear(16, width)
-        )  # fmt: skip
+        self.norm, self.up, self.down = (nn.LayerNorm(width), nn.Linear(width, 16), nn.Linear(16, width))
 
     def forward(self, x: Any) -> Any:
         y = F.gelu(self.up(self.norm(x))) * 2
@@ -54,10 +52,9 @@ def test_rows() -> None:
     """Names, classes, how often, types, parameters and FLOPs; worked out by hand."""
     summary = summary_of(Net(), "f32[B,8]")
     shown = [
-        (r.row.depth, r.row.kind, r.row.name, r.row.class_name, r.row.times, r.result,
-         r.parameters, r.flops)
+        (r.row.depth, r.row.kind, r.row.name, r.row.class_name, r.row.times, r.result, r.parameters, r.flops)
         for r in summary.rows
-    ]  # fmt: skip
+    ]
     # norm: 8 elements of 7, 4 for the row; gelu 5 for each element; mul and add one
     block = 60 + 16 * 17 + 16 * 5 + 16 + 8 * 33 + 8
     b = fx.dims("B")
@@ -81,9 +78,24 @@ def test_rows() -> None:
 def test_text() -> None:
     lines = str(summary_of(Net(), "f32[B,8]")).splitlines()
     assert [line.split("  ")[0] for line in lines] == [
-        "module", "Net", "├─ x", "├─ blocks", "│", "│", "│", "│", "│", "│", "├─ tail", "│", "│",
-        "└─ exp, sum", "", lines[-2].split("  ")[0], lines[-1].split("  ")[0],
-    ]  # fmt: skip
+        "module",
+        "Net",
+        "├─ x",
+        "├─ blocks",
+        "│",
+        "│",
+        "│",
+        "│",
+        "│",
+        "│",
+        "├─ tail",
+        "│",
+        "│",
+        "└─ exp, sum",
+        "",
+        lines[-2].split("  ")[0],
+        lines[-1].split("  ")[0],
+    ]
     assert lines[4].split() == ["│", "└─", "0…2", "Block", "×3", "f32[B,8]", "296", "700*B"]
     assert lines[-2].endswith("924 parameters (3696B)")
     assert lines[-1] == "×N: N equal parts in a row; numbers are those of one"

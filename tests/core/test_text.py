@@ -55,9 +55,7 @@ def test_traceback_shows_the_readable_line_with_carets() -> None:
     before, after = shown.split(line.strip())
     carets = after.splitlines()[1]
     at = carets.index("^") - (len(before) - before.rindex("\n") - 1)
-    assert line.strip()[at:].startswith("ops.") and carets.count("^") == len(
-        re.findall(r"ops\.[^#]*\)", line)[0]
-    )
+    assert line.strip()[at:].startswith("ops.") and carets.count("^") == len(re.findall(r"ops\.[^#]*\)", line)[0])
 
 
 def test_values_nobody_reads_any_more_are_freed() -> None:

@@ -108,9 +108,7 @@ def test_map_arg_and_map_aggregate() -> None:
     made = fx.map_arg(a=([tanh], {"k": (mul, 1)}), fn=lambda n: seen.append(n) or n.name)
     assert made == (["tanh"], {"k": ("mul", 1)}) and seen == [tanh, mul]
     assert isinstance(made[0], fx.immutable_list)
-    assert fx.map_aggregate((1, slice(None, 2), [3]), lambda v: v and v + 1) == (
-        2, slice(None, 3), [4],
-    )  # fmt: skip
+    assert fx.map_aggregate((1, slice(None, 2), [3]), lambda v: v and v + 1) == (2, slice(None, 3), [4])
     with pytest.raises(fx.errors.ArgumentError, match="map_arg"):
         fx.map_arg(lambda n: n, (tanh,))
 
@@ -367,6 +365,4 @@ def test_texts_say_what_things_are() -> None:
     gm = traced()
     (match,) = gm.graph.find("tanh")
     assert [node.name for node in match] == ["tanh"] and len(match) == 1
-    assert (
-        repr(fx.compile(gm, backend="python")) == "<PythonFunction function(x: f32[3]) -> f32[3]>"
-    )
+    assert repr(fx.compile(gm, backend="python")) == "<PythonFunction function(x: f32[3]) -> f32[3]>"

@@ -48,8 +48,12 @@ def test_all_problems_in_one_run() -> None:
     diagnosis = fx.trace_doctor(everything, x="f32[B,4]", n="i64[]")
     assert not diagnosis
     assert [p.expression for p in diagnosis] == [
-        "x.sum() > 0", "np.linalg.svd(x)", "float(x.mean())", "range(n)", "x @ x",
-    ]  # fmt: skip
+        "x.sum() > 0",
+        "np.linalg.svd(x)",
+        "float(x.mean())",
+        "range(n)",
+        "x @ x",
+    ]
     first = diagnosis.problems[0]
     line = everything.__code__.co_firstlineno + 2
     assert first.location == f"{__file__}:{line}"

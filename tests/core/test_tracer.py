@@ -164,9 +164,7 @@ def test_create_node_sees_every_node() -> None:
 def test_create_proxy_can_replace_ops() -> None:
     class AddIsSub(fx.Tracer):
         def create_proxy(self, op: str, target: Any, *args: Any, **kwargs: Any) -> fx.Proxy:
-            return super().create_proxy(
-                op, ops.sub if target is ops.add else target, *args, **kwargs
-            )
+            return super().create_proxy(op, ops.sub if target is ops.add else target, *args, **kwargs)
 
     gm = fx.symbolic_trace(lambda x: x + 1, "f32[B,4]", tracer=AddIsSub())
     np.testing.assert_array_equal(gm(X), X - 1)
@@ -210,8 +208,12 @@ def test_call_module_and_path_of_module() -> None:
 
     gm = fx.symbolic_trace(Net(), "f32[B,4]", tracer=Paths(leaf="head"))
     assert [n.op for n in gm.graph.nodes if n.op != "get_attr"] == [
-        "placeholder", "call_function", "call_module", "call_function", "output"
-    ]  # fmt: skip
+        "placeholder",
+        "call_function",
+        "call_module",
+        "call_function",
+        "output",
+    ]
 
 
 def test_to_bool_iter_and_keys() -> None:
@@ -275,17 +277,16 @@ def test_args_and_kwargs() -> None:
     assert targets == ["first", "rest_0", "rest_1", "scale", "bias"]
     two = np.float32(2)
     np.testing.assert_allclose(
-        gm(X[0], X[1], X[2], scale=two, bias=X[0]),
-        program(X[0], X[1], X[2], scale=two, bias=X[0]),
-        rtol=1e-6,
+        gm(X[0], X[1], X[2], scale=two, bias=X[0]), program(X[0], X[1], X[2], scale=two, bias=X[0]), rtol=1e-6
     )
     with pytest.raises(ArgumentError, match="rest must have 2 items, not 1"):
         gm(X[0], X[1], scale=two, bias=X[0])
     with pytest.raises(ArgumentError, match=r"named\['bias'\] is missing"):
         gm(X[0], X[1], X[2], scale=two)
     fn = fx.compile(gm, backend="c")
-    np.testing.assert_allclose(fn(X[0], X[1], X[2], scale=two, bias=X[0]),
-                               gm(X[0], X[1], X[2], scale=two, bias=X[0]), rtol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(
+        fn(X[0], X[1], X[2], scale=two, bias=X[0]), gm(X[0], X[1], X[2], scale=two, bias=X[0]), rtol=1e-6
+    )
 
 
 def test_wrong_numbers_and_names_of_inputs() -> None:

@@ -59,9 +59,15 @@ def test_one_node_that_runs_everywhere() -> None:
     assert node.kwargs == {"axis": 1}
     assert node.loc is not None
     assert node.loc.expression == "sort_along(1, x * 2)"
-    for run in (gm, fx.Interpreter(gm).run, pickle.loads(pickle.dumps(gm)), dce(gm),
-                fx.compile(program, "f32[B,3]", backend="python"),
-                fx.Transformer(gm).transform(), python_program(gm)):  # fmt: skip
+    for run in (
+        gm,
+        fx.Interpreter(gm).run,
+        pickle.loads(pickle.dumps(gm)),
+        dce(gm),
+        fx.compile(program, "f32[B,3]", backend="python"),
+        fx.Transformer(gm).transform(),
+        python_program(gm),
+    ):
         np.testing.assert_array_equal(run(X), program(X))
     gm.graph.lint(full=True)
 

@@ -65,10 +65,9 @@ def where_a_mask_is(x: Any) -> None:
 
 @pytest.mark.parametrize(
     "program",
-    [all_of_it, a_part, through_a_view, and_nothing_else, in_a_loop, what_stood_there,
-     swapped_rows, where_a_mask_is],
+    [all_of_it, a_part, through_a_view, and_nothing_else, in_a_loop, what_stood_there, swapped_rows, where_a_mask_is],
     ids=lambda p: p.__name__,
-)  # fmt: skip
+)
 def test_the_arrays_of_the_caller_change(program: Any) -> None:
     agree(program, values(4, 3), rungs=RUNGS)
 
@@ -152,10 +151,13 @@ def test_it_stays_so_when_saved_copied_and_traced_again(tmp_path: Path) -> None:
     module = fx.symbolic_trace(a_part, "f32[N,3]")
     fx.save(module, tmp_path / "a.fxl")
     for other in (
-        fx.load(tmp_path / "a.fxl"), module.copy(), pickle.loads(pickle.dumps(module)),
-        fx.symbolic_trace(module, "f32[4,3]"), module.specialize(N=4),
+        fx.load(tmp_path / "a.fxl"),
+        module.copy(),
+        pickle.loads(pickle.dumps(module)),
+        fx.symbolic_trace(module, "f32[4,3]"),
+        module.specialize(N=4),
         fx.Transformer(module).transform(),
-    ):  # fmt: skip
+    ):
         x, y = values(4, 3), values(4, 3)
         assert other(x) == pytest.approx(a_part(y), rel=1e-5)
         np.testing.assert_array_equal(x, y)

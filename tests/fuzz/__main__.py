@@ -155,10 +155,14 @@ def run(examples: int, seed: int, counts: Counts, repro: str | None = None) -> E
 
     @hypothesis.seed(seed)
     @settings(
-        max_examples=examples, deadline=None, database=None, print_blob=True,
-        suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
         phases=(Phase.generate, Phase.shrink),
-    )  # fmt: skip
+    )
     @given(st.data())
     def example(data: st.DataObject) -> None:
         check(data.draw, counts)

@@ -50,24 +50,52 @@ def _cyclic() -> Any:
 
 #: Values that fit nowhere, or in few places; made anew for each call.
 WRONG: dict[str, Callable[[], Any]] = {
-    "None": lambda: None, "3": lambda: 3, "-1": lambda: -1, "0": lambda: 0, "2**70": lambda: 2**70,
-    "1.5": lambda: 1.5, "nan": lambda: float("nan"), "True": lambda: True, "'x'": lambda: "x",
-    "''": lambda: "", "NUL": lambda: "\0", "a long text": lambda: "(" * 5000, "b'x'": lambda: b"x",
-    "[]": list, "()": tuple, "{}": dict, "{'x': 3}": lambda: {"x": 3},
+    "None": lambda: None,
+    "3": lambda: 3,
+    "-1": lambda: -1,
+    "0": lambda: 0,
+    "2**70": lambda: 2**70,
+    "1.5": lambda: 1.5,
+    "nan": lambda: float("nan"),
+    "True": lambda: True,
+    "'x'": lambda: "x",
+    "''": lambda: "",
+    "NUL": lambda: "\0",
+    "a long text": lambda: "(" * 5000,
+    "b'x'": lambda: b"x",
+    "[]": list,
+    "()": tuple,
+    "{}": dict,
+    "{'x': 3}": lambda: {"x": 3},
     "{3: None}": lambda: {3: None},
-    "[[]]": lambda: [[]], "nested": _nested, "cyclic": _cyclic, "(None, 1)": lambda: (None, 1),
-    "1j": lambda: 1j, "object": object, "int": lambda: int,
-    "np.sum": lambda: np.sum, "a generator": lambda: (i for i in ()), "...": lambda: ...,
-    "a slice": lambda: slice(1), "np.nan": lambda: np.float32(np.nan),
+    "[[]]": lambda: [[]],
+    "nested": _nested,
+    "cyclic": _cyclic,
+    "(None, 1)": lambda: (None, 1),
+    "1j": lambda: 1j,
+    "object": object,
+    "int": lambda: int,
+    "np.sum": lambda: np.sum,
+    "a generator": lambda: (i for i in ()),
+    "...": lambda: ...,
+    "a slice": lambda: slice(1),
+    "np.nan": lambda: np.float32(np.nan),
     "np.int64": lambda: np.int64(-7),
-    "of objects": lambda: np.array([None, 1], object), "of texts": lambda: np.array(["a"]),
-    "complex": lambda: np.ones(2, complex), "empty": lambda: np.zeros((2, 0, 3), np.float32),
-    "0-d": lambda: np.array(1.5), "big-endian": lambda: np.ones(3, ">f4"),
+    "of objects": lambda: np.array([None, 1], object),
+    "of texts": lambda: np.array(["a"]),
+    "complex": lambda: np.ones(2, complex),
+    "empty": lambda: np.zeros((2, 0, 3), np.float32),
+    "0-d": lambda: np.array(1.5),
+    "big-endian": lambda: np.ones(3, ">f4"),
     "masked": lambda: np.ma.masked_array([1.0, 2.0], [True, False]),
-    "rank 9": lambda: np.ones((1,) * 9, np.float32), "bf16": lambda: np.ones(3, ml_dtypes.bfloat16),
-    "a record": lambda: np.zeros(2, [("a", "f4")]), "dates": lambda: np.zeros(2, "M8[D]"),
-    "a module": lambda: nn.ReLU(), "a graph": fx.Graph, "a type": lambda: fx.float32[3],
-}  # fmt: skip
+    "rank 9": lambda: np.ones((1,) * 9, np.float32),
+    "bf16": lambda: np.ones(3, ml_dtypes.bfloat16),
+    "a record": lambda: np.zeros(2, [("a", "f4")]),
+    "dates": lambda: np.zeros(2, "M8[D]"),
+    "a module": lambda: nn.ReLU(),
+    "a graph": fx.Graph,
+    "a type": lambda: fx.float32[3],
+}
 
 
 def _program(x: Any) -> Any:
@@ -115,10 +143,7 @@ def _call(text: str, function: Callable[[], Any], *args: Any, **kwargs: Any) -> 
     def made(value: Any) -> Any:
         return value[0]() if _is_maker(value) else value
 
-    return Call(
-        text,
-        lambda: (function(), tuple(made(a) for a in args), {k: made(v) for k, v in kwargs.items()}),
-    )
+    return Call(text, lambda: (function(), tuple(made(a) for a in args), {k: made(v) for k, v in kwargs.items()}))
 
 
 def _methods() -> Iterator[Call]:
@@ -208,14 +233,10 @@ def _functions() -> Iterator[Call]:
         label = f"{owner.__name__.removeprefix('fxlite.')}.{name}"
         return _call(label, lambda: getattr(owner, name), *args, **kwargs)
 
-    yield named(
-        fx, "symbolic_trace", _program, "f32[B,4]", concrete_args=None, leaf=(), tracer=None
-    )
+    yield named(fx, "symbolic_trace", _program, "f32[B,4]", concrete_args=None, leaf=(), tracer=None)
     yield named(fx, "trace_doctor", _program, "f32[B,4]", concrete_args=None, leaf=(), inputs=None)
     yield named(fx, "symbolic_trace", _program, inputs={"x": "f32[B,4]"})
-    compiled: dict[str, Any] = {
-        "threads": 1, "matmul_precision": "highest", "autotune": False, "profile": False,
-    }  # fmt: skip
+    compiled: dict[str, Any] = {"threads": 1, "matmul_precision": "highest", "autotune": False, "profile": False}
     yield named(fx, "compile", _program, "f32[4]", backend="python", **compiled)
     yield named(fx, "parse", str(_module().graph))
     yield named(fx, "parse_type", "f32[B,3]")
@@ -233,8 +254,15 @@ def _functions() -> Iterator[Call]:
     yield named(fx, "Interpreter", [_module], True)
     yield named(fx, "TensorType", (3,), fx.float32)
     yield named(fx, "Tracer", ())
-    for one in (passes.dce, passes.cse, passes.simplify, passes.fuse_conv_bn, passes.channels_last,
-                passes.merge_linears, passes.store_bf16):  # fmt: skip
+    for one in (
+        passes.dce,
+        passes.cse,
+        passes.simplify,
+        passes.fuse_conv_bn,
+        passes.channels_last,
+        passes.merge_linears,
+        passes.store_bf16,
+    ):
         yield _call(f"passes.{one.name}", lambda one=one: one, [_net])  # type: ignore[misc]
     yield named(passes, "const_fold", [_net], limit=100)
     yield named(passes, "cast_floats", [_net], dtype="bf16")
@@ -295,11 +323,7 @@ def _of_nn() -> Iterator[Call]:
     """Every function of nn.functional, on arrays and in a trace."""
     done: Counter[str] = Counter()
     for row in functional.functions():
-        if (
-            "pad(a, (-1" in row.text
-            or "f32" not in " ".join(row.types)
-            or re.search("f16|f64", " ".join(row.types))
-        ):
+        if "pad(a, (-1" in row.text or "f32" not in " ".join(row.types) or re.search("f16|f64", " ".join(row.types)):
             continue
         done[row.text] += 1
         if done[row.text] > 1:
@@ -316,9 +340,14 @@ def _of_nn() -> Iterator[Call]:
         args, kwargs = arguments
         function = getattr(nn.functional, name)
         yield Call(row.text, lambda f=function, a=args, k=kwargs: (f, a, dict(k)))  # type: ignore[misc]
-        yield Call(f"traced {row.text}", lambda f=function, a=args, k=kwargs: (  # type: ignore[misc]
-            _Traced(f), a, dict(k)
-        ))  # fmt: skip
+        yield Call(
+            f"traced {row.text}",
+            lambda f=function, a=args, k=kwargs: (  # type: ignore[misc]
+                _Traced(f),
+                a,
+                dict(k),
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -445,21 +474,64 @@ def _quiet() -> Iterator[io.StringIO]:
 # -- the command line ------------------------------------------------------------------------------
 _PROGRAM = ("model.py:program", "--input", "x=f32[B,4]")
 _LINES = (
-    ("trace", *_PROGRAM), ("trace", "module.fxl"), ("trace", *_PROGRAM, "--passes", "cse,dce"),
+    ("trace", *_PROGRAM),
+    ("trace", "module.fxl"),
+    ("trace", *_PROGRAM, "--passes", "cse,dce"),
     ("compile", *_PROGRAM, "--backend", "python", "-o", "out"),
     ("check", *_PROGRAM, "--match", "add"),
-    ("diff", "module.fxl", "module.fxl"), ("cost", *_PROGRAM, "--size", "B=8"), ("info",),
+    ("diff", "module.fxl", "module.fxl"),
+    ("cost", *_PROGRAM, "--size", "B=8"),
+    ("info",),
     ("cost", *_PROGRAM, "--size", "B=8", "--range", "B=1,2"),
-    ("quantize", *_PROGRAM, "--data", "x.npz", "-o", "q.fxl"), ("new-pass", "my_pass"),
+    ("quantize", *_PROGRAM, "--data", "x.npz", "-o", "q.fxl"),
+    ("new-pass", "my_pass"),
     ("trace", *_PROGRAM, "--dim", "B=1..8", "--weights", "x.safetensors"),
-)  # fmt: skip
+)
 _WORDS = (
-    "", " ", "=", "x", "x=", "=f32[3]", "x=f32[", "x=f32[B,4],y", "x=c64[3]", "x=f32[-1]", "B=",
-    "B=x", "B=-1", "B=9" * 9, "B=1e9", "model.py", "model.py:", "model.py:nothing", ":program",
-    "none.py:f", "module.fxl:x", "x.safetensors", "plan.toml", "/", ".", "..", "\u2028", "a" * 300,
-    "--", "-", "-1", "nan", "[bold]", "{}", "%s", "cse,", ",", "cse,nothing", "B=8..1", "B=1..8%0",
-    "8", "python", "é",
-)  # fmt: skip
+    "",
+    " ",
+    "=",
+    "x",
+    "x=",
+    "=f32[3]",
+    "x=f32[",
+    "x=f32[B,4],y",
+    "x=c64[3]",
+    "x=f32[-1]",
+    "B=",
+    "B=x",
+    "B=-1",
+    "B=9" * 9,
+    "B=1e9",
+    "model.py",
+    "model.py:",
+    "model.py:nothing",
+    ":program",
+    "none.py:f",
+    "module.fxl:x",
+    "x.safetensors",
+    "plan.toml",
+    "/",
+    ".",
+    "..",
+    "\u2028",
+    "a" * 300,
+    "--",
+    "-",
+    "-1",
+    "nan",
+    "[bold]",
+    "{}",
+    "%s",
+    "cse,",
+    ",",
+    "cse,nothing",
+    "B=8..1",
+    "B=1..8%0",
+    "8",
+    "python",
+    "é",
+)
 
 
 def _command_lines(rng: random.Random, count: int) -> Iterator[list[str]]:

@@ -129,10 +129,19 @@ def _view(state: State, a: Sequence[int]) -> None:
 
 
 SIMPLE: dict[str, Callable[[State, Sequence[int]], None]] = {
-    "write": _write, "write part": _write_part, "add row": _add_row, "column": _column,
-    "swap": _swap, "shift": _shift, "exchange": _exchange, "same": _same, "whole": _whole,
-    "numbers": _numbers, "reduce": _reduce, "view": _view,
-}  # fmt: skip
+    "write": _write,
+    "write part": _write_part,
+    "add row": _add_row,
+    "column": _column,
+    "swap": _swap,
+    "shift": _shift,
+    "exchange": _exchange,
+    "same": _same,
+    "whole": _whole,
+    "numbers": _numbers,
+    "reduce": _reduce,
+    "view": _view,
+}
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -202,16 +211,12 @@ def _while(state: State, a: Sequence[int], block: Block) -> State:
 
 
 def _if(state: State, a: Sequence[int], blocks: Sequence[Block], writes: bool) -> State:
-    test = (
-        state["s"] > a[0] % 5, state["k"][_place(state, a[1], SIZE)] > 9,
-        (state["c"] % 2 == 0) & (state["i"] < 3),
-    )[a[2] % 3]  # fmt: skip
+    test = (state["s"] > a[0] % 5, state["k"][_place(state, a[1], SIZE)] > 9, (state["c"] % 2 == 0) & (state["i"] < 3))[
+        a[2] % 3
+    ]
     if writes:
         wanted = [name for name in ("x", "k", "m") if a[3] % 2 or name == "k"]
-        one, other = (
-            lambda block=block: tuple(_perform(block, _owned(state))[n] for n in wanted)
-            for block in blocks
-        )
+        one, other = (lambda block=block: tuple(_perform(block, _owned(state))[n] for n in wanted) for block in blocks)
         return {**state, **dict(zip(wanted, fx.cond(test, one, lambda: other())))}
     one, other = (lambda block=block: _perform(block, _owned(state)) for block in blocks)
     return fx.cond(test, one, other)  # type: ignore[no-any-return]
@@ -236,10 +241,7 @@ def check_control(seed: int, number: int, rungs: Sequence[str] = ("graph", "pyth
     assert str(parsed) == text, f"{seed}.{number}: the text of the graph changes"
     used = [*rungs, *(["kernel"] if number % 4 == 0 else [])]
     for _ in range(2):
-        given = (
-            np.floor(rng.standard_normal(SIZE) * 16) / 8, rng.integers(0, 20, SIZE),
-            np.int64(rng.integers(0, 5)),
-        )  # fmt: skip
+        given = (np.floor(rng.standard_normal(SIZE) * 16) / 8, rng.integers(0, 20, SIZE), np.int64(rng.integers(0, 5)))
         expected = program(*given)
         for rung in used:
             found = tuple(RUNGS[rung](gm, given))

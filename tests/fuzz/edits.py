@@ -206,6 +206,17 @@ def note(c: Chooser) -> bool:
 
 
 EDITS = (
-    dead_node, duplicate, rename, insert_identity, move, replace_all_uses, commute, dead_code,
-    retarget, moved_weight, unused_weights, rolled_back, note,
-)  # fmt: skip
+    dead_node,
+    duplicate,
+    rename,
+    insert_identity,
+    move,
+    replace_all_uses,
+    commute,
+    dead_code,
+    retarget,
+    moved_weight,
+    unused_weights,
+    rolled_back,
+    note,
+)

@@ -48,8 +48,7 @@ class Counts:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.graphs} graphs, {self.nodes} calls of {len(self.ops)} ops, "
-            f"{sum(self.rewrites.values())} rewrites"
+            f"{self.graphs} graphs, {self.nodes} calls of {len(self.ops)} ops, {sum(self.rewrites.values())} rewrites"
         ]
         lines += [f"{count:8} {kind}" for kind, count in sorted(self.rewrites.items())]
         return "\n".join(lines)
@@ -87,9 +86,7 @@ def _check(draw: Any, drawn: Drawn, story: list[str]) -> list[str]:
         story[-1] += f" {done.text}\n{gm.graph}"
         check_graph(gm)
         after = run(gm, arrays)
-        difference = (
-            exact_difference(before, after) if done.exact else reference.close_difference(after)
-        )
+        difference = exact_difference(before, after) if done.exact else reference.close_difference(after)
         assert difference is None, difference
         kinds += done.kinds
     check_call(gm, arrays)

@@ -101,9 +101,7 @@ def _work(first: int, stop: int) -> None:
             watch.found.clear()
             try:
                 data = mutated(kind, subjects, choose)
-                use = functools.partial(
-                    read, kind, data, Path(folder), subjects, number, watch.compiling
-                )
+                use = functools.partial(read, kind, data, Path(folder), subjects, number, watch.compiling)
                 outcome, problem = _judged(use)
             except RecursionError:  # the mutation itself nests deeper than can be written
                 outcome, problem = "refused", ""
@@ -145,8 +143,17 @@ class _Watch:
     """Notes events that no file may cause. ``compiling`` is a context in which programs may be
     started."""
 
-    _ALWAYS = ("os.system", "os.exec", "os.spawn", "os.posix_spawn", "subprocess.Popen", "os.fork",
-               "socket.connect", "ctypes.dlopen", "pty.spawn")  # fmt: skip
+    _ALWAYS = (
+        "os.system",
+        "os.exec",
+        "os.spawn",
+        "os.posix_spawn",
+        "subprocess.Popen",
+        "os.fork",
+        "socket.connect",
+        "ctypes.dlopen",
+        "pty.spawn",
+    )
 
     def __init__(self, folder: Path) -> None:
         self.found: list[str] = []

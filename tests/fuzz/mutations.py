@@ -33,28 +33,43 @@ from tests.security.parses import opened
 from tests.security.specimen import BREAKOUTS, packed, specimen
 
 _CODE = (
-    "__import__('fxlite_canary')", '"+__import__("fxlite_canary")+"',
+    "__import__('fxlite_canary')",
+    '"+__import__("fxlite_canary")+"',
     "{__import__('fxlite_canary')}",
-    "x=__import__('fxlite_canary'), y", '"""\nimport fxlite_canary\n"""', "*/ system(0); /*",
-    "\nimport fxlite_canary\n", "open('fxlite_canary','w')",
-)  # fmt: skip
-_TEXTS = (
-    *BREAKOUTS,
-    *_CODE,
-    "x",
-    "B",
-    "f32[B,4]",
-    "f32[0]",
-    "self",
-    "relu",
-    "add",
-    "output",
-    "float",
+    "x=__import__('fxlite_canary'), y",
+    '"""\nimport fxlite_canary\n"""',
+    "*/ system(0); /*",
+    "\nimport fxlite_canary\n",
+    "open('fxlite_canary','w')",
 )
+_TEXTS = (*BREAKOUTS, *_CODE, "x", "B", "f32[B,4]", "f32[0]", "self", "relu", "add", "output", "float")
 _NUMBERS = (
-    0, 1, -1, 2, 3, 4, 63, 64, 255, 1 << 15, 1 << 31, (1 << 31) - 1, 1 << 32, (1 << 63) - 1,
-    1 << 63, -(1 << 63), 1 << 64, 10**30, 0.0, -0.0, 0.5, 1e308, 1e-320, 1e999, -1e999,
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    2,
+    3,
+    4,
+    63,
+    64,
+    255,
+    1 << 15,
+    1 << 31,
+    (1 << 31) - 1,
+    1 << 32,
+    (1 << 63) - 1,
+    1 << 63,
+    -(1 << 63),
+    1 << 64,
+    10**30,
+    0.0,
+    -0.0,
+    0.5,
+    1e308,
+    1e-320,
+    1e999,
+    -1e999,
+)
 _TAGS = ("dim", "type", "dtype", "float", "slice", "list", "dict", "node", "input")
 
 
@@ -129,9 +144,7 @@ def _bytes(data: bytes, choose: random.Random) -> bytes:
         elif change == 2:
             made[place:place] = choose.randbytes(length)
         elif change == 3:
-            made[place : place + 4] = choose.choice(
-                (b"\0\0\0\0", b"\xff\xff\xff\xff", b"PK\x01\x02")
-            )
+            made[place : place + 4] = choose.choice((b"\0\0\0\0", b"\xff\xff\xff\xff", b"PK\x01\x02"))
         else:
             made[place:place] = made[choose.randrange(len(made)) :][:length]
         if not made:
@@ -206,17 +219,19 @@ def _safetensors(data: bytes, choose: random.Random) -> bytes:
     for _ in range(choose.choice((1, 2))):
         header = _value(header, choose)
     text = json.dumps(header).encode()
-    size = (
-        len(text) if choose.random() < 0.9 else abs(int(choose.choice(_NUMBERS[:18]))) % (1 << 64)
-    )
+    size = len(text) if choose.random() < 0.9 else abs(int(choose.choice(_NUMBERS[:18]))) % (1 << 64)
     return struct.pack("<Q", size) + text + rest
 
 
 # -- reading ---------------------------------------------------------------------------------------
 def read(
-    kind: str, data: bytes, folder: Path, subjects: Subjects, number: int,
+    kind: str,
+    data: bytes,
+    folder: Path,
+    subjects: Subjects,
+    number: int,
     compiling: Callable[[], AbstractContextManager[None]],
-) -> bool:  # fmt: skip
+) -> bool:
     """Read a file of that kind and use what it says; False if it is refused. Raises what goes
     wrong with what is accepted."""
     if kind == "weights":
@@ -264,10 +279,7 @@ def _read_weights(data: bytes, folder: Path) -> bool:
     return bool(found)
 
 
-def use(
-    gm: fx.GraphModule, folder: Path, number: int,
-    compiling: Callable[[], AbstractContextManager[None]],
-) -> None:  # fmt: skip
+def use(gm: fx.GraphModule, folder: Path, number: int, compiling: Callable[[], AbstractContextManager[None]]) -> None:
     """Save, print, draw and emit a graph that was accepted."""
     again = from_bytes(to_bytes(gm))
     assert to_bytes(again) == to_bytes(gm), "what is saved again differs"

@@ -28,12 +28,59 @@ from tests.zoo import ZOO, Program
 
 #: Names that no text has, but that somebody may give.
 ODD = (
-    "batch", "batch_0", "batch_1", "i", "k", "t0", "inf", "nan", "ops", "np", "fx", "self_", "_",
-    "__x", "_9", "fx_exp_f32", "FX_INF", "größe", "中文", "ﬁ", "x_", "x__", "x_2", "k0_add", "out0",
-    "a" * 300, "b" * 62 + "1", "b" * 62 + "2", "main", "weights", "arena", "offset", "error",
-    "workspace", "n_threads", "NULL", "I", "linux", "unix", "errno", "stdin", "EOF", "assert",
-    "threadIdx", "blockIdx", "warpSize", "float4", "half", "printf", "malloc", "memcpy", "exp",
-)  # fmt: skip
+    "batch",
+    "batch_0",
+    "batch_1",
+    "i",
+    "k",
+    "t0",
+    "inf",
+    "nan",
+    "ops",
+    "np",
+    "fx",
+    "self_",
+    "_",
+    "__x",
+    "_9",
+    "fx_exp_f32",
+    "FX_INF",
+    "größe",
+    "中文",
+    "ﬁ",
+    "x_",
+    "x__",
+    "x_2",
+    "k0_add",
+    "out0",
+    "a" * 300,
+    "b" * 62 + "1",
+    "b" * 62 + "2",
+    "main",
+    "weights",
+    "arena",
+    "offset",
+    "error",
+    "workspace",
+    "n_threads",
+    "NULL",
+    "I",
+    "linux",
+    "unix",
+    "errno",
+    "stdin",
+    "EOF",
+    "assert",
+    "threadIdx",
+    "blockIdx",
+    "warpSize",
+    "float4",
+    "half",
+    "printf",
+    "malloc",
+    "memcpy",
+    "exp",
+)
 
 
 def c_sources(module: fx.GraphModule) -> dict[str, str]:
@@ -84,11 +131,7 @@ class Renamed:
 
     def _renamed(self, text: str) -> str:
         head, bracket, rest = text.partition("[")
-        return (
-            head
-            + bracket
-            + re.sub(r"[^\W\d]\w*", lambda found: self.names.get(found[0], found[0]), rest)
-        )
+        return head + bracket + re.sub(r"[^\W\d]\w*", lambda found: self.names.get(found[0], found[0]), rest)
 
     def _rename(self, node: fx.Node, words: Iterator[str]) -> None:
         word = next(words)

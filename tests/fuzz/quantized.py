@@ -60,9 +60,13 @@ class QuantizedCounts:
 
 
 def check_quantized(
-    programs: int, seed: int, counts: QuantizedCounts, cases: int = CASES,
-    flags: Sequence[str] = (), kinds: Sequence[Kind] = KINDS,
-) -> None:  # fmt: skip
+    programs: int,
+    seed: int,
+    counts: QuantizedCounts,
+    cases: int = CASES,
+    flags: Sequence[str] = (),
+    kinds: Sequence[Kind] = KINDS,
+) -> None:
     """Compare ``programs`` programs on ``cases`` inputs each. ``flags`` are more flags for the C
     compiler, such as the instructions it may use. Raises AssertionError with the program, its
     inputs and the difference."""
@@ -72,9 +76,8 @@ def check_quantized(
 
 
 def _check_batch(
-    seeds: Sequence[tuple[int, int]], counts: QuantizedCounts, cases: int, flags: Sequence[str],
-    kinds: Sequence[Kind],
-) -> None:  # fmt: skip
+    seeds: Sequence[tuple[int, int]], counts: QuantizedCounts, cases: int, flags: Sequence[str], kinds: Sequence[Kind]
+) -> None:
     generators = [np.random.default_rng(seed) for seed in seeds]
     programs = [kinds[n % len(kinds)](rng) for rng, (_, n) in zip(generators, seeds)]
     modules = [fx.symbolic_trace(p.function, *p.types.values()) for p in programs]
@@ -82,9 +85,12 @@ def _check_batch(
     for n, (program, rng) in enumerate(zip(programs, generators)):
         module = modules[n]
         runs = {
-            "graph": fx.Interpreter(module).run, "python": module.__call__,
-            "kernel": _kernels(module), "c": in_c[n], "cuda": on_cuda[n],
-        }  # fmt: skip
+            "graph": fx.Interpreter(module).run,
+            "python": module.__call__,
+            "kernel": _kernels(module),
+            "c": in_c[n],
+            "cuda": on_cuda[n],
+        }
         for case in range(cases):
             arrays = draw_inputs(rng, program)
             _check_case(program, arrays, runs, f"seed {seeds[n]}, case {case}")
@@ -106,9 +112,7 @@ def _check_case(program: Program, arrays: list[Array], runs: dict[str, Run], num
                 found = None if difference.agrees else str(difference)
             if found is not None:
                 given = "\n".join(f"{n} = {a!r}" for n, a in zip(program.types, arrays))
-                raise AssertionError(
-                    f"{number}: {program.text}\n{name} differs from NumPy: {found}\n{given}"
-                )
+                raise AssertionError(f"{number}: {program.text}\n{name} differs from NumPy: {found}\n{given}")
 
 
 def _kernels(module: fx.GraphModule) -> Run:
@@ -120,9 +124,7 @@ def _kernels(module: fx.GraphModule) -> Run:
 
 def _compiled_c(modules: Sequence[fx.GraphModule], flags: Sequence[str]) -> list[Run]:
     """The programs in C, as one library."""
-    emitted: list[CProgram] = [
-        emit(optimize(m, keep=claims)[0], f"quantized_{n}") for n, m in enumerate(modules)
-    ]
+    emitted: list[CProgram] = [emit(optimize(m, keep=claims)[0], f"quantized_{n}") for n, m in enumerate(modules)]
     functions = "\n".join(apart(e) for e in emitted)
     files = {"quantized.c": f"{includes()}{functions}", **headers(functions)}
     library = build(files, emitted[0].entry, flags=list(flags))

@@ -67,8 +67,12 @@ def _fake(rng: np.random.Generator) -> Program:
     def program(extreme: Any, extreme_scale: Any) -> Any:
         return ops.fake_quantize(extreme, extreme_scale, zero, **attributes)
 
-    return typed(f"fake_quantize zero {zero}, {attributes}", program, extreme="f32[B,C]",
-                 extreme_scale="f32" + pick(rng, "[]", "[C]"))  # fmt: skip
+    return typed(
+        f"fake_quantize zero {zero}, {attributes}",
+        program,
+        extreme="f32[B,C]",
+        extreme_scale="f32" + pick(rng, "[]", "[C]"),
+    )
 
 
 def _requantize(rng: np.random.Generator) -> Program:
@@ -81,8 +85,13 @@ def _requantize(rng: np.random.Generator) -> Program:
         again = ops.quantize(y, extreme_next, zero, **attributes)
         return y, ops.requantize(sums, extreme_scale, zero, **attributes), again
 
-    return typed(f"requantize zero {zero}, {attributes}, relu={relu}", program, sums="i32[B,C]",
-                 extreme_scale="f32[C]", extreme_next="f32[]")  # fmt: skip
+    return typed(
+        f"requantize zero {zero}, {attributes}, relu={relu}",
+        program,
+        sums="i32[B,C]",
+        extreme_scale="f32[C]",
+        extreme_next="f32[]",
+    )
 
 
 def _layer(rng: np.random.Generator) -> Program:
@@ -100,9 +109,13 @@ def _layer(rng: np.random.Generator) -> Program:
         y = ops.dequantize(sums, own * extreme_weights)
         return y if bias is None else y + bias
 
-    return typed(f"int_linear [{columns},{depth}], dynamic={is_dynamic}, bias={bias is not None}",
-                 program, extreme=f"f32[B,{depth}]", extreme_weights=f"f32[{columns}]",
-                 extreme_own="f32[]")  # fmt: skip
+    return typed(
+        f"int_linear [{columns},{depth}], dynamic={is_dynamic}, bias={bias is not None}",
+        program,
+        extreme=f"f32[B,{depth}]",
+        extreme_weights=f"f32[{columns}]",
+        extreme_own="f32[]",
+    )
 
 
 def _weight_only(rng: np.random.Generator) -> Program:
@@ -121,15 +134,22 @@ def _weight_only(rng: np.random.Generator) -> Program:
 
     each = scale[:, None] if group is None else np.repeat(scale, group, axis=1)[:, :depth]
     sizes = np.abs(integers.astype(np.float64) * each).T
-    return typed(f"linear_weight_only [{columns},{depth}], {bits} bits, groups of {group}", program,
-                 compare=near(lambda x: np.abs(x) @ sizes), extreme=f"f32[B,{depth}]")  # fmt: skip
+    return typed(
+        f"linear_weight_only [{columns},{depth}], {bits} bits, groups of {group}",
+        program,
+        compare=near(lambda x: np.abs(x) @ sizes),
+        extreme=f"f32[B,{depth}]",
+    )
 
 
 SCHEMES: dict[str, Callable[[], q.QConfig]] = {
-    "static_int8": q.static_int8, "static minmax": lambda: q.static_int8("minmax"),
-    "static i8": lambda: q.static_int8("minmax", activation="i8"), "dynamic_int8": q.dynamic_int8,
-    "weight_only_int8": q.weight_only_int8, "weight_only_int4": q.weight_only_int4,
-}  # fmt: skip
+    "static_int8": q.static_int8,
+    "static minmax": lambda: q.static_int8("minmax"),
+    "static i8": lambda: q.static_int8("minmax", activation="i8"),
+    "dynamic_int8": q.dynamic_int8,
+    "weight_only_int8": q.weight_only_int8,
+    "weight_only_int4": q.weight_only_int4,
+}
 
 
 def _model(rng: np.random.Generator) -> Program:

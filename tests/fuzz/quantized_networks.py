@@ -39,14 +39,11 @@ def _window(rng: np.random.Generator, groups: int) -> dict[str, Any]:
     dilation = tuple(int(rng.choice((1, 1, 1, 2, 3))) for _ in range(2))
     reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
     before = [int(rng.integers(r // 2, r + 1)) for r in reach]
-    padding = tuple(
-        (b, r - b + int(rng.choice((0, 0, 1)))) for b, r in zip(before, reach, strict=True)
-    )
+    padding = tuple((b, r - b + int(rng.choice((0, 0, 1)))) for b, r in zip(before, reach, strict=True))
     stride = tuple(int(rng.choice((1, 1, 1, 2, 3, 19))) for _ in range(2))
     if rng.random() < 0.7:
         stride = (stride[0], stride[0])
-    return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation,
-            "groups": groups}  # fmt: skip
+    return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
 
 def _channels(rng: np.random.Generator, channels: int) -> tuple[int, int]:
@@ -90,11 +87,13 @@ def _activation(rng: np.random.Generator) -> tuple[str, Callable[[Any], Any], bo
     """An activation that is exact, and whether what it gives cannot be negative."""
     low = float(rng.uniform(-3, 1))
     return pick(  # type: ignore[no-any-return]
-        rng, ("", lambda x: x, False), ("relu", ops.relu, True),
+        rng,
+        ("", lambda x: x, False),
+        ("relu", ops.relu, True),
         ("relu6", lambda x: ops.clip(x, 0, 6), True),
         (f"clip({low}, 1.5)", lambda x: ops.clip(x, low, 1.5), low >= 0),
         ("minimum(0.5)", lambda x: ops.minimum(x, np.float32(0.5)), False),
-    )  # fmt: skip
+    )
 
 
 def images(rng: np.random.Generator) -> Program:
@@ -176,9 +175,7 @@ def rows(rng: np.random.Generator) -> Program:
     """Linear layers whose rows have their own scales, some of them u8; the scale may have other
     readers."""
     widths = [int(rng.choice((1, 3, 16, 17, 33, 64, 65, 130))) for _ in range(3)]
-    weights = [
-        rng.integers(-127, 128, (n, k)).astype(np.int8) for k, n in itertools.pairwise(widths)
-    ]
+    weights = [rng.integers(-127, 128, (n, k)).astype(np.int8) for k, n in itertools.pairwise(widths)]
     biases = [rng.standard_normal(n).astype(np.float32) for n in widths[1:]]
     is_matmul, tells = bool(rng.random() < 0.4), bool(rng.random() < 0.3)
     shape = pick(rng, "B,", "1,", "2,B,")
@@ -194,9 +191,13 @@ def rows(rng: np.random.Generator) -> Program:
             told += [own] * tells
         return (*told, x)
 
-    return typed(f"rows of {widths}, matmul={is_matmul}, scales told={tells}", program,
-                 {"B": (0, 1, 2, 7, 8, 9, 31, 64)}, x=f"f32[{shape}{widths[0]}]",
-                 scale="f32[]")  # fmt: skip
+    return typed(
+        f"rows of {widths}, matmul={is_matmul}, scales told={tells}",
+        program,
+        {"B": (0, 1, 2, 7, 8, 9, 31, 64)},
+        x=f"f32[{shape}{widths[0]}]",
+        scale="f32[]",
+    )
 
 
 def long_sums(rng: np.random.Generator) -> Program:
@@ -220,8 +221,13 @@ def long_sums(rng: np.random.Generator) -> Program:
         return sums, ops.requantize(sums, np.float32(1e-4), 3)
 
     y = f"{other}[{depth},{columns}]" if kind == "both" else None
-    return typed(f"{kind} of {depth} x {columns}, zeros {zero}, {other_zero}", program,
-                 {"B": (0, 1, 2, 7, 17)}, x=f"{dtype}[B,{depth}]", y=y)  # fmt: skip
+    return typed(
+        f"{kind} of {depth} x {columns}, zeros {zero}, {other_zero}",
+        program,
+        {"B": (0, 1, 2, 7, 17)},
+        x=f"{dtype}[B,{depth}]",
+        y=y,
+    )
 
 
 def known_right(rng: np.random.Generator) -> Program:
@@ -238,9 +244,13 @@ def known_right(rng: np.random.Generator) -> Program:
         sums = ops.int_matmul(x, right, x_zero_point=zero, y_zero_point=other_zero)
         return ops.requantize(sums, scale, offset, **limits), ops.dequantize(sums, scale)
 
-    return typed(f"int_matmul(x, known {other}{list(right.shape)}), zeros {zero}, {other_zero}, "
-                 f"{limits}", program, {"B": (0, 1, 2, 8, 17, 65)}, x=f"{dtype}[{shape}{depth}]",
-                 scale="f32" + pick(rng, "[]", f"[{columns}]"))  # fmt: skip
+    return typed(
+        f"int_matmul(x, known {other}{list(right.shape)}), zeros {zero}, {other_zero}, {limits}",
+        program,
+        {"B": (0, 1, 2, 8, 17, 65)},
+        x=f"{dtype}[{shape}{depth}]",
+        scale="f32" + pick(rng, "[]", f"[{columns}]"),
+    )
 
 
 def weight_only(rng: np.random.Generator) -> Program:
@@ -260,9 +270,12 @@ def weight_only(rng: np.random.Generator) -> Program:
     def program(whole: Any) -> Any:
         return activation(ops.linear_weight_only(whole, weight, scale, bias, bits, group))
 
-    return typed(f"linear_weight_only [{columns},{depth}], {bits} bits, groups of {group}, "
-                 f"bias={bias is not None}", program, {"B": (0, 1, 2, 5, 12, 13, 33, 70)},
-                 whole=f"f32[{pick(rng, 'B,', '', '2,B,', '1,')}{depth}]")  # fmt: skip
+    return typed(
+        f"linear_weight_only [{columns},{depth}], {bits} bits, groups of {group}, bias={bias is not None}",
+        program,
+        {"B": (0, 1, 2, 5, 12, 13, 33, 70)},
+        whole=f"f32[{pick(rng, 'B,', '', '2,B,', '1,')}{depth}]",
+    )
 
 
 def cells(rng: np.random.Generator) -> Program:
@@ -286,12 +299,26 @@ def cells(rng: np.random.Generator) -> Program:
 
     batch = pick(rng, "B", "B", "1", "2")
     state = f"f32[{batch},{size}]"
-    return typed(f"int_recurrence, weight [{count},{size}], {attributes}", program,
-                 {"B": (0, 1, 2, 3, 7, 8, 9, 17)}, tolerance=0.05,
-                 small_gates=f"f32[{steps},{batch},{count}]", small_state=state,
-                 small_cell=state)  # fmt: skip
+    return typed(
+        f"int_recurrence, weight [{count},{size}], {attributes}",
+        program,
+        {"B": (0, 1, 2, 3, 7, 8, 9, 17)},
+        tolerance=0.05,
+        small_gates=f"f32[{steps},{batch},{count}]",
+        small_state=state,
+        small_cell=state,
+    )
 
 
 NETWORKS: tuple[Callable[[np.random.Generator], Program], ...] = (
-    images, images, images, stored, stored, rows, long_sums, known_right, weight_only, cells,
-)  # fmt: skip
+    images,
+    images,
+    images,
+    stored,
+    stored,
+    rows,
+    long_sums,
+    known_right,
+    weight_only,
+    cells,
+)

@@ -85,9 +85,7 @@ def _draw(rng: np.random.Generator, name: str, type: TensorType, size: float) ->
     return np.asarray(drawn).astype(dtype)
 
 
-def extremes(
-    rng: np.random.Generator, shape: Any, special: bool = True, positive: bool = False
-) -> Array:
+def extremes(rng: np.random.Generator, shape: Any, special: bool = True, positive: bool = False) -> Array:
     """Values at the ends of float32: all zero, all subnormal, all huge, of all magnitudes, one that
     is larger than all others, and with ``special`` NaN and infinities among them."""
     kind = rng.random()
@@ -137,9 +135,13 @@ def _some(rng: np.random.Generator, values: Any, edges: Any) -> Array:
 
 # -- programs --------------------------------------------------------------------------------------
 def typed(
-    text: str, function: Callable[..., Any], sizes: Mapping[str, Sequence[int]] | None = None,
-    tolerance: float = 0.0, compare: Compare | None = None, **types: str | None,
-) -> Program:  # fmt: skip
+    text: str,
+    function: Callable[..., Any],
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    tolerance: float = 0.0,
+    compare: Compare | None = None,
+    **types: str | None,
+) -> Program:
     """A program of inputs whose ``types`` are given as text; those that are None are left out."""
     given = {n: parse_type(t) for n, t in types.items() if t is not None}
     text = f"{text}  ({', '.join(f'{n}: {t}' for n, t in given.items())})"
@@ -192,9 +194,13 @@ def _quantize(rng: np.random.Generator) -> Program:
     def program(x: Any, scale: Any, zero: Any = number) -> Any:
         return ops.quantize(x, scale, zero, **attributes)
 
-    return typed(f"quantize(x, scale, {'zero' if zero_type else number}, {attributes})", program,
-                  x=pick(rng, "f32", "f32", "f16", "bf16") + shape, scale=f"f32{scale_shape}",
-                  zero=zero_type)  # fmt: skip
+    return typed(
+        f"quantize(x, scale, {'zero' if zero_type else number}, {attributes})",
+        program,
+        x=pick(rng, "f32", "f32", "f16", "bf16") + shape,
+        scale=f"f32{scale_shape}",
+        zero=zero_type,
+    )
 
 
 def _dequantize(rng: np.random.Generator) -> Program:
@@ -203,9 +209,13 @@ def _dequantize(rng: np.random.Generator) -> Program:
     def program(q: Any, scale: Any, zero: Any = number) -> Any:
         return ops.dequantize(q, scale, zero)
 
-    return typed(f"dequantize(q, scale, {'zero' if zero_type else number})", program,
-                  q=pick(rng, "i8", "u8", "i32") + shape, scale=f"f32{scale_shape}",
-                  zero=zero_type)  # fmt: skip
+    return typed(
+        f"dequantize(q, scale, {'zero' if zero_type else number})",
+        program,
+        q=pick(rng, "i8", "u8", "i32") + shape,
+        scale=f"f32{scale_shape}",
+        zero=zero_type,
+    )
 
 
 def _requantize(rng: np.random.Generator) -> Program:
@@ -215,9 +225,13 @@ def _requantize(rng: np.random.Generator) -> Program:
     def program(sums: Any, scale: Any, zero: Any = number) -> Any:
         return ops.requantize(sums, scale, zero, **attributes)
 
-    return typed(f"requantize(sums, scale, {'zero' if zero_type else number}, {attributes})",
-                  program, sums=f"i32{shape}", scale=f"f32{scale_shape}",
-                  zero=zero_type)  # fmt: skip
+    return typed(
+        f"requantize(sums, scale, {'zero' if zero_type else number}, {attributes})",
+        program,
+        sums=f"i32{shape}",
+        scale=f"f32{scale_shape}",
+        zero=zero_type,
+    )
 
 
 def _residual(rng: np.random.Generator) -> Program:
@@ -231,9 +245,15 @@ def _residual(rng: np.random.Generator) -> Program:
         total = ops.relu(total) if relu else total
         return total, ops.quantize(total, scale, 3, **attributes)
 
-    return typed(f"quantize(dequantize(a) + dequantize(b), {attributes}), relu={relu}", program,
-                  a=f"{pick(rng, 'i8', 'u8', 'i32')}[B,C]", b="u8[B,C]", scale_a="f32[C]",
-                  scale_b="f32[]", scale="f32[]")  # fmt: skip
+    return typed(
+        f"quantize(dequantize(a) + dequantize(b), {attributes}), relu={relu}",
+        program,
+        a=f"{pick(rng, 'i8', 'u8', 'i32')}[B,C]",
+        b="u8[B,C]",
+        scale_a="f32[C]",
+        scale_b="f32[]",
+        scale="f32[]",
+    )
 
 
 def _passing(rng: np.random.Generator) -> Program:
@@ -261,8 +281,12 @@ def _int4(rng: np.random.Generator) -> Program:
         packed = ops.pack_int4(q)
         return packed, ops.dequantize(ops.unpack_int4(packed), scale)
 
-    return typed("dequantize(unpack_int4(pack_int4(q)))", program,
-                  q=pick(rng, "i8[B,2*C]", "i8[B,6]", "i8[3,B,16]"), scale="f32[]")  # fmt: skip
+    return typed(
+        "dequantize(unpack_int4(pack_int4(q)))",
+        program,
+        q=pick(rng, "i8[B,2*C]", "i8[B,6]", "i8[3,B,16]"),
+        scale="f32[]",
+    )
 
 
 def _after(rng: np.random.Generator) -> tuple[str, Callable[..., Any]]:
@@ -280,9 +304,7 @@ def _after(rng: np.random.Generator) -> tuple[str, Callable[..., Any]]:
             lambda sums, scale: ops.relu(ops.dequantize(sums, scale) + np.float32(0.3))
         )
     return f"quantize(dequantize(sums) - 1.7, {attributes})", (
-        lambda sums, scale: ops.quantize(
-            ops.dequantize(sums, scale) - np.float32(1.7), 0.11, zero, **attributes
-        )
+        lambda sums, scale: ops.quantize(ops.dequantize(sums, scale) - np.float32(1.7), 0.11, zero, **attributes)
     )
 
 
@@ -304,9 +326,12 @@ def _linear(rng: np.random.Generator) -> Program:
     def program(x: Any, scale: Any) -> Any:
         return after(ops.int_linear(x, weight, bias, x_zero_point=zero), scale)
 
-    return typed(f"int_linear(x, weight[{columns},{depth}], zero {zero}), {text}", program,
-                  x=f"{dtype}[{shape}{depth}]",
-                  scale="f32" + pick(rng, "[]", f"[{columns}]"))  # fmt: skip
+    return typed(
+        f"int_linear(x, weight[{columns},{depth}], zero {zero}), {text}",
+        program,
+        x=f"{dtype}[{shape}{depth}]",
+        scale="f32" + pick(rng, "[]", f"[{columns}]"),
+    )
 
 
 def _matmul(rng: np.random.Generator) -> Program:
@@ -317,9 +342,13 @@ def _matmul(rng: np.random.Generator) -> Program:
     def program(x: Any, y: Any, scale: Any) -> Any:
         return after(ops.int_matmul(x, y, x_zero_point=zero, y_zero_point=other_zero), scale)
 
-    return typed(f"int_matmul(x, y, zeros {zero}, {other_zero}), {text}", program,
-                  x=dtype + x_shape, y=other + y_shape,
-                  scale="f32" + pick(rng, "[]", "[T]"))  # fmt: skip
+    return typed(
+        f"int_matmul(x, y, zeros {zero}, {other_zero}), {text}",
+        program,
+        x=dtype + x_shape,
+        y=other + y_shape,
+        scale="f32" + pick(rng, "[]", "[T]"),
+    )
 
 
 def _conv(rng: np.random.Generator) -> Program:
@@ -335,9 +364,12 @@ def _conv(rng: np.random.Generator) -> Program:
     def program(x: Any, scale: Any) -> Any:
         return after(ops.int_conv2d(x, weight, bias, x_zero_point=zero, **attributes), scale)
 
-    return typed(f"int_conv2d(x, weight{list(weight.shape)}, zero {zero}, {attributes}), {text}",
-                  program, x=f"{dtype}[{pick(rng, 1, 2)},{channels},H,W]",
-                  scale="f32" + pick(rng, "[]", f"[{columns},1,1]"))  # fmt: skip
+    return typed(
+        f"int_conv2d(x, weight{list(weight.shape)}, zero {zero}, {attributes}), {text}",
+        program,
+        x=f"{dtype}[{pick(rng, 1, 2)},{channels},H,W]",
+        scale="f32" + pick(rng, "[]", f"[{columns},1,1]"),
+    )
 
 
 def _dynamic(rng: np.random.Generator) -> Program:
@@ -352,8 +384,7 @@ def _dynamic(rng: np.random.Generator) -> Program:
         sums = ops.int_linear(ops.quantize(x, own, qmin=-127), weight)
         return ops.dequantize(sums, own * scale) + bias
 
-    return typed(f"dynamic linear, weight [{columns},{depth}]", program, x=f"f32[B,{depth}]",
-                  scale=f"f32[{columns}]")  # fmt: skip
+    return typed(f"dynamic linear, weight [{columns},{depth}]", program, x=f"f32[B,{depth}]", scale=f"f32[{columns}]")
 
 
 def _recurrence(rng: np.random.Generator) -> Program:
@@ -370,9 +401,13 @@ def _recurrence(rng: np.random.Generator) -> Program:
     def program(gates: Any, scale: Any, state: Any) -> Any:
         return ops.int_recurrence(gates, weight, scale, state, None, bias, **attributes)
 
-    return typed(f"int_recurrence(gates, weight[{size},{size}], {attributes})", program,
-                  gates=f"f32[{steps},B,{size}]", scale=f"f32[{size}]",
-                  state=f"f32[B,{size}]")  # fmt: skip
+    return typed(
+        f"int_recurrence(gates, weight[{size},{size}], {attributes})",
+        program,
+        gates=f"f32[{steps},B,{size}]",
+        scale=f"f32[{size}]",
+        state=f"f32[B,{size}]",
+    )
 
 
 def _stored_weight(rng: np.random.Generator) -> Program:
@@ -386,11 +421,26 @@ def _stored_weight(rng: np.random.Generator) -> Program:
     def program(weight: Any, scale: Any) -> Any:
         return ops.dequantize_weight(weight, scale, shape, bits, group)
 
-    return typed(f"dequantize_weight {shape}, {bits} bits, groups of {group}", program,
-                  weight=stored, scale=f"f32{scales}")  # fmt: skip
+    return typed(
+        f"dequantize_weight {shape}, {bits} bits, groups of {group}", program, weight=stored, scale=f"f32{scales}"
+    )
 
 
 PROGRAMS: tuple[Callable[[np.random.Generator], Program], ...] = (
-    _quantize, _quantize, _dequantize, _requantize, _requantize, _residual, _passing, _int4,
-    _linear, _linear, _matmul, _conv, _conv, _dynamic, _recurrence, _stored_weight,
-)  # fmt: skip
+    _quantize,
+    _quantize,
+    _dequantize,
+    _requantize,
+    _requantize,
+    _residual,
+    _passing,
+    _int4,
+    _linear,
+    _linear,
+    _matmul,
+    _conv,
+    _conv,
+    _dynamic,
+    _recurrence,
+    _stored_weight,
+)

@@ -48,9 +48,7 @@ class Disturbed(Contiguous):
     """Runs a graph with each float value, inputs and weights too, off by a little: with ``seed`` 0
     upwards, with 1 downwards, else by random amounts, each as those of a ``chain`` may be."""
 
-    def __init__(
-        self, module: fx.GraphModule, seed: int, strength: float, chain: Chain = USUAL
-    ) -> None:
+    def __init__(self, module: fx.GraphModule, seed: int, strength: float, chain: Chain = USUAL) -> None:
         super().__init__(module)
         self.rng = np.random.default_rng(seed)
         self.seed, self.strength, self.chain = seed, strength, chain
@@ -155,9 +153,7 @@ class Reference:
     """What a program computes, and how much of that rounding decides, where each of its values may
     be off as those of a ``chain``."""
 
-    def __init__(
-        self, module: fx.GraphModule, arrays: Sequence[Array], chain: Chain = USUAL
-    ) -> None:
+    def __init__(self, module: fx.GraphModule, arrays: Sequence[Array], chain: Chain = USUAL) -> None:
         self.module, self.arrays, self.chain = module, arrays, chain
         self.result = run(module, arrays)
         self._runs: list[list[Array]] = []
@@ -200,9 +196,7 @@ class Reference:
                 made = Disturbed(self.module, seed, strength, self.chain).run(*self.arrays)
                 self._runs.append(leaves(made))
 
-    def _spread(
-        self, runs: Sequence[list[Array]], results: Sequence[Array] | None = None
-    ) -> list[Array]:
+    def _spread(self, runs: Sequence[list[Array]], results: Sequence[Array] | None = None) -> list[Array]:
         """How far each element may be off by these disturbed runs; infinite where rounding decides
         whether it is finite or NaN, or which integer it is."""
         spreads = []
@@ -214,9 +208,8 @@ class Reference:
                 continue
             x, others = _wide(e), [_wide(d) for d in disturbed]
             decided = np.all(
-                [(np.isfinite(o) & np.isfinite(x)) | np.isnan(o) & np.isnan(x) | (o == x)
-                 for o in others], axis=0,
-            )  # fmt: skip
+                [(np.isfinite(o) & np.isfinite(x)) | np.isnan(o) & np.isnan(x) | (o == x) for o in others], axis=0
+            )
             with np.errstate(all="ignore"):
                 far = FACTOR * np.max([np.abs(o - x) for o in others], axis=0, initial=0.0)
             spreads.append(np.where(decided, np.where(np.isfinite(far), far, 0.0), np.inf))

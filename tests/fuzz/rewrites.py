@@ -151,9 +151,13 @@ def undo_all(c: Chooser) -> Rewrite:
 def copied(c: Chooser) -> Rewrite:
     """copy, deepcopy, pickle, save and load: the identical graph."""
     make: Callable[[fx.GraphModule], fx.GraphModule] = c.choose(
-        (fx.GraphModule.copy, copy.deepcopy, lambda gm: from_bytes(to_bytes(gm)),
-         lambda gm: pickle.loads(pickle.dumps(gm)))
-    )  # fmt: skip
+        (
+            fx.GraphModule.copy,
+            copy.deepcopy,
+            lambda gm: from_bytes(to_bytes(gm)),
+            lambda gm: pickle.loads(pickle.dumps(gm)),
+        )
+    )
     return _same_but_module(c.gm, make(c.gm), "copy, save and load")
 
 
@@ -253,6 +257,16 @@ def _read(value: Any) -> list[str]:
 
 
 KINDS: tuple[Callable[..., Rewrite], ...] = (
-    edits, registered, rule, pattern, copied, transformed, retraced, parsed, program, split,
-    extracted, undo_all,
-)  # fmt: skip
+    edits,
+    registered,
+    rule,
+    pattern,
+    copied,
+    transformed,
+    retraced,
+    parsed,
+    program,
+    split,
+    extracted,
+    undo_all,
+)

@@ -35,9 +35,10 @@ def _of_record(op: Op) -> Iterator[str]:
 SPELLINGS: dict[str, tuple[str, ...]] = {
     **{op.name: tuple(_of_record(op)) for op in REGISTRY.values() if op.ufunc or op.symbol},
     "pow": ("({x} ** {y})",),  # for 0.5 np.power is another function
-    **{n: (f"np.{n}({{x}}, axis={{axis}}, keepdims={{keepdims}})",
-           f"{{x}}.{n}({{axis}}, keepdims={{keepdims}})")
-       for n in ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")},
+    **{
+        n: (f"np.{n}({{x}}, axis={{axis}}, keepdims={{keepdims}})", f"{{x}}.{n}({{axis}}, keepdims={{keepdims}})")
+        for n in ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")
+    },
     "abs": ("abs({x})", "np.abs({x})", "np.absolute({x})"),
     "relu": ("np.maximum({x}, 0)", "F.relu({x})"),
     "where": ("np.where({condition}, {x}, {y})",),
@@ -61,7 +62,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "silu": ("F.silu({x})",),
     "linear": ("F.linear({x}, {weight}, {bias})",),
     "getitem": ("{x}[{index}]",),
-}  # fmt: skip
+}
 
 
 def spelled(c: Chooser) -> tuple[str, nn.Module] | None:
@@ -124,9 +125,7 @@ def _call(c: Chooser, node: Node, names: dict[Node, str], dims: dict[str, str]) 
     arguments = {k: _text(v, names, dims) for k, v in node.arguments.items()}
     for name, parameter in node.target.signature.parameters.items():
         arguments.setdefault(name, repr(parameter.default))
-    plain = ", ".join(
-        f"{k}={v}" for k, v in arguments.items() if v != repr(node.target.defaults.get(k, ...))
-    )
+    plain = ", ".join(f"{k}={v}" for k, v in arguments.items() if v != repr(node.target.defaults.get(k, ...)))
     if node.target.name == "dropout":  # by itself it takes training for granted
         return f"F.dropout({arguments['x']}, {arguments['p']}, self.training)"
     spellings = SPELLINGS.get(node.target.name, ())

@@ -23,14 +23,7 @@ torch = pytest.importorskip("torch")
 
 
 #: Compared in tests of their own, below.
-OTHERS = {
-    "Sequential",
-    "ModuleList",
-    "ModuleDict",
-    "ParameterList",
-    "ParameterDict",
-    "TransformerEncoder",
-}
+OTHERS = {"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "TransformerEncoder"}
 
 
 def _make(value: Any, rng: np.random.Generator) -> Any:
@@ -71,9 +64,7 @@ def _pair(build: Any) -> tuple[Any, Any]:
     return ours, theirs
 
 
-def _traced(
-    module: Any, inputs: tuple[Any, ...], call: dict[str, Any], named: tuple[int, ...] | None = ()
-) -> Any:
+def _traced(module: Any, inputs: tuple[Any, ...], call: dict[str, Any], named: tuple[int, ...] | None = ()) -> Any:
     """The module traced over flat inputs (those in ``named`` with a named first axis) and
     called."""
     flat: list[Any] = []
@@ -118,9 +109,7 @@ def _refill(structure: Any, values: list[Any]) -> Any:
 
 
 def _drop_none(value: Any) -> Any:
-    return (
-        tuple(_drop_none(v) for v in value if v is not None) if isinstance(value, tuple) else value
-    )
+    return tuple(_drop_none(v) for v in value if v is not None) if isinstance(value, tuple) else value
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -130,10 +119,7 @@ def test_layer(case: Case) -> None:
     inputs = tuple(_make(v, rng) for v in case.inputs)
     call = {k: _make(v, rng) for k, v in case.call.items()}
     with torch.no_grad():
-        expected = theirs(
-            *_map(torch.from_numpy, inputs),
-            **{k: _map(torch.from_numpy, v) for k, v in call.items()},
-        )
+        expected = theirs(*_map(torch.from_numpy, inputs), **{k: _map(torch.from_numpy, v) for k, v in call.items()})
     expected = [t.numpy() for t in _leaves(expected)]
     eager = _drop_none(ours(*inputs, **call))
     compare("eager against torch", eager, expected)
@@ -152,9 +138,7 @@ def _leaves(value: Any) -> list[Any]:
 
 def test_every_layer_has_a_case() -> None:
     layers = {
-        name
-        for name in nn.__all__
-        if inspect.isclass(getattr(nn, name)) and issubclass(getattr(nn, name), Module)
+        name for name in nn.__all__ if inspect.isclass(getattr(nn, name)) and issubclass(getattr(nn, name), Module)
     }
     assert layers - {c.name for c in CASES} - OTHERS == {"Module"}
 
@@ -163,8 +147,16 @@ def test_every_layer_has_a_case() -> None:
 def test_constructor_is_torchs(name: str) -> None:
     """Same parameters in the same order with the same defaults, but for those left out on
     purpose."""
-    dropped = {"device", "_weight", "_freeze", "size_average", "reduce", "recompute_scale_factor",
-               "min_value", "max_value"}  # fmt: skip
+    dropped = {
+        "device",
+        "_weight",
+        "_freeze",
+        "size_average",
+        "reduce",
+        "recompute_scale_factor",
+        "min_value",
+        "max_value",
+    }
     wanted = inspect.signature(getattr(torch.nn, name).__init__).parameters
     if name in ("LSTM", "GRU", "RNN"):
         wanted = inspect.signature(torch.nn.RNNBase.__init__).parameters
@@ -172,10 +164,7 @@ def test_constructor_is_torchs(name: str) -> None:
     if name == "RNN":
         wanted = (
             {n: p for n, p in wanted.items() if n in ("self", "input_size", "hidden_size")}
-            | {
-                "num_layers": wanted["num_layers"],
-                "nonlinearity": wanted["num_layers"].replace(default="tanh"),
-            }
+            | {"num_layers": wanted["num_layers"], "nonlinearity": wanted["num_layers"].replace(default="tanh")}
             | dict(wanted)
         )  # torch documents it there
     dropped |= {n for n, p in wanted.items() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
@@ -185,9 +174,7 @@ def test_constructor_is_torchs(name: str) -> None:
     for parameter, ours in given.items():
         if parameter != "activation":  # torch's default is a function
             theirs = wanted[parameter].default
-            assert ours.default == theirs, (
-                f"{name}({parameter}): {ours.default!r}, torch: {theirs!r}"
-            )
+            assert ours.default == theirs, f"{name}({parameter}): {ours.default!r}, torch: {theirs!r}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -206,9 +193,7 @@ def test_containers_have_torchs_keys() -> None:
     def build(space: Any) -> Any:
         model = space.Sequential()
         model.add_module("first", space.Linear(2, 3))
-        model.add_module(
-            "list", space.ModuleList([space.Linear(3, 3), space.ReLU(), space.Linear(3, 1)])
-        )
+        model.add_module("list", space.ModuleList([space.Linear(3, 3), space.ReLU(), space.Linear(3, 1)]))
         model.add_module("dict", space.ModuleDict({"a": space.BatchNorm1d(2), "b": space.PReLU()}))
         return model
 
@@ -237,11 +222,7 @@ def test_transformer_encoder() -> None:
             expected = theirs(torch.from_numpy(x), **given).numpy()
             compare(f"encoder with {list(kwargs)}", ours(x, **kwargs), expected)
     gm = fx.symbolic_trace(
-        ours,
-        x="f32[B,5,8]",
-        mask="bool[5,5]",
-        src_key_padding_mask="bool[B,5]",
-        concrete_args={"is_causal": None},
+        ours, x="f32[B,5,8]", mask="bool[5,5]", src_key_padding_mask="bool[B,5]", concrete_args={"is_causal": None}
     )
     compare("traced encoder", gm(x, causal, padding), expected)
     attentions = gm.graph.find_nodes(op="call_function", target="scaled_dot_product_attention")
@@ -255,16 +236,12 @@ def test_transformer_encoder() -> None:
 def test_running_statistics(name: str, momentum: float | None) -> None:
     if momentum is None and name.startswith("Instance"):
         momentum = 0.7  # torch's instance norm needs one
-    ours, theirs = _pair(
-        lambda space: getattr(space, name)(4, momentum=momentum, track_running_stats=True)
-    )
+    ours, theirs = _pair(lambda space: getattr(space, name)(4, momentum=momentum, track_running_stats=True))
     ours.train()
     theirs.train()
     rng = np.random.default_rng(0)
     for _ in range(3):
-        x = rng.standard_normal((5, 4, 3) if name == "BatchNorm1d" else (5, 4, 3, 2)).astype(
-            np.float32
-        )
+        x = rng.standard_normal((5, 4, 3) if name == "BatchNorm1d" else (5, 4, 3, 2)).astype(np.float32)
         compare("training output", ours(x), theirs(torch.from_numpy(x)).detach().numpy())
     for key, value in theirs.state_dict().items():
         if not (key == "num_batches_tracked" and name.startswith("Instance")):
@@ -277,12 +254,19 @@ def test_initial_weights_have_torchs_distribution() -> None:
     nn.init.manual_seed(0)
     torch.manual_seed(0)
     builds = [
-        lambda s: s.Linear(64, 256), lambda s: s.Conv2d(16, 64, 3),
-        lambda s: s.ConvTranspose2d(32, 16, 3), lambda s: s.Embedding(100, 64),
-        lambda s: s.LSTM(32, 64), lambda s: s.Bilinear(16, 16, 64),
-        lambda s: s.MultiheadAttention(64, 4), lambda s: s.GRUCell(32, 64), lambda s: s.PReLU(4),
-        lambda s: s.BatchNorm2d(8), lambda s: s.LayerNorm(8), lambda s: s.RMSNorm(8),
-    ]  # fmt: skip
+        lambda s: s.Linear(64, 256),
+        lambda s: s.Conv2d(16, 64, 3),
+        lambda s: s.ConvTranspose2d(32, 16, 3),
+        lambda s: s.Embedding(100, 64),
+        lambda s: s.LSTM(32, 64),
+        lambda s: s.Bilinear(16, 16, 64),
+        lambda s: s.MultiheadAttention(64, 4),
+        lambda s: s.GRUCell(32, 64),
+        lambda s: s.PReLU(4),
+        lambda s: s.BatchNorm2d(8),
+        lambda s: s.LayerNorm(8),
+        lambda s: s.RMSNorm(8),
+    ]
     for build in builds:
         ours, theirs = build(nn), build(torch.nn)  # type: ignore[no-untyped-call]
         for key, value in theirs.state_dict().items():

@@ -49,13 +49,7 @@ def test_assigned_weights_are_the_arrays_themselves() -> None:
 
 def test_state_dict_is_in_torchs_order() -> None:
     net = Net()
-    assert list(net.state_dict()) == [
-        "scale",
-        "mean",
-        "first.weight",
-        "first.bias",
-        "second.weight",
-    ]
+    assert list(net.state_dict()) == ["scale", "mean", "first.weight", "first.bias", "second.weight"]
     assert [n for n, _ in net.named_parameters()] == ["scale", "first.weight", "first.bias"]
     everything = [n for n, _ in net.named_parameters(remove_duplicate=False)]
     assert everything == ["scale", "first.weight", "first.bias", "second.weight"]
@@ -157,9 +151,7 @@ def test_copies_are_independent_and_keep_parameters(duplicate: Any) -> None:
 
 
 def test_repr() -> None:
-    model = nn.Sequential(
-        OrderedDict(conv=nn.Conv2d(1, 2, 3, padding=1, bias=False), act=nn.GELU("tanh"))
-    )
+    model = nn.Sequential(OrderedDict(conv=nn.Conv2d(1, 2, 3, padding=1, bias=False), act=nn.GELU("tanh")))
     assert repr(model) == (
         "Sequential(\n"
         "  (conv): Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)\n"
@@ -167,24 +159,17 @@ def test_repr() -> None:
         ")"
     )
     assert repr(nn.Linear(2, 3)) == "Linear(in_features=2, out_features=3, bias=True)"
-    assert (
-        repr(nn.LSTM(2, 3, 2, bidirectional=True)) == "LSTM(2, 3, num_layers=2, bidirectional=True)"
-    )
+    assert repr(nn.LSTM(2, 3, 2, bidirectional=True)) == "LSTM(2, 3, num_layers=2, bidirectional=True)"
     assert repr(nn.LayerNorm(4)) == "LayerNorm((4,), eps=1e-05, elementwise_affine=True)"
     assert repr(nn.Embedding(3, 4, padding_idx=-1)) == "Embedding(3, 4, padding_idx=2)"
-    assert repr(nn.MaxPool2d(2)) == (
-        "MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)"
-    )
+    assert repr(nn.MaxPool2d(2)) == ("MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)")
 
 
 # -- containers ------------------------------------------------------------------------------------
 def test_sequential() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     assert len(model) == 3 and isinstance(model[-1], nn.Linear) and model[1:][0] is model[1]
-    assert isinstance(model[:2], nn.Sequential) and list(model[1:].state_dict()) == [
-        "2.weight",
-        "2.bias",
-    ]
+    assert isinstance(model[:2], nn.Sequential) and list(model[1:].state_dict()) == ["2.weight", "2.bias"]
     assert model.append(nn.Tanh()) is model and list(model._modules) == ["0", "1", "2", "3"]
     model.insert(1, nn.Identity())
     assert isinstance(model[1], nn.Identity) and isinstance(model[2], nn.ReLU)
@@ -207,16 +192,10 @@ def test_lists_and_dicts() -> None:
         blocks(np.ones(2))
     table = nn.ModuleDict({"a": nn.ReLU()})
     table["b"] = nn.Linear(2, 2)
-    assert (
-        list(table) == ["a", "b"]
-        and "b" in table
-        and list(table.state_dict()) == ["b.weight", "b.bias"]
-    )
+    assert list(table) == ["a", "b"] and "b" in table and list(table.state_dict()) == ["b.weight", "b.bias"]
     assert isinstance(table.pop("a"), nn.ReLU) and len(table) == 1
     weights = nn.ParameterList([np.ones(2), nn.Parameter(np.zeros(2))])
-    assert (
-        list(weights.state_dict()) == ["0", "1"] and weights[-1][0] == 0 and len(list(weights)) == 2
-    )
+    assert list(weights.state_dict()) == ["0", "1"] and weights[-1][0] == 0 and len(list(weights)) == 2
     named = nn.ParameterDict({"w": np.ones(2)})
     assert named["w"].is_parameter and list(named.state_dict()) == ["w"]
 
@@ -320,9 +299,7 @@ def test_running_statistics_need_more_than_one_value() -> None:
 
 def test_half_precision_layers() -> None:
     for dtype in ("f16", "bf16", "f64"):
-        model = nn.Sequential(
-            nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2), nn.Softmax(-1)
-        )
+        model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2), nn.Softmax(-1))
         model.astype(dtype).eval()
         x = np.random.default_rng(0).standard_normal((3, 4)).astype(fx.dtypes.dtype(dtype).numpy)
         result = model(x)

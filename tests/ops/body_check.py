@@ -42,9 +42,7 @@ def check_body(op: Op, sample: Sample) -> None:
 
     sample.call(capture, arrays)
     target, arguments = bound["op"], bound["arguments"]
-    expected = np.asarray(
-        target.reference(**{k: substitute(v, sample.dims) for k, v in arguments.items()})
-    )
+    expected = np.asarray(target.reference(**{k: substitute(v, sample.dims) for k, v in arguments.items()}))
     buffers: dict[str, Any] = {}
 
     def reader(value: Any) -> Any:

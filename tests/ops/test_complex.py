@@ -47,9 +47,10 @@ def complex_sample(sample: Sample) -> Sample | None:
 
 
 OPS = sorted(
-    name for name, op in REGISTRY.items()
+    name
+    for name, op in REGISTRY.items()
     if not op.is_random and op.kind != "opaque" and any(map(complex_sample, op.samples))
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -87,10 +88,23 @@ def test_weak_numbers_promote_as_in_numpy(dtype: Any) -> None:
         assert found.dtype.numpy == program(x).dtype
 
 
-@pytest.mark.parametrize("value", [
-    1j, -1j, 1 + 2j, -2.5 - 0.5j, 0j, complex(0.0, -1.0), complex(-0.0, 1.0), complex(1, -0.0),
-    complex(math.nan, 1), complex(math.inf, -math.inf), complex(-0.0, -0.0), 1e300j,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        1j,
+        -1j,
+        1 + 2j,
+        -2.5 - 0.5j,
+        0j,
+        complex(0.0, -1.0),
+        complex(-0.0, 1.0),
+        complex(1, -0.0),
+        complex(math.nan, 1),
+        complex(math.inf, -math.inf),
+        complex(-0.0, -0.0),
+        1e300j,
+    ],
+)
 def test_literals_survive_text_source_files_and_copies(value: complex, tmp_path: Path) -> None:
     """Bit for bit: the signs of zeros and NaN included."""
     module = fx.symbolic_trace(lambda x: (x + value, np.full(2, value), value * x), x="c128[3]")

@@ -19,9 +19,7 @@ from tests.oracle import compare
 
 FAMILIES = ("activation", "attention", "composite", "loss", "normalization")
 MINE = sorted(
-    name
-    for name, op in REGISTRY.items()
-    if op.has_expansion and op.reference.__module__.rpartition(".")[2] in FAMILIES
+    name for name, op in REGISTRY.items() if op.has_expansion and op.reference.__module__.rpartition(".")[2] in FAMILIES
 )
 CASES = [(name, number) for name in MINE for number in range(len(REGISTRY[name].samples))]
 
@@ -65,14 +63,27 @@ def test_expansion_is_reference(name: str, number: int) -> None:
 SPECIAL = np.array([0.0, -0.0, np.nan, np.inf, -np.inf], np.float32)
 POINTS = np.concatenate([SPECIAL, np.linspace(-30, 30, 241, dtype=np.float32)])
 ACTIVATIONS: list[tuple[str, dict[str, Any]]] = [
-    ("silu", {}), ("gelu", {}), ("gelu", {"approximate": "tanh"}), ("hardswish", {}),
-    ("hardsigmoid", {}), ("hardtanh", {"min_val": -2.0, "max_val": 3.0}), ("relu6", {}),
-    ("elu", {"alpha": 0.7}), ("selu", {}), ("celu", {"alpha": 1.3}),
-    ("leaky_relu", {"negative_slope": 0.2}), ("softplus", {"beta": 2.0}),
-    ("softplus", {"threshold": 3.0}), ("softsign", {}), ("mish", {}), ("tanhshrink", {}),
-    ("hardshrink", {"lambd": 1.5}), ("softshrink", {"lambd": 1.5}), ("logsigmoid", {}),
+    ("silu", {}),
+    ("gelu", {}),
+    ("gelu", {"approximate": "tanh"}),
+    ("hardswish", {}),
+    ("hardsigmoid", {}),
+    ("hardtanh", {"min_val": -2.0, "max_val": 3.0}),
+    ("relu6", {}),
+    ("elu", {"alpha": 0.7}),
+    ("selu", {}),
+    ("celu", {"alpha": 1.3}),
+    ("leaky_relu", {"negative_slope": 0.2}),
+    ("softplus", {"beta": 2.0}),
+    ("softplus", {"threshold": 3.0}),
+    ("softsign", {}),
+    ("mish", {}),
+    ("tanhshrink", {}),
+    ("hardshrink", {"lambd": 1.5}),
+    ("softshrink", {"lambd": 1.5}),
+    ("logsigmoid", {}),
     ("threshold", {"threshold": 0.5, "value": 7.0}),
-]  # fmt: skip
+]
 
 
 def _torch(array: Any) -> Any:
@@ -107,9 +118,7 @@ def test_activation_is_torch(name: str, attributes: dict[str, Any], dtype: str) 
     relative &= np.abs(ours.astype(np.float64)) > 1e-30
     if name not in ("gelu", "mish", "tanhshrink"):  # these cancel, in torch and here
         limit = {"f32": 2e-5, "f64": 1e-9}.get(dtype, 1)
-        np.testing.assert_allclose(
-            ours[relative], _numpy(theirs, ours.dtype)[relative], rtol=limit, atol=0
-        )
+        np.testing.assert_allclose(ours[relative], _numpy(theirs, ours.dtype)[relative], rtol=limit, atol=0)
 
 
 def _normal(*shape: int, dtype: str = "f32", seed: int = 0) -> Any:
@@ -142,11 +151,7 @@ def test_softmax_of_infinities_is_torch() -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 def test_normalizations_are_torch(dtype: str) -> None:
     functional = pytest.importorskip("torch.nn.functional")
-    x, w, b = (
-        _normal(3, 4, 6, dtype=dtype),
-        _normal(4, dtype=dtype, seed=1),
-        _normal(4, dtype=dtype, seed=2),
-    )
+    x, w, b = (_normal(3, 4, 6, dtype=dtype), _normal(4, dtype=dtype, seed=1), _normal(4, dtype=dtype, seed=2))
     v = np.abs(_normal(4, dtype=dtype, seed=3)) + np.ones(1, w.dtype)
     t = [_torch(a) for a in (x, w, b, v)]
     _same(fx.ops.batch_norm(x, w, v, w, b), functional.batch_norm(t[0], t[1], t[3], t[1], t[2]))
@@ -154,10 +159,7 @@ def test_normalizations_are_torch(dtype: str) -> None:
     _same(ours, functional.batch_norm(t[0], None, None, t[1], t[2], True))
     ours = fx.ops.group_norm(x, w, b, num_groups=2)
     _same(ours, functional.group_norm(t[0], 2, t[1], t[2]))
-    _same(
-        fx.ops.instance_norm(x, None, None, w, b),
-        functional.instance_norm(t[0], None, None, t[1], t[2]),
-    )
+    _same(fx.ops.instance_norm(x, None, None, w, b), functional.instance_norm(t[0], None, None, t[1], t[2]))
     w, b = _normal(4, 6, dtype=dtype, seed=4), _normal(4, 6, dtype=dtype, seed=5)
     t[1:] = [_torch(w), _torch(b)]
     ours = fx.ops.layer_norm(x, w, b, normalized_shape=(4, 6))
@@ -169,25 +171,29 @@ def test_normalizations_are_torch(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "causal"),
-    [("none", False), ("none", True), ("bool", False), ("float", False), ("nothing", False)],
+    ("mask", "causal"), [("none", False), ("none", True), ("bool", False), ("float", False), ("nothing", False)]
 )
 def test_attention_is_torch(mask: str, causal: bool) -> None:
     functional = pytest.importorskip("torch.nn.functional")
     q, k, v = _normal(2, 3, 4, 8), _normal(2, 3, 5, 8, seed=1), _normal(2, 3, 5, 6, seed=2)
     masks: dict[str, Any] = {
-        "none": None, "bool": _normal(2, 1, 4, 5) > 0, "float": _normal(4, 5, seed=3),
+        "none": None,
+        "bool": _normal(2, 1, 4, 5) > 0,
+        "float": _normal(4, 5, seed=3),
         "nothing": np.array([[True] * 5, [False] * 5, [True] * 5, [False, True] * 2 + [False]]),
-    }  # fmt: skip
+    }
     given = masks[mask]
     theirs = functional.scaled_dot_product_attention(
         _torch(q), _torch(k), _torch(v), None if given is None else _torch(given), is_causal=causal
     )
     _same(fx.ops.scaled_dot_product_attention(q, k, v, given, is_causal=causal), theirs)
     ours = nn.functional.scaled_dot_product_attention(q, k, v, given, 0.0, causal, 0.2)
-    _same(ours, functional.scaled_dot_product_attention(
-        _torch(q), _torch(k), _torch(v), None if given is None else _torch(given), 0.0, causal,
-        scale=0.2))  # fmt: skip
+    _same(
+        ours,
+        functional.scaled_dot_product_attention(
+            _torch(q), _torch(k), _torch(v), None if given is None else _torch(given), 0.0, causal, scale=0.2
+        ),
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -204,13 +210,9 @@ def test_cross_entropy_is_torch(weighted: bool, reduction: str, smoothing: float
         for chosen, ignore in ((target, -100), (target, 2), (probabilities, -100)):
             if np.all(chosen == ignore) and reduction == "mean":
                 continue
-            options: dict[str, Any] = {"reduction": reduction, "label_smoothing": smoothing,
-                                       "ignore_index": ignore}  # fmt: skip
+            options: dict[str, Any] = {"reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignore}
             theirs = functional.cross_entropy(
-                _torch(x),
-                _torch(np.asarray(chosen)),
-                None if weight is None else _torch(weight),
-                **options,
+                _torch(x), _torch(np.asarray(chosen)), None if weight is None else _torch(weight), **options
             )
             _same(fx.ops.cross_entropy(x, chosen, weight, **options), theirs)
             if not smoothing and chosen is target:
@@ -228,9 +230,12 @@ def test_other_losses_and_norms_are_torch() -> None:
             ours = getattr(fx.ops, name)(x, y, reduction=reduction)
             _same(ours, getattr(functional, name)(_torch(x), _torch(y), reduction=reduction))
         ours = fx.ops.binary_cross_entropy_with_logits(x * 40, y, w, w, reduction=reduction)
-        _same(ours, functional.binary_cross_entropy_with_logits(
-            _torch(x * 40), _torch(y), _torch(w), reduction=reduction,
-            pos_weight=_torch(w)))  # fmt: skip
+        _same(
+            ours,
+            functional.binary_cross_entropy_with_logits(
+                _torch(x * 40), _torch(y), _torch(w), reduction=reduction, pos_weight=_torch(w)
+            ),
+        )
     for p in (1.0, 2.0, 3.0, float("inf")):
         _same(fx.ops.normalize(x, p=p, axis=0), functional.normalize(_torch(x), p, 0))
     _same(fx.ops.cosine_similarity(x, y), functional.cosine_similarity(_torch(x), _torch(y)))
@@ -250,16 +255,11 @@ def test_eager_calls_are_refused_like_traced_ones() -> None:
 
 def test_one_spelling() -> None:
     module = fx.symbolic_trace(
-        lambda x: (
-            fx.ops.layer_norm(x, normalized_shape=8) + nn.LayerNorm(8, elementwise_affine=False)(x)
-        ),
-        x="f32[B,8]",
+        lambda x: fx.ops.layer_norm(x, normalized_shape=8) + nn.LayerNorm(8, elementwise_affine=False)(x), x="f32[B,8]"
     )
     first, second = module.graph.find_nodes(op="call_function", target="layer_norm")
     assert (first.args, first.kwargs) == (second.args, second.kwargs)
-    softmaxes = fx.symbolic_trace(
-        lambda x: fx.ops.softmax(x, 1) + fx.ops.softmax(x, dim=1), x="f32[B,8]"
-    )
+    softmaxes = fx.symbolic_trace(lambda x: fx.ops.softmax(x, 1) + fx.ops.softmax(x, dim=1), x="f32[B,8]")
     first, second = softmaxes.graph.find_nodes(op="call_function", target="softmax")
     assert (first.args, first.kwargs) == (second.args, second.kwargs)
 

@@ -33,9 +33,7 @@ def against_torch(ours: Any, theirs: Any, *arrays: Any, **attributes: Any) -> No
 
 CONV2D = [
     {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    for stride, padding, dilation, groups in itertools.product(
-        (1, 2, (3, 1)), (0, (2, 1)), (1, (1, 2)), (1, 2)
-    )
+    for stride, padding, dilation, groups in itertools.product((1, 2, (3, 1)), (0, (2, 1)), (1, (1, 2)), (1, 2))
 ]
 
 
@@ -75,13 +73,7 @@ def test_conv1d(groups: int, stride: int, padding: Any) -> None:
 
 
 TRANSPOSED = [
-    {
-        "stride": stride,
-        "padding": padding,
-        "output_padding": extra,
-        "dilation": dilation,
-        "groups": groups,
-    }
+    {"stride": stride, "padding": padding, "output_padding": extra, "dilation": dilation, "groups": groups}
     for stride, padding, extra, dilation, groups in itertools.product(
         (1, 2, (3, 2)), (0, (1, 2)), (0, 1), (1, (2, 3)), (1, 2)
     )
@@ -147,21 +139,14 @@ def test_pool2d(attributes: dict[str, Any]) -> None:
         against_torch(ops.max_pool2d, F.max_pool2d, x, **attributes)
         for count in (True, False):
             against_torch(ops.avg_pool2d, F.avg_pool2d, x, **attributes, count_include_pad=count)
-        against_torch(
-            ops.max_pool2d, F.max_pool2d, random(1, 2, 9, 11), **attributes, dilation=(2, 3)
-        )
+        against_torch(ops.max_pool2d, F.max_pool2d, random(1, 2, 9, 11), **attributes, dilation=(2, 3))
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 5])
 @pytest.mark.parametrize("stride", [None, 1, 3])
 @pytest.mark.parametrize("ceil_mode", [False, True])
 def test_pool1d(kernel: int, stride: Any, ceil_mode: bool) -> None:
-    attributes = {
-        "kernel_size": kernel,
-        "stride": stride,
-        "padding": kernel // 2,
-        "ceil_mode": ceil_mode,
-    }
+    attributes = {"kernel_size": kernel, "stride": stride, "padding": kernel // 2, "ceil_mode": ceil_mode}
     x = random(2, 3, 11)
     against_torch(ops.max_pool1d, F.max_pool1d, x, **attributes)
     against_torch(ops.avg_pool1d, F.avg_pool1d, x, **attributes)
@@ -224,33 +209,57 @@ def test_interpolate_to_size(size: Any, dtype: str) -> None:
 
 # -- one node for all spellings --------------------------------------------------------------------
 SPELLINGS: list[tuple[str, list[str], list[dict[str, Any]], dict[str, Any]]] = [
-    ("conv2d", ["f32[1,2,8,8]", "f32[3,2,3,3]"],
-     [{"padding": 1}, {"padding": (1, 1), "stride": (1, 1)}, {"padding": ((1, 1), (1, 1))},
-      {"padding": "same", "dilation": (1, 1)}], {"padding": 1}),
-    ("conv2d", ["f32[1,2,8,8]", "f32[3,2,3,3]"],
-     [{}, {"padding": "valid"}, {"padding": [0, 0], "stride": 1}, {"padding": ((0, 0), (0, 0))}],
-     {}),
-    ("conv2d", ["f32[1,2,8,8]", "f32[3,2,2,3]"],
-     [{"padding": "same"}, {"padding": ((0, 1), (1, 1))}], {"padding": ((0, 1), (1, 1))}),
+    (
+        "conv2d",
+        ["f32[1,2,8,8]", "f32[3,2,3,3]"],
+        [
+            {"padding": 1},
+            {"padding": (1, 1), "stride": (1, 1)},
+            {"padding": ((1, 1), (1, 1))},
+            {"padding": "same", "dilation": (1, 1)},
+        ],
+        {"padding": 1},
+    ),
+    (
+        "conv2d",
+        ["f32[1,2,8,8]", "f32[3,2,3,3]"],
+        [{}, {"padding": "valid"}, {"padding": [0, 0], "stride": 1}, {"padding": ((0, 0), (0, 0))}],
+        {},
+    ),
+    (
+        "conv2d",
+        ["f32[1,2,8,8]", "f32[3,2,2,3]"],
+        [{"padding": "same"}, {"padding": ((0, 1), (1, 1))}],
+        {"padding": ((0, 1), (1, 1))},
+    ),
     ("conv1d", ["f32[1,2,8]", "f32[3,2,3]"], [{"stride": 2}, {"stride": (2,)}], {"stride": 2}),
-    ("conv_transpose2d", ["f32[1,2,8,8]", "f32[2,3,3,3]"],
-     [{"stride": 2, "padding": (1, 0)},
-      {"stride": (2, 2), "padding": (1, 0), "output_padding": (0, 0)}],
-     {"stride": 2, "padding": (1, 0)}),
-    ("max_pool2d", ["f32[1,2,8,8]"],
-     [{"kernel_size": 2}, {"kernel_size": (2, 2), "stride": 2},
-      {"kernel_size": 2, "stride": (2, 2)}],
-     {"kernel_size": 2}),
-    ("avg_pool1d", ["f32[1,2,8]"],
-     [{"kernel_size": (3,), "stride": (2,)}, {"kernel_size": 3, "stride": 2}],
-     {"kernel_size": 3, "stride": 2}),
-    ("adaptive_avg_pool2d", ["f32[1,2,8,8]"], [{"output_size": 1}, {"output_size": (1, 1)}],
-     {"output_size": 1}),
-    ("interpolate", ["f32[1,2,8,8]"],
-     [{"scale_factor": 2}, {"scale_factor": (2.0, 2.0)}, {"scale_factor": 2.0}],
-     {"scale_factor": 2.0}),
+    (
+        "conv_transpose2d",
+        ["f32[1,2,8,8]", "f32[2,3,3,3]"],
+        [{"stride": 2, "padding": (1, 0)}, {"stride": (2, 2), "padding": (1, 0), "output_padding": (0, 0)}],
+        {"stride": 2, "padding": (1, 0)},
+    ),
+    (
+        "max_pool2d",
+        ["f32[1,2,8,8]"],
+        [{"kernel_size": 2}, {"kernel_size": (2, 2), "stride": 2}, {"kernel_size": 2, "stride": (2, 2)}],
+        {"kernel_size": 2},
+    ),
+    (
+        "avg_pool1d",
+        ["f32[1,2,8]"],
+        [{"kernel_size": (3,), "stride": (2,)}, {"kernel_size": 3, "stride": 2}],
+        {"kernel_size": 3, "stride": 2},
+    ),
+    ("adaptive_avg_pool2d", ["f32[1,2,8,8]"], [{"output_size": 1}, {"output_size": (1, 1)}], {"output_size": 1}),
+    (
+        "interpolate",
+        ["f32[1,2,8,8]"],
+        [{"scale_factor": 2}, {"scale_factor": (2.0, 2.0)}, {"scale_factor": 2.0}],
+        {"scale_factor": 2.0},
+    ),
     ("interpolate", ["f32[1,2,8,8]"], [{"size": 4}, {"size": (4, 4)}], {"size": 4}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "types", "spellings", "stored"), SPELLINGS)

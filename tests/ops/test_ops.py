@@ -17,12 +17,8 @@ from tests.fuzz.results import exact_difference
 from tests.ops.body_check import check_body
 from tests.oracle import RUNGS, agree
 
-CASES = [
-    (name, number) for name, op in sorted(REGISTRY.items()) for number in range(len(op.samples))
-]
-BAD = [
-    (name, number) for name, op in sorted(REGISTRY.items()) for number in range(len(op.bad_samples))
-]
+CASES = [(name, number) for name, op in sorted(REGISTRY.items()) for number in range(len(op.samples))]
+BAD = [(name, number) for name, op in sorted(REGISTRY.items()) for number in range(len(op.bad_samples))]
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))

@@ -15,14 +15,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.base.errors import (
-    ArgumentError,
-    CodegenError,
-    DTypeError,
-    FxliteError,
-    GraphError,
-    ShapeError,
-)
+from fxlite.base.errors import ArgumentError, CodegenError, DTypeError, FxliteError, GraphError, ShapeError
 from fxlite.codegen.python.source import python_source
 from fxlite.passes import quantize as q
 from fxlite.show.query.search import find
@@ -57,16 +50,23 @@ def test_a_call_is_a_node_or_runs(own_ops: ModuleType) -> None:
     x, gate = values(3, 6), values(6)
     gm = fx.symbolic_trace(own_ops.in_python, "f32[B,6]", "f32[6]")
     assert [n.target.name for n in gm.graph.nodes if n.op == "call_function"] == [
-        "extent", "getitem", "getitem", "swiglu", "rms", "skew", "sub", "unsqueeze", "add",
-        "flipped", "one_by_one",
-    ]  # fmt: skip
+        "extent",
+        "getitem",
+        "getitem",
+        "swiglu",
+        "rms",
+        "skew",
+        "sub",
+        "unsqueeze",
+        "add",
+        "flipped",
+        "one_by_one",
+    ]
     node = gm.graph.find_nodes(op="call_function", target="swiglu")[0]
     assert node.kwargs == {"beta": 2.0} and str(node.type) == "f32[B,6]"
     assert gm.graph.find_nodes(op="call_function", target="rms")[0].kwargs == {"axis": 1}
     np.testing.assert_array_equal(gm(x, gate), own_ops.in_python(x, gate))
-    np.testing.assert_array_equal(
-        own_ops.swiglu(gate=gate, x=x), x * gate / (1 + np.exp(-1.0 * gate))
-    )
+    np.testing.assert_array_equal(own_ops.swiglu(gate=gate, x=x), x * gate / (1 + np.exp(-1.0 * gate)))
     assert fx.ops.swiglu is own_ops.swiglu and repr(fx.ops.swiglu) == "fx.ops.swiglu"
     with pytest.raises(ArgumentError, match="has no argument 'alpha'"):
         own_ops.swiglu(x, gate, alpha=1)
@@ -94,9 +94,7 @@ def test_text_files_and_copies(own_ops: ModuleType, tmp_path: Path) -> None:
     assert len(find(gm.graph, "swiglu > rms")) == 1
     fx.save(gm, tmp_path / "a.fxl")
     x, gate = values(3, 6), values(6)
-    for again in (
-        fx.load(tmp_path / "a.fxl"), copy.deepcopy(gm), pickle.loads(pickle.dumps(gm)), gm.copy()
-    ):  # fmt: skip
+    for again in (fx.load(tmp_path / "a.fxl"), copy.deepcopy(gm), pickle.loads(pickle.dumps(gm)), gm.copy()):
         assert again.graph == gm.graph
         np.testing.assert_array_equal(again(x, gate), gm(x, gate))
     assert pickle.loads(pickle.dumps(own_ops.swiglu)) is own_ops.swiglu
@@ -141,8 +139,7 @@ def test_quantized_beside_products(own_ops: ModuleType) -> None:
     expected = gm(data[0])
     error = np.abs(quantized(data[0]) - expected).max()
     assert error < 0.1 * np.abs(expected).max()
-    np.testing.assert_allclose(fx.compile(quantized, backend="c")(data[0]), quantized(data[0]),
-                               rtol=1e-4, atol=1e-5)  # fmt: skip
+    np.testing.assert_allclose(fx.compile(quantized, backend="c")(data[0]), quantized(data[0]), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dialect", ["fxlite", "numpy"])
@@ -215,15 +212,14 @@ def define(annotations: str, **names: Any) -> Any:
         ("x: fx.Tensor, k: int = 1", {"x": "Tensor"}),
         ("x: np.ndarray, y: 'np.ndarray'", {"x": "Tensor", "y": "Tensor"}),
         ("x: fx.Tensor, bias: fx.OptionalTensor = None", {"x": "Tensor", "bias": "OptionalTensor"}),
-        ("x: fx.Tensor, bias: 'fx.Tensor | None' = None",
-         {"x": "Tensor", "bias": "OptionalTensor"}),
+        ("x: fx.Tensor, bias: 'fx.Tensor | None' = None", {"x": "Tensor", "bias": "OptionalTensor"}),
         ("x: fx.Tensors", {"x": "Tensors"}),
         ("x: list[np.ndarray], axis: int = 0", {"x": "Tensors"}),
         ("x, axis=-1, mode='a', scale=2.0, sizes=(1, 2)", {"x": "Tensor"}),
         ("x, bias=None", {"x": "Tensor", "bias": "OptionalTensor"}),
         ("x: fx.Tensor, sizes: tuple[int, ...], *, flag: bool = False", {"x": "Tensor"}),
     ],
-)  # fmt: skip
+)
 def test_annotations(annotations: str, kinds: dict[str, str]) -> None:
     assert define(annotations).tensor_kinds == kinds
 
@@ -321,8 +317,7 @@ def test_reductions_and_padding() -> None:
         return x[i]
 
     looked_up.body(lambda place, x, i: x[i[place]])
-    agree(looked_up, values(9), np.array([[0, 8, -9], [3, -1, 2]]), types=("f32[N]", "i64[A,B]"),
-          rungs=ALL)  # fmt: skip
+    agree(looked_up, values(9), np.array([[0, 8, -9], [3, -1, 2]]), types=("f32[N]", "i64[A,B]"), rungs=ALL)
     with pytest.raises(IndexError, match=r"x of looked_up|index 9"):
         fx.compile(looked_up, "f32[N]", "i64[A]", backend="c")(values(9), np.array([9]))
 
@@ -343,9 +338,7 @@ def test_a_body_knows_no_values() -> None:
 
     with pytest.raises(ArgumentError, match=r"mine.* if, while, .* fx.expr.where"):
         fx.symbolic_trace(op_of(lambda x: 1.0 if x > 0 else x), "f32[3]")
-    with pytest.raises(
-        ArgumentError, match=r"an array of shape \(3,\) stands in it; make it an op"
-    ):
+    with pytest.raises(ArgumentError, match=r"an array of shape \(3,\) stands in it; make it an op"):
         fx.symbolic_trace(op_of(lambda x: x * np.arange(3)), "f32[3]")
     with pytest.raises(ArgumentError, match="Python's"):
         fx.symbolic_trace(op_of(lambda x: float(x)), "f32[3]")
@@ -397,9 +390,7 @@ def test_rules_that_do_not_fit() -> None:
 
     op = fx.op(mine)
     for attach in (op.scalar, op.expansion, op.infer, op.cost):
-        with pytest.raises(
-            ArgumentError, match=r"must take \(x, axis=0\), as the op does.*\n  at "
-        ):
+        with pytest.raises(ArgumentError, match=r"must take \(x, axis=0\), as the op does.*\n  at "):
             attach(lambda x: x)
     with pytest.raises(ArgumentError, match=r"must take \(i, x, axis=0\)"):
         op.body(lambda x, axis=0: x)
@@ -448,8 +439,11 @@ def test_a_scalar_body_of_other_types_than_the_reference() -> None:
         return np.ones_like(x)
 
     all_ones.scalar(lambda x: 1)
-    with pytest.raises(ArgumentError, match=r"its scalar body gives i64\[B\], but its reference "
-                                            r"elements of f32"):  # fmt: skip
+    with pytest.raises(
+        ArgumentError,
+        match=r"its scalar body gives i64\[B\], but its reference "
+        r"elements of f32",
+    ):
         fx.symbolic_trace(all_ones, "f32[B]")
 
     @fx.op
@@ -471,8 +465,11 @@ def test_a_type_rule_that_does_not_follow(own_ops: ModuleType) -> None:
         return x if float(x.sum()) > 0 else -x
 
     np.testing.assert_array_equal(mine(-np.ones(3)), np.ones(3))  # arrays need no rule
-    with pytest.raises(ArgumentError, match=r"no type rule, and none follows from its reference.*"
-                                            r"(?s:.*)give one: @mine.infer"):  # fmt: skip
+    with pytest.raises(
+        ArgumentError,
+        match=r"no type rule, and none follows from its reference.*"
+        r"(?s:.*)give one: @mine.infer",
+    ):
         fx.symbolic_trace(mine, "f32[3]")
     gm = fx.symbolic_trace(mine)  # no types, no rule
     np.testing.assert_array_equal(gm(-np.ones(3)), np.ones(3))

@@ -31,9 +31,7 @@ def test_halves_go_to_even_and_the_rest_saturates() -> None:
     np.testing.assert_array_equal(ops.quantize(x, 1.0), expected)
     np.testing.assert_array_equal(ops.quantize(x, 1.0, 10, dtype="u8")[:4], [10, 12, 12, 10])
     np.testing.assert_array_equal(ops.quantize(x, 1.0, qmin=-127).min(), -127)
-    np.testing.assert_array_equal(
-        ops.quantize(x, 1.0, qmin=-8, qmax=7)[5:], [7] * 3 + [-8] * 2 + [7]
-    )
+    np.testing.assert_array_equal(ops.quantize(x, 1.0, qmin=-8, qmax=7)[5:], [7] * 3 + [-8] * 2 + [7])
 
 
 def test_what_is_not_a_finite_number() -> None:
@@ -77,13 +75,9 @@ def test_torch_quantizes_alike() -> None:
         scale = np.float32(number)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            theirs = torch.quantize_per_tensor(
-                torch.from_numpy(x), float(scale), zero, getattr(torch, kind)
-            )
+            theirs = torch.quantize_per_tensor(torch.from_numpy(x), float(scale), zero, getattr(torch, kind))
         values = theirs.int_repr().numpy()
-        np.testing.assert_array_equal(
-            ops.dequantize(values, scale, zero), theirs.dequantize().numpy()
-        )
+        np.testing.assert_array_equal(ops.dequantize(values, scale, zero), theirs.dequantize().numpy())
         ours = ops.quantize(x, scale, zero, dtype="u8" if kind == "quint8" else "i8")
         if zero == 0:
             np.testing.assert_array_equal(ours, values)
@@ -136,8 +130,7 @@ def test_padding_is_the_zero_point() -> None:
     weight = rng.integers(-128, 128, (3, 2, 3, 3)).astype(np.int8)
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=200)
     np.testing.assert_array_equal(
-        ops.int_conv2d(x, weight, padding=1, x_zero_point=200),
-        ops.int_conv2d(padded, weight, x_zero_point=200),
+        ops.int_conv2d(x, weight, padding=1, x_zero_point=200), ops.int_conv2d(padded, weight, x_zero_point=200)
     )
 
 
@@ -162,10 +155,7 @@ def test_weight_only_is_linear_with_the_dequantized_weight(bits: int) -> None:
 
 def test_costs_are_those_of_the_float_products() -> None:
     def program(x: Any, weight: Any, image: Any, kernel: Any) -> Any:
-        return (
-            ops.int_linear(x, weight, x_zero_point=3),
-            ops.int_conv2d(image, kernel, padding=1, x_zero_point=1),
-        )
+        return (ops.int_linear(x, weight, x_zero_point=3), ops.int_conv2d(image, kernel, padding=1, x_zero_point=1))
 
     gm = fx.symbolic_trace(program, "u8[5,32]", "i8[64,32]", "u8[1,8,6,6]", "i8[16,8,3,3]")
     linear, conv = gm.graph.find_nodes(op="call_function")

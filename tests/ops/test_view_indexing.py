@@ -56,8 +56,7 @@ SUBSCRIPTS: list[tuple[str, Any, list[str]]] = [
     ("x[:, :-3:-1]", lambda x: x[:, :-3:-1], ["flip", "slice"]),
     ("x[:, None]", lambda x: x[:, None], ["unsqueeze"]),
     ("x[None, ..., None]", lambda x: x[None, ..., None], ["unsqueeze", "unsqueeze"]),
-    ("x[1:, 0, None, ::2]", lambda x: x[1:, 0, None, ::2],
-     ["slice", "select", "unsqueeze", "slice"]),
+    ("x[1:, 0, None, ::2]", lambda x: x[1:, 0, None, ::2], ["slice", "select", "unsqueeze", "slice"]),
     ("x[[1, 0]]", lambda x: x[[1, 0]], ["take"]),
     ("x[:, [0, -1, 0]]", lambda x: x[:, [0, -1, 0]], ["take"]),
     ("x[0, :, [1, 2]]", lambda x: x[0, :, [1, 2]], ["select", "take", "permute"]),
@@ -66,12 +65,10 @@ SUBSCRIPTS: list[tuple[str, Any, list[str]]] = [
     ("x[:, [[1], [0]], [2, 1]]", lambda x: x[:, [[1], [0]], [2, 1]], ["index"]),
     ("x[[1, 0], None, 0]", lambda x: x[[1, 0], None, 0], ["unsqueeze", "select", "take"]),
     ("x[1][2][3]", lambda x: x[1][2][3], ["select", "select", "select"]),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "program", "expected"), SUBSCRIPTS, ids=[s[0] for s in SUBSCRIPTS]
-)
+@pytest.mark.parametrize(("text", "program", "expected"), SUBSCRIPTS, ids=[s[0] for s in SUBSCRIPTS])
 @pytest.mark.parametrize("declared", ["f32[2,5,4]", "f32[B,T,4]"])
 def test_subscript(text: str, program: Any, expected: list[str], declared: str) -> None:
     module = run_all(program, arange(2, 5, 4), types=[declared])
@@ -233,22 +230,30 @@ def test_named_dims_in_created_tensors() -> None:
     def created(x: Any) -> Any:
         b, t = x.shape
         return (
-            ops.zeros((b, 3)), ops.ones((t,), "i64"), ops.full((b, t), 2.5), ops.full((), t, "i64"),
-            ops.full((2,), b * t, "f32"), ops.arange(t), ops.arange(1, t + 4, 2),
+            ops.zeros((b, 3)),
+            ops.ones((t,), "i64"),
+            ops.full((b, t), 2.5),
+            ops.full((), t, "i64"),
+            ops.full((2,), b * t, "f32"),
+            ops.arange(t),
+            ops.arange(1, t + 4, 2),
             ops.arange(t - 1, -1, -1),
-            ops.arange(b, dtype="f32") * x[:, 0], x[:, t // 2], ops.pad(x, ((0, b), (t, 0))),
-            ops.roll(x, t - 1, 1), ops.expand(x[:, None], (b, b, t)), ops.reshape(x, (t, b)),
-            ops.tril(x, t), ops.one_hot(ops.arange(t), t),
-        )  # fmt: skip
+            ops.arange(b, dtype="f32") * x[:, 0],
+            x[:, t // 2],
+            ops.pad(x, ((0, b), (t, 0))),
+            ops.roll(x, t - 1, 1),
+            ops.expand(x[:, None], (b, b, t)),
+            ops.reshape(x, (t, b)),
+            ops.tril(x, t),
+            ops.one_hot(ops.arange(t), t),
+        )
 
     for size in ((2, 3), (1, 1), (4, 6), (5, 2)):
         run_all(created, arange(*size), types=["f32[B,T]"])
 
 
 def test_dims_as_numbers() -> None:
-    run_all(
-        lambda x: x.sum() / (x.shape[0] * 2), arange(3, 2).astype(np.float64), types=["f64[B,2]"]
-    )
+    run_all(lambda x: x.sum() / (x.shape[0] * 2), arange(3, 2).astype(np.float64), types=["f64[B,2]"])
 
 
 def test_split_gives_types_and_shapes_of_its_parts() -> None:
@@ -261,19 +266,13 @@ def test_split_gives_types_and_shapes_of_its_parts() -> None:
 
 def test_spellings_are_one_node() -> None:
     def first(program: Any) -> Any:
-        (node,) = [
-            n
-            for n in fx.symbolic_trace(program, "f32[B,T,4]").graph.nodes
-            if n.op == "call_function"
-        ]
+        (node,) = [n for n in fx.symbolic_trace(program, "f32[B,T,4]").graph.nodes if n.op == "call_function"]
         return node.target.name, dict(node.kwargs)
 
     assert first(lambda x: x[:, -1:]) == first(lambda x: ops.slice(x, 1, -1))
     assert first(lambda x: x[..., :2]) == first(lambda x: ops.slice(x, 2, 0, -2))
     assert first(lambda x: x[..., -1]) == first(lambda x: ops.take(x, 3, 2))
-    assert first(lambda x: np.transpose(x, (0, 2, 1))) == first(
-        lambda x: ops.permute(x, (0, -1, -2))
-    )
+    assert first(lambda x: np.transpose(x, (0, 2, 1))) == first(lambda x: ops.permute(x, (0, -1, -2)))
     assert first(lambda x: x.reshape(-1)) == first(lambda x: ops.reshape(x, -1))
     assert first(lambda x: ops.zeros(x.type.shape)) == first(lambda x: np.zeros_like(x))
 
@@ -287,8 +286,7 @@ def test_division_free_maps() -> None:
     loops = [expr.fresh_var(s) for s in (b, t, 4, d)]
     reader = _Reader((b, t, d * 4))
     element = ops.reshape.element(
-        tuple(Index.of(v) for v in loops),
-        {"x": reader, "shape": (*map(shapes.symbol, "BT"), 4, shapes.symbol("D"))},
+        tuple(Index.of(v) for v in loops), {"x": reader, "shape": (*map(shapes.symbol, "BT"), 4, shapes.symbol("D"))}
     )
     i, j, h, k = (Index.of(v) for v in loops)
     assert element.index == (i, j, h * d + k)
@@ -384,10 +382,7 @@ def test_random_chains_of_reshape_and_permute(data: Any) -> None:
                 if size and size % factor == 0 and data.draw(st.booleans()):
                     new.append(factor)
                     size //= factor
-            new.insert(
-                data.draw(st.integers(0, len(new))),
-                -1 if size and data.draw(st.booleans()) else size,
-            )
+            new.insert(data.draw(st.integers(0, len(new))), -1 if size and data.draw(st.booleans()) else size)
             steps.append(("reshape", tuple(new)))
             current = np.empty(current, np.int8).reshape(new).shape
 
@@ -404,16 +399,8 @@ def test_random_chains_of_reshape_and_permute(data: Any) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    bounds,
-    bounds,
-    st.integers(1, 3),
-    st.sampled_from(["T", "2*T", "T+1", "3*T+2"]),
-    st.integers(1, 7),
-)
-def test_named_slice_bounds_are_pythons(
-    start: Any, stop: Any, step: int, text: str, size: int
-) -> None:
+@given(bounds, bounds, st.integers(1, 3), st.sampled_from(["T", "2*T", "T+1", "3*T+2"]), st.integers(1, 7))
+def test_named_slice_bounds_are_pythons(start: Any, stop: Any, step: int, text: str, size: int) -> None:
     named = slice_bounds(shapes.parse(text), start or 0, stop, step)
     got = [shapes.substitute(v, {"T": size}) for v in named]
     total = shapes.substitute(shapes.parse(text), {"T": size})
@@ -424,14 +411,16 @@ def test_named_slice_bounds_are_pythons(
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.integers(0, 9), st.integers(0, 9), st.integers(-4, 4), st.integers(-4, 4), st.integers(-2, 2)
-)
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(-4, 4), st.integers(-4, 4), st.integers(-2, 2))
 def test_never_negative_is_sound(t: int, s: int, a: int, b: int, c: int) -> None:
     texts = (
-        f"Min({a}+4, T) - Max(T-{b + 4}, 0)", f"T - T//2 + {a}", f"T + {a} - Min(T, S)",
-        f"{c}*Max(T, S+{a}) + T*2 + {b}", f"S//3 + {c}*Min(T, 4) + {a}", f"2*(T//2) - T + {a}",
-    )  # fmt: skip
+        f"Min({a}+4, T) - Max(T-{b + 4}, 0)",
+        f"T - T//2 + {a}",
+        f"T + {a} - Min(T, S)",
+        f"{c}*Max(T, S+{a}) + T*2 + {b}",
+        f"S//3 + {c}*Min(T, 4) + {a}",
+        f"2*(T//2) - T + {a}",
+    )
     for text in texts:
         dim = shapes.parse(text.replace("+-", "-"))
         if never_negative(dim):

@@ -161,13 +161,8 @@ def test_the_standard_pipeline(net: fx.GraphModule, backend: str) -> None:
 
 
 def made_up(before: list[float], after: list[float], **facts: Any) -> PassEffect:
-    first, second = (
-        State(10, 100, 1000, 500, least, tuple(times))
-        for least, times in ((1.0, before), (0.5, after))
-    )
-    return PassEffect(
-        "fuse", first, second, **{"rewrites": (), "refused": 0, "is_same": False, **facts}
-    )
+    first, second = (State(10, 100, 1000, 500, least, tuple(times)) for least, times in ((1.0, before), (0.5, after)))
+    return PassEffect("fuse", first, second, **{"rewrites": (), "refused": 0, "is_same": False, **facts})
 
 
 def test_changes_are_medians_of_ratios() -> None:
@@ -194,9 +189,7 @@ def test_the_interval_holds_the_median() -> None:
 
 # -- text ------------------------------------------------------------------------------------------
 def test_table() -> None:
-    rewrites = tuple(
-        Rewrite(("mul", "add"), ("fma",), "", "", f"m.py:{i}", -5, -50) for i in range(3)
-    )
+    rewrites = tuple(Rewrite(("mul", "add"), ("fma",), "", "", f"m.py:{i}", -5, -50) for i in range(3))
     rewrites += (Rewrite(("exp",), (), "", "drop", "", None, -10),)
     step = made_up([1.0] * 5, [0.75] * 5, rewrites=rewrites, refused=2)
     found = BeforeAfter("Net", "python", 2, {"B": 8}, step.before, (step,), ROOFS)
@@ -235,9 +228,8 @@ def test_errors(net: fx.GraphModule) -> None:
 def test_a_graph_without_types_is_measured() -> None:
     gm = fx.symbolic_trace(lambda x: np.exp(x) + np.exp(x))
     (step,) = passes.before_after(
-        gm, np.ones(3, np.float32), passes=passes.PassManager(["cse"], check="lint"), repeat=3,
-        roofs=ROOFS,
-    )  # fmt: skip
+        gm, np.ones(3, np.float32), passes=passes.PassManager(["cse"], check="lint"), repeat=3, roofs=ROOFS
+    )
     assert step.predicted is None and step.after.flops is None and not step.is_same
 
 

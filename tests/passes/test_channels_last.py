@@ -115,9 +115,7 @@ def test_permutes_of_the_program_cancel() -> None:
 
 
 @pytest.mark.parametrize("width, layout", [(64, "NHWC"), (72, "NCHW")])
-def test_winograd_of_broken_vectors_stays_channels_first_and_is_said(
-    width: int, layout: str
-) -> None:
+def test_winograd_of_broken_vectors_stays_channels_first_and_is_said(width: int, layout: str) -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()

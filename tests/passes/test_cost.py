@@ -20,26 +20,28 @@ def count(program: Any, *types: str) -> Any:
     return flops(fx.symbolic_trace(program, *types))
 
 
-@pytest.mark.parametrize(("program", "types", "expected"), [
-    (lambda x, y: x @ y, ["f32[3,4]", "f32[4,5]"], 2 * 3 * 4 * 5),
-    (lambda x, y: x @ y, ["f32[M,K]", "f32[K,N]"], "2*M*N*K"),
-    (lambda x, y: x @ y, ["f32[B,H,T,D]", "f32[B,H,D,T]"], "2*B*H*T*T*D"),
-    (lambda x, y: x @ y, ["f32[7]", "f32[7]"], 14),
-    (lambda x: x + 1, ["f32[B,3]"], "3*B"),
-    (lambda x: np.exp(x) * x, ["f32[N]"], "2*N"),
-    (lambda x: x.sum(axis=1), ["f32[B,T]"], "B*T"),
-    (lambda x: x.reshape(-1).transpose(), ["f32[B,T]"], 0),
-    (lambda x: x.astype("float64"), ["f32[B]"], 0),
-    (lambda x, w: F.conv2d(x, w), ["f32[B,3,8,8]", "f32[16,3,3,3]"], "2*B*16*6*6*3*9"),
-    (lambda x, w: F.conv2d(x, w, padding=1, stride=2, groups=2),
-     ["f32[B,4,8,8]", "f32[6,2,3,3]"], "2*B*6*4*4*2*9"),
-    (lambda x, w, b: F.linear(x, w, b), ["f32[B,T,8]", "f32[5,8]", "f32[5]"], "B*T*5*(2*8 + 1)"),
-    # max, subtract, exp, sum, divide
-    (lambda x: F.softmax(x, dim=1), ["f32[B,10]"], "50*B"),
-    (lambda x, w: F.embedding(x, w), ["i64[B]", "f32[100,8]"], 0),
-    (lambda x: ops.einsum((x, x), "ij,kj->ik"), ["f32[5,3]"], 2 * 5 * 5 * 3),
-    (lambda x: F.max_pool2d(x, 2), ["f32[1,1,4,4]"], 16),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "types", "expected"),
+    [
+        (lambda x, y: x @ y, ["f32[3,4]", "f32[4,5]"], 2 * 3 * 4 * 5),
+        (lambda x, y: x @ y, ["f32[M,K]", "f32[K,N]"], "2*M*N*K"),
+        (lambda x, y: x @ y, ["f32[B,H,T,D]", "f32[B,H,D,T]"], "2*B*H*T*T*D"),
+        (lambda x, y: x @ y, ["f32[7]", "f32[7]"], 14),
+        (lambda x: x + 1, ["f32[B,3]"], "3*B"),
+        (lambda x: np.exp(x) * x, ["f32[N]"], "2*N"),
+        (lambda x: x.sum(axis=1), ["f32[B,T]"], "B*T"),
+        (lambda x: x.reshape(-1).transpose(), ["f32[B,T]"], 0),
+        (lambda x: x.astype("float64"), ["f32[B]"], 0),
+        (lambda x, w: F.conv2d(x, w), ["f32[B,3,8,8]", "f32[16,3,3,3]"], "2*B*16*6*6*3*9"),
+        (lambda x, w: F.conv2d(x, w, padding=1, stride=2, groups=2), ["f32[B,4,8,8]", "f32[6,2,3,3]"], "2*B*6*4*4*2*9"),
+        (lambda x, w, b: F.linear(x, w, b), ["f32[B,T,8]", "f32[5,8]", "f32[5]"], "B*T*5*(2*8 + 1)"),
+        # max, subtract, exp, sum, divide
+        (lambda x: F.softmax(x, dim=1), ["f32[B,10]"], "50*B"),
+        (lambda x, w: F.embedding(x, w), ["i64[B]", "f32[100,8]"], 0),
+        (lambda x: ops.einsum((x, x), "ij,kj->ik"), ["f32[5,3]"], 2 * 5 * 5 * 3),
+        (lambda x: F.max_pool2d(x, 2), ["f32[1,1,4,4]"], 16),
+    ],
+)
 def test_formulas(program: Any, types: list[str], expected: Any) -> None:
     wanted = parse(expected) if isinstance(expected, str) else expected
     assert count(program, *types) == wanted

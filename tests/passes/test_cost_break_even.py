@@ -67,26 +67,25 @@ def test_estimated_time() -> None:
         return costs.flops / 50e9 + costs.bytes / 20e9
 
     found = pays_when(two, one, "T", by=seconds)
-    tried = [
-        n
-        for n in range(1, 300)
-        if seconds(one.total.evaluate({"T": n})) < seconds(two.total.evaluate({"T": n}))
-    ]
+    tried = [n for n in range(1, 300) if seconds(one.total.evaluate({"T": n})) < seconds(two.total.evaluate({"T": n}))]
     assert tried == [n for n in range(1, 300) if n in found] and found.ranges == ((tried[0], None),)
 
 
-@pytest.mark.parametrize(("gain", "text"), [
-    ("T*T - 10*T + 21", "T < 3 or T > 7"),
-    ("-T*T + 10*T - 21", "4 <= T <= 6"),
-    ("T*T - 2", "T > 1"),
-    ("T*T - 10*T + 25", "T < 5 or T > 5"),
-    ("-(T - 5)*(T - 5) + 1", "T = 5"),
-    ("B*T*(T - 512)", "T > 512"),
-    ("7", "always"),
-    ("0", "never"),
-    ("Max(T, 100) - 2*T", "T < 50 (tried up to T = 65536)"),
-    ("T//16 - 3", "T > 63 (tried up to T = 65536)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gain", "text"),
+    [
+        ("T*T - 10*T + 21", "T < 3 or T > 7"),
+        ("-T*T + 10*T - 21", "4 <= T <= 6"),
+        ("T*T - 2", "T > 1"),
+        ("T*T - 10*T + 25", "T < 5 or T > 5"),
+        ("-(T - 5)*(T - 5) + 1", "T = 5"),
+        ("B*T*(T - 512)", "T > 512"),
+        ("7", "always"),
+        ("0", "never"),
+        ("Max(T, 100) - 2*T", "T < 50 (tried up to T = 65536)"),
+        ("T//16 - 3", "T > 63 (tried up to T = 65536)"),
+    ],
+)
 def test_ranges(gain: str, text: str) -> None:
     """Parabolas, double roots, a common factor, and what is no polynomial."""
     before = report_of(Costs(flops=shapes.parse(f"{gain} + 5*B*T*T*T")))

@@ -29,9 +29,7 @@ def right() -> CostReport:
 
 def points(svg: str) -> list[list[tuple[float, float]]]:
     """The corners of the lines that are drawn."""
-    lines = [
-        e.attrib["d"] for e in ElementTree.fromstring(svg).iter() if "stroke-width" in e.attrib
-    ]
+    lines = [e.attrib["d"] for e in ElementTree.fromstring(svg).iter() if "stroke-width" in e.attrib]
     return [[(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", d)] for d in lines]
 
 
@@ -46,9 +44,7 @@ def test_a_line_has_the_values(left: CostReport, tmp_path: Path) -> None:
     (line,) = points(svg)
     (right, top), bottom = line[-1], 320
     assert [x / right for x, _ in line] == pytest.approx([0.1, 0.5, 1], abs=1e-3)
-    assert top == 0 and [(bottom - y) / bottom for _, y in line] == pytest.approx(
-        [0.1, 0.5, 1], abs=1e-3
-    )
+    assert top == 0 and [(bottom - y) / bottom for _, y in line] == pytest.approx([0.1, 0.5, 1], abs=1e-3)
 
 
 def test_two_lines_cross_where_it_begins_to_pay(left: CostReport, right: CostReport) -> None:
@@ -79,12 +75,9 @@ def test_plot_errors(left: CostReport, tmp_path: Path) -> None:
 
 def test_listing(left: CostReport) -> None:
     by_op, by_node = (
-        [line.split() for line in plain_text(left.listing(by)).split("\n\n")[1].splitlines()]
-        for by in ("op", "node")
+        [line.split() for line in plain_text(left.listing(by)).split("\n\n")[1].splitlines()] for by in ("op", "node")
     )
-    assert by_op == [["op", "calls", "FLOPs", "bytes"], [
-        "matmul", "2", "16.4k*B*T", "1024*B*T", "+", "32.8k",
-    ]]  # fmt: skip
+    assert by_op == [["op", "calls", "FLOPs", "bytes"], ["matmul", "2", "16.4k*B*T", "1024*B*T", "+", "32.8k"]]
     assert [row[0] for row in by_node] == ["node", "matmul", "matmul_1"]
     assert by_node[1][1].startswith("test_cost_plot.py:") and by_node[1][2] == "8192*B*T"
     with pytest.raises(ArgumentError, match="listed by module, op, node, not by 'line'"):

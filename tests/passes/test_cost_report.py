@@ -22,35 +22,51 @@ from tests.zoo.registry import Program
 # A convolution: for each of the B*16*32*32 results 3*3*3 multiply-adds and a bias. It reads
 # B*3*32*32 values and 16*27 + 16 weights of 4 bytes.
 CONV = Costs(
-    flops=parse("B*16*32*32*(2*27 + 1)"), read=parse("4*(B*3*32*32 + 16*27 + 16)"),
-    written=parse("4*B*16*32*32"), parameters=448, parameter_bytes=1792,
+    flops=parse("B*16*32*32*(2*27 + 1)"),
+    read=parse("4*(B*3*32*32 + 16*27 + 16)"),
+    written=parse("4*B*16*32*32"),
+    parameters=448,
+    parameter_bytes=1792,
     peak=parse("4*B*16*32*32"),
-)  # fmt: skip
+)
 # Linear: for each of the B*T*32 results 64 multiply-adds and a bias.
 LINEAR = Costs(
-    flops=parse("B*T*32*(2*64 + 1)"), read=parse("4*(B*T*64 + 32*64 + 32)"),
-    written=parse("4*B*T*32"), parameters=2080, parameter_bytes=8320, peak=parse("4*B*T*32"),
-)  # fmt: skip
+    flops=parse("B*T*32*(2*64 + 1)"),
+    read=parse("4*(B*T*64 + 32*64 + 32)"),
+    written=parse("4*B*T*32"),
+    parameters=2080,
+    parameter_bytes=8320,
+    peak=parse("4*B*T*32"),
+)
 # Attention: scores and mixing take 2*32 FLOPs for each pair of positions; softmax 5 for each score
 # (largest, subtract, exp, sum, divide); the scale one for each element of the query.
 ATTENTION = Costs(
-    flops=parse("4*B*H*T*T*32 + 5*B*H*T*T + B*H*T*32"), read=parse("3*4*B*H*T*32"),
-    written=parse("4*B*H*T*32"), peak=parse("4*B*H*T*32"),
-)  # fmt: skip
+    flops=parse("4*B*H*T*T*32 + 5*B*H*T*T + B*H*T*32"),
+    read=parse("3*4*B*H*T*32"),
+    written=parse("4*B*H*T*32"),
+    peak=parse("4*B*H*T*32"),
+)
 # Layer norm: for each of the 64 elements of a row a sum, a subtraction, a square, its sum, the
 # products with 1/deviation and weight, the bias; for each row two divisions, + eps, a root.
 LAYER_NORM = Costs(
-    flops=parse("B*T*(7*64 + 4)"), read=parse("4*(B*T*64 + 2*64)"), written=parse("4*B*T*64"),
-    parameters=128, parameter_bytes=512, peak=parse("4*B*T*64"),
-)  # fmt: skip
+    flops=parse("B*T*(7*64 + 4)"),
+    read=parse("4*(B*T*64 + 2*64)"),
+    written=parse("4*B*T*64"),
+    parameters=128,
+    parameter_bytes=512,
+    peak=parse("4*B*T*64"),
+)
 
 
-@pytest.mark.parametrize(("program", "types", "expected"), [
-    (nn.Conv2d(3, 16, 3, padding=1), ["f32[B,3,32,32]"], CONV),
-    (nn.Linear(64, 32), ["f32[B,T,64]"], LINEAR),
-    (F.scaled_dot_product_attention, ["f32[B,H,T,32]"] * 3, ATTENTION),
-    (nn.LayerNorm(64), ["f32[B,T,64]"], LAYER_NORM),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "types", "expected"),
+    [
+        (nn.Conv2d(3, 16, 3, padding=1), ["f32[B,3,32,32]"], CONV),
+        (nn.Linear(64, 32), ["f32[B,T,64]"], LINEAR),
+        (F.scaled_dot_product_attention, ["f32[B,H,T,32]"] * 3, ATTENTION),
+        (nn.LayerNorm(64), ["f32[B,T,64]"], LAYER_NORM),
+    ],
+)
 def test_by_hand(program: Any, types: list[str], expected: Costs) -> None:
     report = passes.cost(fx.symbolic_trace(program, *types))
     assert report.total == expected

@@ -22,32 +22,42 @@ torch_models = pytest.importorskip("tests.torch_models")
 
 def mlp(layers: Any) -> Any:
     return layers.Sequential(
-        layers.Linear(784, 512), layers.ReLU(), layers.Linear(512, 512), layers.ReLU(),
-        layers.Linear(512, 10),
-    ).eval()  # fmt: skip
+        layers.Linear(784, 512), layers.ReLU(), layers.Linear(512, 512), layers.ReLU(), layers.Linear(512, 10)
+    ).eval()
 
 
 #: Name -> (model, its inputs' types, torch's model, torch's inputs, named dims)
 CASES: dict[str, Any] = {
     "resnet18": lambda: (
-        models.ResNet18(), ["f32[B,3,H,224]"], torch_models.torch_model("resnet18"),
-        [torch.zeros(2, 3, 224, 224)], {"B": 2, "H": 224},
+        models.ResNet18(),
+        ["f32[B,3,H,224]"],
+        torch_models.torch_model("resnet18"),
+        [torch.zeros(2, 3, 224, 224)],
+        {"B": 2, "H": 224},
     ),
     "mlp": lambda: (mlp(nn), ["f32[B,784]"], mlp(torch.nn), [torch.zeros(5, 784)], {"B": 5}),
     "lstm": lambda: (
-        models.Tagger(), ["i64[B,7]"], torch_models.torch_model("lstm_tagger"),
-        [torch.zeros(3, 7, dtype=torch.long)], {"B": 3},
+        models.Tagger(),
+        ["i64[B,7]"],
+        torch_models.torch_model("lstm_tagger"),
+        [torch.zeros(3, 7, dtype=torch.long)],
+        {"B": 3},
     ),
     "gpt_block": lambda: (
-        models.GptBlock(), ["f32[B,T,64]"], torch_models.GptBlock(),
-        [torch.zeros(2, 19, 64)], {"B": 2, "T": 19},
+        models.GptBlock(),
+        ["f32[B,T,64]"],
+        torch_models.GptBlock(),
+        [torch.zeros(2, 19, 64)],
+        {"B": 2, "T": 19},
     ),
     "minilm_layer": lambda: (
-        models.EncoderLayer(384, 12), ["f32[B,T,384]", "bool[B,1,1,T]"],
+        models.EncoderLayer(384, 12),
+        ["f32[B,T,384]", "bool[B,1,1,T]"],
         torch_models.EncoderLayer(),
-        [torch.zeros(2, 33, 384), torch.ones(2, 1, 1, 33) != 0], {"B": 2, "T": 33},
+        [torch.zeros(2, 33, 384), torch.ones(2, 1, 1, 33) != 0],
+        {"B": 2, "T": 33},
     ),
-}  # fmt: skip
+}
 
 
 def contraction_flops(gm: fx.GraphModule) -> Any:

@@ -38,10 +38,7 @@ def test_oracle_agrees(item: Pass, rung: str) -> None:
     """On numbers, before and after, in every way to run a program that needs no compiler."""
     for example in item.examples:
         before, after = run_example(item, example)
-        inputs = [
-            _numbers(node.type.substitute({"B": 3}), seed)
-            for seed, node in enumerate(before.graph.placeholders)
-        ]
+        inputs = [_numbers(node.type.substitute({"B": 3}), seed) for seed, node in enumerate(before.graph.placeholders)]
         expected, actual = fx.Interpreter(before).run(*inputs), RUNGS[rung](after, inputs)
         assert len(flatten(expected)) == len(flatten(actual))
         for one, other in zip(flatten(expected), flatten(actual)):
@@ -114,8 +111,7 @@ def test_a_wrong_result_fails(halve: Pass) -> None:
 
 
 def test_source_of_a_lambda() -> None:
-    programs = (lambda x: x + 1, lambda x, y=(1, 2): [f(x) for f in (np.exp,)] + [
-        y])  # fmt: skip
+    programs = (lambda x: x + 1, lambda x, y=(1, 2): [f(x) for f in (np.exp,)] + [y])
     assert source_of(programs[0]) == "def program(x):\n    return x + 1"
     assert source_of(programs[1]).splitlines()[0] == "def program(x, y=(1, 2)):"
     assert source_of(programs[1]).endswith("+ [\n        y]")

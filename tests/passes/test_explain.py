@@ -103,19 +103,13 @@ def test_missing_and_additional_operands() -> None:
 
 
 def test_lists_of_another_length() -> None:
-    found = miss(
-        lambda x, y: np.concatenate((x, y)), lambda a, b, c: np.concatenate((a, b, c)),
-        x="f32[3]", y="f32[3]",
-    )  # fmt: skip
+    found = miss(lambda x, y: np.concatenate((x, y)), lambda a, b, c: np.concatenate((a, b, c)), x="f32[3]", y="f32[3]")
     assert "takes 2 values in the graph, 3 in the pattern" in found.problem and "*xs" in found.edit
 
 
 def test_order_of_operands() -> None:
     """Commutative operands are compared in the order that looks better."""
-    found = miss(
-        lambda x, y: np.tanh(np.exp(x)) + y, lambda a, b: b + np.tanh(np.sin(a)),
-        x="f32[3]", y="f32[3]",
-    )  # fmt: skip
+    found = miss(lambda x, y: np.tanh(np.exp(x)) + y, lambda a, b: b + np.tanh(np.sin(a)), x="f32[3]", y="f32[3]")
     assert (found.matched, found.total) == (2, 3)
     assert found.edit == "write exp instead of sin"
 
@@ -168,16 +162,11 @@ def test_only_the_best_are_shown() -> None:
     found = explain(gm, lambda x: np.sin(x) + 0)
     assert len(found.near_misses) == 3 and "the best 3 of 6 kinds of near misses" in str(found)
     look_alikes = found.near_misses[1]
-    assert len(look_alikes.alike) == 5 and "the same at add_6, add_11, add_16 and 2 more" in str(
-        found
-    )
+    assert len(look_alikes.alike) == 5 and "the same at add_6, add_11, add_16 and 2 more" in str(found)
 
 
 def test_result_is_nowhere_in_the_graph() -> None:
-    found = explain(
-        fx.symbolic_trace(lambda x: np.sqrt(np.exp(x) + 1), x="f32[3]"),
-        lambda x: np.log(np.exp(x) + 1),
-    )
+    found = explain(fx.symbolic_trace(lambda x: np.sqrt(np.exp(x) + 1), x="f32[3]"), lambda x: np.log(np.exp(x) + 1))
     assert "the graph has no log" in str(found)
     best = found.near_misses[0]
     assert best.problem == "the pattern has log here, but add is read by sqrt"

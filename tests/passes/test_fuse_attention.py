@@ -186,10 +186,7 @@ def test_in_c_heads_are_read_in_place_and_the_result_goes_where_it_is_read() -> 
 
 
 def test_in_c_no_matrix_of_scores_is_in_memory() -> None:
-    block, encoder = (
-        traced("gpt_block"),
-        fx.symbolic_trace(Bert(layers=2).eval(), *MODELS["bert"][1]),
-    )
+    block, encoder = (traced("gpt_block"), fx.symbolic_trace(Bert(layers=2).eval(), *MODELS["bert"][1]))
     for model, layers in ((block, 1), (encoder, 2)):
         made = fx.compile(model, backend="c")
         anchors = [k.anchor.target.name for k in made.kernels if k.anchor is not None]

@@ -15,9 +15,7 @@ from tests.passes.helpers import calls
 from tests.zoo import by_name
 
 
-@pytest.mark.parametrize(
-    "name", ["cnn", "resnet_block", "unet_piece", "shared_conv", "normalized_linear"]
-)
+@pytest.mark.parametrize("name", ["cnn", "resnet_block", "unet_piece", "shared_conv", "normalized_linear"])
 def test_fuse_conv_bn(name: str) -> None:
     gm, eager, inputs = by_name(name).trace()
     done = passes.fuse_conv_bn(gm)

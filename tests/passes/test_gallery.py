@@ -22,8 +22,7 @@ def test_it_is_up_to_date(files: dict[str, str]) -> None:
     stale = [
         path
         for path, text in files.items()
-        if not (ROOT / "docs" / path).is_file()
-        or (ROOT / "docs" / path).read_text(encoding="utf-8") != text
+        if not (ROOT / "docs" / path).is_file() or (ROOT / "docs" / path).read_text(encoding="utf-8") != text
     ]
     assert not stale, "run: python -m fxlite.passes.gallery"
     drawn = {f"images/passes/{p.name}" for p in (ROOT / "docs/images/passes").glob("*.svg")}

@@ -44,9 +44,7 @@ def fan(length: int) -> fx.GraphModule:
     """One value with many readers, all equal, joined by one concat."""
     graph = fx.Graph()
     x = graph.call_function("exp", (graph.placeholder("x", fx.parse_type("f32[1]")),))
-    readers = [
-        graph.call_function("neg", (graph.call_function("silu", (x,)),)) for _ in range(length)
-    ]
+    readers = [graph.call_function("neg", (graph.call_function("silu", (x,)),)) for _ in range(length)]
     graph.output(graph.call_function("concat", (tuple(readers),)))
     return fx.GraphModule({}, graph)
 

@@ -18,9 +18,7 @@ from tests.passes.helpers import calls, trace
 
 
 def test_registry_and_documentation() -> None:
-    assert {"dce", "cse", "const_fold", "simplify", "decompose", "fuse_conv_bn"} <= set(
-        passes.PASSES
-    )
+    assert {"dce", "cse", "const_fold", "simplify", "decompose", "fuse_conv_bn"} <= set(passes.PASSES)
     for name, found in passes.PASSES.items():
         assert found.name == name and len(found.summary) > 20 and name in repr(found)
 
@@ -37,11 +35,7 @@ def test_manager_takes_names_passes_and_functions() -> None:
     assert calls(done) == ["exp", "add"] and str(gm.graph) == before
     assert [s.name for s in manager.report] == ["cse", "drop_neg", "dce"]
     assert (manager.report[0].before, manager.report[0].after) == (6, 5)
-    assert manager.report[0].changes == "exp -1" and calls(manager.report[0].module) == [
-        "exp",
-        "neg",
-        "add",
-    ]
+    assert manager.report[0].changes == "exp -1" and calls(manager.report[0].module) == ["exp", "neg", "add"]
     assert re.search(r"^cse +6 → 5 +exp -1", str(manager.report), re.M)
     with pytest.raises(PassError, match="there is no pass 'csee'; did you mean cse"):
         passes.PassManager(["csee"])
@@ -54,9 +48,7 @@ def test_a_pass_with_options() -> None:
     done = passes.PassManager([kept], check="lint")(gm)
     assert "softmax" in calls(done) and "gelu" not in calls(done)
     assert "softmax" not in calls(passes.decompose(gm))
-    with pytest.raises(
-        fx.errors.ArgumentError, match="dce has no option 'keeps'; its options: none"
-    ):
+    with pytest.raises(fx.errors.ArgumentError, match="dce has no option 'keeps'; its options: none"):
         passes.dce.with_options(keeps=1)
     with pytest.raises(fx.errors.ArgumentError, match="its options: keep"):
         passes.decompose.with_options(keeps=1)
@@ -114,9 +106,7 @@ def test_steps_give_the_module_after_each_pass() -> None:
     gm = trace(lambda x: (np.exp(x) + np.exp(x)) * 1)
     manager = passes.PassManager(["cse", "simplify", "dce"])
     done = manager(gm)
-    assert [calls(s.module) for s in manager.report] == [
-        ["exp", "add", "mul"], ["exp", "add"], ["exp", "add"]
-    ]  # fmt: skip
+    assert [calls(s.module) for s in manager.report] == [["exp", "add", "mul"], ["exp", "add"], ["exp", "add"]]
     texts = [str(s.module.graph) for s in manager.report]
     assert str(done.graph) == texts[-1]
     assert done.undo() == "simplify" and str(done.graph) == texts[0]

@@ -45,45 +45,27 @@ def test_axis_spellings(axis: int) -> None:
 
 
 def test_reduction_over_all_axes_in_any_spelling() -> None:
-    for pattern in (
-        lambda x: x.sum(),
-        lambda x: x.sum(axis=(1, 0)),
-        lambda x: x.sum(axis=(-2, -1)),
-    ):
+    for pattern in (lambda x: x.sum(), lambda x: x.sum(axis=(1, 0)), lambda x: x.sum(axis=(-2, -1))):
         _, found = rewrite(lambda x: np.sum(x, axis=(0, 1)), pattern, ops.max, x="f32[3,4]")
         assert len(found) == 1
 
 
 def test_commutative_operands_in_either_order() -> None:
     gm, found = rewrite(
-        lambda x, y: y + F.relu(x), lambda a, b: F.relu(a) + b, lambda a, b: a - b,
-        x="f32[3]", y="f32[3]",
-    )  # fmt: skip
+        lambda x, y: y + F.relu(x), lambda a, b: F.relu(a) + b, lambda a, b: a - b, x="f32[3]", y="f32[3]"
+    )
     assert len(found) == 1
     x, y = np.float32([1, 2, 3]), np.float32([5, 5, 5])
     assert np.array_equal(gm(x, y), x - y)
 
 
 def test_operands_of_sub_stay_in_order() -> None:
-    _, found = rewrite(
-        lambda x, y: y - F.relu(x),
-        lambda a, b: F.relu(a) - b,
-        lambda a, b: a,
-        x="f32[3]",
-        y="f32[3]",
-    )
+    _, found = rewrite(lambda x, y: y - F.relu(x), lambda a, b: F.relu(a) - b, lambda a, b: a, x="f32[3]", y="f32[3]")
     assert not found
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    [
-        lambda x: np.maximum(x, 0),
-        lambda x: x.clip(0),
-        F.relu,
-        nn.ReLU(),
-        lambda x: np.maximum(0.0, x),
-    ],
+    "pattern", [lambda x: np.maximum(x, 0), lambda x: x.clip(0), F.relu, nn.ReLU(), lambda x: np.maximum(0.0, x)]
 )
 def test_one_relu_however_written(pattern: Any) -> None:
     def program(x: Any) -> Any:
@@ -126,9 +108,7 @@ def test_overlapping_chain() -> None:
 
 
 def test_replacement_that_contains_the_pattern() -> None:
-    gm, found = rewrite(
-        lambda x: np.exp(np.exp(x)), lambda x: np.exp(x), lambda x: np.exp(x) + 1, x="f32[3]"
-    )
+    gm, found = rewrite(lambda x: np.exp(np.exp(x)), lambda x: np.exp(x), lambda x: np.exp(x) + 1, x="f32[3]")
     assert len(found) == 2
     x = np.float32([0.1, 0.2, 0.3])
     compare("rewritten", gm(x), np.exp(np.exp(x) + 1) + 1)
@@ -191,9 +171,7 @@ def test_constants_and_weights_are_captured() -> None:
 def test_match_filter_and_find_matches() -> None:
     gm = fx.symbolic_trace(lambda x, y: (np.exp(x), np.exp(y)), x="f32[3]", y="f32[4]")
     assert len(find_matches(gm, np.exp)) == 2
-    wide = fx.replace_pattern(
-        gm, np.exp, lambda x: x, match_filter=lambda m: m.anchor.type.shape == (4,)
-    )
+    wide = fx.replace_pattern(gm, np.exp, lambda x: x, match_filter=lambda m: m.anchor.type.shape == (4,))
     assert len(wide) == 1 and wide[0].bindings["x"].name == "y"
 
 
@@ -233,9 +211,7 @@ def test_failing_replacement_leaves_the_graph() -> None:
     gm = fx.symbolic_trace(program, x="f32[3,4]")
     before, nodes = str(gm.graph), list(gm.graph.nodes)
     with pytest.raises(ShapeError) as caught:
-        fx.replace_pattern(
-            gm, lambda x: np.exp(x), lambda x: x[:2] if False else ops.sum(x, axis=1) @ x
-        )
+        fx.replace_pattern(gm, lambda x: np.exp(x), lambda x: x[:2] if False else ops.sum(x, axis=1) @ x)
     assert any("nothing was replaced" in note for note in caught.value.__notes__)
     assert str(gm.graph) == before and list(gm.graph.nodes) == nodes
     gm.graph.lint()
@@ -272,9 +248,12 @@ def test_keyword_only_parameters_stand_for_attributes() -> None:
         return F.conv2d(x, w, stride=stride)
 
     gm, found = rewrite(
-        program, pattern, lambda x, w, *, stride: F.conv2d(F.relu(x), w, stride=stride),
-        x="f32[1,3,8,8]", w="f32[4,3,3,3]",
-    )  # fmt: skip
+        program,
+        pattern,
+        lambda x, w, *, stride: F.conv2d(F.relu(x), w, stride=stride),
+        x="f32[1,3,8,8]",
+        w="f32[4,3,3,3]",
+    )
     assert [m.bindings["stride"] for m in found] == [2, 1]
     assert targets(gm).count("relu") == 2, "another padding is no match"
     x = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
@@ -299,14 +278,9 @@ def test_wildcard_for_a_number_can_be_computed_with() -> None:
         return x * c * d
 
     gm, found = rewrite(
-        lambda x, y: 2 * x * 3.5 + x * y * 2, pattern, lambda x, *, c, d: x * (c * d),
-        x="f32[3]", y="f32[3]",
-    )  # fmt: skip
-    assert len(found) == 1 and found[0].bindings == {
-        "x": gm.graph.placeholders[0],
-        "c": 2,
-        "d": 3.5,
-    }
+        lambda x, y: 2 * x * 3.5 + x * y * 2, pattern, lambda x, *, c, d: x * (c * d), x="f32[3]", y="f32[3]"
+    )
+    assert len(found) == 1 and found[0].bindings == {"x": gm.graph.placeholders[0], "c": 2, "d": 3.5}
     assert any(n.args[1:] == (7.0,) for n in gm.graph.nodes), gm.graph
 
 
@@ -317,9 +291,7 @@ def test_wildcard_cannot_be_computed_with_in_a_pattern() -> None:
 
 def test_reshape_to_any_shape() -> None:
     gm = fx.symbolic_trace(lambda x: np.exp(x).reshape(2, 6), x="f32[3,4]")
-    (found,) = fx.replace_pattern(
-        gm, lambda x, *, s: np.exp(x).reshape(s), lambda x, *, s: np.exp(x.reshape(s))
-    )
+    (found,) = fx.replace_pattern(gm, lambda x, *, s: np.exp(x).reshape(s), lambda x, *, s: np.exp(x.reshape(s)))
     assert found.bindings["s"] == (2, 6) and targets(gm) == ["reshape", "exp"]
 
 
@@ -331,9 +303,13 @@ def test_optional_operand() -> None:
         return x @ w.T if bias is None else x @ w.T + bias
 
     gm, found = rewrite(
-        lambda x, w, b: (F.relu(F.linear(x, w, b)), F.relu(F.linear(x, w))), pattern, replacement,
-        x="f32[2,3]", w="f32[4,3]", b="f32[4]",
-    )  # fmt: skip
+        lambda x, w, b: (F.relu(F.linear(x, w, b)), F.relu(F.linear(x, w))),
+        pattern,
+        replacement,
+        x="f32[2,3]",
+        w="f32[4,3]",
+        b="f32[4]",
+    )
     assert [m.bindings["bias"] is None for m in found] == [False, True]
     assert targets(gm) == ["permute", "matmul", "add", "permute", "matmul"]
 
@@ -356,8 +332,12 @@ def test_variadic_operand() -> None:
 
     gm, found = rewrite(
         lambda a, b, c: (F.relu(np.concatenate((a, b, c), 1)), F.relu(np.concatenate((a, b)))),
-        pattern, replacement, a="f32[2,3]", b="f32[2,3]", c="f32[2,1]",
-    )  # fmt: skip
+        pattern,
+        replacement,
+        a="f32[2,3]",
+        b="f32[2,3]",
+        c="f32[2,1]",
+    )
     assert [len(m.bindings["xs"]) for m in found] == [2, 1]
     assert targets(gm) == ["relu"] * 3 + ["concat"] + ["relu"] * 2 + ["concat"]
     with pytest.raises(ArgumentError, match="stands for several values"):
@@ -378,15 +358,9 @@ def test_grouping_of_exact_ops_does_not_matter() -> None:
     assert len(found.nodes) == 3
 
 
-@pytest.mark.parametrize(
-    ("dtype", "allowed", "count"), [("f32", False, 0), ("f32", True, 1), ("i32", False, 1)]
-)
-def test_sums_of_floats_are_regrouped_only_where_allowed(
-    dtype: str, allowed: bool, count: int
-) -> None:
-    gm = fx.symbolic_trace(
-        lambda x, y, z: x + (y + F.relu(z)), x=f"{dtype}[3]", y=f"{dtype}[3]", z=f"{dtype}[3]"
-    )
+@pytest.mark.parametrize(("dtype", "allowed", "count"), [("f32", False, 0), ("f32", True, 1), ("i32", False, 1)])
+def test_sums_of_floats_are_regrouped_only_where_allowed(dtype: str, allowed: bool, count: int) -> None:
+    gm = fx.symbolic_trace(lambda x, y, z: x + (y + F.relu(z)), x=f"{dtype}[3]", y=f"{dtype}[3]", z=f"{dtype}[3]")
     found = find_matches(gm, lambda a, b, c: a + b + F.relu(c), associative=allowed)
     assert len(found) == count
 
@@ -457,9 +431,7 @@ def test_results_must_hang_together() -> None:
     with pytest.raises(ArgumentError, match="share no value"):
         find_matches(gm, lambda x, y: (np.exp(x), np.sin(y)))
     with pytest.raises(ArgumentError, match="returns 1 values, the pattern 2"):
-        fx.replace_pattern(
-            fx.symbolic_trace(two_results, x="f32[3]"), two_results, lambda x: np.exp(x)
-        )
+        fx.replace_pattern(fx.symbolic_trace(two_results, x="f32[3]"), two_results, lambda x: np.exp(x))
 
 
 # -- rewrites that meet ----------------------------------------------------------------------------
@@ -506,9 +478,8 @@ def test_condition_picks_among_ways_to_match() -> None:
 
 def test_replacement_may_ask_for_shapes() -> None:
     gm, _ = rewrite(
-        lambda x: x.reshape(-1), lambda x: x.reshape(-1),
-        lambda x: x.reshape(x.shape[0] * x.shape[1]), x="f32[B,4]",
-    )  # fmt: skip
+        lambda x: x.reshape(-1), lambda x: x.reshape(-1), lambda x: x.reshape(x.shape[0] * x.shape[1]), x="f32[B,4]"
+    )
     assert str(gm.graph.output_node().type) == "f32[4*B]"
 
 
@@ -586,18 +557,21 @@ def test_search_among_orders_ends() -> None:
     assert not find_matches(gm, build(51.0)) and len(find_matches(gm, build(50.0))) == 1
 
 
-@pytest.mark.parametrize(("pattern", "program", "bound"), [
-    (lambda x, axis: x.sum(axis=axis), lambda x: x.sum(axis=1), {"axis": 1}),
-    (lambda x, a, b: x.sum(axis=(a, b)), lambda x: x.sum(axis=(1, 0)), {"a": 1, "b": 0}),
-    (lambda x, low, high: x.clip(low, high), lambda x: x.clip(0.5, 6), {"low": 0.5, "high": 6}),
-    (lambda x, low: np.tanh(x.clip(low)), lambda x: np.tanh(x.clip(0.5)), {"low": 0.5}),
-    (lambda x, d: x.astype(d), lambda x: x.astype("f64"), {"d": fx.dtypes.dtype("f64")}),
-    (lambda x, s: x.reshape(s), lambda x: x.reshape(3, 2), {"s": (3, 2)}),
-    (lambda x, a, b: x.reshape(a, b), lambda x: x.reshape(3, 2), {"a": 3, "b": 2}),
-    (lambda x, dim: F.softmax(x, dim), lambda x: F.softmax(x, 1), {"dim": 1}),
-    (lambda x, y, k: np.concatenate([x, y], k), lambda x: np.concatenate([x, x], 1), {"k": 1}),
-    (lambda x, how: np.einsum(how, x), lambda x: np.einsum("ij->ji", x), {"how": "ij->ji"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pattern", "program", "bound"),
+    [
+        (lambda x, axis: x.sum(axis=axis), lambda x: x.sum(axis=1), {"axis": 1}),
+        (lambda x, a, b: x.sum(axis=(a, b)), lambda x: x.sum(axis=(1, 0)), {"a": 1, "b": 0}),
+        (lambda x, low, high: x.clip(low, high), lambda x: x.clip(0.5, 6), {"low": 0.5, "high": 6}),
+        (lambda x, low: np.tanh(x.clip(low)), lambda x: np.tanh(x.clip(0.5)), {"low": 0.5}),
+        (lambda x, d: x.astype(d), lambda x: x.astype("f64"), {"d": fx.dtypes.dtype("f64")}),
+        (lambda x, s: x.reshape(s), lambda x: x.reshape(3, 2), {"s": (3, 2)}),
+        (lambda x, a, b: x.reshape(a, b), lambda x: x.reshape(3, 2), {"a": 3, "b": 2}),
+        (lambda x, dim: F.softmax(x, dim), lambda x: F.softmax(x, 1), {"dim": 1}),
+        (lambda x, y, k: np.concatenate([x, y], k), lambda x: np.concatenate([x, x], 1), {"k": 1}),
+        (lambda x, how: np.einsum(how, x), lambda x: np.einsum("ij->ji", x), {"how": "ij->ji"}),
+    ],
+)
 def test_plain_parameters_bind_attributes(pattern: Any, program: Any, bound: Any) -> None:
     gm = fx.symbolic_trace(program, x="f32[2,3]")
     (match,) = fx.replace_pattern(gm, pattern, pattern)

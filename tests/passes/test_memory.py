@@ -24,19 +24,21 @@ def two_branches(x: Any) -> Any:
     return np.exp(x) + np.log(x)
 
 
-@pytest.mark.parametrize(("program", "types", "expected"), [
-    (lambda x: x, ["f32[4]"], "0"),
-    (lambda x: np.exp(x), ["f32[4]"], "16"),
-    (lambda x: np.exp(np.exp(np.exp(x))), ["f32[4]"], "32"),
-    (two_branches, ["f32[B,4]"], "48*B"),
-    (lambda x: np.exp(x)[:, :1] + 1, ["f32[B,4]"], "20*B"),  # the view keeps what it looks at
-    (lambda x: x.reshape(-1).sum(), ["f32[B,4]"], "4"),  # a view of an input
-    (lambda x: np.split(np.exp(x), 2)[0] + 1, ["f32[4]"], "24"),
-    (lambda x: (np.exp(x), np.log(x)), ["f32[4]"], "32"),  # results are kept
-    (lambda x: np.concatenate([x, x]).astype("f64"), ["f32[4]"], "96"),
-    (lambda x, y: (np.exp(x).sum(), np.exp(y).sum()), ["f32[M]", "f32[N]"],
-     "Max(4*M + 4, 4*N + 8)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "types", "expected"),
+    [
+        (lambda x: x, ["f32[4]"], "0"),
+        (lambda x: np.exp(x), ["f32[4]"], "16"),
+        (lambda x: np.exp(np.exp(np.exp(x))), ["f32[4]"], "32"),
+        (two_branches, ["f32[B,4]"], "48*B"),
+        (lambda x: np.exp(x)[:, :1] + 1, ["f32[B,4]"], "20*B"),  # the view keeps what it looks at
+        (lambda x: x.reshape(-1).sum(), ["f32[B,4]"], "4"),  # a view of an input
+        (lambda x: np.split(np.exp(x), 2)[0] + 1, ["f32[4]"], "24"),
+        (lambda x: (np.exp(x), np.log(x)), ["f32[4]"], "32"),  # results are kept
+        (lambda x: np.concatenate([x, x]).astype("f64"), ["f32[4]"], "96"),
+        (lambda x, y: (np.exp(x).sum(), np.exp(y).sum()), ["f32[M]", "f32[N]"], "Max(4*M + 4, 4*N + 8)"),
+    ],
+)
 def test_by_hand(program: Any, types: list[str], expected: str) -> None:
     assert peak(program, *types) == shapes.parse(expected)
 

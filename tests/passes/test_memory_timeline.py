@@ -33,17 +33,17 @@ def test_by_hand() -> None:
     timeline = passes.memory_timeline(gm, {"B": 2})
     assert timeline.steps == ("concat", "exp", "slice", "tanh", "sum", "add")
     assert [(b.node.name, b.nbytes, b.first, b.last) for b in timeline.buffers] == [
-        ("concat", 96, 0, 3), ("exp", 96, 1, 5), ("tanh", 96, 3, 4), ("sum", 8, 4, 5),
+        ("concat", 96, 0, 3),
+        ("exp", 96, 1, 5),
+        ("tanh", 96, 3, 4),
+        ("sum", 8, 4, 5),
         ("add", 32, 5, 5),
-    ]  # fmt: skip
+    ]
     assert timeline.held == (96, 192, 192, 288, 200, 136)
     assert timeline.peak == 288 and timeline.fullest == 3 and timeline.formula == parse("144*B")
     assert [b.node.name for b in timeline.at(3)] == ["concat", "exp", "tanh"]
     lines = plain_text(timeline, 60).splitlines()
-    assert lines[1:3] == [
-        "peak     288 bytes in 3 values while tanh runs, step 4",
-        "formula  144*B",
-    ]
+    assert lines[1:3] == ["peak     288 bytes in 3 values while tanh runs, step 4", "formula  144*B"]
     assert lines[4:] == [
         f"{'':31}▼",
         f"all{'':10}▃▃▃▃▃▃▆▆▆▆▆▆▆▆▆▆▆▆██████▆▆▆▆▆▆▄▄▄▄▄▄",
@@ -73,9 +73,7 @@ def test_peak(program: Program) -> None:
 
 def test_sizes() -> None:
     gm = fx.symbolic_trace(program, "f32[B,4]")
-    with pytest.raises(
-        GraphError, match=r"depends on B; give sizes: memory_timeline\(gm, {'B': 8}"
-    ):
+    with pytest.raises(GraphError, match=r"depends on B; give sizes: memory_timeline\(gm, {'B': 8}"):
         passes.memory_timeline(gm)
     with pytest.raises(ArgumentError, match="no named dim 'T'; it has B"):
         passes.memory_timeline(gm, {"B": 2, "T": 3})
@@ -84,9 +82,7 @@ def test_sizes() -> None:
     assert "peak 0 bytes" in nothing.to_svg()
 
 
-@pytest.mark.parametrize(
-    ("steps", "room"), [(1, 80), (5, 30), (40, 50), (50, 50), (789, 60), (7, 3)]
-)
+@pytest.mark.parametrize(("steps", "room"), [(1, 80), (5, 30), (40, 50), (50, 50), (789, 60), (7, 3)])
 def test_axis(steps: int, room: int) -> None:
     """Every step has columns, every column steps, and both say so."""
     axis = Axis(steps, room)

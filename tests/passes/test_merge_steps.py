@@ -94,9 +94,7 @@ class Finished(Parts):
         return sum(F.relu(self.product(x[t])) for t in range(4))
 
 
-@pytest.mark.parametrize(
-    ("batch", "merged"), [("1", True), ("2", True), ("40", False), ("B", False)]
-)
+@pytest.mark.parametrize(("batch", "merged"), [("1", True), ("2", True), ("40", False), ("B", False)])
 def test_large_batches_stay_as_they_are(batch: str, merged: bool) -> None:
     """relu is computed while the sums are in registers; few rows are worth less than the weight."""
     done = passes.merge_steps(fx.symbolic_trace(Finished(None, 0), x=f"f32[4,{batch},8]"))

@@ -27,8 +27,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def run(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(path)],
-        capture_output=True, text=True, cwd=path.parent, env={"PYTHONPATH": str(ROOT), "PATH": ""},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=path.parent,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+    )
 
 
 @settings(max_examples=300, deadline=None)
@@ -62,9 +65,7 @@ def test_each_op_of_the_zoo_is_found(program: Program) -> None:
 
     found = passes.minimize(gm, inputs, is_bad)
     found.module.graph.lint()
-    assert [c for c in calls(found.module) if c != "getitem" or wanted == "getitem"].count(
-        wanted
-    ) == 1
+    assert [c for c in calls(found.module) if c != "getitem" or wanted == "getitem"].count(wanted) == 1
     assert len([c for c in calls(found.module) if c != "getitem"]) <= 1 + (wanted == "getitem")
     assert is_bad(found.module, found.inputs)
 
@@ -151,9 +152,7 @@ def test_a_wrong_pass_is_reduced_and_reproduced(tmp_path: Path) -> None:
 
 def test_repro_of_an_expression(tmp_path: Path) -> None:
     gm = trace(lambda x: np.exp(x) + np.exp(x))
-    found = passes.minimize(
-        gm, (np.ones((3, 4), np.float32),), lambda part, values: "exp" in calls(part)
-    )
+    found = passes.minimize(gm, (np.ones((3, 4), np.float32),), lambda part, values: "exp" in calls(part))
     done = run(found.write_repro(tmp_path / "a.py", expression="passes.cse(before)"))
     assert (done.returncode, done.stdout) == (0, "no difference\n"), done.stderr
     done = run(found.write_repro(tmp_path / "b.py", expression="passes.cse(before, wrong=1)"))

@@ -95,9 +95,7 @@ def test_in_a_set_with_patterns() -> None:
     gm = trace(lambda x: -np.negative(np.square(x) / 2))
     done = both(gm)
     assert calls(done) == ["mul", "mul"]
-    assert {name: c.hits for name, c in both.statistics.items()} == {
-        "twice": 1, "written_out": 1, "half_of_product": 1
-    }  # fmt: skip
+    assert {name: c.hits for name, c in both.statistics.items()} == {"twice": 1, "written_out": 1, "half_of_product": 1}
     x = np.float32([[1, -2, 3, np.nan]] * 3)
     np.testing.assert_array_equal(done(x), gm(x))
 

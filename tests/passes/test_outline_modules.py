@@ -133,9 +133,7 @@ def test_what_a_pass_mixed_stays_in_place_and_what_is_inside_is_outlined() -> No
 
 
 def test_random_numbers_keep_their_order() -> None:
-    gm = fx.symbolic_trace(
-        nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 4), nn.Dropout(0.25)).train(), x="f32[2,4]"
-    )
+    gm = fx.symbolic_trace(nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 4), nn.Dropout(0.25)).train(), x="f32[2,4]")
     outlined = passes.outline_modules(gm)
     flat = passes.inline_modules(outlined, prefix=True)
     kinds = [n.target.name for n in gm.graph.find_nodes(op="call_function")]

@@ -165,10 +165,7 @@ CASES: dict[str, tuple[Callable[[int], fx.GraphModule], Callable[[fx.GraphModule
     "near": (lambda n: random_graph(1, n, 8), tangled),
     "far": (lambda n: random_graph(1, n), tangled),
     "split": (lambda n: random_graph(1, n // 4, 8), split_all),
-    "inline": (
-        lambda n: passes.split_module(random_graph(1, n // 4, 8), lambda node: node.name),
-        inline_all,
-    ),
+    "inline": (lambda n: passes.split_module(random_graph(1, n // 4, 8), lambda node: node.name), inline_all),
     "extract": (lambda n: random_graph(1, n, 8), extract_half),
 }
 

@@ -45,9 +45,7 @@ def test_dce_drops_weights_but_not_those_of_the_program() -> None:
 def test_cse_merges() -> None:
     def program(x: Any) -> Any:
         one = np.float32([1, 2, 3, 4])
-        return (x + one) * (np.float32([1, 2, 3, 4]) + x), ops.softmax(x, 1) + ops.softmax(
-            x, axis=-1
-        )
+        return (x + one) * (np.float32([1, 2, 3, 4]) + x), ops.softmax(x, 1) + ops.softmax(x, axis=-1)
 
     done = passes.cse(trace(program))
     assert Counter(calls(done)) == Counter({"add": 2, "mul": 1, "softmax": 2})
@@ -56,12 +54,7 @@ def test_cse_merges() -> None:
 
 def test_cse_leaves_what_differs() -> None:
     def program(x: Any, n: Any) -> Any:
-        pairs = (
-            (x - 1, 1 - x),
-            (x * 0.0, x * -0.0),
-            (n + 1, n + True),
-            (x.sum(axis=0), x.sum(axis=1)),
-        )
+        pairs = ((x - 1, 1 - x), (x * 0.0, x * -0.0), (n + 1, n + True), (x.sum(axis=0), x.sum(axis=1)))
         random = F.dropout(x, 0.5, True), F.dropout(x, 0.5, True)
         return pairs, random, (n / 1, n / 1.0)
 
@@ -97,9 +90,7 @@ def test_const_fold_stores_no_repeated_value() -> None:
     gm = _with_weight(lambda x, w: (x.sum() + np.broadcast_to(np.exp(w), (1000, 1000, 4)), x))
     done = passes.const_fold(gm)
     assert calls(done) == ["sum", "expand", "add"]
-    assert {n.target: str(n.type) for n in done.graph.find_nodes(op="get_attr")} == {
-        "w_exp": "f32[4]"
-    }
+    assert {n.target: str(n.type) for n in done.graph.find_nodes(op="get_attr")} == {"w_exp": "f32[4]"}
 
 
 @pytest.mark.parametrize(
@@ -124,9 +115,7 @@ def test_decompose_keeps_names_places_and_kept_ops() -> None:
     gelu = next(n for n in done.graph.nodes if n.name == "gelu")
     assert gelu.target.name == "mul" and gelu.loc == named["gelu"].loc
     inner = [n for n in done.graph.nodes if n.name.startswith("gelu_")]
-    assert inner and all(
-        (n.scope, n.loc) == (named["gelu"].scope, named["gelu"].loc) for n in inner
-    )
+    assert inner and all((n.scope, n.loc) == (named["gelu"].scope, named["gelu"].loc) for n in inner)
     compare("decomposed", done(*inputs), eager(*inputs))
     by_predicate = passes.decompose(gm, keep=lambda node: node.name == "gelu")
     assert calls(by_predicate).count("gelu") == 1 and "softmax" not in calls(by_predicate)

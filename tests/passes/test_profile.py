@@ -61,9 +61,7 @@ def made_up(gm: fx.GraphModule, whole: float, seconds: float, plain: float = 1.0
     """A profile in which each call of a graph takes the same time."""
     setting = Setting({"B": 2}, ROOFS, 2)
     calls = [n for n in gm.graph.nodes if n.op == "call_function"]
-    rows = tuple(
-        node_row(n, Times((seconds, seconds), i * seconds), setting) for i, n in enumerate(calls)
-    )
+    rows = tuple(node_row(n, Times((seconds, seconds), i * seconds), setting) for i, n in enumerate(calls))
     return Profile("Net", "python", 2, {"B": 2}, rows, (whole, whole), (plain, plain), 1, ROOFS)
 
 
@@ -80,9 +78,7 @@ def test_python_rows_are_the_calls(net: fx.GraphModule) -> None:
         assert row.bytes == int(shapes.substitute(node_bytes(row.node), {"B": 8}))
         assert 0 < row.least <= row.median
         assert row.covers == row.node.target.name
-    assert [row.module for row in found.rows if row.covers == "linear"] == [
-        "layers.0.fc", "layers.1.fc", "head",
-    ]  # fmt: skip
+    assert [row.module for row in found.rows if row.covers == "linear"] == ["layers.0.fc", "layers.1.fc", "head"]
     locations = [row.location for row in found.rows]
     assert all(place is not None and place.file == __file__ for place in locations)
 
@@ -162,8 +158,10 @@ def test_a_graph_without_types_has_times_only() -> None:
 def test_kernels_cover_the_optimized_graph(net: fx.GraphModule) -> None:
     found = measured(net, sizes={"B": 4}, backend="c")
     assert [row.covers for row in found.rows if "linear" in row.covers] == [
-        "linear, relu, add", "linear, relu, add", "linear",
-    ]  # fmt: skip
+        "linear, relu, add",
+        "linear, relu, add",
+        "linear",
+    ]
     for row in found.rows:
         assert sum(part.share for part in row.parts) == pytest.approx(1)
         assert row.flops == sum(part.flops or 0 for part in row.parts)
@@ -200,9 +198,7 @@ def test_a_node_in_two_kernels_has_the_time_of_both(net: fx.GraphModule) -> None
         (0, 0, 0, "f32", 0.0, ""),
     ],
 )
-def test_roofline(
-    flops: int, read: int, written: int, dtype: str, seconds: float, bound: str
-) -> None:
+def test_roofline(flops: int, read: int, written: int, dtype: str, seconds: float, bound: str) -> None:
     found = limits(ROOFS, flops, read, written, dtype, threads=2)
     assert found.seconds == pytest.approx(seconds) and found.bound == bound
 
@@ -248,9 +244,14 @@ def test_groups_keep_the_sum(net: fx.GraphModule, backend: str) -> None:
 def test_modules_are_a_tree(net: fx.GraphModule) -> None:
     found = made_up(net, 1.0, 0.01)
     assert [(e.depth, e.label, e.nodes, round(100 * e.seconds)) for e in found.by_module()] == [
-        (0, "Net", 8, 8), (1, "layers", 6, 6), (2, "0", 3, 3), (3, "fc", 1, 1), (2, "1", 3, 3),
-        (3, "fc", 1, 1), (1, "head", 1, 1),
-    ]  # fmt: skip
+        (0, "Net", 8, 8),
+        (1, "layers", 6, 6),
+        (2, "0", 3, 3),
+        (3, "fc", 1, 1),
+        (2, "1", 3, 3),
+        (3, "fc", 1, 1),
+        (1, "head", 1, 1),
+    ]
     ops = {e.label: e.nodes for e in found.by_op()}
     assert ops == {"linear": 3, "relu": 2, "add": 2, "softmax": 1}
     assert found.by_op()[0].label == "linear"  # the slowest first
@@ -262,8 +263,7 @@ def test_modules_are_a_tree(net: fx.GraphModule) -> None:
 def test_tables_fit(net: fx.GraphModule, by: str, width: int) -> None:
     text = plain_text(made_up(net, 1.0, 0.01).table(by, width), width)
     assert max(map(len, text.splitlines())) <= width
-    wanted = {"kernel": "linear_1", "module": "      fc", "op": "softmax",
-              "line": "test_profile.py:"}[by]  # fmt: skip
+    wanted = {"kernel": "linear_1", "module": "      fc", "op": "softmax", "line": "test_profile.py:"}[by]
     assert wanted in text and "10.0 ms" in text.replace("80.0 ms", "10.0 ms")
 
 
@@ -297,22 +297,17 @@ def test_chrome_trace_nests_modules(net: fx.GraphModule, tmp_path: Path) -> None
     made_up(net, 1.0, 0.01).to_chrome_trace(path)
     trace = json.loads(path.read_text())
     events = trace["traceEvents"]
-    assert all(
-        e["ph"] == "X" and e["dur"] >= 0 and {"ts", "pid", "tid"} <= e.keys() for e in events
-    )
+    assert all(e["ph"] == "X" and e["dur"] >= 0 and {"ts", "pid", "tid"} <= e.keys() for e in events)
     modules = [e["name"] for e in events if e["cat"] == "module"]
-    assert modules == [
-        "Net",
-        "layers",
-        "layers.0",
-        "layers.0.fc",
-        "layers.1",
-        "layers.1.fc",
-        "head",
-    ]
+    assert modules == ["Net", "layers", "layers.0", "layers.0.fc", "layers.1", "layers.1.fc", "head"]
     span = {e["name"]: (e["ts"], e["ts"] + e["dur"]) for e in events}
-    pairs = [("linear_1", "layers.1.fc"), ("layers.1.fc", "layers.1"), ("layers.1", "layers"),
-             ("layers", "Net"), ("softmax", "Net")]  # fmt: skip
+    pairs = [
+        ("linear_1", "layers.1.fc"),
+        ("layers.1.fc", "layers.1"),
+        ("layers.1", "layers"),
+        ("layers", "Net"),
+        ("softmax", "Net"),
+    ]
     for inner, outer in pairs:
         assert span[outer][0] <= span[inner][0] + 1e-6 and span[inner][1] <= span[outer][1] + 1e-6
     linear = next(e for e in events if e["name"] == "linear")

@@ -18,14 +18,13 @@ RULES: dict[str, tuple[Any, Any]] = {
     "cancel": (lambda x, y: x + y - y, lambda x, y: x * 1 + y * 0),
     "twice": (lambda x: np.negative(-x), lambda x: x),
     "factor": (lambda x, y, z: x * y + x * z, lambda x, y, z: x * (y + z)),
-    "turn": (lambda a, b, c: np.maximum(np.maximum(a, b), c),
-             lambda a, b, c: np.maximum(c, np.maximum(b, a))),
+    "turn": (lambda a, b, c: np.maximum(np.maximum(a, b), c), lambda a, b, c: np.maximum(c, np.maximum(b, a))),
     "pair": (lambda x, y: (x + y, x - y), lambda x, y: (np.negative(-x - y), x + -y)),
     "sign": (lambda x: (-x, np.abs(x)), lambda x: (0 - x, np.maximum(x, 0 - x))),
     "halves": (lambda x, *, c: x * c, lambda x, *, c: x * (c // 2) + x * (c - c // 2)),
     "join": (lambda *xs: np.concatenate(xs), lambda *xs: -np.concatenate([-v for v in xs])),
     "double": (lambda x: x + x, lambda x: 2 * x),
-}  # fmt: skip
+}
 
 
 def program(seed: int) -> Any:
@@ -36,11 +35,16 @@ def program(seed: int) -> Any:
         for _ in range(choose.randint(3, 25)):
             a, b = choose.choice(values), choose.choice(values)
             calls = (
-                lambda a=a, b=b: a + b, lambda a=a, b=b: a - b, lambda a=a, b=b: np.maximum(a, b),
-                lambda a=a: -a, lambda a=a: np.abs(a), lambda a=a: a * choose.randint(1, 3),
-                lambda a=a, b=b: (a + b) - b, lambda a=a, b=b: np.maximum(a, np.maximum(b, x)),
+                lambda a=a, b=b: a + b,
+                lambda a=a, b=b: a - b,
+                lambda a=a, b=b: np.maximum(a, b),
+                lambda a=a: -a,
+                lambda a=a: np.abs(a),
+                lambda a=a: a * choose.randint(1, 3),
+                lambda a=a, b=b: (a + b) - b,
+                lambda a=a, b=b: np.maximum(a, np.maximum(b, x)),
                 lambda a=a, b=b: np.minimum(a, b) * x + y * np.minimum(a, b),
-            )  # fmt: skip
+            )
             values.append(choose.choice(calls)())
         results = [choose.choice(values) for _ in range(choose.randint(1, 3))]
         joined = np.concatenate([choose.choice(values) for _ in range(choose.randint(1, 4))])

@@ -192,9 +192,7 @@ def test_raising_condition_names_rule_node_and_line_and_keeps_the_graph() -> Non
 
     gm = fx.symbolic_trace(lambda x: np.exp(np.exp(x)), x="f32[3]")
     before = str(gm.graph)
-    with pytest.raises(
-        PassError, match=r"(?s)pass careless failed.*missing.*test_rule.py:\d+: np.exp"
-    ):
+    with pytest.raises(PassError, match=r"(?s)pass careless failed.*missing.*test_rule.py:\d+: np.exp"):
         made(gm)
     assert str(gm.graph) == before
 

@@ -24,9 +24,7 @@ def made(name: str, pattern: Any, replacement: Any, *examples: Any) -> Rule:
 
 
 def silu() -> Rule:
-    return made(
-        "silu", lambda x: x * ops.sigmoid(x), lambda x: F.silu(x), lambda x: x * F.sigmoid(x)
-    )
+    return made("silu", lambda x: x * ops.sigmoid(x), lambda x: F.silu(x), lambda x: x * F.sigmoid(x))
 
 
 def twice() -> Rule:
@@ -49,9 +47,7 @@ def test_a_loop_is_named() -> None:
 
 
 def test_a_rule_that_can_never_fire_is_named_with_the_one_before_it() -> None:
-    any_product = made(
-        "any_product", lambda x, y: x * y, lambda x, y: ops.exp(x + y), lambda x: x * np.cos(x)
-    )
+    any_product = made("any_product", lambda x, y: x * y, lambda x, y: ops.exp(x + y), lambda x: x * np.cos(x))
     found = analyze_rules([any_product, silu()])
     (never,) = found.never_fire
     assert never.rules == ("silu",) and "any_product comes first" in never.text

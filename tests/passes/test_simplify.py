@@ -95,9 +95,7 @@ def test_exact_casts_table() -> None:
             values = codes.astype(f"u{source.itemsize}").view(source.numpy)
         elif source.is_float:
             values = rng.standard_normal(999).astype(source.numpy) * np.logspace(-40, 30, 999)
-            values = np.r_[
-                values.astype(source.numpy), np.array([np.nan, np.inf, -0.0], source.numpy)
-            ]
+            values = np.r_[values.astype(source.numpy), np.array([np.nan, np.inf, -0.0], source.numpy)]
         else:
             bits = rng.integers(0, 63, 999)
             values = (rng.integers(-(2**62), 2**62, 999) >> bits).astype(source.numpy)
@@ -110,16 +108,10 @@ def test_exact_casts_table() -> None:
             for target in ALL:
                 if cast_of_cast(source, between, target):
                     direct, chained = values.astype(target.numpy), there.astype(target.numpy)
-                    assert ((direct == chained) | (direct != direct)).all(), (
-                        source,
-                        between,
-                        target,
-                    )
+                    assert ((direct == chained) | (direct != direct)).all(), (source, between, target)
                     checked += 1
     assert checked > 100
-    assert not keeps_every_value(fx.float16, fx.bfloat16) and not keeps_every_value(
-        fx.int64, fx.float64
-    )
+    assert not keeps_every_value(fx.float16, fx.bfloat16) and not keeps_every_value(fx.int64, fx.float64)
 
 
 def test_the_rules_do_not_get_in_each_other_s_way() -> None:

@@ -63,17 +63,25 @@ def test_by_path(gm: fx.GraphModule) -> None:
     assert (first.path, second.path) == ("layers.0.attn", "layers.1.attn")
     assert first.class_name == "Attention"
     assert [n.name for n in first.nodes] == [
-        "linear", "split", "getitem", "getitem_1", "getitem_2", "permute", "matmul", "softmax",
-        "matmul_1", "linear_1",
-    ]  # fmt: skip
+        "linear",
+        "split",
+        "getitem",
+        "getitem_1",
+        "getitem_2",
+        "permute",
+        "matmul",
+        "softmax",
+        "matmul_1",
+        "linear_1",
+    ]
     assert [n.name for n in first.input_nodes] == ["x"]
     assert [n.name for n in first.output_nodes] == ["linear_1"]
     assert [n.target for n in first.params] == [
-        "layers.0.attn.qkv.weight", "layers.0.attn.qkv.bias", "layers.0.attn.out.weight",
-    ]  # fmt: skip
-    assert repr(first) == (
-        "SourcePartition(layers.0.attn (Attention): linear, split, getitem, getitem_1, … 10 nodes)"
-    )
+        "layers.0.attn.qkv.weight",
+        "layers.0.attn.qkv.bias",
+        "layers.0.attn.out.weight",
+    ]
+    assert repr(first) == ("SourcePartition(layers.0.attn (Attention): linear, split, getitem, getitem_1, … 10 nodes)")
 
 
 def test_by_class(gm: fx.GraphModule) -> None:
@@ -91,8 +99,13 @@ def test_by_class(gm: fx.GraphModule) -> None:
 def test_several_sources_in_the_order_of_the_graph(gm: fx.GraphModule) -> None:
     found = source_partitions(gm, nn.LayerNorm, "layers.*.attn.out", "head")
     assert [p.path for p in found] == [
-        "layers.0.attn.out", "layers.0.norm", "layers.1.attn.out", "layers.1.norm", "head", "head",
-    ]  # fmt: skip
+        "layers.0.attn.out",
+        "layers.0.norm",
+        "layers.1.attn.out",
+        "layers.1.norm",
+        "head",
+        "head",
+    ]
 
 
 def test_a_module_named_twice_is_found_once(gm: fx.GraphModule) -> None:
@@ -140,17 +153,10 @@ def test_calls_of_one_module(saved: bool) -> None:
     gm = fx.symbolic_trace(Shared(), x="f32[B,4]")
     if saved:
         gm = fx.GraphModule(gm, fx.parse(str(gm.graph)))
-    assert shown(source_partitions(gm, "fc")) == [
-        ("fc", "Linear", "linear_3"),
-        ("fc", "Linear", "linear_4"),
-    ]
+    assert shown(source_partitions(gm, "fc")) == [("fc", "Linear", "linear_3"), ("fc", "Linear", "linear_4")]
     blocks = source_partitions(gm, "block")
     assert [len(p.nodes) for p in blocks] == [3, 3, 3]
-    assert (
-        [n.name for n in blocks[1].input_nodes]
-        == [n.name for n in blocks[0].output_nodes]
-        == ["add"]
-    )
+    assert [n.name for n in blocks[1].input_nodes] == [n.name for n in blocks[0].output_nodes] == ["add"]
     assert len(source_partitions(gm, "block.fc")) == 3
     assert len(source_partitions(gm, "")) == 1
     assert len(source_partitions(gm, nn.ReLU)) == 1  # no weights: one stretch, as documented
@@ -178,12 +184,15 @@ def test_leaf_modules() -> None:
     assert [(p.path, p.class_name, len(p.nodes)) for p in found] == [("inner", "Linear", 1)] * 2
 
 
-@pytest.mark.parametrize(("source", "message"), [
-    ("layers.*.atn", "no value made in a module 'layers.*.atn'; did you mean layers."),
-    ("Linaer", "did you mean Linear"),
-    (nn.Conv2d, "it has Linear, Attention"),
-    ([nn.Linear], "one after another"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("layers.*.atn", "no value made in a module 'layers.*.atn'; did you mean layers."),
+        ("Linaer", "did you mean Linear"),
+        (nn.Conv2d, "it has Linear, Attention"),
+        ([nn.Linear], "one after another"),
+    ],
+)
 def test_unknown_sources(gm: fx.GraphModule, source: Any, message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         source_partitions(gm, source)

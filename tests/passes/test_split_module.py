@@ -47,8 +47,11 @@ def test_split_runs_the_same_and_flattens_to_the_original(program: Program, coun
         assert (node.scope, node.loc) == places[node.name]
 
 
-@pytest.mark.parametrize("program", [p for p in ZOO if p.name in ("resnet_block", "named_dims",
-    "transformer_block", "splits")], ids=lambda p: p.name)  # fmt: skip
+@pytest.mark.parametrize(
+    "program",
+    [p for p in ZOO if p.name in ("resnet_block", "named_dims", "transformer_block", "splits")],
+    ids=lambda p: p.name,
+)
 def test_split_module_compiles(program: Program) -> None:
     gm, eager, inputs = program.trace()
     split = in_parts(gm, 3)
@@ -131,8 +134,11 @@ def test_weights_are_shared_and_go_where_they_are_read() -> None:
     gm = trace(model)
     split = in_parts(gm, 3)
     assert sorted(split.state_dict()) == [
-        "submod_0.0.bias", "submod_0.0.weight", "submod_2.2.bias", "submod_2.2.weight",
-    ]  # fmt: skip
+        "submod_0.0.bias",
+        "submod_0.0.weight",
+        "submod_2.2.bias",
+        "submod_2.2.weight",
+    ]
     assert split.get_parameter("submod_0.0.weight") is gm.get_parameter("0.weight")
     kept = passes.inline_modules(split, prefix=True)
     assert sorted(kept.state_dict()) == sorted(split.state_dict())
@@ -148,8 +154,9 @@ def test_equal_paths_of_different_weights_stay_apart() -> None:
     outer.add_submodule("decoder", two)
     graph, output = outer.graph, outer.graph.output_node()
     with graph.inserting_before(output):
-        first = graph.call_module("encoder", (graph.placeholders[0],), type_expr=one.graph.nodes and
-                                  one.graph.output_node().type)  # fmt: skip
+        first = graph.call_module(
+            "encoder", (graph.placeholders[0],), type_expr=one.graph.nodes and one.graph.output_node().type
+        )
         second = graph.call_module("decoder", (first,), type_expr=two.graph.output_node().type)
     output.args = (second,)
     outer.recompile()

@@ -51,13 +51,9 @@ def rewrites_of(program: Any, *names: Any, **types: str) -> Rewrites:
 
 def test_one_rewrite_for_each_place() -> None:
     """A layer with its norm is one, weights included; three readers of a value are one."""
-    net = nn.Sequential(
-        nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
-    )
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))
     found = rewrites_of(net.eval(), "fuse_conv_bn", "dce", x="f32[B,3,4,4]")
-    assert [(r.pass_name, r.number, r.count) for r in found] == [
-        ("fuse_conv_bn", 1, 2), ("fuse_conv_bn", 2, 2),
-    ]  # fmt: skip
+    assert [(r.pass_name, r.number, r.count) for r in found] == [("fuse_conv_bn", 1, 2), ("fuse_conv_bn", 2, 2)]
     assert "batch_norm" in found[0].removed and "batch_norm_1" in found[1].removed
     assert found.starts() == [0] and found[-1].number == 2 and len(found[:]) == 2
 

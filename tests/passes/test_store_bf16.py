@@ -49,9 +49,7 @@ class Residual(nn.Module):
         wide = 4 * channels + 8
         self.first = nn.Conv2d(3, channels, 3, stride=2, padding=1)
         self.wide = nn.Conv2d(channels, wide, 1)
-        self.alone = nn.Conv2d(
-            wide, wide, kernel, stride=stride, padding=kernel // 2, groups=wide, bias=False
-        )
+        self.alone = nn.Conv2d(wide, wide, kernel, stride=stride, padding=kernel // 2, groups=wide, bias=False)
         self.narrow = nn.Conv2d(wide, channels, 1)
 
     def forward(self, x: Any) -> Any:

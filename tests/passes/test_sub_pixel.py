@@ -25,10 +25,9 @@ CASES: dict[str, tuple[tuple[int, int], tuple[int, int], dict[str, Any]]] = {
     "dilation": ((3, 2), (5, 6), {"dilation": (2, 3), "padding": 1}),
     "dilation and stride": ((3, 4), (5, 6), {"stride": (2, 3), "dilation": (3, 2), "padding": 2}),
     "common divisor": ((3, 3), (5, 6), {"stride": (4, 2), "dilation": (6, 2), "padding": (3, 0)}),
-    "more padding, dilation": ((3, 2), (6, 7), {"stride": 2, "dilation": 3, "padding": 6,
-                                                "output_padding": 2}),
+    "more padding, dilation": ((3, 2), (6, 7), {"stride": 2, "dilation": 3, "padding": 6, "output_padding": 2}),
     "depthwise": ((4, 4), (5, 6), {"stride": 2, "padding": 1, "groups": 4}),
-}  # fmt: skip
+}
 
 
 class Up(nn.Module):
@@ -99,9 +98,7 @@ def test_pixels_that_do_not_overlap_are_stored_where_they_belong() -> None:
 
 
 def test_a_computed_weight_is_left_alone_and_that_is_said() -> None:
-    gm = fx.symbolic_trace(
-        lambda x, w: F.conv_transpose2d(x, w, stride=2), "f32[1,4,3,3]", "f32[4,2,2,2]"
-    )
+    gm = fx.symbolic_trace(lambda x, w: F.conv_transpose2d(x, w, stride=2), "f32[1,4,3,3]", "f32[4,2,2,2]")
     after = passes.sub_pixel(gm)
     assert [n.target.name for n in calls(after)] == ["conv_transpose2d"]
     (entry,) = passes.ledger(after)

@@ -53,9 +53,7 @@ def test_replace_pattern_with_filters(ignore_literals: bool) -> None:
     pair = traced(program)
     for gm, (m, library) in zip(pair, PAIR):
         pattern, replacement = patterns(m)
-        found = library.replace_pattern_with_filters(
-            gm, pattern, replacement, [accept], ignore_literals
-        )
+        found = library.replace_pattern_with_filters(gm, pattern, replacement, [accept], ignore_literals)
         assert len(found) == 1 + ignore_literals
         assert all(len(match.replacements) == 1 for match in found)
     assert_alike(*pair, X)
@@ -66,9 +64,8 @@ def test_filters_turn_matches_down() -> None:
     for gm, (m, library) in zip(traced(program), PAIR):
         pattern, replacement = patterns(m)
         kept = library.replace_pattern_with_filters(
-            gm, pattern, replacement, [lambda match, graph, pattern: True,
-                                       lambda match, graph, pattern: False],
-        )  # fmt: skip
+            gm, pattern, replacement, [lambda match, graph, pattern: True, lambda match, graph, pattern: False]
+        )
         assert not kept
 
 
@@ -82,9 +79,7 @@ def test_a_replacement_for_each_match() -> None:
             function = m.exp if is_first else m.cos  # noqa: B023
             return m.fx.symbolic_trace(lambda x: function(x)).graph  # noqa: B023
 
-        library.replace_pattern_with_filters(
-            gm, patterns(m)[0], None, None, True, replacement_callback=replacement
-        )
+        library.replace_pattern_with_filters(gm, patterns(m)[0], None, None, True, replacement_callback=replacement)
     assert_alike(*pair, X)
     with pytest.raises(fx.errors.ArgumentError, match="either replacement, or"):
         passes.replace_pattern_with_filters(pair[1], patterns(OURS)[0])
@@ -103,10 +98,15 @@ def test_parameters_of_replacements_go_by_place() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"match_output": True}, {"match_placeholder": True}, {"ignore_literals": True},
-     {"remove_overlapping_matches": False}],
+    [
+        {},
+        {"match_output": True},
+        {"match_placeholder": True},
+        {"ignore_literals": True},
+        {"remove_overlapping_matches": False},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_subgraph_matcher(options: dict[str, bool]) -> None:
     def chain(m: Any, x: Any) -> Any:
         return m.sin(m.sin(m.sin(m.sin(x) + 1) + 2))
@@ -136,8 +136,7 @@ def test_names_of_a_pattern() -> None:
 
 # -- what patterns mean ---------------------------------------------------------------------------
 def test_a_parameter_that_stands_for_an_attribute() -> None:
-    gm = fx.symbolic_trace(lambda x: x.sum(axis=1) + np.sum(x, 0)[:2] * F.softmax(x, -1)[0, :2],
-                           x="f32[2,3]")  # fmt: skip
+    gm = fx.symbolic_trace(lambda x: x.sum(axis=1) + np.sum(x, 0)[:2] * F.softmax(x, -1)[0, :2], x="f32[2,3]")
     found = find_matches(gm, lambda axis, x: x.sum(axis=axis))
     assert [m.bindings["axis"] for m in found] == [1, 0]
     assert [m.bindings["n"] for m in find_matches(gm, lambda x, n: F.softmax(x, n))] == [-1]
@@ -273,9 +272,7 @@ def test_observer(tmp_path: Path) -> None:
     assert observer.created_nodes == {"exp"} and observer.erased_nodes == {"sin", "add", "tanh"}
     assert passes.GraphTransformObserver.get_current_pass_count() == before + 1
     stem = f"pass_{before + 1}_to_exp"
-    assert {p.name for p in tmp_path.iterdir()} == {
-        f"{stem}_input_graph.dot", f"{stem}_output_graph.dot",
-    }  # fmt: skip
+    assert {p.name for p in tmp_path.iterdir()} == {f"{stem}_input_graph.dot", f"{stem}_output_graph.dot"}
     quiet = passes.GraphTransformObserver(gm, "nothing")
     assert quiet.apply_graph_pass(structure) == structure(gm.graph)
     assert not quiet.created_nodes | quiet.erased_nodes

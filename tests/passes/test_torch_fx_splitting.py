@@ -87,9 +87,7 @@ def test_split_by_tags(seed: int, return_tuple: bool) -> None:
 
 
 def test_tags_that_cannot_be() -> None:
-    for gm, split in zip(
-        traced(lambda m, x: m.sin(m.cos(x))), (their_split_by_tags, passes.split_by_tags)
-    ):
+    for gm, split in zip(traced(lambda m, x: m.sin(m.cos(x))), (their_split_by_tags, passes.split_by_tags)):
         first, second = calls(gm)
         first.tag = "b"
         with pytest.raises((AssertionError, fx.errors.GraphError), match="tag"):
@@ -151,10 +149,8 @@ def partitioners(pair: Any, names: tuple[str, ...], **options: Any) -> Any:
 
     return (
         TheirPartitioner(pair[0], their_support.create_op_support(supports), **options),
-        passes.CapabilityBasedPartitioner(
-            pair[1], passes.create_op_support(supports), **options
-        ),
-    )  # fmt: skip
+        passes.CapabilityBasedPartitioner(pair[1], passes.create_op_support(supports), **options),
+    )
 
 
 def groups(partitions: Any, gm: Any) -> set[frozenset[int]]:
@@ -193,9 +189,8 @@ def branches(m: Any, x: Any, y: Any) -> Any:
 def test_partitions_are_theirs(skip_horizontal_fusion: bool, single: bool) -> None:
     pair = traced(branches, 2)
     a, b = partitioners(
-        pair, ("sin", "cos", "add"), allows_single_node_partition=single,
-        skip_horizontal_fusion=skip_horizontal_fusion,
-    )  # fmt: skip
+        pair, ("sin", "cos", "add"), allows_single_node_partition=single, skip_horizontal_fusion=skip_horizontal_fusion
+    )
     theirs = sorted(a.propose_partitions(), key=lambda p: min(p.nodes))
     mine = b.propose_partitions()
     assert groups(mine, pair[1]) == groups(theirs, pair[0])

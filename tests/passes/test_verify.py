@@ -80,40 +80,52 @@ def sample_variance(x: Any) -> Any:
 
 
 WRONG: dict[str, tuple[Any, str, Edit, Any, str, str]] = {
-    "attribute": (
-        lambda x: np.tanh(x.sum(axis=1)), "f32[4,4]", wrong_axis, allclose(), "sum",
-        "elements differ",
-    ),
-    "operands": (
-        lambda x: np.tanh(np.exp(x) - x), "f32[B,4]", swapped_operands, allclose(), "sub", "B = 3",
-    ),
+    "attribute": (lambda x: np.tanh(x.sum(axis=1)), "f32[4,4]", wrong_axis, allclose(), "sum", "elements differ"),
+    "operands": (lambda x: np.tanh(np.exp(x) - x), "f32[B,4]", swapped_operands, allclose(), "sub", "B = 3"),
     "cast": (
-        lambda x: np.tanh(x.astype(np.float16).astype(np.float32)), "f32[4]", lost_cast, exact,
-        "cast_1", "expected",
+        lambda x: np.tanh(x.astype(np.float16).astype(np.float32)),
+        "f32[4]",
+        lost_cast,
+        exact,
+        "cast_1",
+        "expected",
     ),
-    "nan": (
-        lambda x: np.tanh(np.maximum(x, 0)), "f32[B]", relu_by_where, exact, "relu",
-        "special values",
-    ),
+    "nan": (lambda x: np.tanh(np.maximum(x, 0)), "f32[B]", relu_by_where, exact, "relu", "special values"),
     "nan, rounding": (
-        lambda x: np.tanh(np.maximum(x, 0)), "f32[B]", relu_by_where, allclose(), "relu",
+        lambda x: np.tanh(np.maximum(x, 0)),
+        "f32[B]",
+        relu_by_where,
+        allclose(),
+        "relu",
         "expected nan, got 0.0",
     ),
     "size 0": (sum_then_divide, "f32[B,3]", mean_of_nothing_is_zero, allclose(), "div", "B = 0"),
     "size 1": (sample_variance, "f32[B,3]", mean_of_nothing_is_zero, allclose(), "div", "B = 1"),
     "slice": (
-        lambda x: (x[:, 0:4] * 2, np.exp(x[:, 4:8])), "f32[B,8]", short_slice, exact, "slice",
+        lambda x: (x[:, 0:4] * 2, np.exp(x[:, 4:8])),
+        "f32[B,8]",
+        short_slice,
+        exact,
+        "slice",
         "expected float32[3, 4], got float32[3, 3]",
     ),
     "epsilon": (
-        lambda x: np.tanh(F.layer_norm(x, (4,))), "f32[B,4]", other_epsilon, allclose(),
-        "layer_norm", "elements differ",
+        lambda x: np.tanh(F.layer_norm(x, (4,))),
+        "f32[B,4]",
+        other_epsilon,
+        allclose(),
+        "layer_norm",
+        "elements differ",
     ),
     "negative integers": (
-        lambda x: np.tanh((x // 2).astype(np.float32)), "i32[B]", integer_division_by_shift, exact,
-        "floor_divide", "elements differ",
+        lambda x: np.tanh((x // 2).astype(np.float32)),
+        "i32[B]",
+        integer_division_by_shift,
+        exact,
+        "floor_divide",
+        "elements differ",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -128,9 +140,7 @@ def test_wrong_rewrite_is_caught_and_named(name: str) -> None:
 
 def test_file_reproduces_the_difference() -> None:
     model = nn.Sequential(nn.Linear(80, 3), nn.Tanh()).eval()
-    error = refused(
-        trace(model, "f32[B,80]"), lambda gm: gm.set_attribute("0.weight", np.ones((3, 80), "f4"))
-    )
+    error = refused(trace(model, "f32[B,80]"), lambda gm: gm.set_attribute("0.weight", np.ones((3, 80), "f4")))
     assert error.repro is not None
     run = subprocess.run([sys.executable, error.repro], capture_output=True, text=True, check=False)
     assert run.returncode == 1, run.stderr

@@ -62,9 +62,7 @@ def test_another_layout_inside_is_decided_by_the_results() -> None:
             exp.args = (gm.graph.call_function("permute", (exp.args[0],), {"axes": (1, 0)}),)
         total.update_kwarg("axis", 0)
 
-    report = checked(
-        trace(lambda x: np.exp(x).sum(axis=1), "f32[B,4]"), transpose_inside, "allclose"
-    )
+    report = checked(trace(lambda x: np.exp(x).sum(axis=1), "f32[B,4]"), transpose_inside, "allclose")
     assert not report.unchecked
 
 

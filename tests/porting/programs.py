@@ -307,6 +307,12 @@ def transform(model):
 }
 #: Programs whose graphs are the same in both, node by node.
 SAME_GRAPH = (
-    "replace a target", "swap layers", "transformer", "proxies", "splitting", "partitioner",
-    "passes", "tracer",
-)  # fmt: skip
+    "replace a target",
+    "swap layers",
+    "transformer",
+    "proxies",
+    "splitting",
+    "partitioner",
+    "passes",
+    "tracer",
+)

@@ -66,8 +66,7 @@ def net(leaf: Any = ()) -> fx.GraphModule:
 
 def layers(gm: Any) -> list[str]:
     """The layers that a graph calls, by class."""
-    return [type(gm.get_submodule(n.target)).__name__ for n in gm.graph.nodes
-            if n.op == "call_module"]  # fmt: skip
+    return [type(gm.get_submodule(n.target)).__name__ for n in gm.graph.nodes if n.op == "call_module"]
 
 
 def said(call: Callable[[], Any], kind: Any = Exception) -> bool:
@@ -117,9 +116,7 @@ def branches() -> tuple[Any, Any]:
 @case("operator_schemas.normalize_*")
 def normalized() -> tuple[Any, Any]:
     theirs = of("operator_schemas").normalize_function(
-        torch.nn.functional.leaky_relu,
-        (torch.ones(2), 0.5),
-        normalize_to_only_use_kwargs=True,
+        torch.nn.functional.leaky_relu, (torch.ones(2), 0.5), normalize_to_only_use_kwargs=True
     )
     gm = fx.symbolic_trace(lambda x: nn.functional.leaky_relu(x, 0.5), "f32[2]")
     (node,) = gm.graph.find_nodes(op="call_function", target="leaky_relu")
@@ -136,10 +133,7 @@ def replaced() -> tuple[Any, Any]:
     )
     ours = fx.symbolic_trace(lambda x: ops.relu(x) + 1, "f32[2]")
     (here,) = passes.replace_pattern_with_filters(ours, ops.relu, ops.sigmoid)
-    facts = [
-        (m.anchor.name.startswith("relu"), len(m.nodes_map), len(m.replacements))
-        for m in (there, here)
-    ]
+    facts = [(m.anchor.name.startswith("relu"), len(m.nodes_map), len(m.replacements)) for m in (there, here)]
     return facts[0], facts[1]
 
 
@@ -176,9 +170,11 @@ def order(manager: Any) -> list[str]:
 
 
 @case(
-    "passes.pass_manager.PassManager", "passes.pass_manager.PassManager.build_from_passlist",
-    "passes.pass_manager.PassManager.remove_pass", "passes.pass_manager.PassManager.replace_pass",
-)  # fmt: skip
+    "passes.pass_manager.PassManager",
+    "passes.pass_manager.PassManager.build_from_passlist",
+    "passes.pass_manager.PassManager.remove_pass",
+    "passes.pass_manager.PassManager.replace_pass",
+)
 def managers() -> tuple[Any, Any]:
     theirs = of("passes.pass_manager").PassManager.build_from_passlist([first, second, first])
     theirs.replace_pass(second, first)
@@ -188,10 +184,7 @@ def managers() -> tuple[Any, Any]:
     return order(theirs), order(ours)
 
 
-@case(
-    "passes.pass_manager.PassManager.validate",
-    "passes.pass_manager.these_before_those_pass_constraint",
-)  # fmt: skip
+@case("passes.pass_manager.PassManager.validate", "passes.pass_manager.these_before_those_pass_constraint")
 def constraints() -> tuple[Any, Any]:
     old = of("passes.pass_manager")
     answers = []
@@ -251,9 +244,7 @@ def hooks() -> tuple[Any, Any]:
     for gm, relu in ((torch_net(), torch.relu), (net(), ops.relu)):
         seen: list[str] = []
         note = functools.partial(lambda into, node: into.append(node.op), seen)
-        register = (
-            "_register_create_node_hook" if relu is torch.relu else "register_create_node_hook"
-        )
+        register = "_register_create_node_hook" if relu is torch.relu else "register_create_node_hook"
         getattr(gm, register)(note)
         last = gm.graph.output_node()
         with gm.graph.inserting_before(last):
@@ -267,13 +258,11 @@ def hooks() -> tuple[Any, Any]:
 def compared() -> tuple[Any, Any]:
     same = of("passes.utils.common").compare_graphs
     programs: list[Any] = [lambda x: x + 1, lambda x: (x + 1) * 2]
-    theirs = [same(tfx.symbolic_trace(programs[0]).graph, tfx.symbolic_trace(p).graph)
-              for p in programs]  # fmt: skip
+    theirs = [same(tfx.symbolic_trace(programs[0]).graph, tfx.symbolic_trace(p).graph) for p in programs]
     ours = [
-        not said(lambda p=p: fx.assert_same(fx.symbolic_trace(programs[0]), fx.symbolic_trace(p)),
-                 AssertionError)
+        not said(lambda p=p: fx.assert_same(fx.symbolic_trace(programs[0]), fx.symbolic_trace(p)), AssertionError)
         for p in programs
-    ]  # fmt: skip
+    ]
     return theirs, ours
 
 
@@ -304,9 +293,10 @@ def sizes() -> tuple[Any, Any]:
 
 # -- modules ---------------------------------------------------------------------------------------
 @case(
-    "passes.split_utils.getattr_recursive", "passes.split_utils.setattr_recursive",
+    "passes.split_utils.getattr_recursive",
+    "passes.split_utils.setattr_recursive",
     "experimental.optimization.replace_node_module",
-)  # fmt: skip
+)
 def attributes() -> tuple[Any, Any]:
     utils = of("passes.split_utils")
     theirs, ours = torch_net(), net()
@@ -328,9 +318,7 @@ def fused() -> tuple[Any, Any]:
 def extracted() -> tuple[Any, Any]:
     there, here = torch_net(), net()
     one = {n.name: n for n in there.graph.nodes}
-    theirs = of("experimental.optimization").extract_subgraph(
-        there, [one["conv"], one["bn"]], [one["x"]], [one["bn"]]
-    )
+    theirs = of("experimental.optimization").extract_subgraph(there, [one["conv"], one["bn"]], [one["x"]], [one["bn"]])
     (conv,) = here.graph.find_nodes(op="call_function", target="conv2d")
     (bn,) = here.graph.find_nodes(op="call_function", target="batch_norm")
     ours = passes.extract_subgraph(here, inputs=[conv.args[0]], outputs=[bn])

@@ -77,8 +77,7 @@ def test_what_cannot_be_ported_is_named() -> None:
     assert "Conv3d" in "".join(f.why for f in port.findings)
     assert "torch.randn" in hand[13] and "if it is the target" in hand[14]
     zero = [f.old for f in port.findings if f.line == 0]
-    assert zero == ["import of torch.fx.passes.splitter_base.Subgraph",
-                    "import of torch.fx.proxy.ParameterProxy"]  # fmt: skip
+    assert zero == ["import of torch.fx.passes.splitter_base.Subgraph", "import of torch.fx.proxy.ParameterProxy"]
     check = [f.line for f in port.findings if f.kind == "check"]
     assert check == [12, 14]
     assert "import torch\n" in port.after, "what is still torch's fails loudly, not silently"

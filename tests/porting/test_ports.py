@@ -142,9 +142,7 @@ def test_remove_leaves_while_transforming(net: Net) -> None:
 
 # -- TensorRT: equal calls by hash, results that are returned twice ------------------------------
 def test_equal_calls_by_their_hashes() -> None:
-    gm = fx.symbolic_trace(
-        lambda x: (x.sum(axis=1) + x.sum(axis=1), x[:, 1:] * x[:, 1:]), x="f32[3,4]"
-    )
+    gm = fx.symbolic_trace(lambda x: (x.sum(axis=1) + x.sum(axis=1), x[:, 1:] * x[:, 1:]), x="f32[3,4]")
     wanted, known = gm(np.ones((3, 4), np.float32)), {}
     for node in gm.graph.nodes:
         if node.op != "call_function" or node.is_impure():
@@ -210,9 +208,7 @@ def test_views_become_one() -> None:
     assert names == ["reshape", "abs", "sqrt"]
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     close(gm, program(x), x)
-    close(
-        passes.PassManager([FuseViews()])(fx.symbolic_trace(program, x="f32[4,3]")), program(x), x
-    )
+    close(passes.PassManager([FuseViews()])(fx.symbolic_trace(program, x="f32[4,3]")), program(x), x)
 
 
 # -- optimum: layers with one input become one, and back -----------------------------------------
@@ -289,9 +285,7 @@ def observed(net: Net) -> fx.GraphModule:
             gm.add_submodule(f"observer_{number}", Observer())
             with gm.graph.inserting_after(node):
                 made = gm.graph.call_module(f"observer_{number}", (node,))
-            node.replace_all_uses_with(
-                made, delete_user_cb=lambda user, made=made: user is not made
-            )
+            node.replace_all_uses_with(made, delete_user_cb=lambda user, made=made: user is not made)
     return gm
 
 
@@ -302,9 +296,7 @@ def test_delete_observers_before_an_op(net: Net) -> None:
     graph = copy.deepcopy(gm.graph)
 
     def found(node: fx.Node) -> list[fx.Node]:
-        is_observer = node.op == "call_module" and isinstance(
-            gm.get_submodule(node.target), Observer
-        )
+        is_observer = node.op == "call_module" and isinstance(gm.get_submodule(node.target), Observer)
         return [node] if is_observer else [n for a in node.all_input_nodes for n in found(a)]
 
     for node in graph.nodes:

@@ -33,9 +33,18 @@ def main() -> int:
                 except AssertionError as error:
                     different += 1
                     print(f"{text!r}: {error}", file=sys.stderr)
-    print(json.dumps({"texts": len(texts), "places": len(places), "files": files,
-                      "refused": refused, "outputs compared": compared,
-                      "different": different}))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "texts": len(texts),
+                "places": len(places),
+                "files": files,
+                "refused": refused,
+                "outputs compared": compared,
+                "different": different,
+            }
+        )
+    )
     return 1 if different else 0
 
 

@@ -78,9 +78,7 @@ def compare(texts: Mapping[Path, str], folder: Folder) -> int:
     assert gm is not None and plain is not None, texts
     assert to_bytes(from_bytes(to_bytes(gm))) == to_bytes(gm)
     count = 0
-    for (name, read, text), (_, _, other) in zip(
-        outputs(gm, folder), outputs(plain, folder), strict=True
-    ):
+    for (name, read, text), (_, _, other) in zip(outputs(gm, folder), outputs(plain, folder), strict=True):
         assert read(text) == read(other), name
         count += 1
     return count

@@ -39,8 +39,9 @@ SIZES = {"N": 3, "M": 4}
 
 def outputs(gm: fx.GraphModule, folder: Path) -> Iterator[tuple[str, Callable[[str], Any], str]]:
     """(name, what reads it, text) of each output."""
-    values = {n.target: np.ones([SIZES.get(str(d), d) for d in n.type.shape], np.float32)
-              for n in gm.graph.placeholders}  # fmt: skip
+    values = {
+        n.target: np.ones([SIZES.get(str(d), d) for d in n.type.shape], np.float32) for n in gm.graph.placeholders
+    }
     compiled, _ = optimize(gm, keep=templates.claims)
     program = emit(compiled)
     for file in (f"{program.name}.c", f"{program.name}.h"):
@@ -48,9 +49,7 @@ def outputs(gm: fx.GraphModule, folder: Path) -> Iterator[tuple[str, Callable[[s
     yield "C: entry", parses.c_tokens, entry_source(program.entry)
     cases = make_cases(gm)[-1:]
     yield "C: self-test", parses.c_tokens, selftest_source(program, cases)
-    for file, text in build_files(
-        program.name, program.sources[f"{program.name}.h"], "", ""
-    ).items():
+    for file, text in build_files(program.name, program.sources[f"{program.name}.h"], "", "").items():
         parser = parses.c_tokens if file.endswith(".c") else parses.make_words
         yield f"C: {file.replace(program.name, 'NAME')}", parser, text
     cuda = emit_cuda(optimize(gm)[0])
@@ -58,10 +57,13 @@ def outputs(gm: fx.GraphModule, folder: Path) -> Iterator[tuple[str, Callable[[s
         yield f"CUDA: {Path(file).suffix}", parses.c_tokens, text
     yield "CUDA: README", parses.plain_lines, cuda_readme(cuda)
     programs = {
-        "regenerated": python_source(gm), "executable": executable_code(gm.graph), "code": gm.code,
-        "printed": str(gm.graph), "fitted": fitted_text(gm.graph),
+        "regenerated": python_source(gm),
+        "executable": executable_code(gm.graph),
+        "code": gm.code,
+        "printed": str(gm.graph),
+        "fitted": fitted_text(gm.graph),
         "class": gm.print_readable(False),
-    }  # fmt: skip
+    }
     for name, text in programs.items():
         yield f"Python: {name}", parses.python_syntax, text
     yield (
@@ -80,8 +82,10 @@ def outputs(gm: fx.GraphModule, folder: Path) -> Iterator[tuple[str, Callable[[s
     yield "HTML: diff", parses.html_elements, diff.to_html()
     yield "diff", parses.plain_lines, str(diff)
     yield "JSON: diff", parses.json_structure, json.dumps(diff.to_json())
-    layers = [PlannedLayer(n.scope.path if n.scope else "", "float")
-              for n in gm.graph.find_nodes(op="call_function", target="linear")]  # fmt: skip
+    layers = [
+        PlannedLayer(n.scope.path if n.scope else "", "float")
+        for n in gm.graph.find_nodes(op="call_function", target="linear")
+    ]
     paths = {layer.path: layer for layer in layers if layer.path}
     plan = Plan(gm.name, {}, tuple(paths.values()), PlannedLayer("", "float"))
     yield "TOML: plan", parses.toml_structure, plan_text(plan)

@@ -29,28 +29,88 @@ Path = tuple[Any, ...]
 _CODE = 'system("touch evil")'
 BREAKOUTS = (
     # ends of comments in C: with line splices, trigraphs, one line, nested
-    f"*/ {_CODE}; /*", f"*\\\n/ {_CODE}; //", f"*??/\n/ {_CODE}; //", f"x\\\n{_CODE};", "x\\",
-    "*", "/", f"\n{_CODE};\n", f"\r{_CODE};", f"\x0c{_CODE};", f"\x0b{_CODE};",
-    f"\x85{_CODE};", f"\u2028{_CODE};", f"\u2029{_CODE};", "**//", "/*/", "??/", "???/",
+    f"*/ {_CODE}; /*",
+    f"*\\\n/ {_CODE}; //",
+    f"*??/\n/ {_CODE}; //",
+    f"x\\\n{_CODE};",
+    "x\\",
+    "*",
+    "/",
+    f"\n{_CODE};\n",
+    f"\r{_CODE};",
+    f"\x0c{_CODE};",
+    f"\x0b{_CODE};",
+    f"\x85{_CODE};",
+    f"\u2028{_CODE};",
+    f"\u2029{_CODE};",
+    "**//",
+    "/*/",
+    "??/",
+    "???/",
     "//\\",
     # Python: strings, docstrings, f-strings, comments, statements
-    '"""\nimport os\n"""', "'''", '"; import os; "', "{__import__('os').getcwd()}", "{0}",
-    "%s%n%d", "x=print(1), y", "): import os #", "# -*- coding: utf-7 -*-", "lambda",
-    "__import__", "__debug__",
+    '"""\nimport os\n"""',
+    "'''",
+    '"; import os; "',
+    "{__import__('os').getcwd()}",
+    "{0}",
+    "%s%n%d",
+    "x=print(1), y",
+    "): import os #",
+    "# -*- coding: utf-7 -*-",
+    "lambda",
+    "__import__",
+    "__debug__",
     # markup and data
-    "</script><script>alert(1)</script>", "<!--", "]]>", "<img src=x onerror=alert(1)>",
-    '" onload="x', "&lt;", "javascript:alert(1)", '"]; evil [label="', "<b>x</b>", "\\N\\G",
-    '"\nevil = "x', "$(touch evil)", "`touch evil`", "; touch evil", "$(shell touch evil)",
-    "[link=x]y[/link]", "[red]",
+    "</script><script>alert(1)</script>",
+    "<!--",
+    "]]>",
+    "<img src=x onerror=alert(1)>",
+    '" onload="x',
+    "&lt;",
+    "javascript:alert(1)",
+    '"]; evil [label="',
+    "<b>x</b>",
+    "\\N\\G",
+    '"\nevil = "x',
+    "$(touch evil)",
+    "`touch evil`",
+    "; touch evil",
+    "$(shell touch evil)",
+    "[link=x]y[/link]",
+    "[red]",
     # control characters, directions, halves of characters
-    "a\0b", "\x1b]0;evil\x07", "\x1b[2J", "\x9b2J", "a\u202eb", "\u2066x", "\ud800", "\ufeff",
-    "\ufffe", "\U000e0041", "\x7f",
+    "a\0b",
+    "\x1b]0;evil\x07",
+    "\x1b[2J",
+    "\x9b2J",
+    "a\u202eb",
+    "\u2066x",
+    "\ud800",
+    "\ufeff",
+    "\ufffe",
+    "\U000e0041",
+    "\x7f",
     # paths
-    "../../evil", "/etc/passwd", "C:\\evil", "con", ".", "", " ", "a/b",
+    "../../evil",
+    "/etc/passwd",
+    "C:\\evil",
+    "con",
+    ".",
+    "",
+    " ",
+    "a/b",
     # names that are not what they seem, long ones, numbers
-    "\uff53elf", "\u0131nt", "\u00b2", "\u0660", "x" * 5000, "9" * 5000, "-" * 3000 + "1",
-    "9**9**9", "NaN",
-)  # fmt: skip
+    "\uff53elf",
+    "\u0131nt",
+    "\u00b2",
+    "\u0660",
+    "x" * 5000,
+    "9" * 5000,
+    "-" * 3000 + "1",
+    "9**9**9",
+    "NaN",
+)
 
 
 class _Block(nn.Module):
@@ -90,9 +150,7 @@ def specimen() -> Files:
     return opened(to_bytes(gm))
 
 
-def packed(
-    content: Any, weights: bytes, more: dict[str, bytes] | None = None, **manifest: Any
-) -> bytes:
+def packed(content: Any, weights: bytes, more: dict[str, bytes] | None = None, **manifest: Any) -> bytes:
     """A file of that JSON, which may be anything, with right digests; ``manifest``: what it says
     else; ``more``: further members."""
     graph = json.dumps(content).encode()

@@ -31,16 +31,28 @@ _PRODUCT = "*".join(f"(a{i}+1)" for i in range(30))
 _NESTED = "Max(" * 40 + "a" + "".join(f",a{i})" for i in range(40))
 _HEAD = "def forward(self, x: f32[3]):\n    return "
 DIMS = {
-    "a tower of powers": "9**9**9", "a large power": "T**65", "a named exponent": "2**T",
-    "many terms": _PRODUCT, "a power of a sum": "(a+b+c+d+e)**20", "many signs": _DEEP,
-    "a long number": "9" * 5000, "64 bits": "9223372036854775808", "hexadecimal": "0x" + "f" * 99,
-    "large factors": "*".join(["9223372036854775807*A"] * 9), "division by zero": "4//0",
-    "a name by zero": "B//0", "remainder by zero": "B % 0", "nested maxima": _NESTED,
-    "many maxima": f"Min({','.join(f'a{i}' for i in range(90))})", "NUL": "a\0b",
+    "a tower of powers": "9**9**9",
+    "a large power": "T**65",
+    "a named exponent": "2**T",
+    "many terms": _PRODUCT,
+    "a power of a sum": "(a+b+c+d+e)**20",
+    "many signs": _DEEP,
+    "a long number": "9" * 5000,
+    "64 bits": "9223372036854775808",
+    "hexadecimal": "0x" + "f" * 99,
+    "large factors": "*".join(["9223372036854775807*A"] * 9),
+    "division by zero": "4//0",
+    "a name by zero": "B//0",
+    "remainder by zero": "B % 0",
+    "nested maxima": _NESTED,
+    "many maxima": f"Min({','.join(f'a{i}' for i in range(90))})",
+    "NUL": "a\0b",
     "parentheses": "(" * 3000 + "1" + ")" * 3000,
     "many names": "+".join(map("a{}".format, range(9999))),
-    "a keyword": "lambda", "a float": "1.5", "code": "__import__('os').getcwd()",
-}  # fmt: skip
+    "a keyword": "lambda",
+    "a float": "1.5",
+    "code": "__import__('os').getcwd()",
+}
 
 
 @pytest.mark.parametrize("name", DIMS)
@@ -68,9 +80,7 @@ def test_a_type_of_a_file_is_bounded() -> None:
         from_bytes(file, "x.fxl")
 
 
-@pytest.mark.parametrize(
-    "text", [f"{_HEAD}{'-' * 3000}x", f"{_HEAD}{'x+' * 3000}x", "(" * 9999, "\0"]
-)
+@pytest.mark.parametrize("text", [f"{_HEAD}{'-' * 3000}x", f"{_HEAD}{'x+' * 3000}x", "(" * 9999, "\0"])
 def test_deep_graphs_as_text(text: str) -> None:
     with pytest.raises(ParseError):
         fx.parse(text)
@@ -78,9 +88,15 @@ def test_deep_graphs_as_text(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["(" * 3000, f"add[axis={_DEEP}]", f"add:users(>{'9' * 5000})", ":not(" * 3000 + "add",
-     f"reshape[shape={_DEEP}]", "reshape[shape=9**9**9]"],
-)  # fmt: skip
+    [
+        "(" * 3000,
+        f"add[axis={_DEEP}]",
+        f"add:users(>{'9' * 5000})",
+        ":not(" * 3000 + "add",
+        f"reshape[shape={_DEEP}]",
+        "reshape[shape=9**9**9]",
+    ],
+)
 def test_queries(text: str) -> None:
     with pytest.raises(QueryError):
         parse_query(text)
@@ -135,26 +151,24 @@ def _declared(data: bytes, size: int) -> bytes:
 
 _EMPTY = (archive.WEIGHTS, b"")
 ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
-    "a bomb in the graph": (
-        lambda: _archive([(archive.GRAPH, b" " * 9_000_000), (archive.WEIGHTS, b"")]), "more than"),
+    "a bomb in the graph": (lambda: _archive([(archive.GRAPH, b" " * 9_000_000), (archive.WEIGHTS, b"")]), "more than"),
     "a bomb in the weights": (
         lambda: _archive([(archive.GRAPH, _small()[0]), (archive.WEIGHTS, bytes(9_000_000))]),
-        "more than"),
+        "more than",
+    ),
     "a bomb that declares little": (
         lambda: _declared(_archive([(archive.GRAPH, b" " * 9_000_000), _EMPTY]), 99),
-        "damaged"),
+        "damaged",
+    ),
     "another method": (lambda: _archive(_members(), zipfile.ZIP_LZMA), "another method"),
     "a path upwards": (lambda: _archive([("../graph.json", b"")]), "it must hold"),
     "an absolute path": (lambda: _archive([*_members(), ("/etc/evil", b"")]), "it must hold"),
     "one more member": (lambda: _archive(_members(readme=b"hello")), "it must hold"),
     "many members": (lambda: _archive([(f"m{i}", b"") for i in range(999)]), "it must hold"),
-    "nesting": (lambda: _archive([(archive.GRAPH, b"[" * 10**6), (archive.WEIGHTS, b"")]),
-                "nested too deeply"),
-    "a long number": (lambda: _archive([(archive.GRAPH, b"9" * 9999), (archive.WEIGHTS, b"")]),
-                      "graph.json"),
-    "no UTF-8": (lambda: _archive([(archive.GRAPH, b"\xff\xfe{\0"), (archive.WEIGHTS, b"")]),
-                 "graph.json"),
-}  # fmt: skip
+    "nesting": (lambda: _archive([(archive.GRAPH, b"[" * 10**6), (archive.WEIGHTS, b"")]), "nested too deeply"),
+    "a long number": (lambda: _archive([(archive.GRAPH, b"9" * 9999), (archive.WEIGHTS, b"")]), "graph.json"),
+    "no UTF-8": (lambda: _archive([(archive.GRAPH, b"\xff\xfe{\0"), (archive.WEIGHTS, b"")]), "graph.json"),
+}
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
@@ -242,12 +256,14 @@ def test_weights(name: str, mapped: bool, tmp_path: Path) -> None:
 
 # -- plans -----------------------------------------------------------------------------------------
 PLANS = {
-    "nesting": "a = " + "[" * 5000, "a long number": f"a = {'9' * 5000}", "NUL": "a = '\0'",
+    "nesting": "a = " + "[" * 5000,
+    "a long number": f"a = {'9' * 5000}",
+    "NUL": "a = '\0'",
     "a preset that is a list": '[schemes]\ns = { preset = ["static_int8"] }',
     "a size that is no number": '[schemes]\ns = { preset = "static_int8", percentile = "x" }',
     "a huge size": '[schemes]\ns = { preset = "weight_only_int4", group_size = -1 }',
     "layers that are a list": "layers = []",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -36,10 +36,7 @@ def test_places_that_may_say_anything() -> None:
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_outputs_have_the_structure_of_harmless_ones(number: int, tmp_path: Path) -> None:
-    texts = {
-        path: PRINTED[(place + 13 * number) % len(PRINTED)]
-        for place, path in enumerate(accepted()[:-2])
-    }
+    texts = {path: PRINTED[(place + 13 * number) % len(PRINTED)] for place, path in enumerate(accepted()[:-2])}
     same = PRINTED[17 * number % len(PRINTED)]  # a key of the result stands in two places
     assert compare(texts | dict.fromkeys(accepted()[-2:], same), tmp_path) >= 29
 
@@ -65,9 +62,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_loaded_file_runs_no_code(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loaded_file_runs_no_code(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled, called and regenerated in a folder, which then has no file that the texts make."""
     monkeypatch.chdir(tmp_path)
     path, text = ATTACKS[name]
@@ -153,9 +148,7 @@ def test_names(name: str) -> None:
     assert outside_text.is_name(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["", "3", "a b", "class", "__debug__", "ｓelf", "ﬁ", "²", "x" * 2000, 3, None]
-)
+@pytest.mark.parametrize("name", ["", "3", "a b", "class", "__debug__", "ｓelf", "ﬁ", "²", "x" * 2000, 3, None])
 def test_what_is_no_name(name: object) -> None:
     assert not outside_text.is_name(name)
 

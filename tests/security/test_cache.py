@@ -166,9 +166,16 @@ def test_facts_of_a_program_that_are_damaged(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"version": 1, "openmp": true}', '{"version": "gcc", "openmp": "yes"}', "9" * 9999,
-     '{"version": "evil 1.0", "openmp": false}', "[" * 100_000],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        '{"version": 1, "openmp": true}',
+        '{"version": "gcc", "openmp": "yes"}',
+        "9" * 9999,
+        '{"version": "evil 1.0", "openmp": false}',
+        "[" * 100_000,
+    ],
+)
 def test_notes_about_compilers_that_are_damaged(folder: Path, text: str) -> None:
     toolchain._find_compiler.cache_clear()
     compiler = toolchain.find_compiler()

@@ -124,7 +124,4 @@ def difference(actual: Any, expected: Any, function: str) -> str | None:
     if not wrong.any():
         return None
     at = np.flatnonzero(wrong)
-    return (
-        f"{at.size} of {e.size} values differ: at {at[0]}, {a.ravel()[at[0]]!r} where NumPy has "
-        f"{e.ravel()[at[0]]!r}"
-    )
+    return f"{at.size} of {e.size} values differ: at {at[0]}, {a.ravel()[at[0]]!r} where NumPy has {e.ravel()[at[0]]!r}"

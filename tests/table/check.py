@@ -221,10 +221,7 @@ def _check_together(cases: Sequence[Case], rung: str, counts: Counts) -> None:
         for position, key in enumerate(zip(case.row.roles, case.row.types)):
             kinds.setdefault(key, f"x{len(kinds)}")
             arrays.setdefault(key, [given[position] for given in case.inputs])
-    programs = [
-        (case.program, [kinds[key] for key in zip(case.row.roles, case.row.types)])
-        for case in cases
-    ]
+    programs = [(case.program, [kinds[key] for key in zip(case.row.roles, case.row.types)]) for case in cases]
 
     def together(**arrays: Any) -> Any:
         return tuple(f(*[arrays[n] for n in names]) for f, names in programs)
@@ -234,9 +231,7 @@ def _check_together(cases: Sequence[Case], rung: str, counts: Counts) -> None:
     passed = ", ".join(f"{n}={n}" for n in kinds.values())
     exec(f"def program({names}): return together({passed})", space)
     types = {name: key[1] for key, name in kinds.items()}
-    compiled = _attempt(
-        lambda: _compile(fx.symbolic_trace(space["program"], inputs=types), rung), ()
-    )
+    compiled = _attempt(lambda: _compile(fx.symbolic_trace(space["program"], inputs=types), rung), ())
     if isinstance(compiled, Exception):
         if len(cases) == 1:
             counts.note(cases[0].row, rung, f"does not build: {_short(compiled)}")

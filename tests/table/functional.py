@@ -154,9 +154,7 @@ pixel_shuffle(a, 2) : [70,4,2,3] / [0,8,2,3]
 
 def functions() -> Iterator[Row]:
     """Every function on every dtype."""
-    for form, dtype in itertools.product(
-        ACTIVATIONS.strip().replace("\n", " | ").split(" | "), NAMES
-    ):
+    for form, dtype in itertools.product(ACTIVATIONS.strip().replace("\n", " | ").split(" | "), NAMES):
         name, _, others = form.partition(", ")
         text = f"functional.{name}({', '.join(filter(None, ('a', others)))})"
         for shape in _SHAPES:

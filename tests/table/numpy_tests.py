@@ -116,9 +116,7 @@ class _Recorder:
                 arrays.append(value.copy())
                 return "abcdefgh"[len(arrays) - 1]
             if isinstance(value, np.generic) and type(value) in _SCALARS:
-                return f"np.{type(value).__name__}({value.item()!r})".replace(
-                    "nan", "np.nan"
-                ).replace("inf", "np.inf")
+                return f"np.{type(value).__name__}({value.item()!r})".replace("nan", "np.nan").replace("inf", "np.inf")
             if type(value) in (tuple, list):
                 inner = ", ".join(text(v) for v in value)
                 return f"({inner},)" if type(value) is tuple else f"[{inner}]"
@@ -132,9 +130,7 @@ class _Recorder:
         try:
             parts = [text(a) for a in args]
             parts += [f"{k}={text(v)}" for k, v in kwargs.items() if k != "out" or v is not None]
-            kinds = tuple(
-                f"{dtypes.dtype(a.dtype).name}[{','.join(map(str, a.shape))}]" for a in arrays
-            )
+            kinds = tuple(f"{dtypes.dtype(a.dtype).name}[{','.join(map(str, a.shape))}]" for a in arrays)
         except (_NotPlain, DTypeError, TypeError, ValueError, IndexError, RecursionError):
             return None
         writes = kwargs.get("out") is not None or len(args) > getattr(function, "nin", len(args))

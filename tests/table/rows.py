@@ -137,9 +137,7 @@ def reductions() -> Iterator[Row]:
         role = "hard" if name in ("any", "all", "max", "min", "argmax", "argmin") else "mild"
         sizes = (0, 1, 7, 1037) if "N" in shape else (0,)
         for option in options:
-            if name in ("cumsum", "cumprod", "argmax", "argmin") and (
-                "keepdims" in option or "(" in option
-            ):
+            if name in ("cumsum", "cumprod", "argmax", "argmin") and ("keepdims" in option or "(" in option):
                 continue  # no such argument
             arguments = ", ".join(filter(None, ("a", option)))
             kind = (f"{dtype}{shape}",)
@@ -155,9 +153,7 @@ def reductions() -> Iterator[Row]:
     for name, dtype in itertools.product(("var", "std"), NAMES):
         for option in ("ddof=1", "ddof=1, axis=0", "ddof=2, axis=1, keepdims=True"):
             yield Row(name, f"np.{name}(a, {option})", (f"{dtype}[4,5]",), ("mild",))
-    for name, dtype in itertools.product(
-        ("add", "multiply", "maximum", "minimum", "logical_and"), NAMES
-    ):
+    for name, dtype in itertools.product(("add", "multiply", "maximum", "minimum", "logical_and"), NAMES):
         yield Row("sum", f"np.{name}.reduce(a)", (f"{dtype}[7,2]",), ("mild",))
         yield Row("sum", f"np.{name}.reduce(a, axis=None)", (f"{dtype}[7,2]",), ("mild",))
 
@@ -290,9 +286,17 @@ np.add(a, a, dtype=np.{}) | np.sqrt(a, dtype=np.{}) | np.maximum(a, 3, dtype=np.
 np.concatenate([a, a], dtype=np.{}) | np.zeros_like(a, dtype=np.{}, shape=(2, 3))
 np.var(a, dtype=np.{}) | np.multiply.reduce(a, dtype=np.{}) | np.einsum('i->i', a, dtype=np.{})
 """
-JOINS = ("np.concatenate([a, b])", "np.stack([a, b])", "np.matmul(a, b)", "np.einsum('i,i', a, b)",
-         "np.einsum('i,i->i', a, b)", "np.clip(a, b, None)", "np.clip(a, None, b)",
-         "y = a.copy()\ny[...] = b\ny", "y = a.copy()\ny += b\ny")  # fmt: skip
+JOINS = (
+    "np.concatenate([a, b])",
+    "np.stack([a, b])",
+    "np.matmul(a, b)",
+    "np.einsum('i,i', a, b)",
+    "np.einsum('i,i->i', a, b)",
+    "np.clip(a, b, None)",
+    "np.clip(a, None, b)",
+    "y = a.copy()\ny[...] = b\ny",
+    "y = a.copy()\ny += b\ny",
+)
 
 
 def functions() -> Iterator[Row]:
@@ -313,8 +317,16 @@ def functions() -> Iterator[Row]:
 
 
 #: Numbers beside complex arrays.
-_BESIDE_COMPLEX = ("2", "-0.5", "1j", "(1 - 2j)", "np.float32(0.1)", "np.complex64(2j)",
-                   "np.float64(0.1)", "np.int8(3)")  # fmt: skip
+_BESIDE_COMPLEX = (
+    "2",
+    "-0.5",
+    "1j",
+    "(1 - 2j)",
+    "np.float32(0.1)",
+    "np.complex64(2j)",
+    "np.float64(0.1)",
+    "np.int8(3)",
+)
 
 
 def complex_numbers() -> Iterator[Row]:
@@ -325,16 +337,8 @@ def complex_numbers() -> Iterator[Row]:
         yield Row(f"complex.{name}", f"np.{name}(a)", (f"{dtype}[]",), ("mild",))
     for name, x, y in itertools.product(ufuncs(2), COMPLEX, (*NAMES, *COMPLEX)):
         if y != "bf16":  # with ml_dtypes' own rules of promotion
-            yield Row(
-                f"complex.{name}",
-                f"np.{name}(a, b)",
-                (f"{x}[N]", f"{y}[N]"),
-                ("mild", "mild2"),
-                (37,),
-            )
-            yield Row(
-                f"complex.{name}", f"np.{name}(a, b)", (f"{y}[]", f"{x}[2,5]"), ("mild", "mild2")
-            )
+            yield Row(f"complex.{name}", f"np.{name}(a, b)", (f"{x}[N]", f"{y}[N]"), ("mild", "mild2"), (37,))
+            yield Row(f"complex.{name}", f"np.{name}(a, b)", (f"{y}[]", f"{x}[2,5]"), ("mild", "mild2"))
     operators = ("a + {}", "{} - a", "a * {}", "{} / a", "a ** {}", "a == {}", "a < {}", "a // {}")
     for form, number in itertools.product(operators, _BESIDE_COMPLEX):
         for dtype in (*COMPLEX, "f32", "f64", "f16", "i32", "u8", "bool"):
@@ -358,8 +362,7 @@ def complex_numbers() -> Iterator[Row]:
 
 def every() -> list[Row]:
     """The whole table, each call once."""
-    parts = (elementwise(), beside_numbers(), reductions(), functions(), integers(),
-             complex_numbers())  # fmt: skip
+    parts = (elementwise(), beside_numbers(), reductions(), functions(), integers(), complex_numbers())
     return list(dict.fromkeys(itertools.chain(*parts)))
 
 

@@ -64,9 +64,7 @@ def check(given: Iterable[Row], counts: Counts) -> None:
 
 def _torch_text(text: str) -> str:
     """The call as torch takes it."""
-    return text.replace('gelu(a, "tanh")', 'gelu(a, approximate="tanh")').replace(
-        "norm(a, 1037", "norm(a, (1037,)"
-    )
+    return text.replace('gelu(a, "tanh")', 'gelu(a, approximate="tanh")').replace("norm(a, 1037", "norm(a, (1037,)")
 
 
 def _problem(case: Case, arrays: list[Any], ours: Any) -> str | None:

@@ -23,12 +23,63 @@ from fxlite.types.tensor_type import TensorType, parse_type
 
 Array = np.ndarray[Any, Any]
 
-_SMALL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 0.1, 2.0, 0.9999999, 1.0000001,
-          49.999996, 4.5, -3.5, 7.0, 10.0, 127.0, 128.0, 255.0, 256.0, -129.0, 65504.0,
-          1e4)  # fmt: skip
-_EDGES = (88.72, 88.73, -87.33, -87.34, -103.9, -104.1, 709.78, 709.79, -708.4, -745.1, -746.0,
-          11.08, 11.09, -9.7, -17.3, -16.6, 710.47, 89.41, 3.1415927, 1.5707964, 1e5, 8388607.5,
-          16777217.0, 9007199254740993.0, 4503599627370495.5, 2147483648.0, 9.3e18)  # fmt: skip
+_SMALL = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    3.0,
+    0.1,
+    2.0,
+    0.9999999,
+    1.0000001,
+    49.999996,
+    4.5,
+    -3.5,
+    7.0,
+    10.0,
+    127.0,
+    128.0,
+    255.0,
+    256.0,
+    -129.0,
+    65504.0,
+    1e4,
+)
+_EDGES = (
+    88.72,
+    88.73,
+    -87.33,
+    -87.34,
+    -103.9,
+    -104.1,
+    709.78,
+    709.79,
+    -708.4,
+    -745.1,
+    -746.0,
+    11.08,
+    11.09,
+    -9.7,
+    -17.3,
+    -16.6,
+    710.47,
+    89.41,
+    3.1415927,
+    1.5707964,
+    1e5,
+    8388607.5,
+    16777217.0,
+    9007199254740993.0,
+    4503599627370495.5,
+    2147483648.0,
+    9.3e18,
+)
 _SIGNED = (0, 1, -1, 2, 3, -2, 5, 7, -7, 10, 100, -100)
 
 
@@ -47,8 +98,15 @@ def hard(name: str) -> tuple[Any, ...]:
     import ml_dtypes
 
     info = ml_dtypes.finfo(dtype.numpy)
-    ends = [float(info.max), float(info.tiny), float(info.smallest_subnormal), float(info.eps),
-            float(info.tiny) * 1.5, float(info.max) / 2, float(info.tiny) / 2]  # fmt: skip
+    ends = [
+        float(info.max),
+        float(info.tiny),
+        float(info.smallest_subnormal),
+        float(info.eps),
+        float(info.tiny) * 1.5,
+        float(info.max) / 2,
+        float(info.tiny) / 2,
+    ]
     both = [*ends, *(-v for v in ends)]
     special = [np.nan, np.inf, -np.inf]
     with np.errstate(all="ignore"):
@@ -101,9 +159,7 @@ def make(role: str, text: str, sizes: dict[str, int]) -> Array:
     else:
         assert role == "index", role
         values = [0, 4, 2, 1, 3, 2]
-    found = (
-        np.array(values, dtype.numpy) if role != "whole" else np.array(values).astype(dtype.numpy)
-    )
+    found = np.array(values, dtype.numpy) if role != "whole" else np.array(values).astype(dtype.numpy)
     return np.asarray(np.resize(found, shape))
 
 

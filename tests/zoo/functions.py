@@ -26,21 +26,13 @@ def softmax_layer_norm() -> Made:
         y = F.layer_norm(x, (6,), weight, bias)
         return F.softmax(y, dim=1), F.log_softmax(y, dim=-1), F.gelu(y, approximate="tanh")
 
-    return (
-        softmax_layer_norm,
-        ("f32[B,6]", "f32[6]", "f32[6]"),
-        (normal(3, 6), normal(6), normal(6)),
-    )
+    return (softmax_layer_norm, ("f32[B,6]", "f32[6]", "f32[6]"), (normal(3, 6), normal(6), normal(6)))
 
 
 @program
 def einsums() -> Made:
     def einsums(x: Any, y: Any) -> Any:
-        return (
-            np.einsum("bij,bjk->bik", x, y),
-            np.einsum("bij->bj", x),
-            np.einsum("bij,bij->b", x, x),
-        )
+        return (np.einsum("bij,bjk->bik", x, y), np.einsum("bij->bj", x), np.einsum("bij,bij->b", x, x))
 
     return einsums, ("f32[B,4,5]", "f32[B,5,3]"), (normal(2, 4, 5), normal(2, 5, 3))
 
@@ -84,15 +76,8 @@ def integers_and_logic() -> Made:
         return np.where(some, wide, b), bits, shifted, some.any(axis=0), np.logical_not(some).sum()
 
     generator = rng()
-    inputs = (
-        generator.integers(-9, 9, (4, 3)).astype(np.int32),
-        generator.integers(-9, 9, 3).astype(np.int32),
-    )
-    return (
-        integers_and_logic,
-        ("i32[N,3]", "i32[3]", "bool[N,1]"),
-        (*inputs, generator.random((4, 1)) < 0.5),
-    )
+    inputs = (generator.integers(-9, 9, (4, 3)).astype(np.int32), generator.integers(-9, 9, 3).astype(np.int32))
+    return (integers_and_logic, ("i32[N,3]", "i32[3]", "bool[N,1]"), (*inputs, generator.random((4, 1)) < 0.5))
 
 
 @program
@@ -128,9 +113,7 @@ def identities() -> Made:
         y = F.relu(F.relu(y)) + np.abs(-x)
         z = y.reshape(2, 6).reshape(3, 4).reshape(x.shape).transpose(1, 0).transpose(1, 0)
         z = np.squeeze(np.expand_dims(z, 0), 0)[:, 0:4].clip(-2, 3).clip(-1, 5).clip(0.5, 4)
-        z = np.concatenate([z.astype(np.float64).astype(np.float32)]) * np.maximum(n, n)[
-            :, None
-        ].astype(np.float32)
+        z = np.concatenate([z.astype(np.float64).astype(np.float32)]) * np.maximum(n, n)[:, None].astype(np.float32)
         return z, (n + 0) * 1, (n | 0) << 0, n.astype(np.float32).astype(np.int32), x * True
 
     x = normal(3, 4)
@@ -178,11 +161,7 @@ def half_precision() -> Made:
             z.sum(axis=0),
         )
 
-    return (
-        half_precision,
-        ("f16[N,4]", "f32[N,4]"),
-        (normal(3, 4).astype(np.float16), normal(3, 4)),
-    )
+    return (half_precision, ("f16[N,4]", "f32[N,4]"), (normal(3, 4).astype(np.float16), normal(3, 4)))
 
 
 @program
@@ -202,11 +181,7 @@ def group_norms() -> Made:
 @program
 def losses() -> Made:
     def losses(x: Any, target: Any) -> Any:
-        return (
-            F.cross_entropy(x, target),
-            F.mse_loss(x, x * 0.5),
-            F.l1_loss(x, -x, reduction="none"),
-        )
+        return (F.cross_entropy(x, target), F.mse_loss(x, x * 0.5), F.l1_loss(x, -x, reduction="none"))
 
     return losses, ("f32[B,5]", "i64[B]"), (normal(4, 5), rng().integers(0, 5, 4))
 
@@ -214,11 +189,7 @@ def losses() -> Made:
 @program
 def scalars_and_empty() -> Made:
     def scalars_and_empty(x: Any, empty: Any) -> Any:
-        return (
-            x * 2.0**x + empty.sum(),
-            np.concatenate([empty, empty * 2], axis=0),
-            empty.max(axis=1),
-        )
+        return (x * 2.0**x + empty.sum(), np.concatenate([empty, empty * 2], axis=0), empty.max(axis=1))
 
     return scalars_and_empty, ("f32[]", "f32[N,3]"), (np.float32(1.5), np.zeros((0, 3), np.float32))
 

@@ -56,9 +56,7 @@ def resnet_block() -> Made:
 
 @program
 def mlp() -> Made:
-    model = nn.Sequential(
-        nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3)
-    )
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     return fill(model), ("f32[B,6]",), (normal(4, 6),)
 
 

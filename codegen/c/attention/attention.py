@@ -24,11 +24,7 @@ from dataclasses import replace
 
 from fxlite.codegen.c.attention.attention_plan import AttentionSpec, has_few_rows, keys_per_block
 from fxlite.codegen.c.product.gemm import Operand
-from fxlite.codegen.c.product.packed_operands import (
-    ITEM_BYTES,
-    PARALLEL_PRODUCTS,
-    panel_columns,
-)
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
 from fxlite.codegen.c.text.template_text import Rendered, atom, rendered
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
@@ -231,8 +227,7 @@ class _Tiles(_Attention):
         if not spec.causal:
             return spec.keys
         body.comment(
-            "Keys after a row are left out, unless their weight, 0, times an infinite\n"
-            " * or NaN value is NaN."
+            "Keys after a row are left out, unless their weight, 0, times an infinite\n * or NaN value is NaN."
         )
         keys, end = bare(spec.keys), bare(self.end_row)
         given = spec.keys, spec.columns, spec.v.row_stride, spec.v.col_stride
@@ -245,9 +240,7 @@ class _Tiles(_Attention):
         """Keys, transposed, and values as panels."""
         spec, k, v = self.spec, self.spec.k, self.spec.v
         pack, call = f"pack_panels_{spec.ctype}", self.body.call
-        keys_0, values_0 = (
-            Pointer(n) + key_0 * x.row_stride for n, x in (("k_item", k), ("v_item", v))
-        )
+        keys_0, values_0 = (Pointer(n) + key_0 * x.row_stride for n, x in (("k_item", k), ("v_item", v)))
         call(pack, spec.features, keys, keys_0, k.col_stride, k.row_stride, "k_panels")
         call(pack, keys, spec.columns, values_0, v.row_stride, v.col_stride, "v_panels")
 
@@ -276,9 +269,15 @@ class _Tiles(_Attention):
         with body.loop("column_0", keys, step=width) as column_0:
             columns = body.let("columns", smaller(keys - column_0, width), "int")
             body.call(
-                f"multiply_tile_{spec.ctype}", rows, columns, spec.features, "q_rows",
-                self.q_pitch, Pointer("k_panels") + column_0 * spec.features, "tile",
-            )  # fmt: skip
+                f"multiply_tile_{spec.ctype}",
+                rows,
+                columns,
+                spec.features,
+                "q_rows",
+                self.q_pitch,
+                Pointer("k_panels") + column_0 * spec.features,
+                "tile",
+            )
             with body.loop("i", rows) as i:
                 row = body.let("row", row_0 + i)
                 with body.loop("j", columns, pragma="#pragma omp simd") as j:
@@ -296,9 +295,15 @@ class _Tiles(_Attention):
         with body.loop("column_0", spec.columns, step=width) as column_0:
             columns = body.let("columns", smaller(spec.columns - column_0, width), "int")
             body.call(
-                f"multiply_tile_{spec.ctype}", rows, columns, reads, "scores", self.score_pitch,
-                Pointer("v_panels") + column_0 * keys, "tile",
-            )  # fmt: skip
+                f"multiply_tile_{spec.ctype}",
+                rows,
+                columns,
+                reads,
+                "scores",
+                self.score_pitch,
+                Pointer("v_panels") + column_0 * keys,
+                "tile",
+            )
             with body.loop("i", rows) as i:
                 start = Pointer("sums") + (place + i) * self.v_pitch + column_0
                 total = body.pointer(spec.ctype, "sum", start)
@@ -313,9 +318,7 @@ class _Rows(_Attention):
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec)
-        self.parts: list[
-            tuple[str, Sequence[Size]]
-        ] = [  # of the scratch of one query and block of keys
+        self.parts: list[tuple[str, Sequence[Size]]] = [  # of the scratch of one query and block of keys
             ("scores", (self.block,)),
             ("sums", (round_up(spec.columns, 16),)),
             ("q_rows", (round_up(spec.features, 16),)),
@@ -359,9 +362,8 @@ class _Rows(_Attention):
         self.scale_query(Pointer("q_rows"), spec.q, row)
         k, v = spec.k, spec.v
         body.call(
-            f"multiply_by_rows_{t}", keys, spec.features, "q_rows", k.start(key_0), k.row_stride,
-            k.col_stride, "scores",
-        )  # fmt: skip
+            f"multiply_by_rows_{t}", keys, spec.features, "q_rows", k.start(key_0), k.row_stride, k.col_stride, "scores"
+        )
         if spec.mask is not None:
             with body.loop("j", keys, pragma="#pragma omp simd") as j:
                 score = Pointer("scores")[j]
@@ -370,9 +372,8 @@ class _Rows(_Attention):
         body.put("highest[1] = 0;")
         body.call(f"soften_{t}", keys, "scores", "highest", "highest + 1")
         body.call(
-            f"sum_weighted_rows_{t}", keys, spec.columns, "scores", v.start(key_0), v.row_stride,
-            v.col_stride, "sums",
-        )  # fmt: skip
+            f"sum_weighted_rows_{t}", keys, spec.columns, "scores", v.start(key_0), v.row_stride, v.col_stride, "sums"
+        )
 
     def join(self, row: Index) -> None:
         """The blocks' sums, rescaled to the highest score of all, and the epilogue."""
@@ -381,9 +382,7 @@ class _Rows(_Attention):
         step = body.let("step", self.share * spec.rows)  # from block to block
         self.declare_part(row, Index.of(0))
         sums = body.pointer(t, "sums", f"part + {factors(scores)}")
-        highest = body.pointer(
-            f"const {t}", "highest", f"sums + {factors(sums_size)} + {factors(query)}"
-        )
+        highest = body.pointer(f"const {t}", "highest", f"sums + {factors(sums_size)} + {factors(query)}")
         body.put(f"{t} most = -INFINITY, total = 0;")
         with body.loop("key_block", self.key_blocks) as block:
             body.put(f"most = {highest[block * step]} > most ? {highest[block * step]} : most;")
@@ -393,7 +392,5 @@ class _Rows(_Attention):
             body.put(f"total += {highest[block * step + 1]} * rescale;")
             with body.loop("column", spec.columns, pragma="#pragma omp simd") as column:
                 own, joined = sums[block * step + column], sums[column]
-                body.put(
-                    f"{joined} = {bare(block)} == 0 ? {own} * rescale : {joined} + {own} * rescale;"
-                )
+                body.put(f"{joined} = {bare(block)} == 0 ? {own} * rescale : {joined} + {own} * rescale;")
         self.put_result(row, "total", sums)

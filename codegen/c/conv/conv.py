@@ -34,13 +34,7 @@ from fxlite.codegen.c.conv.conv_depthwise import Depthwise, DepthwiseLast
 from fxlite.codegen.c.conv.conv_finish import Axis, fetch, finish_joined
 from fxlite.codegen.c.conv.conv_panels import Taps
 from fxlite.codegen.c.conv.conv_pixels import Pixels
-from fxlite.codegen.c.conv.conv_plan import (
-    ConvSpec,
-    pack_conv_weight,
-    plan_of,
-    product_pitch,
-    winograd_tile,
-)
+from fxlite.codegen.c.conv.conv_plan import ConvSpec, pack_conv_weight, plan_of, product_pitch, winograd_tile
 from fxlite.codegen.c.conv.conv_walk import empty_result
 from fxlite.codegen.c.conv.conv_winograd import Winograd
 from fxlite.codegen.c.product.gemm import GemmSpec, Operand, render_product
@@ -50,13 +44,7 @@ from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import smaller, symbol
 from fxlite.scalar.index import Index
 
-__all__ = [
-    "ConvSpec",
-    "pack_conv_weight",
-    "plan_of",
-    "render_conv",
-    "render_conv_naive",
-]
+__all__ = ["ConvSpec", "pack_conv_weight", "plan_of", "render_conv", "render_conv_naive"]
 
 
 def render_conv(spec: ConvSpec) -> Rendered:

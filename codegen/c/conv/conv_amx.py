@@ -18,12 +18,7 @@ import numpy as np
 from fxlite.codegen.c.conv.conv_plan import FEW_OUTPUTS, ConvSpec, plan_of
 from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import empty_result
-from fxlite.codegen.c.product.packed_operands import (
-    PANEL_COLUMNS,
-    pack_b_bf16,
-    pack_b_split,
-    packed_size,
-)
+from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, pack_b_bf16, pack_b_split, packed_size
 from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import Body, Pointer
@@ -114,6 +109,18 @@ class _TileConv(Runs):
         if self.parts == 2:
             name, low = "split", self.image_numbers * spec.item_bytes
         body.call(
-            f"sum_places_{name}", "rows", "pixels", columns, spec.runs, spec.run_length, image, low,
-            self.step, self.row_step, "run", "weights", "ends" if spec.has_ends else 0, "tile",
-        )  # fmt: skip
+            f"sum_places_{name}",
+            "rows",
+            "pixels",
+            columns,
+            spec.runs,
+            spec.run_length,
+            image,
+            low,
+            self.step,
+            self.row_step,
+            "run",
+            "weights",
+            "ends" if spec.has_ends else 0,
+            "tile",
+        )

@@ -70,9 +70,21 @@ class Depthwise(Walk):
         spec, body, w = self.spec, self.body, self.out_w
         (down, across), (top, left) = spec.stride, spec.padding[:2]
         body.call(
-            f"sum_depthwise_rows_{self.ctype}", rows, spec.r, spec.s, down, across, "image", spec.h,
-            spec.w, oh_0 * down - top, -left, Pointer(spec.weight) + k * self.taps, w, "sums",
-        )  # fmt: skip
+            f"sum_depthwise_rows_{self.ctype}",
+            rows,
+            spec.r,
+            spec.s,
+            down,
+            across,
+            "image",
+            spec.h,
+            spec.w,
+            oh_0 * down - top,
+            -left,
+            Pointer(spec.weight) + k * self.taps,
+            w,
+            "sums",
+        )
         sums = Pointer("sums")
         count = body.let("rows", smaller(self.out_h - oh_0, rows))
         if spec.joinable:
@@ -107,11 +119,21 @@ class DepthwiseLast(Walk):
             item = "bf16" if spec.x_is_bf16 else self.ctype
             kind = "few" if spec.k < FEWEST_CHANNELS[self.ctype] else "last"
             body.call(
-                f"sum_depthwise_{kind}_{item}", step, spec.r, spec.s, across,
-                Pointer(spec.x) + n * spec.h * spec.w * spec.c + first, spec.h, spec.w, spec.c,
-                oh * down - top, ow_0 * across - left, Pointer(spec.weight) + first, channels,
+                f"sum_depthwise_{kind}_{item}",
+                step,
+                spec.r,
+                spec.s,
+                across,
+                Pointer(spec.x) + n * spec.h * spec.w * spec.c + first,
+                spec.h,
+                spec.w,
+                spec.c,
+                oh * down - top,
+                ow_0 * across - left,
+                Pointer(spec.weight) + first,
+                channels,
                 "sums",
-            )  # fmt: skip
+            )
             pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", first, channels, "j")
             finish_tile(body, spec, Pointer("sums"), TILE_PITCH, pixel, channel, n, oh)
         note = (
@@ -127,6 +149,4 @@ def places(size: Index, most: int, more: int) -> int:
     if size.constant is None:
         return most // 2
     known = size.constant
-    return min(
-        range(min(known, most), 0, -1), key=lambda count: -(-known // count) * (count + more)
-    )
+    return min(range(min(known, most), 0, -1), key=lambda count: -(-known // count) * (count + more))

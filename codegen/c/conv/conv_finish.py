@@ -13,15 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from fxlite.codegen.c.conv.conv_plan import ConvSpec
-from fxlite.codegen.kernel.builder import (
-    Body,
-    Pointer,
-    Size,
-    bare,
-    smaller,
-    symbol,
-    takes_one_trip,
-)
+from fxlite.codegen.kernel.builder import Body, Pointer, Size, bare, smaller, symbol, takes_one_trip
 from fxlite.scalar.index import Index
 
 
@@ -46,9 +38,7 @@ class Axis:
         return "" if self.is_one else "#pragma omp simd"
 
 
-def finish(
-    body: Body, spec: ConvSpec, element: Callable[..., str], axes: Sequence[Axis], **place: Index
-) -> None:
+def finish(body: Body, spec: ConvSpec, element: Callable[..., str], axes: Sequence[Axis], **place: Index) -> None:
     """The epilogue over a tile. ``element`` says in C where its sum is, by the variables of the
     axes, of which neighbours in memory should be along the last one; ``place`` has the other
     positions."""
@@ -88,9 +78,8 @@ def finish_joined(
 
 
 def finish_tile(
-    body: Body, spec: ConvSpec, sums: Pointer, pitch: int, pixel: Axis, channel: Axis,
-    n: Index, oh: Index,
-) -> None:  # fmt: skip
+    body: Body, spec: ConvSpec, sums: Pointer, pitch: int, pixel: Axis, channel: Axis, n: Index, oh: Index
+) -> None:
     """The epilogue over a tile of pixels of a row, whose channels are neighbours and whose pixels
     are ``pitch`` apart. It runs along the axis whose results are neighbours."""
     place = {"n": n, "oh": oh}
@@ -99,10 +88,7 @@ def finish_tile(
             j = symbol("j", channel.count)
             count = body.let("count", channel.count - j, "int")
             place["k"] = body.let("k", channel.start + j)
-            finish_vector(
-                body, spec, lambda i: f"*(const int_vec *)&{sums[i * pitch + j]}", count, pixel,
-                place,
-            )  # fmt: skip
+            finish_vector(body, spec, lambda i: f"*(const int_vec *)&{sums[i * pitch + j]}", count, pixel, place)
     elif spec.vector_epilogue and spec.y_last:
         _finish_floats(body, spec, sums, pitch, pixel, channel, place)
     elif spec.y_last:
@@ -113,9 +99,8 @@ def finish_tile(
 
 
 def _finish_floats(
-    body: Body, spec: ConvSpec, sums: Pointer, pitch: int, pixel: Axis, channel: Axis,
-    place: dict[str, Index],
-) -> None:  # fmt: skip
+    body: Body, spec: ConvSpec, sums: Pointer, pitch: int, pixel: Axis, channel: Axis, place: dict[str, Index]
+) -> None:
     """Vector by vector of channels."""
     assert spec.vector_epilogue is not None
     with body.loop(pixel.variable, pixel.count) as i:
@@ -130,17 +115,20 @@ def _finish_floats(
 
 
 def finish_vector(
-    body: Body, spec: ConvSpec, element: Callable[[Index], str], count: Index, pixel: Axis,
-    place: dict[str, Index], pragma: str = "",
-) -> None:  # fmt: skip
+    body: Body,
+    spec: ConvSpec,
+    element: Callable[[Index], str],
+    count: Index,
+    pixel: Axis,
+    place: dict[str, Index],
+    pragma: str = "",
+) -> None:
     """A vector of integer sums of channels, for all pixels of an axis; what is the same for all
     comes before the loop, which stands behind the pragma."""
     assert spec.split_epilogue is not None
     i = Index.of(0) if pixel.is_one else symbol(pixel.variable, pixel.count)
     ow = Body().let("ow", pixel.start + i)  # what it is called in the loop
-    loads, statements = spec.split_epilogue(
-        "sum", count=bare(count), moving=(ow,), ow=ow, **place
-    )  # fmt: skip
+    loads, statements = spec.split_epilogue("sum", count=bare(count), moving=(ow,), ow=ow, **place)
     body.put(loads)
     with body.loop(pixel.variable, pixel.count, pragma=pragma):
         body.let("ow", pixel.start + i)
@@ -148,9 +136,7 @@ def finish_vector(
         body.put(statements)
 
 
-def finish_beside(
-    body: Body, spec: ConvSpec, pixel: Axis, channel: Axis, n: Index, oh: Index
-) -> None:
+def finish_beside(body: Body, spec: ConvSpec, pixel: Axis, channel: Axis, n: Index, oh: Index) -> None:
     """What is computed beside the result of a tile."""
     if spec.beside is not None:
         first = [n, oh, Index.of(pixel.start), Index.of(channel.start)]
@@ -158,9 +144,8 @@ def finish_beside(
 
 
 def fetch(
-    body: Body, spec: ConvSpec, size: tuple[Index, Index], place: Sequence[Index], channels: Size,
-    count: Size,
-) -> None:  # fmt: skip
+    body: Body, spec: ConvSpec, size: tuple[Index, Index], place: Sequence[Index], channels: Size, count: Size
+) -> None:
     """Fetch what the epilogue needs for ``count`` pixels of some channels from a place (n, k, oh,
     ow) of a result of this height and width on."""
     n, k, oh, ow = place

@@ -28,13 +28,7 @@ from fxlite.codegen.c.conv.conv_int8_depthwise import (
 from fxlite.codegen.c.conv.conv_runs import Place, Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import empty_result
 from fxlite.codegen.c.product.gemm_fused import SUMS_COMMENT, put_switch, tile_function
-from fxlite.codegen.c.product.packed_operands import (
-    PANEL_COLUMNS,
-    QUAD,
-    pack_int8,
-    packed_rows,
-    packed_size,
-)
+from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, QUAD, pack_int8, packed_rows, packed_size
 from fxlite.codegen.c.text.template_text import Rendered, ignoring, parameter_names, signature
 from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, symbol
 from fxlite.scalar.index import Index
@@ -117,16 +111,35 @@ class _Int8Conv(Runs):
     def copy_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
         spec, zero = self.spec, (self.spec.zero_point + self.flip) % 256
         self.body.call(
-            "pad_row_bytes", pixels, spec.c, row, *self.pixel_steps(), spec.padding[1],
-            self.image_w, zero, self.flip, target,
-        )  # fmt: skip
+            "pad_row_bytes",
+            pixels,
+            spec.c,
+            row,
+            *self.pixel_steps(),
+            spec.padding[1],
+            self.image_w,
+            zero,
+            self.flip,
+            target,
+        )
 
     def sum_up(self, body: Body, image: Pointer, columns: Index) -> None:
         spec = self.spec
         body.call(
-            "sum_places_u8", "rows", "pixels", columns, spec.runs, spec.words, image, self.step,
-            self.row_step, "run", "weights", "ends" if spec.has_ends else 0, "tile",
-        )  # fmt: skip
+            "sum_places_u8",
+            "rows",
+            "pixels",
+            columns,
+            spec.runs,
+            spec.words,
+            image,
+            self.step,
+            self.row_step,
+            "run",
+            "weights",
+            "ends" if spec.has_ends else 0,
+            "tile",
+        )
 
     # -- the epilogue in registers
     def render(self) -> Rendered:
@@ -148,16 +161,7 @@ class _Int8Conv(Runs):
         corner = (place.n, place.oh_0, place.ow_0, place.k_0)
         ends = ["ends"] * self.spec.has_ends
         names = parameter_names(self.spec.parameters)
-        own: tuple[Argument, ...] = (
-            "rows",
-            "pixels",
-            columns,
-            image,
-            "run",
-            "weights",
-            *ends,
-            *corner,
-        )
+        own: tuple[Argument, ...] = ("rows", "pixels", columns, image, "run", "weights", *ends, *corner)
         body.call(f"{self.spec.name}_tile", *own, *names)
 
     def fused_tile(self) -> list[str]:
@@ -187,17 +191,30 @@ class _Int8Conv(Runs):
             body.put("const int vectors = columns - first > int_lanes ? 2 : 1;")
             body.put("int_vec sums[TILE_ROWS][2];")
             body.call(
-                "sum_pixels_int8", pixels, "vectors", spec.runs, spec.words, "place", self.step,
-                "run", "weights + first", "sums",
-            )  # fmt: skip
+                "sum_pixels_int8",
+                pixels,
+                "vectors",
+                spec.runs,
+                spec.words,
+                "place",
+                self.step,
+                "run",
+                "weights + first",
+                "sums",
+            )
             with body.block("#pragma GCC unroll 2\nfor (int v = 0; v < vectors; v++)"):
                 offset = symbol("first") + symbol("v") * symbol("int_lanes")
                 count = body.let("count", columns - offset, "int")
                 k = body.let("k", place.k_0 + offset)
                 finish_vector(
-                    body, spec, lambda i: f"sums[{bare(i)}][v]", count, pixel,
-                    {"n": place.n, "oh": place.oh_0, "k": k}, "#pragma GCC unroll 16",
-                )  # fmt: skip
+                    body,
+                    spec,
+                    lambda i: f"sums[{bare(i)}][v]",
+                    count,
+                    pixel,
+                    {"n": place.n, "oh": place.oh_0, "k": k},
+                    "#pragma GCC unroll 16",
+                )
         finish_beside(body, spec, pixel, Axis("k", place.k_0, columns, "j"), place.n, place.oh_0)
         own, lines = f"const int pixels, const int columns, {parameters}", body.lines()
         opening = [*signature(f"{spec.name}_sums", own), "{", *ignoring(own, "\n".join(lines))]

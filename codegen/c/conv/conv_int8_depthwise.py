@@ -134,9 +134,18 @@ class _Depthwise(Walk):
             first = self.oh_0 * spec.stride[0] - spec.padding[0]
             image = images + self.n * spec.h * row_bytes + self.first
             body.call(
-                "find_rows", first, count, spec.dilation[0], spec.h, row_bytes, spec.c, image,
-                "outside", "rows", "steps",
-            )  # fmt: skip
+                "find_rows",
+                first,
+                count,
+                spec.dilation[0],
+                spec.h,
+                row_bytes,
+                spec.c,
+                image,
+                "outside",
+                "rows",
+                "steps",
+            )
             columns = (MOST_PLACES - 1) * spec.stride[1] + spec.s
             body.comment("The columns of the image that a tile reads: four rows in a quad.")
             body.put(f"int32_t woven[{columns * width}];")
@@ -157,18 +166,24 @@ class _Depthwise(Walk):
         for group in range(self.groups):
             rows, steps = (Pointer(name) + QUAD * group for name in ("rows", "steps"))
             body.call(
-                f"weave_{spec.type}", columns, self.channels, ow_0 * stride - left, spec.w, rows,
-                steps, spec.zero_point, "woven",
-            )  # fmt: skip
+                f"weave_{spec.type}",
+                columns,
+                self.channels,
+                ow_0 * stride - left,
+                spec.w,
+                rows,
+                steps,
+                spec.zero_point,
+                "woven",
+            )
             quads = self.weights + (1 + group * spec.s * outputs) * width
             if group == self.groups - 1 and self.in_registers:
                 self.finish(quads, pixel, channel)
                 return
             starts = 0 if group else self.weights
             body.call(
-                "add_tile", outputs, spec.s, pixels, self.channels, stride, starts, quads, "woven",
-                "kernel", "tile",
-            )  # fmt: skip
+                "add_tile", outputs, spec.s, pixels, self.channels, stride, starts, quads, "woven", "kernel", "tile"
+            )
         with self.output_rows() as (o, oh):
             tile = Pointer("tile") + o * (MOST_PLACES * width)
             sums = body.pointer("const int32_t", "sums", tile)
@@ -188,9 +203,8 @@ class _Depthwise(Walk):
             count = body.let("count", self.channels - j, "int")
             k = body.let("k", channel.start + j)
             loads, statements = spec.split_epilogue(
-                "sum", n=self.n, k=k, oh=oh, ow=ow, count=bare(count),
-                moving=(ow, oh) if outputs > 1 else (ow,),
-            )  # fmt: skip
+                "sum", n=self.n, k=k, oh=oh, ow=ow, count=bare(count), moving=(ow, oh) if outputs > 1 else (ow,)
+            )
             body.put(loads)
             body.put(f"int_vec kernel[{spec.s}][2];")
             body.call("load_kernel", outputs, spec.s, quads + j, "kernel")

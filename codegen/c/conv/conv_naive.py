@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxlite.codegen.c.conv.conv_plan import (
-    ConvSpec,
-    input_planes,
-    reads_pairs,
-    weight_index,
-    winograd_tile,
-)
+from fxlite.codegen.c.conv.conv_plan import ConvSpec, input_planes, reads_pairs, weight_index, winograd_tile
 from fxlite.codegen.c.conv.conv_walk import conv_function
 from fxlite.codegen.c.conv.winograd_matrices import Tile, input_matrix, output_matrix
 from fxlite.codegen.c.text.template_text import Rendered
@@ -70,9 +64,7 @@ def _put_sum(body: Body, spec: ConvSpec, n: Index, k: Index, oh: Index, ow: Inde
             body.put(f"sum += {x} * {weight};")
 
 
-def _put_winograd_sum(
-    body: Body, spec: ConvSpec, m: Tile, n: Index, k: Index, oh: Index, ow: Index
-) -> None:
+def _put_winograd_sum(body: Body, spec: ConvSpec, m: Tile, n: Index, k: Index, oh: Index, ow: Index) -> None:
     """Declare the sum of one output element by plain loops: from the packed points of the weights,
     with the matrices of the transforms."""
     side = m + 2

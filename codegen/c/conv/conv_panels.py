@@ -14,14 +14,7 @@ rounded; nothing is unrolled into columns.
 from __future__ import annotations
 
 from fxlite.codegen.c.conv.conv_finish import Axis, fetch, finish, finish_joined, finish_tile
-from fxlite.codegen.c.conv.conv_plan import (
-    SEGMENT,
-    ConvSpec,
-    input_planes,
-    is_pointwise,
-    plan_of,
-    reads_pairs,
-)
+from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, plan_of, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, panel_columns
 from fxlite.codegen.c.text.template_text import Rendered
@@ -132,9 +125,9 @@ class Taps(Panels):
 
     def note(self) -> str:
         spec = self.spec
-        layouts = "" if self.turned else ", " + " -> ".join(
-            "NHWC" if last else "NCHW" for last in (spec.x_last, spec.y_last)
-        )  # fmt: skip
+        layouts = (
+            "" if self.turned else ", " + " -> ".join("NHWC" if last else "NCHW" for last in (spec.x_last, spec.y_last))
+        )
         note = (
             f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels{layouts}; tiles of TILE_ROWS pixels"
             f" of a row x {self.width} output channels."
@@ -202,18 +195,22 @@ class Taps(Panels):
                 body.call("pick_pairs", self.image_h, self.pitch, image, second, *steps, target)
             else:
                 body.call(
-                    "pad_plane_pairs", self.h, self.w, image, second, *spec.padding[:2],
-                    self.image_h, self.pitch, target,
-                )  # fmt: skip
+                    "pad_plane_pairs",
+                    self.h,
+                    self.w,
+                    image,
+                    second,
+                    *spec.padding[:2],
+                    self.image_h,
+                    self.pitch,
+                    target,
+                )
 
     def pad_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
         """So many pixels of a row, with its zeros."""
         spec = self.spec
         kind = "bf16" if spec.x_is_bf16 else "pairs" if self.pairs else self.ctype
-        self.body.call(
-            f"pad_row_{kind}", pixels, spec.c, row, spec.padding[1], self.image_w, self.pixel,
-            target,
-        )  # fmt: skip
+        self.body.call(f"pad_row_{kind}", pixels, spec.c, row, spec.padding[1], self.image_w, self.pixel, target)
 
     def declare_image(self, n: Index, group: Index) -> None:
         spec = self.spec
@@ -241,9 +238,18 @@ class Taps(Panels):
     def sum_up(self, count: Size, pixel: Pointer, step: Index) -> None:
         """The sums of a tile of so many pixels from this one on, which are so far apart."""
         self.body.call(
-            f"sum_tile_{self.kind}", count, self.columns, self.inputs, self.taps, pixel, self.plane,
-            "tap", step, "weights", "tile",
-        )  # fmt: skip
+            f"sum_tile_{self.kind}",
+            count,
+            self.columns,
+            self.inputs,
+            self.taps,
+            pixel,
+            self.plane,
+            "tap",
+            step,
+            "weights",
+            "tile",
+        )
 
     def turned_tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
         """64 pixels of a row at a time: tiles, turned into rows of channels; the epilogue."""
@@ -259,9 +265,8 @@ class Taps(Panels):
                 step = Index.of(self.stride[1])
                 self.sum_up(count, first + (start + offset) * step, step)
                 body.call(
-                    f"copy_transposed_{self.ctype}", 16, columns, "tile", width,
-                    Pointer("turned") + offset, TURNED,
-                )  # fmt: skip
+                    f"copy_transposed_{self.ctype}", 16, columns, "tile", width, Pointer("turned") + offset, TURNED
+                )
             channel = Axis("k", k_0, self.columns, "j")
             pixel = Axis("ow", start, pixels, "i")
             if is_pointwise(spec):

@@ -68,10 +68,7 @@ class Pixels(Walk):
         pitch = round_up(w, 16) + margin
         if h == 1:
             self.mode = "line"
-            rows, pitch = (
-                Index.of(spec.stride[0] + spec.reach[0] - 1),
-                round_up(w, SEGMENT) + margin,
-            )
+            rows, pitch = (Index.of(spec.stride[0] + spec.reach[0] - 1), round_up(w, SEGMENT) + margin)
         elif spec.stride == (1, 1) and h.constant is not None and w.constant is not None:
             joined = w.constant + spec.reach[1] - 1
             if (h.constant - 1) * joined + w.constant <= SEGMENT:
@@ -161,6 +158,16 @@ class Pixels(Walk):
         """The sums of a tile from this pixel on."""
         self.body.put(f"{self.ctype} sums[{self.outputs * 4 * sums_step}];")
         self.body.call(
-            f"sum_segment_{self.ctype}", self.outputs, pixels, self.spec.group_inputs, self.taps,
-            start, self.plane, "tap", place_step, "weights", "sums", sums_step,
-        )  # fmt: skip
+            f"sum_segment_{self.ctype}",
+            self.outputs,
+            pixels,
+            self.spec.group_inputs,
+            self.taps,
+            start,
+            self.plane,
+            "tap",
+            place_step,
+            "weights",
+            "sums",
+            sums_step,
+        )

@@ -20,9 +20,7 @@ SEGMENT = 64
 LARGEST_KERNEL = constant("depthwise", "MOST_COLUMNS")
 """Most rows and columns of a depthwise kernel."""
 
-Plan = Literal[
-    "product", "channels", "pixels", "depthwise", "winograd", "implicit product", "depthwise last"
-]
+Plan = Literal["product", "channels", "pixels", "depthwise", "winograd", "implicit product", "depthwise last"]
 
 MEASURED: dict[str, tuple[Plan, Tile | None]] = {
     "product": ("product", None),

@@ -13,15 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec
 from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
 from fxlite.codegen.c.text.template_text import Rendered, rendered
-from fxlite.codegen.kernel.builder import (
-    Body,
-    Pointer,
-    Size,
-    bare,
-    smaller,
-    symbol,
-    text_of,
-)
+from fxlite.codegen.kernel.builder import Body, Pointer, Size, bare, smaller, symbol, text_of
 from fxlite.scalar.index import Atom, Index
 
 Loop = tuple[str, Size]
@@ -128,9 +120,7 @@ class Walk:
         arguments = ", ".join(map(bare, (rows, row_bytes, others, self.all_threads)))
         return self.body.let("row_blocks", f"count_row_blocks({arguments})")
 
-    def rows_of(
-        self, variable: str, block: Index, blocks: Index, rows: Index
-    ) -> AbstractContextManager[Index]:
+    def rows_of(self, variable: str, block: Index, blocks: Index, rows: Index) -> AbstractContextManager[Index]:
         """A loop over the rows of a block."""
         start, end = block * rows // blocks, (block + 1) * rows // blocks
         return self.body.loop(variable, end, start)
@@ -146,10 +136,15 @@ class Walk:
         """The table of taps: rows of the image are ``row`` apart, and columns where ``column``
         says."""
         spec = self.spec
-        self.distances("tap", "Where each weight's pixel is, from that of the kernel's first.", [
-            Index.of(row) * (r * spec.dilation[0]) + column(s * spec.dilation[1])
-            for r in range(spec.r) for s in range(spec.s)
-        ])  # fmt: skip
+        self.distances(
+            "tap",
+            "Where each weight's pixel is, from that of the kernel's first.",
+            [
+                Index.of(row) * (r * spec.dilation[0]) + column(s * spec.dilation[1])
+                for r in range(spec.r)
+                for s in range(spec.s)
+            ],
+        )
 
     @contextmanager
     def copying(self, comment: str, *loops: Loop) -> Iterator[list[Index]]:
@@ -167,9 +162,7 @@ class Walk:
             self.image_h = self.name("padded_h", self.out_h * stride[0] + (reach[0] - 1))
             self.image_w = self.name(width, self.out_w * stride[1] + (reach[1] - 1))
 
-    def copy_rows(
-        self, comment: str, pitch: Index, copy: Callable[[str, Pointer, Pointer], None]
-    ) -> None:
+    def copy_rows(self, comment: str, pitch: Index, copy: Callable[[str, Pointer, Pointer], None]) -> None:
         """All images, channels last and with their padding, into the workspace, row by row.
         ``copy`` copies so many pixels (in C; 0: none) of a row to a row of ``pitch`` elements."""
         spec, target = self.spec, Pointer("padded")
@@ -187,9 +180,15 @@ class Walk:
         comment = "The images with zeros around them."
         with self.copying(comment, ("plane", spec.n * spec.c)) as (plane,):
             self.body.call(
-                f"pad_plane_{self.ctype}", h, w, Pointer(spec.x) + plane * (h * w),
-                *spec.padding[:2], rows, pitch, Pointer("padded") + plane * (rows * pitch),
-            )  # fmt: skip
+                f"pad_plane_{self.ctype}",
+                h,
+                w,
+                Pointer(spec.x) + plane * (h * w),
+                *spec.padding[:2],
+                rows,
+                pitch,
+                Pointer("padded") + plane * (rows * pitch),
+            )
 
     def inside(self, i: Index) -> str:
         """In C, how many pixels of the image are in row i of its copy: none above and below it."""

@@ -12,24 +12,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from fxlite.codegen.c.conv.conv_finish import Axis, finish, finish_tile
-from fxlite.codegen.c.conv.conv_plan import (
-    SEGMENT,
-    ConvSpec,
-    input_planes,
-    reads_pairs,
-)
+from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
 from fxlite.codegen.c.conv.winograd_matrices import Tile
 from fxlite.codegen.c.product.packed_operands import panel_columns
 from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import (
-    Pointer,
-    bare,
-    divide_up,
-    round_up,
-    smaller,
-    symbol,
-)
+from fxlite.codegen.kernel.builder import Pointer, bare, divide_up, round_up, smaller, symbol
 from fxlite.scalar.index import Index, extremum
 
 POINTS_PAD = 16
@@ -165,9 +153,18 @@ class Winograd(Walk):
         m, left = self.m, self.spec.padding[1]
         self.body.put(f"const float *pixel[{self.points}];")
         self.body.call(
-            "find_tile_pixels", self.side, row * m + self.first_row, column * m - left, self.start,
-            self.end, self.spec.w, self.channels, "pixels", "zeros", "pixel",
-        )  # fmt: skip
+            "find_tile_pixels",
+            self.side,
+            row * m + self.first_row,
+            column * m - left,
+            self.start,
+            self.end,
+            self.spec.w,
+            self.channels,
+            "pixels",
+            "zeros",
+            "pixel",
+        )
 
     def multiply_points(self, n: Index) -> None:
         """Products, the transform back, the epilogue."""
@@ -196,28 +193,26 @@ class Winograd(Walk):
                 start_ = body.let("start", part * count // parts)
                 tiles = body.let("tiles", (part + 1) * count // parts - start_, "int")
                 with body.loop("p", self.points) as p:
-                    points = Pointer("points") + (
-                        p * self.point_step + (first + start_) * self.items
-                    )
+                    points = Pointer("points") + (p * self.point_step + (first + start_) * self.items)
                     body.call(
-                        f"multiply_tile_{'bf16' if self.pairs else 'float'}", tiles, columns, depth,
-                        points, self.items, weights + p * (depth * panel), f"products[{bare(p)}]",
-                    )  # fmt: skip
+                        f"multiply_tile_{'bf16' if self.pairs else 'float'}",
+                        tiles,
+                        columns,
+                        depth,
+                        points,
+                        self.items,
+                        weights + p * (depth * panel),
+                        f"products[{bare(p)}]",
+                    )
                 with body.loop("i", tiles) as i:
                     row = body.let("row", (start_ + i) // width)
                     tile = body.let("tile", (start_ + i) % width)
                     place = Pointer("square") + (row * self.pitch + tile) * (m * panel)
                     target = place, self.pitch * panel
-                    body.call(
-                        f"winograd_output_{m}", columns, f"&products[0][{bare(i * panel)}]", rows,
-                        *target,
-                    )  # fmt: skip
+                    body.call(f"winograd_output_{m}", columns, f"&products[0][{bare(i * panel)}]", rows, *target)
                     with body.block(f"if (!{Pointer('finite')[first + start_ + i]})"):
                         self.find_pixels(row_1 + row, tile_1 + tile)
-                        body.call(
-                            f"winograd_direct_{self.suffix}", columns, spec.c, "pixel", weights,
-                            *target,
-                        )  # fmt: skip
+                        body.call(f"winograd_direct_{self.suffix}", columns, spec.c, "pixel", weights, *target)
             if self.pairs:
                 body.call("release_tiles")
             ow_0, oh_0 = tile_1 * m, (self.row_0 + row_1) * m

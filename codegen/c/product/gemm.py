@@ -30,31 +30,21 @@ from fxlite.codegen.c.product.gemm_spec import (
     packs_b,
 )
 from fxlite.codegen.c.product.gemm_walk import Place, Product, Tile
-from fxlite.codegen.c.product.packed_operands import (
-    ITEM_BYTES,
-    PAIR_BYTES,
-    pack_b,
-    pack_b_bf16,
-    pack_b_split,
-)
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, pack_b, pack_b_bf16, pack_b_split
 from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import (
-    Argument,
-    Body,
-    Pointer,
-    bare,
-    divide_up,
-    factors,
-    smaller,
-    symbol,
-    text_of,
-)
+from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, divide_up, factors, smaller, symbol, text_of
 from fxlite.scalar.index import Index
 
 __all__ = [
-    "GemmSpec", "Operand", "PackedOperand",
-    "pack_b", "pack_b_bf16", "pack_b_split", "render_gemm", "render_gemm_naive",
-]  # fmt: skip
+    "GemmSpec",
+    "Operand",
+    "PackedOperand",
+    "pack_b",
+    "pack_b_bf16",
+    "pack_b_split",
+    "render_gemm",
+    "render_gemm_naive",
+]
 
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
 """Which part of the second-level cache a block of A's rows takes, and how `count_row_blocks` is
@@ -149,9 +139,7 @@ class _Floats(Product):
         """Copy A's rows, where the tile cannot read them in place."""
         spec, body = self.spec, self.body
         body.comment(f"The rows of A, {'in bf16' if spec.bf16 else 'side by side'}.")
-        with body.shared(
-            [*spec.batch, ("tile_index", self.row_tiles)], directive, clauses
-        ) as found:
+        with body.shared([*spec.batch, ("tile_index", self.row_tiles)], directive, clauses) as found:
             *batch, tile = found
             self.name_batch(batch)
             at = self.in_tile(self.blank(tuple(batch)), tile)
@@ -281,9 +269,7 @@ class _Floats(Product):
             steps = f", {bare(divide_up(spec.k, cut.total))} steps of K at a time" if cut else ""
             said.append(f"Threads widen the weight to floats, once for a block of rows{steps}.")
         elif self.packs_b:
-            said.append(
-                f"Threads pack the right operand, a panel of {self.width} columns at a time."
-            )
+            said.append(f"Threads pack the right operand, a panel of {self.width} columns at a time.")
         else:
             said.append("The right operand is read in place, once or twice.")
         if spec.prologue_a is None and self.copies_a and not spec.bf16:

@@ -70,9 +70,7 @@ def fused_tile(
     body = Body()
     assert spec.m.constant is not None and spec.n.constant is not None
     rest = ", ".join(parameter_names(parameters))
-    put_switch(
-        body, f"{spec.name}_sums", str(spec.m.constant), spec.n.constant, rest, width=p.width
-    )
+    put_switch(body, f"{spec.name}_sums", str(spec.m.constant), spec.n.constant, rest, width=p.width)
     bodies = [body.lines()]
     if kind.rows != "TILE_ROWS":
         at, body = p.whole_tile(), Body()
@@ -84,9 +82,7 @@ def fused_tile(
     return [*vectors, "", *tile_function(f"{spec.name}_tile", head, bodies), ""]
 
 
-def _sums_function(
-    p: Product, parameters: str, sums: Callable[[Body, str], None]
-) -> list[str]:  # fmt: skip
+def _sums_function(p: Product, parameters: str, sums: Callable[[Body, str], None]) -> list[str]:
     """The function that computes, finishes and stores the sums of a tile."""
     spec, body, t = p.base, Body(), p.vector
     body.put("#pragma GCC unroll 4")
@@ -114,9 +110,8 @@ def _sums_function(
 
 
 def finish_vectors(
-    p: Product, body: Body, at: Place, sums: str = "sum",
-    before: Callable[[Body, Index], None] | None = None,
-) -> None:  # fmt: skip
+    p: Product, body: Body, at: Place, sums: str = "sum", before: Callable[[Body, Index], None] | None = None
+) -> None:
     """Finish and store a tile in memory, vector by vector of its columns; what belongs to columns
     is loaded once for all rows. ``sums``: what is finished, in terms of ``sum``; ``before`` puts
     what a row's statements read."""
@@ -149,13 +144,7 @@ def tile_function(name: str, parameters: str, bodies: Sequence[Sequence[str]]) -
 
 
 def put_switch(
-    body: Body,
-    name: str,
-    m: str,
-    n: int,
-    rest: str,
-    rows: str = "rows",
-    width: int = PANEL_COLUMNS,
+    body: Body, name: str, m: str, n: int, rest: str, rows: str = "rows", width: int = PANEL_COLUMNS
 ) -> None:
     """The call of the function ``name``, of a tile's numbers of ``rows`` and columns, which are
     known when compiling, and of ``rest``. Of m rows all tiles have nearly the same number."""

@@ -100,9 +100,7 @@ class _Integers(Product):
             assert spec.k.constant is not None
             self.cut = Cut(1, -(-spec.k.constant // BLOCK), BLOCK)
         whole = isinstance(spec.b, str) and spec.k.constant is not None
-        self.in_registers = (
-            whole and spec.k % QUAD == 0 and at_most(spec.k, 256) and is_short(spec, 1)
-        )
+        self.in_registers = whole and spec.k % QUAD == 0 and at_most(spec.k, 256) and is_short(spec, 1)
 
     @property
     def is_long(self) -> bool:
@@ -208,9 +206,7 @@ class _Integers(Product):
             return
         self.add_block(body, at, rows, spec.a.row_stride, Pointer("quads"), ahead)
 
-    def add_block(
-        self, body: Body, at: Place, rows: Pointer, step: Index, quads: Pointer, ahead: Pointer
-    ) -> None:
+    def add_block(self, body: Body, at: Place, rows: Pointer, step: Index, quads: Pointer, ahead: Pointer) -> None:
         """The call that adds products to the sums of a tile, which begin with those of its
         panel."""
         start = "b_panel"

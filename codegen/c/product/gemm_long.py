@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from fxlite.codegen.c.product.gemm_spec import GemmSpec, WidenedOperand
 from fxlite.codegen.c.product.gemm_walk import Cut
-from fxlite.codegen.c.product.packed_operands import (
-    ITEM_BYTES,
-    PAIR_BYTES,
-    PARALLEL_PRODUCTS,
-    panel_columns,
-)
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, PARALLEL_PRODUCTS, panel_columns
 from fxlite.scalar.index import product
 
 LARGE = 16 << 20

@@ -24,15 +24,7 @@ from dataclasses import dataclass, replace
 from fxlite.codegen.c.product.gemm_spec import ProductSpec
 from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
 from fxlite.codegen.c.text.template_text import Rendered, rendered
-from fxlite.codegen.kernel.builder import (
-    Body,
-    Pointer,
-    bare,
-    divide_up,
-    smaller,
-    symbol,
-    text_of,
-)
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol, text_of
 from fxlite.scalar.index import Index, Var, flatten, product
 
 FEW_ROWS = 6
@@ -238,9 +230,7 @@ class Product:
         """Whether all rows are one tile on every target."""
         return self.base.m.constant is not None and self.base.m.constant <= FEW_ROWS
 
-    def allot(
-        self, name: str, ctype: str, count: Index, item_bytes: int, said: Index | None = None
-    ) -> Pointer:
+    def allot(self, name: str, ctype: str, count: Index, item_bytes: int, said: Index | None = None) -> Pointer:
         """The next part of the workspace, and its name; ``said``: the count in names of the
         function, in which what comes behind it is found."""
         before, start = self.allotted, "workspace"
@@ -315,9 +305,7 @@ class Product:
         """The first tile of a panel, all of K."""
         at = dict.fromkeys(("column_0", "columns", "k_0", "block", "tile", "row_0"), _ZERO)
         sums, rows = Pointer("tile"), _ZERO
-        return Place(
-            batch=batch, panel=panel, depth=self.depth, rows=rows, sums=sums, width=self.width, **at
-        )
+        return Place(batch=batch, panel=panel, depth=self.depth, rows=rows, sums=sums, width=self.width, **at)
 
     def whole_tile(self) -> Place:
         """A tile that is a function's own: its places are parameters."""
@@ -414,10 +402,12 @@ class Product:
             yield i, self.body.let("row", at.row_0 + i, like=self.base.m - 1)
 
     def finish_rows(
-        self, at: Place, epilogue: Callable[[str, Index, Index], str],
+        self,
+        at: Place,
+        epilogue: Callable[[str, Index, Index], str],
         total: Callable[[Index, Index], str] | None = None,
         before: Callable[[Index], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Loops over a finished tile around the statements of an epilogue. ``total``: the finished
         sum; ``before`` puts what a row's statements read."""
         body, total = self.body, total or at.sum

@@ -13,13 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fxlite.codegen.c.product.gemm import render_product
-from fxlite.codegen.c.product.gemm_spec import (
-    GemmSpec,
-    Operand,
-    ProductSpec,
-    WidenedOperand,
-    at_most,
-)
+from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, ProductSpec, WidenedOperand, at_most
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, Place, Product, Tile
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, WORD, words_of
 from fxlite.codegen.c.text.template_text import Rendered, parameter_names
@@ -74,10 +68,17 @@ class WeightOnlySpec(ProductSpec):
     def repair(self, scaled: int, at: Place, tile: Pointer) -> str:
         """The call that mends what overflowed before it was scaled."""
         given: tuple[Argument, ...] = (
-            scaled, at.rows, at.columns, self.k, self.group_size, self.a.start(at.row_0),
-            self.a.row_stride, self.panel(self.weight, at.panel), self.panel(self.scale, at.panel),
+            scaled,
+            at.rows,
+            at.columns,
+            self.k,
+            self.group_size,
+            self.a.start(at.row_0),
+            self.a.row_stride,
+            self.panel(self.weight, at.panel),
+            self.panel(self.scale, at.panel),
             tile,
-        )  # fmt: skip
+        )
         return f"repair_int{self.bits}({', '.join(map(spelled_argument, given))})"
 
     def about(self) -> str:
@@ -110,20 +111,26 @@ def _render_many(spec: WeightOnlySpec, name: str) -> Rendered:
 
     def widen(panel: Index, k_0: Index, depth: Index, target: Pointer) -> str:
         scales = "0" if spec.groups == 1 else str(spec.panel(spec.scale, panel))
-        given: tuple[Argument, ...] = (
-            k_0, depth, spec.group_size, spec.panel(spec.weight, panel), scales, target
-        )  # fmt: skip
+        given: tuple[Argument, ...] = (k_0, depth, spec.group_size, spec.panel(spec.weight, panel), scales, target)
         return f"widen_panel_int{spec.bits}({', '.join(map(spelled_argument, given))})"
 
     margin = 2 * (8 * WORD // spec.bits - 1)
     return render_product(
         GemmSpec(
-            name=name, ctype="float", parameters=spec.parameters, batch=spec.batch, m=spec.m,
-            n=spec.n, k=spec.k, a=spec.a, b=WidenedOperand(widen, margin, spec.panel_sizes),
-            epilogue=spec.epilogue, comment=f"{spec.comment}\n{spec.about()}",
+            name=name,
+            ctype="float",
+            parameters=spec.parameters,
+            batch=spec.batch,
+            m=spec.m,
+            n=spec.n,
+            k=spec.k,
+            a=spec.a,
+            b=WidenedOperand(widen, margin, spec.panel_sizes),
+            epilogue=spec.epilogue,
+            comment=f"{spec.comment}\n{spec.about()}",
         ),
         finish,
-    )  # fmt: skip
+    )
 
 
 class _FewRows(Product):

@@ -38,9 +38,7 @@ def panel_columns(ctype: str) -> int:
     return PANEL_BYTES // ITEM_BYTES[ctype]
 
 
-def pack_b(
-    b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None
-) -> np.ndarray[Any, Any]:
+def pack_b(b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
     """Pack a [K, N] matrix of float32 or float64 into panels of 32 columns (16 for float64).
 
     Panel p starts at element p * K * 32 and holds columns 32p ... 32p+31 row by row; columns that
@@ -100,9 +98,7 @@ def bf16_parts(x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarra
         return upper, np.where(finite, x - upper, np.float32(0))
 
 
-def pack_b_split(
-    b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None
-) -> np.ndarray[Any, Any]:
+def pack_b_split(b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
     """As `pack_b_bf16`, for both `bf16_parts`: in each panel all upper ones, then all lower ones.
     ``packed`` is where to put it."""
     depth, columns = -(-b.shape[0] // 2), b.shape[1]

@@ -34,15 +34,7 @@ from fxlite.codegen.c.product.packed_operands import (
 )
 from fxlite.codegen.c.recurrence.recurrence_int8 import IntegerState
 from fxlite.codegen.c.text.template_text import Rendered, rendered
-from fxlite.codegen.kernel.builder import (
-    Body,
-    Pointer,
-    bare,
-    divide_up,
-    round_up,
-    smaller,
-    text_of,
-)
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, round_up, smaller, text_of
 from fxlite.ops.integer.quantized_recurrence import LARGEST
 from fxlite.ops.recurrent import GATES
 from fxlite.scalar.index import Index
@@ -156,9 +148,7 @@ class _Recurrence:
         work = self.state * spec.size * spec.gates
         self.step_work = work if spec.integers is None else divide_up(work, FASTER)
         known = self.step_work.constant
-        self.may_share_units = self.blocks != 1 and not (
-            known is not None and known < PARALLEL_STEP
-        )
+        self.may_share_units = self.blocks != 1 and not (known is not None and known < PARALLEL_STEP)
         rows = spec.size if spec.integers is None else 1 + divide_up(spec.size, QUAD)
         self.panel = rows * spec.width  # elements of one
         self.tile_rows = "TILE_ROWS" if spec.integers is None else "QUAD_ROWS"
@@ -216,9 +206,14 @@ class _Recurrence:
                 units = body.let("units", smaller(spec.size - unit_0, width), "int")
                 columns = Pointer("weight_hh") + (gate * spec.size + unit_0) * spec.size
                 body.call(
-                    f"pack_panel_{spec.ctype}", spec.size, units, columns, 1, spec.size,
+                    f"pack_panel_{spec.ctype}",
+                    spec.size,
+                    units,
+                    columns,
+                    1,
+                    spec.size,
                     panels + (block * spec.gates + gate) * self.panel,
-                )  # fmt: skip
+                )
 
     def decide_who_shares(self, row_tiles: Index) -> Index:
         """How many threads there are, and what they share."""
@@ -254,8 +249,7 @@ class _Recurrence:
                 first, end = (body.let(n, number * total // parts) for n, number, _ in ends)
                 return first, end
             first, end = (
-                body.let(n, f"{is_mine} ? {bare(number * total // parts)} : {bare(whole)}")
-                for n, number, whole in ends
+                body.let(n, f"{is_mine} ? {bare(number * total // parts)} : {bare(whole)}") for n, number, whole in ends
             )
             return first, end
 
@@ -327,9 +321,15 @@ class _Recurrence:
         with body.loop("gate", spec.gates) as gate:
             panel = panels + (block * spec.gates + gate) * self.panel
             body.call(
-                f"multiply_tile_{function}", rows, units, spec.size,
-                Pointer(read) + row_0 * spec.size, spec.size, panel, f"sums[{bare(gate)}]",
-            )  # fmt: skip
+                f"multiply_tile_{function}",
+                rows,
+                units,
+                spec.size,
+                Pointer(read) + row_0 * spec.size,
+                spec.size,
+                panel,
+                f"sums[{bare(gate)}]",
+            )
         with body.loop("i", rows) as i:
             row = body.let("row", row_0 + i)
             if spec.integers is not None:

@@ -47,9 +47,7 @@ class IntegerState:
         return f"h is rounded to {kind}, scale {np.float32(self.scale)!s}{offset}"
 
 
-def pack_recurrent_int8(
-    weight: np.ndarray[Any, Any], gates: int, offset: int
-) -> np.ndarray[Any, Any]:
+def pack_recurrent_int8(weight: np.ndarray[Any, Any], gates: int, offset: int) -> np.ndarray[Any, Any]:
     """Pack an i8 matrix [G*H, H] as int32: for each block of 32 hidden units one panel of
     `pack_int8` for each gate."""
     rows, size = weight.shape

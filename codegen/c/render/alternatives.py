@@ -12,12 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from fxlite.codegen.c.attention.attention_plan import (
-    AttentionSpec,
-    has_few_rows,
-    keys_per_block,
-    may_read_once,
-)
+from fxlite.codegen.c.attention.attention_plan import AttentionSpec, has_few_rows, keys_per_block, may_read_once
 from fxlite.codegen.c.conv.conv_plan import (
     LARGEST_KERNEL,
     MEASURED,

@@ -36,9 +36,8 @@ def claims_attention(node: Node) -> bool:
 
 
 def render_attention_node(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str],
-    choice: Choice = NO_CHOICE,
-) -> TemplateFunction:  # fmt: skip
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], choice: Choice = NO_CHOICE
+) -> TemplateFunction:
     """Attention over any strides, with or without a mask."""
     c = lower_attention(group)
     output = buffer_of(c.root, is_output=True)
@@ -51,27 +50,33 @@ def render_attention_node(
     emitter = epilogue_of(c, output, c.value, c.store, locations)
     axes = ((row, feature), (key, feature), (key, column), (row, key))
     q, k, v, *mask = (
-        strided_operand(load, c.buffer(load.buffer), *pair, batch)
-        for load, pair in zip(c.operands, axes)
+        strided_operand(load, c.buffer(load.buffer), *pair, batch) for load, pair in zip(c.operands, axes)
     )
     parameters = emitter.parameters([o.buffer for o in c.operands], [])
     attributes = c.anchor.arguments
     ctype = c.anchor.type.dtype.c_name
     spec = AttentionSpec(
-        name=name, ctype=ctype,
+        name=name,
+        ctype=ctype,
         parameters=", ".join(t for t, _ in parameters),
         batch=tuple((name, v.extent) for v, name in names.items()),
-        rows=row.extent, keys=key.extent, features=feature.extent, columns=column.extent,
-        q=q, k=k, v=v, scale=_scale(attributes.get("scale"), feature, emitter, ctype),
-        epilogue=lambda total, at_row, at_column: emitter.print(
-            total, {**batch, row: at_row, column: at_column}
-        ),
-        mask=mask[0] if mask else None, mask_is_bool=bool(mask) and c.operands[3].dtype.is_bool,
+        rows=row.extent,
+        keys=key.extent,
+        features=feature.extent,
+        columns=column.extent,
+        q=q,
+        k=k,
+        v=v,
+        scale=_scale(attributes.get("scale"), feature, emitter, ctype),
+        epilogue=lambda total, at_row, at_column: emitter.print(total, {**batch, row: at_row, column: at_column}),
+        mask=mask[0] if mask else None,
+        mask_is_bool=bool(mask) and c.operands[3].dtype.is_bool,
         masked_score=_number(attributes.get("masked_score", -math.inf), emitter, ctype),
         causal=attributes.get("is_causal", False),
         empty_is_nan=not mask or attributes.get("empty_rows") == "nan",
-        comment=described(group, choice), measured=choice,
-    )  # fmt: skip
+        comment=described(group, choice),
+        measured=choice,
+    )
     rendered = render_attention(spec)
     return template_function(name, rendered, parameters, {}, attention_decisions(spec))
 

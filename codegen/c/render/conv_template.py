@@ -15,24 +15,9 @@ import numpy as np
 
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv import ConvSpec, pack_conv_weight, render_conv
-from fxlite.codegen.c.conv.conv_amx import (
-    TileConvSpec,
-    packed_conv_tiles,
-    render_conv_tiles,
-    suits_tiles,
-)
-from fxlite.codegen.c.conv.conv_int8 import (
-    Int8ConvSpec,
-    pack_conv_int8,
-    packed_conv_int8_size,
-    render_conv_int8,
-)
-from fxlite.codegen.c.conv.conv_plan import (
-    is_pointwise,
-    packed_conv_size,
-    reads_pairs,
-    winograd_tile,
-)
+from fxlite.codegen.c.conv.conv_amx import TileConvSpec, packed_conv_tiles, render_conv_tiles, suits_tiles
+from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, packed_conv_int8_size, render_conv_int8
+from fxlite.codegen.c.conv.conv_plan import is_pointwise, packed_conv_size, reads_pairs, winograd_tile
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import beside_of
 from fxlite.codegen.c.render.alternatives import conv_decisions
@@ -116,9 +101,7 @@ def _named_as(index: Index, like: Var) -> Index:
 _SYMBOLS = {name: symbol(name) for name in ("n", "k", "oh", "ow")}
 
 
-def _matched(
-    c: Contraction, name: str, weights: dict[Node, Any], locations: list[str], comment: str
-) -> _Matched:
+def _matched(c: Contraction, name: str, weights: dict[Node, Any], locations: list[str], comment: str) -> _Matched:
     """A convolution in either layout."""
     anchor = c.anchor
     one_d = anchor.target.name == "conv1d"
@@ -134,13 +117,27 @@ def _matched(
     output, groups = buffer_of(c.root, is_output=True), attributes.get("groups", 1)
     packed_name = derived(buffer_name(anchor.args[1]), "packed")
     spec = ConvSpec(
-        name=name, ctype=anchor.type.dtype.c_name, parameters="", comment=comment,
-        n=shape[0], c=weight.shape[1] * groups, h=shape[2], w=shape[3],
-        k=weight.shape[0], r=weight.shape[2], s=weight.shape[3], x=c.a.buffer, weight=packed_name,
-        epilogue=lambda *_: "", stride=stride, dilation=dilation, groups=groups, x_last=x_last,
+        name=name,
+        ctype=anchor.type.dtype.c_name,
+        parameters="",
+        comment=comment,
+        n=shape[0],
+        c=weight.shape[1] * groups,
+        h=shape[2],
+        w=shape[3],
+        k=weight.shape[0],
+        r=weight.shape[2],
+        s=weight.shape[3],
+        x=c.a.buffer,
+        weight=packed_name,
+        epilogue=lambda *_: "",
+        stride=stride,
+        dilation=dilation,
+        groups=groups,
+        x_last=x_last,
         padding=padding_of(attributes.get("padding", 0), one_d),
         small=SMALL_WEIGHTS in anchor.meta,
-    )  # fmt: skip
+    )
     emitter = epilogue_of(c, output, c.value, c.store, locations)
     found = _Matched(c, emitter, spec, packed_name, weight)
     y_last = is_innermost(found.channel, c.store, output)
@@ -159,9 +156,8 @@ def claims_conv(node: Node) -> bool:
 
 
 def render_conv_node(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0,
-    choice: Choice = NO_CHOICE,
-) -> TemplateFunction:  # fmt: skip
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0, choice: Choice = NO_CHOICE
+) -> TemplateFunction:
     """A convolution in either layout; one of 1x1 whose rows are pixels is a product. ``parts`` as
     for products; 2 counts for products, and on tiles."""
     c = lower_contraction(group)
@@ -172,11 +168,13 @@ def render_conv_node(
         return render_gemm_node(group, name, weights, locations, parts, choice)  # rows are pixels
     is_float, one_d = spec.ctype == "float", len(c.coordinates) == 3
     spec = replace(
-        spec, joinable=one_d or (not spec.x_last and _joinable(c, output)),
-        bf16=parts == 1 and is_float, measured=choice.get("plan", ""),
+        spec,
+        joinable=one_d or (not spec.x_last and _joinable(c, output)),
+        bf16=parts == 1 and is_float,
+        measured=choice.get("plan", ""),
         x_is_bf16=c.buffer(c.a.buffer).dtype.name == "bf16",
         fetched=at_the_element(c, output) if is_float and not spec.x_last else (),
-    )  # fmt: skip
+    )
     if spec.y_last and parts == 1 and output.dtype.name == "bf16":
 
         def vectors(total: str, count: str, **place: Index) -> str:
@@ -223,9 +221,7 @@ def _joinable(c: Contraction, output: Buffer) -> bool:
     env = {row: Index.of(joined) // column.extent, column: Index.of(joined) % column.extent}
     shapes = {b.name: b.shape for b in c.buffers}
     store = flatten((i.substitute(env) for i in c.store), output.shape)
-    return is_flat(expr.substitute_index(c.value, env), joined, shapes) and not divides(
-        store, joined
-    )
+    return is_flat(expr.substitute_index(c.value, env), joined, shapes) and not divides(store, joined)
 
 
 # -- of integers -----------------------------------------------------------------------------------
@@ -237,9 +233,7 @@ def claims_int_conv(node: Node) -> bool:
     return bool(math.prod(weight.type.shape[1:]) > 1)  # else there is no sum
 
 
-def render_int_conv(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
+def render_int_conv(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
     """A convolution of integers in either layout, its weight packed when the model is compiled."""
     c = lower_contraction(group)
     found = _matched(c, name, weights, locations, document(group))
@@ -260,11 +254,13 @@ def render_int_conv(
     if beside is not None:
         parameters.append(beside.parameter)
     changed = {
-        "ctype": "int32_t", "parameters": ", ".join(text for text, _ in parameters),
-        "type": c.anchor.args[0].type.dtype.name, "beside": beside,
+        "ctype": "int32_t",
+        "parameters": ", ".join(text for text, _ in parameters),
+        "type": c.anchor.args[0].type.dtype.name,
+        "beside": beside,
         "zero_point": c.anchor.arguments.get("x_zero_point", 0),
         "split_epilogue": split if has_vectors else None,
-    }  # fmt: skip
+    }
     spec = Int8ConvSpec(**{**vars(base), **changed})
 
     def fill(packed: Array) -> None:

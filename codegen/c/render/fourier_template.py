@@ -60,9 +60,7 @@ def factors(size: int, dtype: np.dtype[Any]) -> Array:
     return np.concatenate(parts).astype(dtype)
 
 
-def render_fourier_node(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
+def render_fourier_node(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
     """The function of a transform."""
     node = group.root
     x, inverse = node.args[0], int(node.arguments.get("inverse", False))
@@ -74,10 +72,13 @@ def render_fourier_node(
         memory[:] = factors(size, kind.numpy)
 
     parameters = [
-        f"const {complex_type} *restrict x", f"const {ctype} *restrict factors",
-        f"{complex_type} *restrict y", "int64_t rows", f"{ctype} *restrict workspace",
+        f"const {complex_type} *restrict x",
+        f"const {ctype} *restrict factors",
+        f"{complex_type} *restrict y",
+        "int64_t rows",
+        f"{ctype} *restrict workspace",
         "int n_threads",
-    ]  # fmt: skip
+    ]
     passes = ", ".join(map(str, [*radices(size), 0]))
     call = (
         f"fourier_rows_{ctype}((const {ctype} *)x, factors, ({ctype} *)y, rows, {size}, radices, "
@@ -89,6 +90,4 @@ def render_fourier_node(
     arguments = (buffer_name(x), own, buffer_name(node), bare(rows), "scratch", "n_threads")
     length = len(factors(size, kind.numpy))
     packed = {own: PackedWeight(("fourier", size, kind.name), kind.numpy, length, fill)}
-    return TemplateFunction(
-        name, text, arguments, packed, f"{4 * size * kind.itemsize} * n_threads"
-    )
+    return TemplateFunction(name, text, arguments, packed, f"{4 * size * kind.itemsize} * n_threads")

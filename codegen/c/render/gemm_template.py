@@ -51,9 +51,8 @@ takes the time, and split it is as large as it was."""
 
 
 def render_gemm_node(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0,
-    choice: Choice = NO_CHOICE,
-) -> TemplateFunction:  # fmt: skip
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0, choice: Choice = NO_CHOICE
+) -> TemplateFunction:
     """A product of two matrices, or batches of them. ``parts``: how many bf16 stand for an operand
     of a product with a weight; 0 for itself."""
     c = lower_contraction(group)
@@ -71,9 +70,7 @@ def render_gemm_node(
         if ctype != "float" or (parts == 2 and few):
             parts = 0
         bf16 = "b" if parts else ""
-        packed[key] = _packed_matrix(
-            p.b, c.buffer(p.b.buffer), k, n, weight, weights[weight], parts
-        )
+        packed[key] = _packed_matrix(p.b, c.buffer(p.b.buffer), k, n, weight, weights[weight], parts)
         right: Operand | PackedOperand = PackedOperand(key)
     else:
         right = strided_operand(p.b, c.buffer(p.b.buffer), k, n, p.batch_index)
@@ -83,20 +80,23 @@ def render_gemm_node(
 
     parameters = emitter.parameters([p.a.buffer], [*packed] or [p.b.buffer])
     spec = GemmSpec(
-        name=name, ctype=ctype, parameters=parameter_list(parameters, packed), b=right,
-        vectors=vectors_of(p, emitter, vectors), comment=described(group, choice), bf16=bf16,
-        split=bool(bf16) and parts == 2, a_is_bf16=c.buffer(p.a.buffer).dtype.name == "bf16",
-        measured=choice, **product_fields(c, p, emitter),
-    )  # fmt: skip
-    rendered = render_gemm(spec)
-    return template_function(
-        name, rendered, parameters, packed, gemm_decisions(spec, copies_a(spec))
+        name=name,
+        ctype=ctype,
+        parameters=parameter_list(parameters, packed),
+        b=right,
+        vectors=vectors_of(p, emitter, vectors),
+        comment=described(group, choice),
+        bf16=bf16,
+        split=bool(bf16) and parts == 2,
+        a_is_bf16=c.buffer(p.a.buffer).dtype.name == "bf16",
+        measured=choice,
+        **product_fields(c, p, emitter),
     )
+    rendered = render_gemm(spec)
+    return template_function(name, rendered, parameters, packed, gemm_decisions(spec, copies_a(spec)))
 
 
-def _packed_matrix(
-    load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, array: Array, parts: int
-) -> PackedWeight:
+def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, array: Array, parts: int) -> PackedWeight:
     """The [K, N] matrix that a load of a weight reads, in panels; of pairs of bf16, if of parts."""
     depth, columns = k.extent.constant, n.extent.constant
     offset, *steps = (i.constant for i in strides(load, buffer, k, n, {}))

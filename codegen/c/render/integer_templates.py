@@ -58,9 +58,7 @@ def claims_int_linear(node: Node) -> bool:
     return is_constant(weight) and 0 not in (*weight.type.shape, *node.type.shape)
 
 
-def render_int_linear(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
+def render_int_linear(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
     """A product of integers and a weight that is packed when the model is compiled."""
     c = lower_contraction(group)
     output = buffer_of(c.root, is_output=True)
@@ -80,11 +78,16 @@ def render_int_linear(
         parameters.append(beside.parameter)
     depth = weight.type.shape[1]
     spec = Int8Spec(
-        name=name, parameters=", ".join(text for text, _ in parameters),
-        type=x.type.dtype.name, b=packed_name, comment=document(group), beside=beside,
+        name=name,
+        parameters=", ".join(text for text, _ in parameters),
+        type=x.type.dtype.name,
+        b=packed_name,
+        comment=document(group),
+        beside=beside,
         fetched=_fetched(c, output, p) if depth >= FETCHING_DEPTH else None,
-        vectors=vectors_of(p, emitter, print_integer_vectors), **product_fields(c, p, emitter),
-    )  # fmt: skip
+        vectors=vectors_of(p, emitter, print_integer_vectors),
+        **product_fields(c, p, emitter),
+    )
     rendered = render_int8(spec)
     offset = zero_point + (128 if spec.type == "i8" else 0)
     packed = {packed_name: _packed_int8(weight, weights[weight], offset)}
@@ -116,9 +119,7 @@ def claims_int_matmul(node: Node) -> bool:
     return all(isinstance(v, Node) and v.type.rank >= 2 for v in node.args)
 
 
-def render_int_matmul(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
+def render_int_matmul(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
     """A product of two activations: the right one is packed in the workspace at each call."""
     c = lower_contraction(group)
     output = buffer_of(c.root, is_output=True)
@@ -129,20 +130,19 @@ def render_int_matmul(
 
     x, y = (c.buffer(load.buffer) for load in (p.a, p.b))
     spec = Int8Spec(
-        name=name, parameters=", ".join(text for text, _ in parameters),
+        name=name,
+        parameters=", ".join(text for text, _ in parameters),
         type=x.dtype.name,
-        b=Right(strided_operand(p.b, y, p.k, p.n, p.batch_index), y.dtype.name, zero_points[1],
-                zero_points[0]),
-        comment=document(group), vectors=vectors_of(p, emitter, print_integer_vectors),
+        b=Right(strided_operand(p.b, y, p.k, p.n, p.batch_index), y.dtype.name, zero_points[1], zero_points[0]),
+        comment=document(group),
+        vectors=vectors_of(p, emitter, print_integer_vectors),
         **product_fields(c, p, emitter),
-    )  # fmt: skip
+    )
     rendered = render_int8(spec)
     return template_function(name, rendered, parameters, {})
 
 
-def with_packed_integers(
-    parameters: Sequence[tuple[str, str]], packed_name: str
-) -> list[tuple[str, str]]:
+def with_packed_integers(parameters: Sequence[tuple[str, str]], packed_name: str) -> list[tuple[str, str]]:
     """Parameters and arguments, the packed weight as quads."""
     quads = f"const int32_t *restrict {packed_name}"
     return [(quads if name == packed_name else text, name) for text, name in parameters]
@@ -171,9 +171,7 @@ def claims_weight_only(node: Node) -> bool:
     return bool(group_size % (32 // node.bound["bits"]) == 0 or group_size >= depth)
 
 
-def render_weight_only(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
+def render_weight_only(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
     """A product of floats and a weight of 8 or 4 bits, which is unpacked in registers."""
     c = lower_contraction(group)
     output = buffer_of(c.root, is_output=True)
@@ -184,15 +182,18 @@ def render_weight_only(
     columns, depth = weight.type.shape[0], x.type.shape[-1]
     group_size = min(c.anchor.bound["group_size"] or depth, depth)
     weight_name, scale_name = (derived(buffer_name(v), "packed") for v in (weight, scale))
-    parameters = with_packed_integers(
-        emitter.parameters([p.a.buffer], [weight_name, scale_name]), weight_name
-    )
+    parameters = with_packed_integers(emitter.parameters([p.a.buffer], [weight_name, scale_name]), weight_name)
 
     spec = WeightOnlySpec(
-        name=name, parameters=", ".join(text for text, _ in parameters),
-        bits=bits, group_size=group_size, weight=weight_name, scale=scale_name,
-        comment=document(group), **product_fields(c, p, emitter),
-    )  # fmt: skip
+        name=name,
+        parameters=", ".join(text for text, _ in parameters),
+        bits=bits,
+        group_size=group_size,
+        weight=weight_name,
+        scale=scale_name,
+        comment=document(group),
+        **product_fields(c, p, emitter),
+    )
     integers, scales = (np.ascontiguousarray(weights[v]) for v in (weight, scale))
 
     def fill_integers(packed: Array) -> None:
@@ -203,14 +204,14 @@ def render_weight_only(
 
     packed = {
         weight_name: PackedWeight(
-            (weight, "integers", bits), np.dtype(np.int32),
+            (weight, "integers", bits),
+            np.dtype(np.int32),
             packed_integers_size(columns, depth, bits) // 4,
             fill_integers,
         ),
         scale_name: PackedWeight(
-            (scale, "scales"), np.dtype(np.float32), packed_size(spec.groups, columns, 4),
-            fill_scales,
+            (scale, "scales"), np.dtype(np.float32), packed_size(spec.groups, columns, 4), fill_scales
         ),
-    }  # fmt: skip
+    }
     rendered = render_gemm_weight_only(spec)
     return template_function(name, rendered, parameters, packed)

@@ -60,11 +60,7 @@ def claims_floats(node: Node) -> bool:
 def _row_sizes(node: Node) -> dict[str, Dim]:
     shape = node.type.shape
     axis = normalize_axis(node.bound["axis"], len(shape))
-    return {
-        "items": shapes.product(shape[:axis]),
-        "n": shape[axis],
-        "stride": shapes.product(shape[axis + 1 :]),
-    }
+    return {"items": shapes.product(shape[:axis]), "n": shape[axis], "stride": shapes.product(shape[axis + 1 :])}
 
 
 def _row_call(tile: str) -> Callable[[Node, Sizes, Index, str, str], str]:
@@ -135,9 +131,7 @@ SOLVE = Routine(
     "the matrix is singular",
 )
 SLOGDET = Routine(
-    _matrix_sizes,
-    _matrix_call("log_determinant", x="n n", y="2"),
-    lambda s, item: s["n"] * s["n"] * item,
+    _matrix_sizes, _matrix_call("log_determinant", x="n n", y="2"), lambda s, item: s["n"] * s["n"] * item
 )
 
 
@@ -152,8 +146,7 @@ def render_routine(
     if "stride" in sizes:
         count = count * sizes["stride"]
     parameters = [
-        (f"const {ctype_of(v.type.dtype)} *restrict {n}", buffer_name(v))
-        for n, v in zip(_names(node), node.args)
+        (f"const {ctype_of(v.type.dtype)} *restrict {n}", buffer_name(v)) for n, v in zip(_names(node), node.args)
     ]
     parameters.append((f"{ctype_of(node.type.dtype)} *restrict y", buffer_name(node)))
     named = {n: d for n, d in known.items() if type(d) is not int}
@@ -185,12 +178,9 @@ def render_routine(
             body.put(f"if (failed >= 0) no_factors(failed, {n}, {place}, error);")
     threads_total = Index.of(1) if single else symbol("n_threads")
     made = rendered(
-        name, ", ".join(text for text, _ in parameters), [document(group)], body.lines(),
-        threads_total * share,
-    )  # fmt: skip
-    workspace = made.workspace.substitute(
-        {sizes[n].single_atom: Index.of(d) for n, d in named.items() if n in sizes}
+        name, ", ".join(text for text, _ in parameters), [document(group)], body.lines(), threads_total * share
     )
+    workspace = made.workspace.substitute({sizes[n].single_atom: Index.of(d) for n, d in named.items() if n in sizes})
     arguments = tuple(a for _, a in parameters) + workspace_arguments(made.extra_parameters)
     return TemplateFunction(name, made.text, arguments, {}, bare(workspace))
 

@@ -44,14 +44,15 @@ class TemplateFunction:
 
 
 def template_function(
-    name: str, rendered: Rendered, parameters: Sequence[tuple[str, str]], packed: Packed,
+    name: str,
+    rendered: Rendered,
+    parameters: Sequence[tuple[str, str]],
+    packed: Packed,
     decisions: tuple[Decision, ...] = (),
-) -> TemplateFunction:  # fmt: skip
+) -> TemplateFunction:
     """What was rendered with these (parameter, argument)."""
     arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
-    return TemplateFunction(
-        name, rendered.text, arguments, packed, bare(rendered.workspace), decisions
-    )
+    return TemplateFunction(name, rendered.text, arguments, packed, bare(rendered.workspace), decisions)
 
 
 def is_constant(value: Any) -> bool:
@@ -74,14 +75,11 @@ def parameter_list(pairs: Sequence[tuple[str, str]], packed: Packed) -> str:
     """The parameter list; weights that were packed as pairs of bf16 are pointers to these."""
     bf16 = {name for name, weight in packed.items() if weight.dtype == np.uint32}
     return ", ".join(
-        text.replace("const float ", "const uint32_t ") if argument in bf16 else text
-        for text, argument in pairs
+        text.replace("const float ", "const uint32_t ") if argument in bf16 else text for text, argument in pairs
     )
 
 
-def epilogue_of(
-    c: Contraction, output: Buffer, value: Expr, store: MultiIndex, locations: list[str]
-) -> Epilogue:
+def epilogue_of(c: Contraction, output: Buffer, value: Expr, store: MultiIndex, locations: list[str]) -> Epilogue:
     """What prints what a group does with each element of its anchor."""
     return Epilogue(c, output, value, store, CPrinter((*c.buffers, output), locations))
 
@@ -97,10 +95,12 @@ def product_fields(c: Contraction, p: MatrixProduct, emitter: Epilogue) -> dict[
     """What the spec of a product of any kind takes: sizes, the left operand, the epilogue."""
     return {
         "batch": tuple((p.batch_names[v], v.extent) for v in p.batch),
-        "m": Index.of(1) if p.m is None else p.m.extent, "n": p.n.extent, "k": p.k.extent,
+        "m": Index.of(1) if p.m is None else p.m.extent,
+        "n": p.n.extent,
+        "k": p.k.extent,
         "a": strided_operand(p.a, c.buffer(p.a.buffer), p.m, p.k, p.batch_index),
         "epilogue": lambda total, row, column: emitter.print(total, p.place(row, column)),
-    }  # fmt: skip
+    }
 
 
 def vectors_of(
@@ -126,9 +126,11 @@ def at_the_element(c: Contraction, output: Buffer) -> tuple[str, ...]:
     read = (
         node.buffer
         for node in expr.walk(c.value)
-        if isinstance(node, Load) and node.index == here and node.dtype is output.dtype
+        if isinstance(node, Load)
+        and node.index == here
+        and node.dtype is output.dtype
         and shapes[node.buffer] == output.shape
-    )  # fmt: skip
+    )
     return tuple(dict.fromkeys((output.name, *read))) if c.store == here else ()
 
 

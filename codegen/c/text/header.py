@@ -34,22 +34,40 @@ def header_text(
     guard = f"FX_{name.upper()}_H"
     impossible = "; -1 for impossible sizes" if counts else ""
     lines = [
-        comment(about(name, program)), f"#ifndef {guard}", f"#define {guard}", "",
-        *error_type().splitlines(), "",
+        comment(about(name, program)),
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        *error_type().splitlines(),
+        "",
         *(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
-        *([""] if locations else []), "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
+        *([""] if locations else []),
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
         "/** Bytes of the weights in memory. */",
-        f"#define {name.upper()}_WEIGHTS_BYTES {weights_bytes}", "",
-        _MESSAGES.replace("NAME", name), "",
+        f"#define {name.upper()}_WEIGHTS_BYTES {weights_bytes}",
+        "",
+        _MESSAGES.replace("NAME", name),
+        "",
         *([SIZE_DOCUMENTATION, f"{size_signature(name, program.dims)};", ""] if counts else ()),
         "/** Whether a call with these sizes is possible on this processor: 0, or the code of the",
         " * error that it would end with. The run function asks this itself. */",
-        f"{check_signature(name, program.dims)};", "",
+        f"{check_signature(name, program.dims)};",
+        "",
         f"/** Bytes of workspace that a call with these arguments needs{impossible}. */",
-        workspace, "",
-        documentation(_run_documentation(name, program, outputs)), run, "",
-        "#ifdef __cplusplus", "}", "#endif", "#endif", "",
-    ]  # fmt: skip
+        workspace,
+        "",
+        documentation(_run_documentation(name, program, outputs)),
+        run,
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "#endif",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -140,18 +158,21 @@ LINES}
 
 
 def weights_header(
-    name: str, digest: int, factor: int, version: str, expansion: Sequence[str] = (),
-    stored: int = 0,
-) -> str:  # fmt: skip
+    name: str, digest: int, factor: int, version: str, expansion: Sequence[str] = (), stored: int = 0
+) -> str:
     """The header with which a program that loads weights checks them; ``expansion``: the lines that
     make them of a file of so many ``stored`` bytes, where that is something else."""
     upper = name.upper()
     values = {
-        "NAME": name, "UPPER": upper, "DIGEST": f"0x{digest:016x}",
-        "FACTOR": f"0x{factor:016x}", "VERSION": version, "STORED": str(stored),
+        "NAME": name,
+        "UPPER": upper,
+        "DIGEST": f"0x{digest:016x}",
+        "FACTOR": f"0x{factor:016x}",
+        "VERSION": version,
+        "STORED": str(stored),
         "FILE_BYTES": f"{upper}_{'STORED' if expansion else 'WEIGHTS'}_BYTES",
         "LINES": "".join(f"    {line}\n" for line in expansion),
-    }  # fmt: skip
+    }
     head, text = _WEIGHTS.split("/** Whether", 1)
     declared, lines = _EXPANSION.split("\n\n/* Floats", 1) if expansion else ("", "")
     whole = f"{head}{declared.lstrip()}\n\n/** Whether{text}" if expansion else _WEIGHTS
@@ -194,12 +215,19 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> s
 
     has_half = any(n.type.dtype.is_half for n in (*program.inputs, *program.results))
     half = ", f16 and bf16 as their bits" if has_half else ""
-    return "\n".join([
-        "Run the model.", "", *lines(rows), *guards, *lines(behind),
-        "@return 0, or error->code", "",
-        f"Arrays are dense and row-major{half}; outputs may overlap nothing else. Calls with",
-        "different workspaces and outputs may run at the same time.",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "Run the model.",
+            "",
+            *lines(rows),
+            *guards,
+            *lines(behind),
+            "@return 0, or error->code",
+            "",
+            f"Arrays are dense and row-major{half}; outputs may overlap nothing else. Calls with",
+            "different workspaces and outputs may run at the same time.",
+        ]
+    )
 
 
 def result_places(module: GraphModule) -> list[str]:

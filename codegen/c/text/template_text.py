@@ -43,9 +43,13 @@ class Rendered:
 
 
 def rendered(
-    name: str, parameters: str, said: Iterable[str], lines: Iterable[str],
-    workspace: Index | int = 0, extra: tuple[str, ...] | None = None,
-) -> Rendered:  # fmt: skip
+    name: str,
+    parameters: str,
+    said: Iterable[str],
+    lines: Iterable[str],
+    workspace: Index | int = 0,
+    extra: tuple[str, ...] | None = None,
+) -> Rendered:
     """The function of these ``lines``, with paragraphs that are ``said`` in a comment before it.
     ``extra``: what it takes beyond its parameters, without which it is what the lines mention."""
     body = "\n".join(lines)

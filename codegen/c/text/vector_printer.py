@@ -15,17 +15,7 @@ from fxlite.codegen.kernel.kernel_ir import Buffer, Let, Stmt, Store
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.printer import CPrinter, narrowed
 from fxlite.scalar import expr
-from fxlite.scalar.expr import (
-    Apply,
-    Cast,
-    CheckedIndex,
-    Const,
-    Expr,
-    IndexValue,
-    Load,
-    Local,
-    MultiIndex,
-)
+from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Var, flatten
 from fxlite.types.dtypes import DType
@@ -41,9 +31,8 @@ class _NoVectorForm(Exception):
 
 
 def print_vectors(
-    statements: Sequence[Stmt], buffers: Sequence[Buffer], column: Var, total: str, count: str,
-    halves: bool = False,
-) -> str:  # fmt: skip
+    statements: Sequence[Stmt], buffers: Sequence[Buffer], column: Var, total: str, count: str, halves: bool = False
+) -> str:
     """The statements for the vector ``total`` of sums, whose first column is ``column`` and of
     which ``count`` elements (or all) are wanted; empty if they have no such form. ``halves``: bf16
     has one, too, in which numbers below 1.2e-38 may be stored as zero (`tiles/bf16.h`)."""
@@ -55,9 +44,8 @@ def print_vectors(
 
 
 def print_integer_vectors(
-    statements: Sequence[Stmt], buffers: Sequence[Buffer], column: Var, rows: Collection[str],
-    total: str, count: str,
-) -> tuple[str, str]:  # fmt: skip
+    statements: Sequence[Stmt], buffers: Sequence[Buffer], column: Var, rows: Collection[str], total: str, count: str
+) -> tuple[str, str]:
     """`print_vectors` for a vector of int32 sums inside loops over the variables ``rows``, in two
     parts: what these loops do not change, which comes before them, and the statements."""
     printer = _IntegerVectors(buffers, column, rows, total, count)
@@ -72,9 +60,7 @@ def print_integer_vectors(
 class _VectorPrinter(CPrinter):
     """Prints what varies along the columns as a vector, the rest as scalars."""
 
-    def __init__(
-        self, buffers: Sequence[Buffer], column: Var, total: str, count: str, halves: bool
-    ) -> None:
+    def __init__(self, buffers: Sequence[Buffer], column: Var, total: str, count: str, halves: bool) -> None:
         super().__init__(buffers)
         self.column, self.count, self.halves = column, count, halves
         self.vectors = {total}  # names of locals
@@ -155,9 +141,7 @@ class _IntegerVectors(_VectorPrinter):
     """Vectors of int32 and of float32; numbers of 8 bits are int32 outside memory. ``loads`` are
     those that loops over the variables ``rows`` do not change: text -> type and name."""
 
-    def __init__(
-        self, buffers: Sequence[Buffer], column: Var, rows: Collection[str], total: str, count: str
-    ) -> None:
+    def __init__(self, buffers: Sequence[Buffer], column: Var, rows: Collection[str], total: str, count: str) -> None:
         super().__init__(buffers, column, total, count, halves=False)
         self.rows = frozenset(rows)
         self.loads: dict[str, tuple[str, str]] = {}

@@ -26,11 +26,29 @@ from importlib.resources.abc import Traversable
 from fxlite.codegen.kernel.text import wrap
 
 FILES = (
-    "helpers", "complex", "matrix", "amx", "bf16", "int8", "int8_epilogue", "dynamic_scale",
-    "conv_int8", "depthwise_int8", "conv_amx", "weight_only", "recurrence", "conv", "conv_bf16",
-    "depthwise", "channels_last", "winograd", "attention", "fourier", "sorting",
+    "helpers",
+    "complex",
+    "matrix",
+    "amx",
+    "bf16",
+    "int8",
+    "int8_epilogue",
+    "dynamic_scale",
+    "conv_int8",
+    "depthwise_int8",
+    "conv_amx",
+    "weight_only",
+    "recurrence",
+    "conv",
+    "conv_bf16",
+    "depthwise",
+    "channels_last",
+    "winograd",
+    "attention",
+    "fourier",
+    "sorting",
     "factor",
-)  # fmt: skip
+)
 """The definitions of each may use those of the files before it."""
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
@@ -168,10 +186,7 @@ def headers(functions: str, program: str = "fx") -> dict[str, str]:
     """The files that a program's functions include, by their names: one that is the same for all
     programs, and one of its own, so that files of two programs may lie in one folder."""
     guard = _GUARD.replace("FX_NAME", f"FX_{program.upper()}").replace("NAME", program)
-    return {
-        "fx_math.h": _read("../fx_math"),
-        f"{program}_tiles.h": f"{guard}{_INCLUDES}{needed(functions)}#endif\n",
-    }
+    return {"fx_math.h": _read("../fx_math"), f"{program}_tiles.h": f"{guard}{_INCLUDES}{needed(functions)}#endif\n"}
 
 
 # -- tiles in objects of their own -----------------------------------------------------------------
@@ -279,15 +294,12 @@ def _mentioned(template: str, tables: Sequence[Sequence[Values]]) -> frozenset[s
     return frozenset(mentioned)
 
 
-def _choices(
-    tables: Sequence[Sequence[Values]], mentioned: frozenset[str]
-) -> Iterator[tuple[tuple[str, str], ...]]:
+def _choices(tables: Sequence[Sequence[Values]], mentioned: frozenset[str]) -> Iterator[tuple[tuple[str, str], ...]]:
     """The values that parameters may have together, as far as they are mentioned."""
     chosen = (
-        dict.fromkeys(tuple(item for item in values.items() if item[0] in mentioned)
-                      for values in table)
+        dict.fromkeys(tuple(item for item in values.items() if item[0] in mentioned) for values in table)
         for table in tables
-    )  # fmt: skip
+    )
     for choice in itertools.product(*chosen):
         yield tuple(itertools.chain.from_iterable(choice))
 

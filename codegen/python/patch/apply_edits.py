@@ -26,9 +26,7 @@ def edited(content: bytes, edits: Iterable[Edit]) -> bytes:
     def place(edit: Edit) -> Place:
         """As LibCST counts: columns in characters."""
         first, last, start, stop = edit.span
-        columns = (
-            len(lines[n - 1][:c].decode(encoding)) for n, c in ((first, start), (last, stop))
-        )
+        columns = (len(lines[n - 1][:c].decode(encoding)) for n, c in ((first, start), (last, stop)))
         return (first, last, *columns) if first else edit.span  # type: ignore[return-value]
 
     wrapper = MetadataWrapper(module)
@@ -116,15 +114,15 @@ class _Edits(cst.CSTTransformer):  # type: ignore[misc]
         assert edit.position is not None
         arguments = list(call.args)
         index = next(
-            (i for i, a in enumerate(arguments)
-             if (a.keyword.value if a.keyword is not None else None) == edit.name),
+            (i for i, a in enumerate(arguments) if (a.keyword.value if a.keyword is not None else None) == edit.name),
             edit.position,
-        )  # fmt: skip
+        )
         by_position = [a for a in arguments if a.keyword is None]
         is_given = index < len(by_position) or (
-            index < len(arguments) and arguments[index].keyword is not None
+            index < len(arguments)
+            and arguments[index].keyword is not None
             and arguments[index].keyword.value == edit.name
-        )  # fmt: skip
+        )
         if edit.text is None:
             if is_given and index < len(by_position) - 1:
                 raise ValueError(f"{edit.name} is given by position before others")
@@ -183,10 +181,7 @@ class _Edits(cst.CSTTransformer):  # type: ignore[misc]
     def _attributes(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef:
         """New lines at the end of the constructor."""
         found = self.get_metadata(PositionProvider, original)
-        key = (
-            (found.start.line, found.end.line, found.start.column, found.end.column),
-            "attribute",
-        )
+        key = ((found.start.line, found.end.line, found.start.column, found.end.column), "attribute")
         lines = self.at.pop(key, [])
         if not lines:
             return updated
@@ -200,13 +195,11 @@ class _Edits(cst.CSTTransformer):  # type: ignore[misc]
                 body[position] = item.with_changes(body=block)
                 return updated.with_changes(body=updated.body.with_changes(body=body))
         made: Any = cst.parse_statement(
-            "def __init__(self, *args, **kwargs):\n"
-            f"{self.config.default_indent}super().__init__(*args, **kwargs)\n", self.config
-        )  # fmt: skip
-        made = made.with_changes(body=made.body.with_changes(body=[*made.body.body, *new]))
-        position = next(
-            (i for i, x in enumerate(body) if isinstance(x, cst.FunctionDef)), len(body)
+            f"def __init__(self, *args, **kwargs):\n{self.config.default_indent}super().__init__(*args, **kwargs)\n",
+            self.config,
         )
+        made = made.with_changes(body=made.body.with_changes(body=[*made.body.body, *new]))
+        position = next((i for i, x in enumerate(body) if isinstance(x, cst.FunctionDef)), len(body))
         if position < len(body):
             following: Any = body[position]
             made = made.with_changes(leading_lines=following.leading_lines)
@@ -222,11 +215,7 @@ def _with_imports(module: cst.Module, lines: Sequence[str]) -> cst.Module:
     body = list(module.body)
     last = 0
     for position, item in enumerate(body):
-        if isinstance(item, cst.SimpleStatementLine) and isinstance(
-            item.body[0], (cst.Import, cst.ImportFrom)
-        ):
+        if isinstance(item, cst.SimpleStatementLine) and isinstance(item.body[0], (cst.Import, cst.ImportFrom)):
             last = position + 1
-    new = [
-        cst.parse_statement(f"{line}\n", module.config_for_parsing) for line in dict.fromkeys(lines)
-    ]
+    new = [cst.parse_statement(f"{line}\n", module.config_for_parsing) for line in dict.fromkeys(lines)]
     return module.with_changes(body=[*body[:last], *new, *body[last:]])

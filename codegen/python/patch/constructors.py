@@ -42,8 +42,9 @@ class Constructors(Spelling):
             place = self.recording.created.get(id(self.module(path)))
             if place is None:
                 if wish in ("identity", "layer"):
-                    raise PatchError(f"what made the layer {path} is not known: it was "
-                                     f"copied, or made by another library; {ADVICE}")  # fmt: skip
+                    raise PatchError(
+                        f"what made the layer {path} is not known: it was copied, or made by another library; {ADVICE}"
+                    )
                 continue
             wishes.setdefault(place, {}).setdefault(wish, []).append(path)
         for (file, span), found in wishes.items():
@@ -52,18 +53,19 @@ class Constructors(Spelling):
             text = self.recording.text(file)
             call = text.by_span.get(span) if text is not None else None
             if text is None or not isinstance(call, ast.Call):
-                raise PatchError(f"{file}:{span[0]}: what makes {next(iter(found.values()))[0]} "
-                                 f"is not a call; {ADVICE}")  # fmt: skip
+                raise PatchError(
+                    f"{file}:{span[0]}: what makes {next(iter(found.values()))[0]} is not a call; {ADVICE}"
+                )
             if set(found) == {"unused"}:
                 self._leave_out(file, text, call, found["unused"])
             elif len(found) > 1:
                 if set(found) <= {"same", "unused"}:
                     continue  # one that is not called does no harm
-                said = "; ".join(
-                    f"{', '.join(paths[:3])}: {_SAID[w]}" for w, paths in found.items()
+                said = "; ".join(f"{', '.join(paths[:3])}: {_SAID[w]}" for w, paths in found.items())
+                raise PatchError(
+                    f"{file}:{span[0]}: `{text.segment(call)}` makes layers "
+                    f"that passes changed differently ({said}); {ADVICE}"
                 )
-                raise PatchError(f"{file}:{span[0]}: `{text.segment(call)}` makes layers "
-                                 f"that passes changed differently ({said}); {ADVICE}")  # fmt: skip
             elif "identity" in found:
                 self.add(file, Edit("replace", span, f"{_module_of(call)}Identity()"))
             else:
@@ -90,19 +92,19 @@ class Constructors(Spelling):
         every = {v.path for found in self.values.values() for v in found if v.path is not None}
         called = {path for path in self._all_layers() if path not in every}
         called |= {
-            v.path for found in self.values.values() for v in found
-            if v.path is not None and v.state in ("same", "layer", "shared", "identity")
-            and not self._is_gone(v)
-        }  # fmt: skip
+            v.path
+            for found in self.values.values()
+            for v in found
+            if v.path is not None and v.state in ("same", "layer", "shared", "identity") and not self._is_gone(v)
+        }
         called |= {
-            v.path for (step, span), found in self.values.items() for v in found
+            v.path
+            for (step, span), found in self.values.items()
+            for v in found
             if v.path is not None and (step.call.code.co_filename, span) in self.left
-        }  # fmt: skip
+        }
         read = {str(n.target) for n in self.after.graph.find_nodes(op="get_attr")}
-        called |= {
-            path for path in every
-            if any(target.startswith(f"{path}.") and self.has(target) for target in read)
-        }  # fmt: skip
+        called |= {path for path in every if any(target.startswith(f"{path}.") and self.has(target) for target in read)}
         return called
 
     def _is_gone(self, value: Value) -> bool:
@@ -129,10 +131,11 @@ class Constructors(Spelling):
                 if other is around and within(own, span_of(statement)):
                     continue
                 if not any(
-                    e.kind in ("replace", "delete") and within(own, e.span)
+                    e.kind in ("replace", "delete")
+                    and within(own, e.span)
                     and not re.search(rf"\.{re.escape(name)}\b", e.text or "")
                     for e in self.edits.get(other.path, {})
-                ):  # fmt: skip
+                ):
                     return True
         return False
 
@@ -173,20 +176,21 @@ class Constructors(Spelling):
             new, old = self.layers[path].arguments, self.layer(self.before, path)
             was = old.arguments if old is not None else {}
             changes[path] = {
-                k: new.get(k, _DEFAULT) for k in {**new, **was}
-                if new.get(k, _DEFAULT) != was.get(k, _DEFAULT)
-            }  # fmt: skip
+                k: new.get(k, _DEFAULT) for k in {**new, **was} if new.get(k, _DEFAULT) != was.get(k, _DEFAULT)
+            }
         first = changes[paths[0]]
         for path in paths[1:]:
             if changes[path] != first:
-                raise PatchError(f"{file}:{call.lineno}: `{text.segment(call)}` would need "
-                                 f"{_shown(first)} for {paths[0]} and {_shown(changes[path])} for "
-                                 f"{path}; {ADVICE}")  # fmt: skip
-        if any(k.arg is None for k in call.keywords) or any(
-            isinstance(a, ast.Starred) for a in call.args
-        ):
-            raise PatchError(f"{file}:{call.lineno}: `{text.segment(call)}` takes * or "
-                             f"** arguments, and needs {_shown(first)}; {ADVICE}")  # fmt: skip
+                raise PatchError(
+                    f"{file}:{call.lineno}: `{text.segment(call)}` would need "
+                    f"{_shown(first)} for {paths[0]} and {_shown(changes[path])} for "
+                    f"{path}; {ADVICE}"
+                )
+        if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
+            raise PatchError(
+                f"{file}:{call.lineno}: `{text.segment(call)}` takes * or "
+                f"** arguments, and needs {_shown(first)}; {ADVICE}"
+            )
         order = list(inspect.signature(getattr(nn, self.layers[paths[0]].name)).parameters)
         for name, value in first.items():
             said = None if value is _DEFAULT else repr(value)
@@ -201,9 +205,11 @@ class _Default:
 
 _DEFAULT = _Default()
 _SAID = {
-    "same": "as before", "identity": "does nothing any more", "unused": "is not called any more",
+    "same": "as before",
+    "identity": "does nothing any more",
+    "unused": "is not called any more",
     "layer": "has other arguments",
-}  # fmt: skip
+}
 
 
 def _file_of(kind: type) -> str:
@@ -222,9 +228,7 @@ def _weight_made(statement: ast.stmt) -> str | None:
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
         name = call.args[0] if call.args else None
-        is_register = isinstance(call.func, ast.Attribute) and call.func.attr.startswith(
-            "register_"
-        )
+        is_register = isinstance(call.func, ast.Attribute) and call.func.attr.startswith("register_")
         return str(name.value) if is_register and isinstance(name, ast.Constant) else None
     else:
         return None

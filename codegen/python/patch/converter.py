@@ -76,9 +76,10 @@ def make_converter(
     for step in needed:
         weights |= dict(zip(step.results, step.run(weights)))
     stored = {
-        key: np.asarray(array) for key, array in wanted.items()
+        key: np.asarray(array)
+        for key, array in wanted.items()
         if names.get(key, key) not in weights or not _same(weights[names.get(key, key)], array)
-    }  # fmt: skip
+    }
     kept = {name: array for name, array in fixed.items() if array.size > _MOST_NUMBERS}
     lines = _head(title, stored or kept, needed)
     for function in _functions(needed):
@@ -130,11 +131,19 @@ def _head(title: str, stored: Mapping[str, Array], steps: Sequence[Derivation]) 
         lines += [*textwrap.wrap(f"invert() is no way back to the very numbers: {text}", 96), ""]
     lines += [
         "    python THIS_FILE before.safetensors after.safetensors",
-        "    python THIS_FILE --invert after.safetensors before.safetensors", '"""', "",
-        "from __future__ import annotations", "", "import sys",
-        *(["from pathlib import Path"] if stored else []), "from typing import Any", "",
-        "import numpy as np", "from safetensors.numpy import load_file, save_file", "",
-    ]  # fmt: skip
+        "    python THIS_FILE --invert after.safetensors before.safetensors",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "import sys",
+        *(["from pathlib import Path"] if stored else []),
+        "from typing import Any",
+        "",
+        "import numpy as np",
+        "from safetensors.numpy import load_file, save_file",
+        "",
+    ]
     if any(isinstance(step.function, Op) for step in steps):
         lines += ["from fxlite import ops", ""]
     return [*lines, ""]
@@ -155,14 +164,15 @@ def _table(name: str, keys: Sequence[str]) -> list[str]:
 
 
 def _convert(
-    steps: Sequence[Derivation], renamed: Mapping[str, str], stored: Mapping[str, Array],
-    constants: Mapping[str, Array],
-) -> list[str]:  # fmt: skip
+    steps: Sequence[Derivation], renamed: Mapping[str, str], stored: Mapping[str, Array], constants: Mapping[str, Array]
+) -> list[str]:
     lines = [
-        "", "", "def convert(state_dict: Any) -> Any:",
+        "",
+        "",
+        "def convert(state_dict: Any) -> Any:",
         '    """The weights of the patched program, from those of the program as it was."""',
         "    weights = {key: np.asarray(value) for key, value in state_dict.items()}",
-    ]  # fmt: skip
+    ]
     large = [name for name, array in constants.items() if array.size > _MOST_NUMBERS]
     if stored or large:
         lines += ["    stored = _stored()"]
@@ -173,9 +183,7 @@ def _convert(
     for step in steps:
         left = ", ".join(_weight(name) for name in step.results)
         given = [*map(_literal, step.arguments)]
-        name = (
-            f"ops.{step.function.name}" if isinstance(step.function, Op) else step.function.__name__
-        )
+        name = f"ops.{step.function.name}" if isinstance(step.function, Op) else step.function.__name__
         lines += _call(f"    {left} = {name}(", [*given, *_options(step.options)])
     if stored:
         lines += ["    # computed by a pass that does not say how", "    weights |= stored"]
@@ -184,24 +192,27 @@ def _convert(
         name = "key if key in stored else NAMES.get(key, key)"
     lines += [f"    return {{key: weights[{name}] for key in AFTER}}"]
     if stored or large:
-        lines += [
-            "", "", "def _stored() -> Any:",
-            '    return load_file(Path(__file__).with_suffix(".safetensors"))',
-        ]  # fmt: skip
+        lines += ["", "", "def _stored() -> Any:", '    return load_file(Path(__file__).with_suffix(".safetensors"))']
     return lines
 
 
 def _invert(
-    steps: Sequence[Derivation], renamed: Mapping[str, str], stored: Mapping[str, Array],
-    before: Mapping[str, Array], after: Sequence[str], still_read: Container[str],
-) -> list[str]:  # fmt: skip
+    steps: Sequence[Derivation],
+    renamed: Mapping[str, str],
+    stored: Mapping[str, Array],
+    before: Mapping[str, Array],
+    after: Sequence[str],
+    still_read: Container[str],
+) -> list[str]:
     lines = [
-        "", "", "def invert(state_dict: Any, original: Any = None) -> Any:",
+        "",
+        "",
+        "def invert(state_dict: Any, original: Any = None) -> Any:",
         '    """Weights with which the program as it was computes what the patched one does. What',
         "    cannot be found from those of the patched program is taken from the state_dict",
         '    ``original``."""',
         "    weights = {key: np.asarray(value) for key, value in state_dict.items()}",
-    ]  # fmt: skip
+    ]
     if renamed:
         lines += ["    weights = {NAMES.get(key, key): value for key, value in weights.items()}"]
     known = {renamed.get(key, key) for key in after if key not in stored}
@@ -251,7 +262,7 @@ def _invert(
             "        if original is None:",
             '            raise ValueError(f"{key} cannot be computed back: give `original`, too")',
             "        weights[key] = np.asarray(original[key])",
-        ]  # fmt: skip
+        ]
     name = "NAMES.get(key, key)" if renamed else "key"
     return [*lines, f"    return {{key: weights[{name}] for key in BEFORE}}"]
 
@@ -310,7 +321,9 @@ def _literal(value: Any) -> str:
 
 
 _MAIN = [
-    "", "", 'if __name__ == "__main__":',
+    "",
+    "",
+    'if __name__ == "__main__":',
     "    *flags, source, target = sys.argv[1:]",
     '    save_file((invert if "--invert" in flags else convert)(load_file(source)), target)',
-]  # fmt: skip
+]

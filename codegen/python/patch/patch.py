@@ -102,9 +102,7 @@ class Patch:
         try:
             converter = self.prove(made, self.before, self.promise)
         except (FxliteError, Exception) as error:
-            raise PatchError(
-                f"these hunks do not make a program without the others: {error}"
-            ) from error
+            raise PatchError(f"these hunks do not make a program without the others: {error}") from error
         return replace(self, new=made, converter=converter)
 
     def prove(
@@ -157,8 +155,9 @@ class Patch:
         undone = changed - {path for step in steps for path in step.results}
         wanted = {
             key: np.asarray(self.after.get_attribute(names.get(key, key)))
-            for key in keys if names.get(key, key) in read - undone
-        }  # fmt: skip
+            for key in keys
+            if names.get(key, key) in read - undone
+        }
         return make_converter(self.title, mine, keys, names, wanted, steps, constants, read)
 
     def check_unchanged(self) -> None:
@@ -174,8 +173,7 @@ class Patch:
                     min(len(_lines(content)), len(_lines(now))),
                 )
                 raise PatchError(
-                    f"{file}:{first}: the file changed after the program was traced; run the "
-                    f"command again"
+                    f"{file}:{first}: the file changed after the program was traced; run the command again"
                 )
 
     def write(self) -> None:
@@ -187,9 +185,13 @@ class Patch:
 
 
 def make_patch(
-    name: str, folder: Path, load: Load, inputs: Mapping[str, Any], passes: Iterable[Pass],
+    name: str,
+    folder: Path,
+    load: Load,
+    inputs: Mapping[str, Any],
+    passes: Iterable[Pass],
     dims: Mapping[str, int] | None = None,
-) -> Patch:  # fmt: skip
+) -> Patch:
     """The patch that makes of a program, whose files lie below ``folder``, what passes make of its
     graph. ``dims``: sizes of named dims to prove it with.
 
@@ -228,9 +230,7 @@ def make_patch(
     return replace(made, converter=converter, names=converter.names if converter else frozenset())
 
 
-def _applied(
-    steps: Sequence[Derivation], before: set[str], names: set[str], whole: Container[str]
-) -> list[Derivation]:
+def _applied(steps: Sequence[Derivation], before: set[str], names: set[str], whole: Container[str]) -> list[Derivation]:
     """The steps whose results a program with weights of these names has: of those that share
     weights all or none. ``whole``: the names in the whole patch. Raises PatchError."""
     groups: list[tuple[set[str], list[Derivation]]] = []
@@ -267,10 +267,7 @@ def _others(weights: Mapping[str, Any]) -> dict[str, Any]:
     return {key: made[_address(np.asarray(value))] for key, value in weights.items()}
 
 
-def _agree(
-    what: str, program: Any, graph: GraphModule, reference: Any = None,
-    promise: Exactness = computed,
-) -> None:  # fmt: skip
+def _agree(what: str, program: Any, graph: GraphModule, reference: Any = None, promise: Exactness = computed) -> None:
     """Compare a program with a graph, or with ``reference``, on inputs drawn for the graph. Raises
     PatchError."""
     for module in (program, reference):
@@ -282,14 +279,10 @@ def _agree(
             try:
                 found = leaves(program(**case.inputs))
             except Exception as error:
-                raise PatchError(
-                    f"{what} fails at {case.label}: {type(error).__name__}: {error}; {ADVICE}"
-                ) from error
+                raise PatchError(f"{what} fails at {case.label}: {type(error).__name__}: {error}; {ADVICE}") from error
         agreement = compare(wanted, found, promise)
         if not agreement.agrees:
-            raise PatchError(
-                f"{what} does not give what it has to at {case.label}: {agreement}; {ADVICE}"
-            )
+            raise PatchError(f"{what} does not give what it has to at {case.label}: {agreement}; {ADVICE}")
 
 
 # -- text ------------------------------------------------------------------------------------------

@@ -30,9 +30,7 @@ from fxlite.nn.module import Module
 class Plan(Constructors):
     """The edits by file. Raises PatchError."""
 
-    def __init__(
-        self, program: Any, before: GraphModule, after: GraphModule, recording: Recording
-    ) -> None:
+    def __init__(self, program: Any, before: GraphModule, after: GraphModule, recording: Recording) -> None:
         super().__init__(program, before, after, recording)
         self.identities, self.hoisted, self.left = set(), {}, {}
         self._statements()
@@ -181,14 +179,17 @@ class Plan(Constructors):
         word = re.compile(rf"\b{re.escape(name)}\b")
         gone = [s for f, s in going if f == file]
         gone += [
-            e.span for e in self.edits.get(file, {})
+            e.span
+            for e in self.edits.get(file, {})
             if e.kind == "delete" or (e.kind == "replace" and not word.search(e.text or ""))
-        ]  # fmt: skip
+        ]
         return bool(name) and any(
-            isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+            isinstance(node, ast.Name)
+            and node.id == name
+            and isinstance(node.ctx, ast.Load)
             and not any(within(span_of(node), span) for span in gone)
             for node in ast.walk(function)
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)

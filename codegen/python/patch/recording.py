@@ -62,11 +62,7 @@ class Text:
 
     def spans_of(self, node: ast.AST) -> list[Span]:
         """The places that instructions tell of an expression."""
-        return (
-            [span_of(node)]
-            if not isinstance(node, ast.Call)
-            else [span_of(node), _span_of_call(node)]
-        )
+        return [span_of(node)] if not isinstance(node, ast.Call) else [span_of(node), _span_of_call(node)]
 
     def enclosing(self, node: ast.AST, kind: Any) -> Any:
         """The nearest part of that kind around one; None where there is none."""
@@ -200,9 +196,7 @@ class Recording:
             statement = text.by_line.get(frame.f_lineno) if text is not None else None
             step = call.steps[-1] if call.steps else None
             is_again = step is not None and frame.f_lasti < step.last  # in a loop
-            if statement is not None and (
-                step is None or step.statement is not statement or is_again
-            ):
+            if statement is not None and (step is None or step.statement is not statement or is_again):
                 step = Step(call, len(call.steps), statement, dict(frame.f_locals))
                 call.steps.append(step)
             if step is not None:

@@ -73,8 +73,9 @@ class Spelling(Values):
     def _check_settings(self, text: str, expression: ast.AST, step: Step) -> None:
         """Raise PatchError if a text forgets a number of the function or module that the old one
         read: it may be another one in another run, or another model."""
-        kept = {ast.unparse(node) for node in ast.walk(ast.parse(f"({text})", mode="eval"))
-                if isinstance(node, ast.expr)}  # fmt: skip
+        kept = {
+            ast.unparse(node) for node in ast.walk(ast.parse(f"({text})", mode="eval")) if isinstance(node, ast.expr)
+        }
         settings = self._settings(expression, step)
         if f"{step.call.owner_name}.training" in settings:
             return  # what is computed in training is left out on purpose
@@ -111,8 +112,7 @@ class Spelling(Values):
             if parts:
                 made = [self.now[part] for part in parts]
                 if None in made or len(parts) < len(top.args[0].type):
-                    raise self.cannot(step, expression, "gives several values, of which some are "
-                                      "not computed any more")  # fmt: skip
+                    raise self.cannot(step, expression, "gives several values, of which some are not computed any more")
                 texts = [self.spelled(part, expression, step) for part in made if part is not None]
                 return f"({', '.join(texts)}{',' * (len(texts) == 1)})"
             return None if target is None else self.spelled(target, expression, step)
@@ -177,9 +177,7 @@ class Spelling(Values):
             name = f"{wish}_{number}"
         return name
 
-    def spelled(
-        self, target: Node, expression: ast.AST, step: Step, is_operand: bool = False
-    ) -> str:
+    def spelled(self, target: Node, expression: ast.AST, step: Step, is_operand: bool = False) -> str:
         """Text for a value of the optimized graph, in place of an expression. What several read, or
         what is a long operand, becomes a variable."""
         if target.op == "get_attr":
@@ -198,9 +196,10 @@ class Spelling(Values):
         is_inside = not inside.isdisjoint(self.given.get(target, ()))  # of a layer's own calls
         if target.op != "call_function" or (target in self.given and not is_inside):
             raise self.cannot(
-                step, expression, f"would read {target.name}, which has no name here; it is of "
-                f"{target.origin or 'elsewhere'}"
-            )  # fmt: skip
+                step,
+                expression,
+                f"would read {target.name}, which has no name here; it is of {target.origin or 'elsewhere'}",
+            )
         text = self._printed(target, expression, step)
         if len(target.users) > 1 or (is_operand and len(text) > _LONG):
             name = self._free_name(target, step.call)
@@ -250,11 +249,8 @@ class Spelling(Values):
         prefix = f"{own_path}." if own_path else ""
         if owner is not None and own_path is not None and self.has(path):
             if path.startswith(prefix):
-                return step.call.owner_name + attribute_text(path[len(prefix) :]).removeprefix(
-                    "self"
-                )
-            raise self.cannot(step, expression, f"would read {path}, which lies outside of "
-                               f"{own_path or 'the module'}")  # fmt: skip
+                return step.call.owner_name + attribute_text(path[len(prefix) :]).removeprefix("self")
+            raise self.cannot(step, expression, f"would read {path}, which lies outside of {own_path or 'the module'}")
         value = np.asarray(self.after.get_attribute(path))
         if owner is None or own_path is None:
             return self._literal(value, expression, step, path)
@@ -277,9 +273,8 @@ class Spelling(Values):
         new = self.new_attributes.setdefault((step.call.code.co_filename, span_of(body)), {})
         if new.setdefault(name, line) != line:
             raise self.cannot(
-                step, expression, f"needs a new weight {name} that differs from place to place: "
-                f"{line} and {new[name]}"
-            )  # fmt: skip
+                step, expression, f"needs a new weight {name} that differs from place to place: {line} and {new[name]}"
+            )
         return f"{step.call.owner_name}.{name}"
 
     def _literal(self, value: Any, expression: ast.AST, step: Step, path: str) -> str:
@@ -290,9 +285,11 @@ class Spelling(Values):
                 return name
         if value.size > _MOST_NUMBERS:
             raise self.cannot(
-                step, expression, f"needs the new weight {path} of {value.size} numbers; a "
-                f"function has no place: make the program an nn.Module"
-            )  # fmt: skip
+                step,
+                expression,
+                f"needs the new weight {path} of {value.size} numbers; a "
+                f"function has no place: make the program an nn.Module",
+            )
         return self._array_text(value, None, step)
 
     def _array_text(self, value: Any, shape: tuple[int, ...] | None, step: Step) -> str:
@@ -336,9 +333,7 @@ class _Calls(FxliteText):
     """Prints the calls of new nodes with the names of a place in the program."""
 
     def __init__(self, plan: Spelling, expression: ast.AST, step: Step) -> None:
-        super().__init__(
-            Names(plan.after.graph, FileNames([plan.after.graph], "_", Dialect.imports, ())), {}
-        )
+        super().__init__(Names(plan.after.graph, FileNames([plan.after.graph], "_", Dialect.imports, ())), {})
         self.plan, self.expression, self.step = plan, expression, step
         self.own = self.inlined
 
@@ -357,9 +352,7 @@ class _Calls(FxliteText):
         if value.__class__ is Node and value in self.inlined:
             return super()._operand(value, level)
         text = self.value(value)
-        if isinstance(value, Node) and not re.fullmatch(
-            r"[\w.\[\]]+(\([^()]*\))?", with_numbers(text)
-        ):
+        if isinstance(value, Node) and not re.fullmatch(r"[\w.\[\]]+(\([^()]*\))?", with_numbers(text)):
             return f"({text})"
         return text
 
@@ -388,9 +381,7 @@ class _Calls(FxliteText):
             shape = getattr(getattr(node, "type", None), "shape", ())
             if symbol in shape:
                 return f"{name}.shape[{list(shape).index(symbol)}]"
-        raise self.plan.cannot(
-            self.step, self.expression, f"needs the size {symbol}, which no variable there has"
-        )
+        raise self.plan.cannot(self.step, self.expression, f"needs the size {symbol}, which no variable there has")
 
 
 def _children(expression: ast.AST) -> Iterator[ast.AST]:

@@ -71,9 +71,7 @@ class Value:
 class Values:
     """The values of expressions by run and place."""
 
-    def __init__(
-        self, program: Any, before: GraphModule, after: GraphModule, recording: Recording
-    ) -> None:
+    def __init__(self, program: Any, before: GraphModule, after: GraphModule, recording: Recording) -> None:
         self.program, self.before, self.after, self.recording = program, before, after, recording
         self.root = program if isinstance(program, Module) else None
         self.paths: dict[int, str] = {}  # by the identity of a module
@@ -184,9 +182,7 @@ class Values:
             if node not in self.needed:
                 target, state = None, "dead"
             elif target is None:  # read by what is gone: what takes its place is like its operand
-                operands = [
-                    n for n in _operands(node) if n.op != "get_attr" and n.type == node.type
-                ]
+                operands = [n for n in _operands(node) if n.op != "get_attr" and n.type == node.type]
                 target = self.now.get(operands[0]) if operands else None
                 state = "dead" if target is None else "forward"
             elif any(self.now.get(n) is target for n in _operands(node)):

@@ -21,9 +21,7 @@ from fxlite.show.comparison.compare import operands, types_equal
 from fxlite.show.comparison.pairing import Pairs, call_key, pair_nodes
 
 
-def with_identity(
-    new: GraphModule, old: GraphModule, paths: Mapping[str, str], own: Collection[str]
-) -> GraphModule:
+def with_identity(new: GraphModule, old: GraphModule, paths: Mapping[str, str], own: Collection[str]) -> GraphModule:
     """``new`` with what its nodes are in ``old``. A node that computes what it did keeps name,
     meta, scope and place in the program; one of which an attribute changed, name and scope.
     ``paths``: weights of ``new`` that are those of ``old`` under another path (new path -> old
@@ -118,9 +116,7 @@ def _identities(old: Graph, new: Graph, renamed: Mapping[str, str]) -> Pairs:
     return found
 
 
-def _other_constants(
-    old_of: Pairs, paths: Mapping[str, str], before: Collection[str]
-) -> list[tuple[Node, Node]]:
+def _other_constants(old_of: Pairs, paths: Mapping[str, str], before: Collection[str]) -> list[tuple[Node, Node]]:
     """Constants of the trace in the place of others that are gone, and these."""
     left = {*before} - {paths.get(n.target, n.target) for n in old_of if n.op == "get_attr"}
     found: dict[str, tuple[Node, Node]] = {}

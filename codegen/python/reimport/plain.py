@@ -233,14 +233,10 @@ def _pattern(node: Node) -> Graph | None:
     calls = [n for n in found.nodes if n.op == "call_function"]
     is_whole = isinstance(found.output_node().args[0], Node) and bool(calls)
     is_same = len(calls) == 1 and call_key(calls[0]) == call_key(node)
-    return (
-        None if is_same or not is_whole or calls[-1] is not found.output_node().args[0] else found
-    )
+    return None if is_same or not is_whole or calls[-1] is not found.output_node().args[0] else found
 
 
-def _match(
-    one: Node, node: Node, bound: dict[Node, Node], made: GraphModule, pattern: Graph
-) -> bool:
+def _match(one: Node, node: Node, bound: dict[Node, Node], made: GraphModule, pattern: Graph) -> bool:
     """Whether a node computes what one of the pattern does; ``bound``: its inputs, and the rest."""
     if one in bound:
         return bound[one] is node
@@ -256,9 +252,7 @@ def _match(
     return all(_match(p, q, bound, made, pattern) for p, q in zip(read, others))
 
 
-def _fits(
-    one: Node, node: Node | None, like: GraphModule, made: GraphModule, paths: Mapping[str, str]
-) -> bool:
+def _fits(one: Node, node: Node | None, like: GraphModule, made: GraphModule, paths: Mapping[str, str]) -> bool:
     """Whether a weight stands where ``like`` reads that weight."""
     if node is None or one.op != "get_attr":
         return node is not None

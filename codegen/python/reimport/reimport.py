@@ -37,10 +37,7 @@ from fxlite.tracing.symbolic_trace import symbolic_trace
 
 @checked
 def reimport(
-    path: str | os.PathLike[str],
-    like: GraphModule,
-    inputs: Mapping[str, Any] | None = None,
-    **named: Any,
+    path: str | os.PathLike[str], like: GraphModule, inputs: Mapping[str, Any] | None = None, **named: Any
 ) -> GraphModule:
     """The graph of a regenerated file that was edited: ``fx.reimport("out/net.py", like=gm)``.
 
@@ -182,8 +179,7 @@ class _File:
         nested = like.graph.interface
         if nested is not None and nested.covers(flat):
             types = {
-                name: pytree.build(structure, lambda leaf: flat[leaf.name])
-                for name, _, structure in nested.parameters
+                name: pytree.build(structure, lambda leaf: flat[leaf.name]) for name, _, structure in nested.parameters
             }
         unknown = [name for name in given if name not in parameters]
         if unknown:
@@ -203,9 +199,10 @@ class _File:
     def _head(self) -> str:
         """Where the last method that computes begins."""
         lines = [
-            node.lineno for node in ast.walk(self.tree)
+            node.lineno
+            for node in ast.walk(self.tree)
             if isinstance(node, ast.FunctionDef) and node.name == DIALECTS[self.dialect].method
-        ]  # fmt: skip
+        ]
         return f"{self.path}:{max(lines)}"
 
 

@@ -52,9 +52,7 @@ _COLUMN_LIMIT = 1 << 25
 
 
 # -- attributes ------------------------------------------------------------------------------------
-def padding_pairs(
-    padding: Any, kernel: Sequence[Any], stride: Sequence[int], dilation: Sequence[int]
-) -> Pairs:
+def padding_pairs(padding: Any, kernel: Sequence[Any], stride: Sequence[int], dilation: Sequence[int]) -> Pairs:
     """(low, high) padding of each axis, from any form the ``padding`` attribute may have.
 
     "same" puts the odd element at the high end, as torch does. Raises ArgumentError."""
@@ -63,10 +61,7 @@ def padding_pairs(
         return ((0, 0),) * rank
     if padding == "same":
         if any(s != 1 for s in stride):
-            raise ArgumentError(
-                f'padding="same" needs stride 1, not {shortest(stride)!r}; '
-                f"give the padding as numbers"
-            )
+            raise ArgumentError(f'padding="same" needs stride 1, not {shortest(stride)!r}; give the padding as numbers')
         totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return tuple((t // 2, t - t // 2) for t in totals)
     if isinstance(padding, str):
@@ -76,9 +71,7 @@ def padding_pairs(
         if all(len(e) == 2 and all(type(v) is int and v >= 0 for v in e) for e in ends):
             return tuple((e[0], e[1]) for e in ends)
     if isinstance(padding, (tuple, list)) and any(isinstance(p, (tuple, list)) for p in padding):
-        raise ArgumentError(
-            f"padding must be {rank} pairs (low, high) of ints >= 0, not {padding!r}"
-        )
+        raise ArgumentError(f"padding must be {rank} pairs (low, high) of ints >= 0, not {padding!r}")
     return tuple((p, p) for p in per_axis(padding, rank, "padding", least=0))
 
 
@@ -101,9 +94,7 @@ def _attach_canonical(record: Op, rank: int) -> None:
     def rule(**bound: Any) -> Any:
         try:
             new: dict[str, Any] = {
-                name: ints(rank, name)(bound[name])
-                for name in ("stride", "dilation")
-                if name in bound
+                name: ints(rank, name)(bound[name]) for name in ("stride", "dilation") if name in bound
             }
             stride = per_axis(new.get("stride", 1), rank, "stride")
             dilation = per_axis(new.get("dilation", 1), rank, "dilation")
@@ -114,9 +105,7 @@ def _attach_canonical(record: Op, rank: int) -> None:
             elif weight is not None and weight.rank == rank + 2:
                 kernel = weight.shape[2:]
                 if all(type(k) is int for k in kernel):
-                    new["padding"] = stored_padding(
-                        padding_pairs(padding, kernel, stride, dilation)
-                    )
+                    new["padding"] = stored_padding(padding_pairs(padding, kernel, stride, dilation))
         except ArgumentError as error:
             raise ArgumentError(f"{record.name}: {error}") from None
         return rewrite(record, bound, new)
@@ -133,18 +122,14 @@ def checked_operands(
     kernel = ("k",) if rank == 1 else ("kh", "kw")
     if not isinstance(weight, TensorType) or weight.rank != rank + 2:
         found = weight.rank if isinstance(weight, TensorType) else 0
-        raise ShapeError(
-            f"weight must be [{form}, {', '.join(kernel)}] (rank {rank + 2}), not rank {found}"
-        )
+        raise ShapeError(f"weight must be [{form}, {', '.join(kernel)}] (rank {rank + 2}), not rank {found}")
     if any(type(k) is not int or k < 1 for k in weight.shape[2:]):
         raise ShapeError(f"the kernel size must be numbers >= 1, not {list(weight.shape[2:])}")
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"groups must be an int >= 1, not {groups!r}")
     channels = weight.shape[channel_axis]
     if type(channels) is int and channels % groups:
-        raise ShapeError(
-            f"weight.shape[{channel_axis}] = {channels} does not divide into groups={groups}"
-        )
+        raise ShapeError(f"weight.shape[{channel_axis}] = {channels} does not divide into groups={groups}")
     return x, weight
 
 
@@ -155,9 +140,7 @@ def require_channels(x: TensorType, expected: Any, how: str) -> None:
         hint = f"x must have {expected} channels on axis 1"
         if shapes.equal(x.shape[-1], expected):
             hint = "x looks channels-last: permute it to [N, C, ...]"
-        raise ShapeError(
-            f"x has {x.shape[1]} channels, but weight takes {expected} ({how}); {hint}"
-        )
+        raise ShapeError(f"x has {x.shape[1]} channels, but weight takes {expected} ({how}); {hint}")
 
 
 def result_dtype(x: TensorType, weight: TensorType, bias: Any) -> DType:
@@ -169,9 +152,15 @@ def result_dtype(x: TensorType, weight: TensorType, bias: Any) -> DType:
 
 
 def _infer(
-    rank: int, x: Any, weight: Any, bias: Any = None, stride: Ints = 1, padding: Any = 0,
-    dilation: Ints = 1, groups: Any = 1,
-) -> TensorType:  # fmt: skip
+    rank: int,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Ints = 1,
+    padding: Any = 0,
+    dilation: Ints = 1,
+    groups: Any = 1,
+) -> TensorType:
     x, weight = checked_operands(rank, x, weight, groups, 0, "C_out, C_in/groups")
     expected = shapes.normalize(weight.shape[1] * groups)
     require_channels(x, expected, f"weight.shape[1] * groups = {weight.shape[1]} * {groups}")
@@ -180,18 +169,16 @@ def _infer(
     steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     pairs = padding_pairs(padding, weight.shape[2:], steps, gaps)
     sizes = [
-        window_count(x.shape[2 + a], gaps[a] * (weight.shape[2 + a] - 1) + 1, steps[a], *pairs[a],
-                     LAYOUTS[rank][2 + a])
+        window_count(x.shape[2 + a], gaps[a] * (weight.shape[2 + a] - 1) + 1, steps[a], *pairs[a], LAYOUTS[rank][2 + a])
         for a in range(rank)
-    ]  # fmt: skip
+    ]
     return TensorType((x.shape[0], weight.shape[0], *sizes), result_dtype(x, weight, bias))
 
 
 # -- references ------------------------------------------------------------------------------------
 def _convolve(
-    x: Any, weight: Any, bias: Any, stride: Sequence[int], pairs: Pairs, dilation: Sequence[int],
-    groups: int,
-) -> Any:  # fmt: skip
+    x: Any, weight: Any, bias: Any, stride: Sequence[int], pairs: Pairs, dilation: Sequence[int], groups: int
+) -> Any:
     """Windows unrolled into the columns of a matrix, then one matrix product for each group."""
     result = common_dtype(x, weight, bias)
     wide = result.compute.numpy
@@ -225,9 +212,15 @@ def finish(total: Any, bias: Any, result: DType) -> Any:
 
 # -- bodies ----------------------------------------------------------------------------------------
 def _body(
-    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, stride: Ints = 1,
-    padding: Any = 0, dilation: Ints = 1, groups: int = 1,
-) -> Expr:  # fmt: skip
+    i: MultiIndex,
+    x: Reader,
+    weight: Reader,
+    bias: Reader | None = None,
+    stride: Ints = 1,
+    padding: Any = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> Expr:
     rank = len(i) - 2
     kernel = [k.constant for k in weight.shape[2:]]
     steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
@@ -266,72 +259,104 @@ def add_bias(total: Expr, channel: Index, bias: Reader | None, result: DType) ->
 
 
 # -- records ---------------------------------------------------------------------------------------
-@op("contraction", weight="weight", role="product", expands_weight=True,
-    samples=[S("f32[B,3,H]", "f32[4,3,3]", "f32[4]", dims={"B": 2, "H": 7}, padding=1),
-             S("f32[2,4,9]", "f32[6,2,2]", stride=2, groups=2),
-             S("f32[2,3,9]", "f32[2,3,3]", dilation=2),
-             S("f32[2,2,6]", "f32[3,2,4]", padding="same"), S("f64[1,2,5]", "f64[3,2,1]", "f64[3]"),
-             S("f16[2,2,6]", "f16[3,2,3]", "f16[3]", padding=1), S("i32[1,2,6]", "i32[3,2,3]"),
-             S("f32[0,3,7]", "f32[4,3,3]"),
-             S("f32[2,3,6]", "f32[3,1,3]", padding=((2, 0),), groups=3),
-             S("f32[2,3,H]", "f32[2,3,3]", dims={"H": 8}, stride=2)],
-    bad=[Bad("f32[2,3,7]", "f32[4,2,3]", match="x has 3 channels, but weight takes 2"),
-         Bad("f32[3,7]", "f32[4,3,3]", match="add the batch axis with x[None]"),
-         Bad("f32[2,3,4]", "f32[4,3,5]", match="does not fit along L"),
-         Bad("f32[2,3,7]", "f32[4,3,3]", stride=0, match="stride must be at least 1")])  # fmt: skip
+@op(
+    "contraction",
+    weight="weight",
+    role="product",
+    expands_weight=True,
+    samples=[
+        S("f32[B,3,H]", "f32[4,3,3]", "f32[4]", dims={"B": 2, "H": 7}, padding=1),
+        S("f32[2,4,9]", "f32[6,2,2]", stride=2, groups=2),
+        S("f32[2,3,9]", "f32[2,3,3]", dilation=2),
+        S("f32[2,2,6]", "f32[3,2,4]", padding="same"),
+        S("f64[1,2,5]", "f64[3,2,1]", "f64[3]"),
+        S("f16[2,2,6]", "f16[3,2,3]", "f16[3]", padding=1),
+        S("i32[1,2,6]", "i32[3,2,3]"),
+        S("f32[0,3,7]", "f32[4,3,3]"),
+        S("f32[2,3,6]", "f32[3,1,3]", padding=((2, 0),), groups=3),
+        S("f32[2,3,H]", "f32[2,3,3]", dims={"H": 8}, stride=2),
+    ],
+    bad=[
+        Bad("f32[2,3,7]", "f32[4,2,3]", match="x has 3 channels, but weight takes 2"),
+        Bad("f32[3,7]", "f32[4,3,3]", match="add the batch axis with x[None]"),
+        Bad("f32[2,3,4]", "f32[4,3,5]", match="does not fit along L"),
+        Bad("f32[2,3,7]", "f32[4,3,3]", stride=0, match="stride must be at least 1"),
+    ],
+)
 def conv1d(
-    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1,
-    padding: Attribute = 0, dilation: Ints = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: OptionalTensor = None,
+    stride: Ints = 1,
+    padding: Attribute = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> Tensor:
     """Convolution over one axis (torch.nn.functional.conv1d): ``x [N, C, L]``, ``weight [C_out,
     C/groups, k]``, ``bias [C_out]`` to ``[N, C_out, L_out]``. See :func:`conv2d`."""
-    checked_type(conv1d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
-                 dilation=dilation, groups=groups)  # fmt: skip
+    checked_type(
+        conv1d, x=x, weight=weight, bias=bias, stride=stride, padding=padding, dilation=dilation, groups=groups
+    )
     return _run(1, x, weight, bias, stride, padding, dilation, groups)
 
 
-@op("contraction", weight="weight", role="product", expands_weight=True,
-    samples=[S("f32[B,3,H,W]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1),
-             S("f32[2,3,7,8]", "f32[4,3,3,2]", stride=(2, 1), padding=(1, 0)),
-             S("f32[B,4,H,W]", "f32[6,2,3,3]", "f32[6]", dims={"B": 1, "H": 7, "W": 8}, stride=2,
-               padding=1, groups=2),
-             S("f32[2,3,7,7]", "f32[3,1,3,3]", "f32[3]", padding=1, groups=3),
-             S("f32[1,2,9,8]", "f32[3,2,3,3]", dilation=(2, 3), padding=2),
-             S("f32[B,3,5,5]", "f32[4,3,1,1]", dims={"B": 2}),
-             S("f32[2,3,5,6]", "f32[2,3,1,1]", stride=2),
-             S("f32[1,2,5,6]", "f32[3,2,2,4]", padding="same"),
-             S("f32[1,2,5,6]", "f32[3,2,3,3]", padding="valid"),
-             S("f32[1,2,5,6]", "f32[3,2,3,3]", padding=((0, 2), (1, 0))),
-             S("f64[1,2,5,5]", "f64[3,2,3,3]", "f64[3]"),
-             S("f16[1,2,5,5]", "f16[3,2,3,3]", "f16[3]", padding=1),
-             S("bf16[1,2,4,4]", "bf16[3,2,3,3]", padding=1), S("i32[1,2,4,4]", "i32[3,2,3,3]"),
-             S("f32[0,3,5,5]", "f32[4,3,3,3]", "f32[4]"), S("f32[2,3,3,3]", "f32[4,3,3,3]"),
-             S("f32[1,2,H,W]", "f32[2,2,3,3]", dims={"H": 8, "W": 7}, stride=2),
-             S("f32[B,H,W,3]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1,
-               layout="NHWC"),
-             S("f32[2,5,6,4]", "f32[6,2,1,1]", stride=2, groups=2, layout="NHWC"),
-             S("f32[1,9,8,5]", "f32[5,1,3,3]", "f32[5]", padding=1, groups=5, layout="NHWC"),
-             S("f64[1,9,8,2]", "f64[3,2,2,3]", dilation=(2, 3), padding="same", layout="NHWC"),
-             S("f16[1,5,5,2]", "f16[3,2,3,3]", "f16[3]", layout="NHWC"),
-             S("f32[0,5,5,3]", "f32[4,3,1,1]", "f32[4]", layout="NHWC")],
-    bad=[Bad("f32[2,3,7,7]", "f32[4,2,3,3]", match="x has 3 channels, but weight takes 2"),
-         Bad("f32[2,7,7,3]", "f32[4,3,3,3]", match="channels-last"),
-         Bad("f32[3,7,7]", "f32[4,3,3,3]", match="add the batch axis with x[None]"),
-         Bad("f32[2,3,7,7]", "f32[4,3,3]", match="weight must be [C_out, C_in/groups, kh, kw]"),
-         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", "f32[3]", match="bias must be [4]"),
-         Bad("f32[2,4,7,7]", "f32[5,2,3,3]", groups=2, match="does not divide into groups=2"),
-         Bad("f32[2,3,2,7]", "f32[4,3,3,3]", match="does not fit along H"),
-         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", stride=2, padding="same", match="needs stride 1"),
-         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", padding=(1, 2, 3), match="an int or 2 ints"),
-         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", padding="full", match='"same" or "valid"'),
-         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", dilation=1.5, match="dilation must be"),
-         Bad("bool[2,3,7,7]", "bool[4,3,3,3]", match="not defined for bool"),
-         Bad("f32[2,7,7,3]", "f32[4,3,3,3]", layout="HWCN", match='must be "NCHW" or "NHWC"'),
-         Bad("f32[7,7,3]", "f32[4,3,3,3]", layout="NHWC", match="[N, H, W, C]")])  # fmt: skip
+@op(
+    "contraction",
+    weight="weight",
+    role="product",
+    expands_weight=True,
+    samples=[
+        S("f32[B,3,H,W]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1),
+        S("f32[2,3,7,8]", "f32[4,3,3,2]", stride=(2, 1), padding=(1, 0)),
+        S("f32[B,4,H,W]", "f32[6,2,3,3]", "f32[6]", dims={"B": 1, "H": 7, "W": 8}, stride=2, padding=1, groups=2),
+        S("f32[2,3,7,7]", "f32[3,1,3,3]", "f32[3]", padding=1, groups=3),
+        S("f32[1,2,9,8]", "f32[3,2,3,3]", dilation=(2, 3), padding=2),
+        S("f32[B,3,5,5]", "f32[4,3,1,1]", dims={"B": 2}),
+        S("f32[2,3,5,6]", "f32[2,3,1,1]", stride=2),
+        S("f32[1,2,5,6]", "f32[3,2,2,4]", padding="same"),
+        S("f32[1,2,5,6]", "f32[3,2,3,3]", padding="valid"),
+        S("f32[1,2,5,6]", "f32[3,2,3,3]", padding=((0, 2), (1, 0))),
+        S("f64[1,2,5,5]", "f64[3,2,3,3]", "f64[3]"),
+        S("f16[1,2,5,5]", "f16[3,2,3,3]", "f16[3]", padding=1),
+        S("bf16[1,2,4,4]", "bf16[3,2,3,3]", padding=1),
+        S("i32[1,2,4,4]", "i32[3,2,3,3]"),
+        S("f32[0,3,5,5]", "f32[4,3,3,3]", "f32[4]"),
+        S("f32[2,3,3,3]", "f32[4,3,3,3]"),
+        S("f32[1,2,H,W]", "f32[2,2,3,3]", dims={"H": 8, "W": 7}, stride=2),
+        S("f32[B,H,W,3]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1, layout="NHWC"),
+        S("f32[2,5,6,4]", "f32[6,2,1,1]", stride=2, groups=2, layout="NHWC"),
+        S("f32[1,9,8,5]", "f32[5,1,3,3]", "f32[5]", padding=1, groups=5, layout="NHWC"),
+        S("f64[1,9,8,2]", "f64[3,2,2,3]", dilation=(2, 3), padding="same", layout="NHWC"),
+        S("f16[1,5,5,2]", "f16[3,2,3,3]", "f16[3]", layout="NHWC"),
+        S("f32[0,5,5,3]", "f32[4,3,1,1]", "f32[4]", layout="NHWC"),
+    ],
+    bad=[
+        Bad("f32[2,3,7,7]", "f32[4,2,3,3]", match="x has 3 channels, but weight takes 2"),
+        Bad("f32[2,7,7,3]", "f32[4,3,3,3]", match="channels-last"),
+        Bad("f32[3,7,7]", "f32[4,3,3,3]", match="add the batch axis with x[None]"),
+        Bad("f32[2,3,7,7]", "f32[4,3,3]", match="weight must be [C_out, C_in/groups, kh, kw]"),
+        Bad("f32[2,3,7,7]", "f32[4,3,3,3]", "f32[3]", match="bias must be [4]"),
+        Bad("f32[2,4,7,7]", "f32[5,2,3,3]", groups=2, match="does not divide into groups=2"),
+        Bad("f32[2,3,2,7]", "f32[4,3,3,3]", match="does not fit along H"),
+        Bad("f32[2,3,7,7]", "f32[4,3,3,3]", stride=2, padding="same", match="needs stride 1"),
+        Bad("f32[2,3,7,7]", "f32[4,3,3,3]", padding=(1, 2, 3), match="an int or 2 ints"),
+        Bad("f32[2,3,7,7]", "f32[4,3,3,3]", padding="full", match='"same" or "valid"'),
+        Bad("f32[2,3,7,7]", "f32[4,3,3,3]", dilation=1.5, match="dilation must be"),
+        Bad("bool[2,3,7,7]", "bool[4,3,3,3]", match="not defined for bool"),
+        Bad("f32[2,7,7,3]", "f32[4,3,3,3]", layout="HWCN", match='must be "NCHW" or "NHWC"'),
+        Bad("f32[7,7,3]", "f32[4,3,3,3]", layout="NHWC", match="[N, H, W, C]"),
+    ],
+)
 def conv2d(
-    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1,
-    padding: Attribute = 0, dilation: Ints = 1, groups: int = 1, layout: str = "NCHW",
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: OptionalTensor = None,
+    stride: Ints = 1,
+    padding: Attribute = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: str = "NCHW",
+) -> Tensor:
     """Convolution over two axes (torch.nn.functional.conv2d; a cross-correlation).
 
     ``x [N, C, H, W]``, ``weight [C_out, C/groups, kh, kw]``, ``bias [C_out]`` to
@@ -345,16 +370,22 @@ def conv2d(
 
     Raises ShapeError for an unbatched input, channels or kernels that do not fit; ArgumentError for
     attributes that are not ints in range."""
-    checked_type(conv2d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
-                 dilation=dilation, groups=groups, layout=layout)  # fmt: skip
+    checked_type(
+        conv2d,
+        x=x,
+        weight=weight,
+        bias=bias,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+    )
     x = channels_first(x, layout)
     return stored(_run(2, x, weight, bias, stride, padding, dilation, groups), layout)
 
 
-def _run(
-    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints,
-    groups: int,
-) -> Any:  # fmt: skip
+def _run(rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints, groups: int) -> Any:
     x, weight = np.asarray(x), np.asarray(weight)
     steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     pairs = padding_pairs(padding, weight.shape[2:], steps, gaps)

@@ -53,9 +53,7 @@ Ints = Any  # an int or a tuple of ints, one for each spatial axis
 
 
 # -- fixed windows ---------------------------------------------------------------------------------
-def _windows(
-    rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1
-) -> tuple[tuple[int, ...], ...]:
+def _windows(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1) -> tuple[tuple[int, ...], ...]:
     """Kernel, stride, padding and dilation of each axis. Raises ArgumentError."""
     kernel = per_axis(kernel_size, rank, "kernel_size")
     steps = kernel if stride is None else per_axis(stride, rank, "stride")
@@ -140,9 +138,7 @@ def _run_max(record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
     return stored(best, layout)
 
 
-def _run_avg(
-    rank: int, record: Op, x: Any, windows: Any, count_include_pad: bool, **attributes: Any
-) -> Any:
+def _run_avg(rank: int, record: Op, x: Any, windows: Any, count_include_pad: bool, **attributes: Any) -> Any:
     attributes["count_include_pad"] = count_include_pad
     sizes, x, layout = _first(record, x, attributes)
     result = dtypes.dtype(x.dtype)
@@ -171,9 +167,14 @@ def _first(record: Op, x: Any, attributes: dict[str, Any]) -> tuple[tuple[Any, .
 
 
 def _max_body(
-    i: MultiIndex, x: Reader, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False,
-) -> Expr:  # fmt: skip
+    i: MultiIndex,
+    x: Reader,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Expr:
     windows = _windows(len(i) - 2, kernel_size, stride, padding, dilation)
 
     def element(*r: Index) -> Expr:
@@ -183,9 +184,14 @@ def _max_body(
 
 
 def _avg_body(
-    i: MultiIndex, x: Reader, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True,
-) -> Expr:  # fmt: skip
+    i: MultiIndex,
+    x: Reader,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Expr:
     windows = _windows(len(i) - 2, kernel_size, stride, padding)
     computed = x.dtype.compute
 
@@ -207,9 +213,7 @@ def _avg_body(
     return expr.cast(total / count, x.dtype)
 
 
-def _read(
-    i: MultiIndex, x: Reader, r: Sequence[Index], windows: Any, ceil_mode: bool, fill: Any
-) -> Expr:
+def _read(i: MultiIndex, x: Reader, r: Sequence[Index], windows: Any, ceil_mode: bool, fill: Any) -> Expr:
     """Element ``r`` of the window of output element ``i``; ``fill`` in the padding."""
     place: list[Index] = []
     conditions: list[Expr] = []
@@ -235,25 +239,41 @@ _MAX_BAD_2D = [
 _BAD_LAYOUT = Bad("f32[8,8,3]", 2, layout="NHWC", match="[N, H, W, C] (rank 4)")
 
 
-@op("window", moves_values=True, scales=True,
-    samples=[S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
-             S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
-             S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0)),
-             S("f32[1,2,9,8]", 3, stride=2, dilation=2, padding=1),
-             S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
-             S("f32[1,2,6,5]", 2, ceil_mode=True), S(special("f32[1,1,5,5]"), 2, stride=1),
-             S("f64[1,2,5,5]", 2), S("f16[1,2,5,5]", 2), S("bf16[1,2,4,4]", 2),
-             S("i32[1,2,5,5]", 3, 1, 1), S("u8[1,2,5,5]", 3, 1, 1),
-             S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2),
-             S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
-             S(special("f32[1,5,5,3]"), (2, 3), stride=1, layout="NHWC"),
-             S("i32[1,6,5,3]", 3, 2, 1, ceil_mode=True, layout="NHWC"),
-             S("f32[0,5,5,2]", 2, layout="NHWC")],
-    bad=[*_MAX_BAD_2D, _BAD_LAYOUT])  # fmt: skip
+@op(
+    "window",
+    moves_values=True,
+    scales=True,
+    samples=[
+        S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
+        S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
+        S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0)),
+        S("f32[1,2,9,8]", 3, stride=2, dilation=2, padding=1),
+        S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
+        S("f32[1,2,6,5]", 2, ceil_mode=True),
+        S(special("f32[1,1,5,5]"), 2, stride=1),
+        S("f64[1,2,5,5]", 2),
+        S("f16[1,2,5,5]", 2),
+        S("bf16[1,2,4,4]", 2),
+        S("i32[1,2,5,5]", 3, 1, 1),
+        S("u8[1,2,5,5]", 3, 1, 1),
+        S("f32[0,2,5,5]", 2),
+        S("f32[1,2,4,4]", 1, 2),
+        S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
+        S(special("f32[1,5,5,3]"), (2, 3), stride=1, layout="NHWC"),
+        S("i32[1,6,5,3]", 3, 2, 1, ceil_mode=True, layout="NHWC"),
+        S("f32[0,5,5,2]", 2, layout="NHWC"),
+    ],
+    bad=[*_MAX_BAD_2D, _BAD_LAYOUT],
+)
 def max_pool2d(
-    x: Tensor, kernel_size: Ints, stride: Attribute = None, padding: Ints = 0, dilation: Ints = 1,
-    ceil_mode: bool = False, layout: str = "NCHW",
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    kernel_size: Ints,
+    stride: Attribute = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    layout: str = "NCHW",
+) -> Tensor:
     """Largest element of each window (torch.nn.functional.max_pool2d); NaN wins.
 
     ``x [N, C, H, W]`` to ``[N, C, H_out, W_out]`` with ``H_out = (H + 2*padding -
@@ -262,94 +282,174 @@ def max_pool2d(
     and so is the result. Raises ShapeError for unbatched inputs and windows that do not fit,
     ArgumentError for padding of more than half a window."""
     windows = _windows(2, kernel_size, stride, padding, dilation)
-    return _run_max(max_pool2d, x, windows, kernel_size=kernel_size, stride=stride,
-                    padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-                    layout=layout)  # fmt: skip
+    return _run_max(
+        max_pool2d,
+        x,
+        windows,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        ceil_mode=ceil_mode,
+        layout=layout,
+    )
 
 
-@op("window", moves_values=True, scales=True,
-    samples=[S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}), S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
-             S("f32[1,2,9]", 3, stride=1, dilation=2), S("f64[1,2,6]", (2,), stride=(2,)),
-             S(special("f32[1,2,8]"), 2), S("i32[1,2,6]", 2), S("f32[0,2,6]", 2)],
-    bad=[Bad("f32[3,8]", 2, match="add the batch axis"),
-         Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
+@op(
+    "window",
+    moves_values=True,
+    scales=True,
+    samples=[
+        S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}),
+        S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
+        S("f32[1,2,9]", 3, stride=1, dilation=2),
+        S("f64[1,2,6]", (2,), stride=(2,)),
+        S(special("f32[1,2,8]"), 2),
+        S("i32[1,2,6]", 2),
+        S("f32[0,2,6]", 2),
+    ],
+    bad=[Bad("f32[3,8]", 2, match="add the batch axis"), Bad("f32[2,3,4]", 5, match="along L")],
+)
 def max_pool1d(
-    x: Tensor, kernel_size: Ints, stride: Attribute = None, padding: Ints = 0, dilation: Ints = 1,
+    x: Tensor,
+    kernel_size: Ints,
+    stride: Attribute = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Largest element of each window of ``x [N, C, L]``. See :func:`max_pool2d`."""
     windows = _windows(1, kernel_size, stride, padding, dilation)
-    return _run_max(max_pool1d, x, windows, kernel_size=kernel_size, stride=stride,
-                    padding=padding, dilation=dilation, ceil_mode=ceil_mode)  # fmt: skip
+    return _run_max(
+        max_pool1d,
+        x,
+        windows,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        ceil_mode=ceil_mode,
+    )
 
 
-@op("window", role="sum", scales=True,
-    samples=[S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
-             S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
-             S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0), count_include_pad=False),
-             S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
-             S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, count_include_pad=False,
-               dims={"B": 2, "H": 6, "W": 9}),
-             S("f32[1,2,6,5]", 2, ceil_mode=True), S("f64[1,2,5,5]", 2), S("f16[1,2,5,5]", 2),
-             S("bf16[1,2,4,4]", 3, 1, 1), S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2),
-             S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
-             S("f32[B,H,W,1]", 3, 2, 1, ceil_mode=True, count_include_pad=False, layout="NHWC",
-               dims={"B": 2, "H": 6, "W": 9}),
-             S("f64[1,5,6,3]", (2, 3), layout="NHWC")],
-    bad=[*_MAX_BAD_2D, _BAD_LAYOUT,
-         Bad("i32[2,3,8,8]", 2, match="must be a float tensor")])  # fmt: skip
+@op(
+    "window",
+    role="sum",
+    scales=True,
+    samples=[
+        S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
+        S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
+        S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0), count_include_pad=False),
+        S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
+        S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, count_include_pad=False, dims={"B": 2, "H": 6, "W": 9}),
+        S("f32[1,2,6,5]", 2, ceil_mode=True),
+        S("f64[1,2,5,5]", 2),
+        S("f16[1,2,5,5]", 2),
+        S("bf16[1,2,4,4]", 3, 1, 1),
+        S("f32[0,2,5,5]", 2),
+        S("f32[1,2,4,4]", 1, 2),
+        S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
+        S(
+            "f32[B,H,W,1]",
+            3,
+            2,
+            1,
+            ceil_mode=True,
+            count_include_pad=False,
+            layout="NHWC",
+            dims={"B": 2, "H": 6, "W": 9},
+        ),
+        S("f64[1,5,6,3]", (2, 3), layout="NHWC"),
+    ],
+    bad=[*_MAX_BAD_2D, _BAD_LAYOUT, Bad("i32[2,3,8,8]", 2, match="must be a float tensor")],
+)
 def avg_pool2d(
-    x: Tensor, kernel_size: Ints, stride: Attribute = None, padding: Ints = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, layout: str = "NCHW",
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    kernel_size: Ints,
+    stride: Attribute = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    layout: str = "NCHW",
+) -> Tensor:
     """Mean of each window (torch.nn.functional.avg_pool2d); sizes as in :func:`max_pool2d`.
 
     The sum is divided by the number of elements of the window, padding included unless
     ``count_include_pad`` is False; what ``ceil_mode`` adds beyond the padding never counts.
     Raises also DTypeError for integers."""
     windows = _windows(2, kernel_size, stride, padding)
-    return _run_avg(2, avg_pool2d, x, windows, count_include_pad, kernel_size=kernel_size,
-                    stride=stride, padding=padding, ceil_mode=ceil_mode,
-                    layout=layout)  # fmt: skip
+    return _run_avg(
+        2,
+        avg_pool2d,
+        x,
+        windows,
+        count_include_pad,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
+        layout=layout,
+    )
 
 
-@op("window", role="sum", scales=True,
-    samples=[S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}), S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
-             S("f32[1,2,8]", 3, 2, 1, count_include_pad=False), S("f64[1,2,6]", (2,), stride=(1,)),
-             S("f16[1,2,6]", 2), S("f32[0,2,6]", 2)],
-    bad=[Bad("f32[3,8]", 2, match="add the batch axis"),
-         Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
+@op(
+    "window",
+    role="sum",
+    scales=True,
+    samples=[
+        S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}),
+        S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
+        S("f32[1,2,8]", 3, 2, 1, count_include_pad=False),
+        S("f64[1,2,6]", (2,), stride=(1,)),
+        S("f16[1,2,6]", 2),
+        S("f32[0,2,6]", 2),
+    ],
+    bad=[Bad("f32[3,8]", 2, match="add the batch axis"), Bad("f32[2,3,4]", 5, match="along L")],
+)
 def avg_pool1d(
-    x: Tensor, kernel_size: Ints, stride: Attribute = None, padding: Ints = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    kernel_size: Ints,
+    stride: Attribute = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
     """Mean of each window of ``x [N, C, L]``. See :func:`avg_pool2d`."""
     windows = _windows(1, kernel_size, stride, padding)
-    return _run_avg(1, avg_pool1d, x, windows, count_include_pad, kernel_size=kernel_size,
-                    stride=stride, padding=padding, ceil_mode=ceil_mode)  # fmt: skip
+    return _run_avg(
+        1,
+        avg_pool1d,
+        x,
+        windows,
+        count_include_pad,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
+    )
 
 
 def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
     def max_type(
-        x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        ceil_mode: bool = False,
-    ) -> TensorType:  # fmt: skip
+        x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    ) -> TensorType:
         found = _infer(rank, x, _windows(rank, kernel_size, stride, padding, dilation), ceil_mode)
         _require_order(found.dtype)
         return found
 
     def avg_type(
-        x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        x: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
         count_include_pad: bool = True,
-    ) -> TensorType:  # fmt: skip
+    ) -> TensorType:
         found = _infer(rank, x, _windows(rank, kernel_size, stride, padding), ceil_mode)
         require_float(found, "x")
         return found
 
-    rules: list[tuple[Op, Any, Any]] = [
-        (max_pool, max_type, _max_body),
-        (avg_pool, avg_type, _avg_body),
-    ]
+    rules: list[tuple[Op, Any, Any]] = [(max_pool, max_type, _max_body), (avg_pool, avg_type, _avg_body)]
     for record, infer, body in rules:
         if rank == 2:
             infer, body = in_layouts(infer, body)
@@ -370,22 +470,14 @@ Sizes = Any  # an int, or one int or None for each spatial axis
 
 def output_sizes(output_size: Any, rank: int) -> tuple[int | None, ...]:
     """One int or None for each axis. Raises ArgumentError."""
-    sizes = (
-        (output_size,) * rank if output_size is None or type(output_size) is int else output_size
-    )
+    sizes = (output_size,) * rank if output_size is None or type(output_size) is int else output_size
     if isinstance(sizes, (tuple, list)) and len(sizes) == 1:
         sizes = tuple(sizes) * rank
     if not isinstance(sizes, (tuple, list)):
         sizes = ()
-    if len(sizes) == rank and all(
-        s is None or (type(s) is int and 1 <= s <= LARGEST_OUTPUT) for s in sizes
-    ):
+    if len(sizes) == rank and all(s is None or (type(s) is int and 1 <= s <= LARGEST_OUTPUT) for s in sizes):
         return tuple(sizes)
-    wanted = (
-        "an int of 1 to 2**20"
-        if rank == 1
-        else f"an int of 1 to 2**20, or {rank} of them (None: keep the size)"
-    )
+    wanted = "an int of 1 to 2**20" if rank == 1 else f"an int of 1 to 2**20, or {rank} of them (None: keep the size)"
     raise ArgumentError(f"output_size must be {wanted}, not {output_size!r}")
 
 
@@ -422,10 +514,7 @@ def _pool_axis(x: Any, axis: int, out: int | None, reduce: Callable[..., Any]) -
     if out == 1:
         return reduce(x, axis=axis, keepdims=True)
     leading = (slice(None),) * axis
-    parts = [
-        reduce(x[(*leading, slice(n * size // out, -(-(n + 1) * size // out)))], axis=axis)
-        for n in range(out)
-    ]
+    parts = [reduce(x[(*leading, slice(n * size // out, -(-(n + 1) * size // out)))], axis=axis) for n in range(out)]
     return np.stack(parts, axis=axis)
 
 
@@ -463,10 +552,7 @@ _SAMPLES_2D = [
     S("f32[0,2,5,5]", 2),
 ]
 _SPECIAL = [S(special("f32[1,1,5,5]"), 3), S("i32[1,2,5,4]", 2)]
-_BAD_1D = [
-    Bad("f32[3,8]", 2, match="add the batch axis"),
-    Bad("f32[2,3,8]", (2, 2), match="output_size must be"),
-]
+_BAD_1D = [Bad("f32[3,8]", 2, match="add the batch axis"), Bad("f32[2,3,8]", (2, 2), match="output_size must be")]
 _BAD_2D = [
     Bad("f32[3,8,8]", 2, match="add the batch axis"),
     Bad("f32[2,3,8,8]", 0, match="output_size must be"),

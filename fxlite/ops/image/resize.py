@@ -20,14 +20,7 @@ import numpy as np
 import sympy
 
 from fxlite.base.errors import ArgumentError, ShapeError
-from fxlite.ops.image.spatial import (
-    LAYOUTS,
-    checked_type,
-    require_layout,
-    requires_elements,
-    rewrite,
-    shortest,
-)
+from fxlite.ops.image.spatial import LAYOUTS, checked_type, require_layout, requires_elements, rewrite, shortest
 from fxlite.ops.op import Tensor, op, require_float
 from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S
@@ -72,9 +65,7 @@ def _target(size: Any, scale_factor: Any, lengths: tuple[Any, ...]) -> tuple[Any
         if type(n) is int:
             m = math.floor(n * factor)
             if m < 1:
-                raise ShapeError(
-                    f"scale_factor {factor} leaves nothing of {LAYOUTS[rank][2 + axis]} = {n}"
-                )
+                raise ShapeError(f"scale_factor {factor} leaves nothing of {LAYOUTS[rank][2 + axis]} = {n}")
             found.append(m)
             continue
         exact = Fraction(factor)
@@ -197,39 +188,54 @@ def _linear_index(
 
 
 # -- the record ------------------------------------------------------------------------------------
-@op("window", moves_values=True,
-    samples=[S("f32[B,2,H,W]", scale_factor=2, dims={"B": 2, "H": 3, "W": 4}),
-             S("f32[B,2,H,W]", size=(5, 3), dims={"B": 2, "H": 4, "W": 7}),
-             S("f32[1,2,3,4]", size=(7, 6)), S("f32[1,1,2,2]", (82, 41)), S("f32[1,2,5,6]", 3),
-             S("f32[1,2,5,6]", scale_factor=(1.7, 0.6)),
-             S("f32[1,1,4,3]", scale_factor=(1.1, 2.25)),
-             S("f32[1,1,H,W]", scale_factor=(1.25, 2.25), dims={"H": 3, "W": 3}),
-             S("f32[1,1,H,W]", scale_factor=1.25, mode="bilinear", dims={"H": 3, "W": 6}),
-             S("f32[1,1,H,W]", (4, 47), dims={"H": 3, "W": 1}), S("i32[1,2,3,4]", scale_factor=2),
-             S("f32[B,2,H,W]", scale_factor=2, mode="bilinear", dims={"B": 2, "H": 3, "W": 4}),
-             S("f32[B,2,H,W]", scale_factor=0.5, mode="bilinear", dims={"B": 1, "H": 7, "W": 4}),
-             S("f32[1,2,H,W]", scale_factor=2, mode="bilinear", align_corners=True,
-               dims={"H": 3, "W": 4}),
-             S("f32[1,2,3,4]", (5, 1), mode="bilinear", align_corners=True),
-             S("f32[1,2,6,5]", (3, 7), mode="bilinear"), S("f64[1,2,3,4]", (5, 6), mode="bilinear"),
-             S("f16[1,2,3,4]", (5, 6), mode="bilinear"), S("bf16[1,2,3,4]", scale_factor=2),
-             S("f32[B,2,L]", scale_factor=3, dims={"B": 2, "L": 4}),
-             S("f32[1,2,7]", 4, mode="linear"),
-             S("f32[1,2,L]", 5, mode="linear", align_corners=True, dims={"L": 3}),
-             S("f32[0,2,3,4]", scale_factor=2), S("f32[1,2,3,3]", 3)],
-    bad=[Bad("f32[2,3,4]", 2, mode="bilinear", match="mode must be 'nearest' or 'linear'"),
-         Bad("f32[3,4]", 2, match="x must be [N, C, L] or [N, C, H, W]"),
-         Bad("f32[1,2,3,4]", match="give either size or scale_factor"),
-         Bad("f32[1,2,3,4]", (2, 3, 4), match="size must be"),
-         Bad("f32[1,2,3,4]", scale_factor=-1.0, match="scale_factor must be"),
-         Bad("f32[1,2,3,4]", scale_factor=0.1, match="leaves nothing of H"),
-         Bad("f32[1,2,H,4]", scale_factor=1.3, dims={"H": 3}, match="named dim H"),
-         Bad("f32[1,2,3,4]", 2, align_corners=True, match="align_corners is for"),
-         Bad("i32[1,2,3,4]", 2, mode="bilinear", match="must be a float tensor")])  # fmt: skip
+@op(
+    "window",
+    moves_values=True,
+    samples=[
+        S("f32[B,2,H,W]", scale_factor=2, dims={"B": 2, "H": 3, "W": 4}),
+        S("f32[B,2,H,W]", size=(5, 3), dims={"B": 2, "H": 4, "W": 7}),
+        S("f32[1,2,3,4]", size=(7, 6)),
+        S("f32[1,1,2,2]", (82, 41)),
+        S("f32[1,2,5,6]", 3),
+        S("f32[1,2,5,6]", scale_factor=(1.7, 0.6)),
+        S("f32[1,1,4,3]", scale_factor=(1.1, 2.25)),
+        S("f32[1,1,H,W]", scale_factor=(1.25, 2.25), dims={"H": 3, "W": 3}),
+        S("f32[1,1,H,W]", scale_factor=1.25, mode="bilinear", dims={"H": 3, "W": 6}),
+        S("f32[1,1,H,W]", (4, 47), dims={"H": 3, "W": 1}),
+        S("i32[1,2,3,4]", scale_factor=2),
+        S("f32[B,2,H,W]", scale_factor=2, mode="bilinear", dims={"B": 2, "H": 3, "W": 4}),
+        S("f32[B,2,H,W]", scale_factor=0.5, mode="bilinear", dims={"B": 1, "H": 7, "W": 4}),
+        S("f32[1,2,H,W]", scale_factor=2, mode="bilinear", align_corners=True, dims={"H": 3, "W": 4}),
+        S("f32[1,2,3,4]", (5, 1), mode="bilinear", align_corners=True),
+        S("f32[1,2,6,5]", (3, 7), mode="bilinear"),
+        S("f64[1,2,3,4]", (5, 6), mode="bilinear"),
+        S("f16[1,2,3,4]", (5, 6), mode="bilinear"),
+        S("bf16[1,2,3,4]", scale_factor=2),
+        S("f32[B,2,L]", scale_factor=3, dims={"B": 2, "L": 4}),
+        S("f32[1,2,7]", 4, mode="linear"),
+        S("f32[1,2,L]", 5, mode="linear", align_corners=True, dims={"L": 3}),
+        S("f32[0,2,3,4]", scale_factor=2),
+        S("f32[1,2,3,3]", 3),
+    ],
+    bad=[
+        Bad("f32[2,3,4]", 2, mode="bilinear", match="mode must be 'nearest' or 'linear'"),
+        Bad("f32[3,4]", 2, match="x must be [N, C, L] or [N, C, H, W]"),
+        Bad("f32[1,2,3,4]", match="give either size or scale_factor"),
+        Bad("f32[1,2,3,4]", (2, 3, 4), match="size must be"),
+        Bad("f32[1,2,3,4]", scale_factor=-1.0, match="scale_factor must be"),
+        Bad("f32[1,2,3,4]", scale_factor=0.1, match="leaves nothing of H"),
+        Bad("f32[1,2,H,4]", scale_factor=1.3, dims={"H": 3}, match="named dim H"),
+        Bad("f32[1,2,3,4]", 2, align_corners=True, match="align_corners is for"),
+        Bad("i32[1,2,3,4]", 2, mode="bilinear", match="must be a float tensor"),
+    ],
+)
 def interpolate(
-    x: Tensor, size: Attribute = None, scale_factor: Attribute = None, mode: str = "nearest",
+    x: Tensor,
+    size: Attribute = None,
+    scale_factor: Attribute = None,
+    mode: str = "nearest",
     align_corners: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``x [N, C, L]`` or ``[N, C, H, W]`` resized (torch.nn.functional.interpolate).
 
     Either ``size`` (ints or named dims) or ``scale_factor`` (the size is ``floor(n *
@@ -237,8 +243,7 @@ def interpolate(
 
     Raises ShapeError for other ranks, ArgumentError for attributes that do not fit, DTypeError for
     linear interpolation of integers."""
-    known = checked_type(interpolate, x=x, size=size, scale_factor=scale_factor, mode=mode,
-                         align_corners=align_corners)  # fmt: skip
+    known = checked_type(interpolate, x=x, size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)
     value = np.asarray(x)
     rank = value.ndim - 2
     factors = (None,) * rank if scale_factor is None else _factors(scale_factor, rank)
@@ -279,9 +284,8 @@ requires_elements(interpolate)
 
 @interpolate.infer
 def _(
-    x: Any, size: Any = None, scale_factor: Any = None, mode: Any = "nearest",
-    align_corners: Any = False,
-) -> TensorType:  # fmt: skip
+    x: Any, size: Any = None, scale_factor: Any = None, mode: Any = "nearest", align_corners: Any = False
+) -> TensorType:
     rank = x.rank - 2 if isinstance(x, TensorType) else 0
     if rank not in _MODES:
         raise ShapeError(f"x must be [N, C, L] or [N, C, H, W], not {x}")
@@ -300,9 +304,13 @@ def _(
 
 @interpolate.body
 def _(
-    i: MultiIndex, x: Reader, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    i: MultiIndex,
+    x: Reader,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
     align_corners: bool = False,
-) -> Expr:  # fmt: skip
+) -> Expr:
     rank = len(i) - 2
     factors: tuple[float | None, ...] = (None,) * rank
     if scale_factor is None:

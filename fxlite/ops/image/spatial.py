@@ -60,9 +60,7 @@ def ints(rank: int, what: str, least: int = 1) -> Callable[[Any], Any]:
 def rewrite(record: Op, bound: Mapping[str, Any], new: Mapping[str, Any]) -> Any:
     """What a canonical rule returns: the call with new attributes, or None if nothing changes."""
     changed = any(
-        type(bound[name]) is not type(value) or bound[name] != value
-        for name, value in new.items()
-        if name in bound
+        type(bound[name]) is not type(value) or bound[name] != value for name, value in new.items() if name in bound
     )
     return (record, {**bound, **new}) if changed else None
 
@@ -101,9 +99,7 @@ def require_layout(value: Any, rank: int, what: str = "x") -> TensorType:
     return value
 
 
-def window_count(
-    size: Any, span: int, stride: int, low: int, high: int, axis: str, ceil_mode: bool = False
-) -> Any:
+def window_count(size: Any, span: int, stride: int, low: int, high: int, axis: str, ceil_mode: bool = False) -> Any:
     """Number of windows of ``span`` elements along an axis padded by ``low`` and ``high``:
     ``(size + low + high - span) // stride + 1``; with ``ceil_mode`` rounded up, where the last
     window must start inside the axis or its low padding (torch.nn.MaxPool2d).

@@ -43,9 +43,16 @@ from fxlite.types.tensor_type import TensorType
 
 
 def _infer(
-    rank: int, x: Any, weight: Any, bias: Any = None, stride: Ints = 1, padding: Ints = 0,
-    output_padding: Ints = 0, groups: Any = 1, dilation: Ints = 1,
-) -> TensorType:  # fmt: skip
+    rank: int,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: Any = 1,
+    dilation: Ints = 1,
+) -> TensorType:
     x, weight = checked_operands(rank, x, weight, groups, 0, "C_in, C_out/groups")
     require_channels(x, weight.shape[0], f"weight.shape[0] = {weight.shape[0]}")
     outputs = shapes.normalize(weight.shape[1] * groups)
@@ -58,8 +65,7 @@ def _infer(
     for a in range(rank):
         if extra[a] >= max(steps[a], gaps[a]):
             raise ArgumentError(
-                f"output_padding {extra[a]} must be smaller than stride {steps[a]} or "
-                f"dilation {gaps[a]}"
+                f"output_padding {extra[a]} must be smaller than stride {steps[a]} or dilation {gaps[a]}"
             )
         span = gaps[a] * (weight.shape[2 + a] - 1) + 1
         size = shapes.normalize((x.shape[2 + a] - 1) * steps[a] - 2 * pads[a] + span + extra[a])
@@ -73,9 +79,15 @@ def _infer(
 
 
 def _scatter(
-    x: Any, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int],
-    output_padding: Sequence[int], groups: int, dilation: Sequence[int],
-) -> Any:  # fmt: skip
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Any:
     """One matrix product for each group, then every kernel position added at its place."""
     result = common_dtype(x, weight, bias)
     wide = result.compute.numpy
@@ -87,10 +99,7 @@ def _scatter(
     matrix = weight.reshape(groups, channels // groups, depth).swapaxes(1, 2)
     points = x.reshape(batch, groups, channels // groups, math.prod(sizes))
     parts = np.matmul(matrix, points).reshape(batch, outputs, *kernel, *sizes)
-    full = [
-        (n - 1) * s + d * (k - 1) + 1 + e
-        for n, s, d, k, e in zip(sizes, stride, dilation, kernel, output_padding)
-    ]
+    full = [(n - 1) * s + d * (k - 1) + 1 + e for n, s, d, k, e in zip(sizes, stride, dilation, kernel, output_padding)]
     total = np.zeros((batch, outputs, *full), wide)
     for position in np.ndindex(*kernel):
         first = [p * d for p, d in zip(position, dilation)]
@@ -101,9 +110,16 @@ def _scatter(
 
 
 def _body(
-    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, stride: Ints = 1,
-    padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
-) -> Expr:  # fmt: skip
+    i: MultiIndex,
+    x: Reader,
+    weight: Reader,
+    bias: Reader | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Expr:
     """Gathered: the sum over the kernel positions ``r`` for which ``(o + padding - r*dilation) /
     stride`` is a place in x. Without dilation these are ``r = (o + padding) % stride + stride*t``,
     and only they are visited."""
@@ -116,9 +132,7 @@ def _body(
     direct = [gaps[a] == 1 for a in range(rank)]
     shifted = [i[2 + a] + pads[a] for a in range(rank)]
     extents = [
-        (weight.shape[2 + a] - shifted[a] % steps[a] + (steps[a] - 1)) // steps[a]
-        if direct[a]
-        else weight.shape[2 + a]
+        (weight.shape[2 + a] - shifted[a] % steps[a] + (steps[a] - 1)) // steps[a] if direct[a] else weight.shape[2 + a]
         for a in range(rank)
     ]
 
@@ -136,8 +150,7 @@ def _body(
             reached = extremum("max", distance, 0)  # never divides a negative number
             position.append(t[a])
             place.append(reached // step)
-            conditions += [not_negative(distance), expr.equals(reached % step, 0),
-                           expr.less(place[a], x.shape[2 + a])]  # fmt: skip
+            conditions += [not_negative(distance), expr.equals(reached % step, 0), expr.less(place[a], x.shape[2 + a])]
         at = group * channels + c
         value = expr.read_guarded(x, (i[0], at, *place), expr.both(*conditions), 0)
         factor = weight[(at, i[1] - group * weight.shape[1], *position)]
@@ -147,48 +160,97 @@ def _body(
     return add_bias(total, i[1], bias, result)
 
 
-@op("contraction", weight="weight", expands_weight=True, transposes="conv1d",
-    samples=[S("f32[B,3,H]", "f32[3,4,3]", "f32[4]", dims={"B": 2, "H": 5}, stride=2, padding=1),
-             S("f32[2,4,5]", "f32[4,3,4]", stride=3, groups=2, output_padding=1),
-             S("f32[1,2,5]", "f32[2,3,3]", stride=2, dilation=3), S("f32[2,3,4]", "f32[3,2,3]"),
-             S("f64[1,2,4]", "f64[2,3,2]", stride=2), S("f16[1,2,4]", "f16[2,3,3]", "f16[3]"),
-             S("f32[0,3,5]", "f32[3,4,3]"), S("f32[1,2,4]", "f32[2,2,1]", stride=2)],
-    bad=[Bad("f32[2,3,7]", "f32[4,2,3]", match="x has 3 channels, but weight takes 4"),
-         Bad("f32[2,3,7]", "f32[3,2,3]", output_padding=1, match="must be smaller than stride 1"),
-         Bad("f32[2,3,1]", "f32[3,2,3]", padding=2, match="nothing is left along L")])  # fmt: skip
+@op(
+    "contraction",
+    weight="weight",
+    expands_weight=True,
+    transposes="conv1d",
+    samples=[
+        S("f32[B,3,H]", "f32[3,4,3]", "f32[4]", dims={"B": 2, "H": 5}, stride=2, padding=1),
+        S("f32[2,4,5]", "f32[4,3,4]", stride=3, groups=2, output_padding=1),
+        S("f32[1,2,5]", "f32[2,3,3]", stride=2, dilation=3),
+        S("f32[2,3,4]", "f32[3,2,3]"),
+        S("f64[1,2,4]", "f64[2,3,2]", stride=2),
+        S("f16[1,2,4]", "f16[2,3,3]", "f16[3]"),
+        S("f32[0,3,5]", "f32[3,4,3]"),
+        S("f32[1,2,4]", "f32[2,2,1]", stride=2),
+    ],
+    bad=[
+        Bad("f32[2,3,7]", "f32[4,2,3]", match="x has 3 channels, but weight takes 4"),
+        Bad("f32[2,3,7]", "f32[3,2,3]", output_padding=1, match="must be smaller than stride 1"),
+        Bad("f32[2,3,1]", "f32[3,2,3]", padding=2, match="nothing is left along L"),
+    ],
+)
 def conv_transpose1d(
-    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1, padding: Ints = 0,
-    output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: OptionalTensor = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Tensor:
     """Transposed convolution over one axis (torch.nn.functional.conv_transpose1d): ``x [N, C, L]``,
     ``weight [C, C_out/groups, k]``. See :func:`conv_transpose2d`."""
-    checked_type(conv_transpose1d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
-                 output_padding=output_padding, groups=groups, dilation=dilation)  # fmt: skip
+    checked_type(
+        conv_transpose1d,
+        x=x,
+        weight=weight,
+        bias=bias,
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        groups=groups,
+        dilation=dilation,
+    )
     return _run(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@op("contraction", weight="weight", expands_weight=True, transposes="conv2d",
-    samples=[S("f32[B,3,H,W]", "f32[3,2,3,3]", "f32[2]", dims={"B": 2, "H": 4, "W": 3}, stride=2,
-               padding=1, output_padding=1),
-             S("f32[1,4,4,3]", "f32[4,3,2,4]", "f32[6]", stride=(2, 3), groups=2, padding=(0, 1)),
-             S("f32[1,2,4,3]", "f32[2,3,3,3]", stride=(2, 1), dilation=(2, 3), padding=1),
-             S("f32[B,2,3,4]", "f32[2,3,3,2]", dims={"B": 2}),
-             S("f32[1,3,3,3]", "f32[3,1,3,3]", groups=3, stride=2, padding=1),
-             S("f64[1,2,3,3]", "f64[2,2,2,2]", stride=2),
-             S("bf16[1,2,3,3]", "bf16[2,2,2,2]", stride=2),
-             S("f16[1,2,3,3]", "f16[2,2,3,3]", "f16[2]"),
-             S("i32[1,2,3,3]", "i32[2,2,3,3]", stride=2),
-             S("f32[0,3,5,5]", "f32[3,4,3,3]"), S("f32[1,2,3,3]", "f32[2,2,1,1]", stride=3)],
-    bad=[Bad("f32[2,3,7,7]", "f32[4,2,3,3]", match="x has 3 channels, but weight takes 4"),
-         Bad("f32[3,7,7]", "f32[3,2,3,3]", match="add the batch axis with x[None]"),
-         Bad("f32[2,3,7,7]", "f32[3,2,3,3]", "f32[3]", match="bias must be [2]"),
-         Bad("f32[2,3,7,7]", "f32[3,2,3,3]", padding="same", match="padding must be"),
-         Bad("f32[2,3,7,7]", "f32[3,2,3,3]", stride=2, output_padding=2,
-             match="must be smaller than stride 2")])  # fmt: skip
+@op(
+    "contraction",
+    weight="weight",
+    expands_weight=True,
+    transposes="conv2d",
+    samples=[
+        S(
+            "f32[B,3,H,W]",
+            "f32[3,2,3,3]",
+            "f32[2]",
+            dims={"B": 2, "H": 4, "W": 3},
+            stride=2,
+            padding=1,
+            output_padding=1,
+        ),
+        S("f32[1,4,4,3]", "f32[4,3,2,4]", "f32[6]", stride=(2, 3), groups=2, padding=(0, 1)),
+        S("f32[1,2,4,3]", "f32[2,3,3,3]", stride=(2, 1), dilation=(2, 3), padding=1),
+        S("f32[B,2,3,4]", "f32[2,3,3,2]", dims={"B": 2}),
+        S("f32[1,3,3,3]", "f32[3,1,3,3]", groups=3, stride=2, padding=1),
+        S("f64[1,2,3,3]", "f64[2,2,2,2]", stride=2),
+        S("bf16[1,2,3,3]", "bf16[2,2,2,2]", stride=2),
+        S("f16[1,2,3,3]", "f16[2,2,3,3]", "f16[2]"),
+        S("i32[1,2,3,3]", "i32[2,2,3,3]", stride=2),
+        S("f32[0,3,5,5]", "f32[3,4,3,3]"),
+        S("f32[1,2,3,3]", "f32[2,2,1,1]", stride=3),
+    ],
+    bad=[
+        Bad("f32[2,3,7,7]", "f32[4,2,3,3]", match="x has 3 channels, but weight takes 4"),
+        Bad("f32[3,7,7]", "f32[3,2,3,3]", match="add the batch axis with x[None]"),
+        Bad("f32[2,3,7,7]", "f32[3,2,3,3]", "f32[3]", match="bias must be [2]"),
+        Bad("f32[2,3,7,7]", "f32[3,2,3,3]", padding="same", match="padding must be"),
+        Bad("f32[2,3,7,7]", "f32[3,2,3,3]", stride=2, output_padding=2, match="must be smaller than stride 2"),
+    ],
+)
 def conv_transpose2d(
-    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1, padding: Ints = 0,
-    output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: OptionalTensor = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Tensor:
     """Transposed convolution (torch.nn.functional.conv_transpose2d), the gradient of conv2d.
 
     ``x [N, C, H, W]``, ``weight [C, C_out/groups, kh, kw]``, ``bias [C_out]`` to
@@ -197,21 +259,42 @@ def conv_transpose2d(
 
     Raises ShapeError for channels that do not fit or an empty result; ArgumentError for attributes
     that are not ints in range, or ``output_padding`` as large as both stride and dilation."""
-    checked_type(conv_transpose2d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
-                 output_padding=output_padding, groups=groups, dilation=dilation)  # fmt: skip
+    checked_type(
+        conv_transpose2d,
+        x=x,
+        weight=weight,
+        bias=bias,
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        groups=groups,
+        dilation=dilation,
+    )
     return _run(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def _run(
-    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Ints, output_padding: Ints,
-    groups: int, dilation: Ints,
-) -> Any:  # fmt: skip
+    rank: int,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Ints,
+    padding: Ints,
+    output_padding: Ints,
+    groups: int,
+    dilation: Ints,
+) -> Any:
     x, weight = np.asarray(x), np.asarray(weight)
     return _scatter(
-        x, weight, bias, per_axis(stride, rank, "stride"), per_axis(padding, rank, "padding", 0),
-        per_axis(output_padding, rank, "output_padding", 0), groups,
+        x,
+        weight,
+        bias,
+        per_axis(stride, rank, "stride"),
+        per_axis(padding, rank, "padding", 0),
+        per_axis(output_padding, rank, "output_padding", 0),
+        groups,
         per_axis(dilation, rank, "dilation"),
-    )  # fmt: skip
+    )
 
 
 def _attach_rules(record: Op, rank: int) -> None:

@@ -52,9 +52,7 @@ def _range(dtype: Any, qmin: Any, qmax: Any) -> tuple[DType, int, int]:
     least, largest = low if qmin is None else qmin, high if qmax is None else qmax
     for name, value in (("qmin", least), ("qmax", largest)):
         if type(value) is not int or not low <= value <= high:
-            raise ArgumentError(
-                f"{name} must be an int in {low}..{high}, the range of {target}, not {value!r}"
-            )
+            raise ArgumentError(f"{name} must be an int in {low}..{high}, the range of {target}, not {value!r}")
     if least >= largest:
         raise ArgumentError(f"qmin={least} must be less than qmax={largest}")
     return target, least, largest
@@ -65,14 +63,13 @@ def _canonical_range(record: Op) -> None:
 
     def rule(**bound: Any) -> Any:
         try:
-            target, low, high = _range(
-                bound.get("dtype", "i8"), bound.get("qmin"), bound.get("qmax")
-            )
+            target, low, high = _range(bound.get("dtype", "i8"), bound.get("qmin"), bound.get("qmax"))
         except ArgumentError as error:
             raise ArgumentError(f"{record.name}: {error}") from None
         least, largest = integer_range(target)
-        return rewrite(record, bound, {"qmin": None if low == least else low,
-                                       "qmax": None if high == largest else high})  # fmt: skip
+        return rewrite(
+            record, bound, {"qmin": None if low == least else low, "qmax": None if high == largest else high}
+        )
 
     record.canonical(rule)
 
@@ -114,9 +111,7 @@ def _rounded(scaled: Any, zero_point: Any, dtype: Any, qmin: Any, qmax: Any) -> 
     return scaled.astype(target.numpy)
 
 
-def _rounded_body(
-    i: MultiIndex, scaled: Expr, zero_point: Reader | None, dtype: Any, qmin: Any, qmax: Any
-) -> Expr:
+def _rounded_body(i: MultiIndex, scaled: Expr, zero_point: Reader | None, dtype: Any, qmin: Any, qmax: Any) -> Expr:
     """:func:`_rounded` for one element."""
     target, low, high = _range(dtype, qmin, qmax)
     value = expr.apply("round", scaled)
@@ -139,28 +134,45 @@ def _reciprocal(scale: Expr) -> Expr:
 
 
 # -- records ---------------------------------------------------------------------------------------
-@op("pointwise",
-    samples=[S("f32[B,5]", 0.05, dims={"B": 3}), S("f32[4,6]", uniform("f32[]", 0.01, 0.1)),
-             S("f32[2,3,4,4]", uniform("f32[3,1,1]", 0.01, 0.1)),
-             S("f32[B,T,6]", uniform("f32[B,T,1]", 0.01, 0.1), dims={"B": 2, "T": 3}),
-             S("f32[4,6]", 0.02, 7, dtype="u8"), S("f32[7]", 0.02, "i32[]"),
-             S("f32[3,5]", uniform("f32[3,1]", 0.01, 0.1), "u8[3,1]", dtype="u8"),
-             S(special("f32[9]"), 0.01), S(special("f32[9]"), 0.01, 128, dtype="u8"),
-             S("f32[4,6]", 0.01, qmin=-127), S("f32[8]", 0.3, dtype="i8", qmin=-8, qmax=7),
-             S("f16[5]", 0.05), S("bf16[5]", 0.05), S("f32[0,3]", 0.1)],
-    bad=[Bad("f32[4]", 0.1, dtype="i32", match="must be i8 or u8"),
-         Bad("i32[4]", 0.1, match="x must be f32"), Bad("f64[4]", 0.1, match="x must be f32"),
-         Bad("f32[4]", "f64[]", match="scale must be f32"),
-         Bad("f32[4]", 0.1, 0.5, match="zero_point must be an integer"),
-         Bad("f32[4]", 0.1, "f32[]", match="zero_point must be i32"),
-         Bad("f32[2,3,4,4]", "f32[3]", match="do not broadcast"),
-         Bad("f32[3,1]", "f32[4]", match="one for each channel"),
-         Bad("f32[4]", 0.1, qmin=-129, match="qmin must be an int in -128..127"),
-         Bad("f32[4]", 0.1, qmin=5, qmax=5, match="must be less than")])  # fmt: skip
+@op(
+    "pointwise",
+    samples=[
+        S("f32[B,5]", 0.05, dims={"B": 3}),
+        S("f32[4,6]", uniform("f32[]", 0.01, 0.1)),
+        S("f32[2,3,4,4]", uniform("f32[3,1,1]", 0.01, 0.1)),
+        S("f32[B,T,6]", uniform("f32[B,T,1]", 0.01, 0.1), dims={"B": 2, "T": 3}),
+        S("f32[4,6]", 0.02, 7, dtype="u8"),
+        S("f32[7]", 0.02, "i32[]"),
+        S("f32[3,5]", uniform("f32[3,1]", 0.01, 0.1), "u8[3,1]", dtype="u8"),
+        S(special("f32[9]"), 0.01),
+        S(special("f32[9]"), 0.01, 128, dtype="u8"),
+        S("f32[4,6]", 0.01, qmin=-127),
+        S("f32[8]", 0.3, dtype="i8", qmin=-8, qmax=7),
+        S("f16[5]", 0.05),
+        S("bf16[5]", 0.05),
+        S("f32[0,3]", 0.1),
+    ],
+    bad=[
+        Bad("f32[4]", 0.1, dtype="i32", match="must be i8 or u8"),
+        Bad("i32[4]", 0.1, match="x must be f32"),
+        Bad("f64[4]", 0.1, match="x must be f32"),
+        Bad("f32[4]", "f64[]", match="scale must be f32"),
+        Bad("f32[4]", 0.1, 0.5, match="zero_point must be an integer"),
+        Bad("f32[4]", 0.1, "f32[]", match="zero_point must be i32"),
+        Bad("f32[2,3,4,4]", "f32[3]", match="do not broadcast"),
+        Bad("f32[3,1]", "f32[4]", match="one for each channel"),
+        Bad("f32[4]", 0.1, qmin=-129, match="qmin must be an int in -128..127"),
+        Bad("f32[4]", 0.1, qmin=5, qmax=5, match="must be less than"),
+    ],
+)
 def quantize(
-    x: Tensor, scale: Tensor, zero_point: OptionalTensor = None, dtype: DType = "i8",  # type: ignore[assignment]
-    qmin: int | None = None, qmax: int | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    scale: Tensor,
+    zero_point: OptionalTensor = None,
+    dtype: DType = "i8",  # type: ignore[assignment]
+    qmin: int | None = None,
+    qmax: int | None = None,
+) -> Tensor:
     """``clip(rint(x * (1 / scale)) + zero_point, qmin, qmax)`` as ``dtype`` (i8 or u8), in float32:
     the reciprocal is rounded once, halves go to the even integer (torch.quantize_per_tensor).
 
@@ -171,19 +183,14 @@ def quantize(
 
     Raises DTypeError for other types, ShapeError for a scale that does not broadcast to ``x``,
     ArgumentError for a range outside ``dtype``."""
-    checked_type(
-        quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax
-    )
+    checked_type(quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
     with np.errstate(all="ignore"):
         scaled = _float32(x) * (np.float32(1) / _float32(scale))
         return _rounded(scaled, zero_point, dtype, qmin, qmax)
 
 
 @quantize.infer
-def _(
-    x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None,
-    qmax: Any = None,
-) -> TensorType:  # fmt: skip
+def _(x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None, qmax: Any = None) -> TensorType:
     shape = _operands("x", x, scale, zero_point)
     if x.dtype.name not in ("f32", "f16", "bf16"):
         raise DTypeError(f"x must be f32, f16 or bf16, not {x.dtype}")
@@ -192,9 +199,14 @@ def _(
 
 @quantize.body
 def _(
-    i: MultiIndex, x: Reader, scale: Reader, zero_point: Reader | None = None, dtype: Any = "i8",
-    qmin: Any = None, qmax: Any = None,
-) -> Expr:  # fmt: skip
+    i: MultiIndex,
+    x: Reader,
+    scale: Reader,
+    zero_point: Reader | None = None,
+    dtype: Any = "i8",
+    qmin: Any = None,
+    qmax: Any = None,
+) -> Expr:
     scaled = expr.cast(x[i], dtypes.float32) * _reciprocal(_read_float32(scale, i))
     return _rounded_body(i, scaled, zero_point, dtype, qmin, qmax)
 
@@ -202,16 +214,23 @@ def _(
 _canonical_range(quantize)
 
 
-@op("pointwise",
-    samples=[S("i8[B,5]", 0.05, dims={"B": 3}), S("u8[4,6]", uniform("f32[]", 0.01, 0.1), 128),
-             S("i8[2,3,4,4]", uniform("f32[3,1,1]", 0.01, 0.1)),
-             S("u8[3,5]", uniform("f32[3,1]", 0.01, 0.1), "u8[3,1]"),
-             S(uniform("i32[B,T,6]", -(2**31), 2**31), uniform("f32[B,T,1]", 0.01, 0.1),
-               dims={"B": 2, "T": 3}),
-             S(uniform("i32[7]", -(2**31), 2**31), 0.25, 3), S("i8[0,3]", 0.1)],
-    bad=[Bad("f32[4]", 0.1, match="q must be i8, u8 or i32"),
-         Bad("i8[4]", "f16[]", match="scale must be f32"),
-         Bad("i8[4]", "f32[2,4]", match="does not broadcast to q")])  # fmt: skip
+@op(
+    "pointwise",
+    samples=[
+        S("i8[B,5]", 0.05, dims={"B": 3}),
+        S("u8[4,6]", uniform("f32[]", 0.01, 0.1), 128),
+        S("i8[2,3,4,4]", uniform("f32[3,1,1]", 0.01, 0.1)),
+        S("u8[3,5]", uniform("f32[3,1]", 0.01, 0.1), "u8[3,1]"),
+        S(uniform("i32[B,T,6]", -(2**31), 2**31), uniform("f32[B,T,1]", 0.01, 0.1), dims={"B": 2, "T": 3}),
+        S(uniform("i32[7]", -(2**31), 2**31), 0.25, 3),
+        S("i8[0,3]", 0.1),
+    ],
+    bad=[
+        Bad("f32[4]", 0.1, match="q must be i8, u8 or i32"),
+        Bad("i8[4]", "f16[]", match="scale must be f32"),
+        Bad("i8[4]", "f32[2,4]", match="does not broadcast to q"),
+    ],
+)
 def dequantize(q: Tensor, scale: Tensor, zero_point: OptionalTensor = None) -> Tensor:
     """``(q - zero_point) * scale`` as float32: ``q`` (i8, u8 or an accumulator, i32) minus the zero
     point in int32, rounded to float32, times the scale.
@@ -250,36 +269,45 @@ def _is_zero(reader: Reader) -> bool:
 _ACCUMULATORS = uniform("i32[B,5]", -300, 300)
 
 
-@op("pointwise",
-    samples=[S(_ACCUMULATORS, 0.31, dims={"B": 3}), S(_ACCUMULATORS, 0.31, 10, dims={"B": 3}),
-             S(uniform("i32[4,6]", -9000, 9000), uniform("f32[6]", 0.001, 0.1), -3),
-             S(uniform("i32[2,3,4,4]", -9000, 9000), uniform("f32[3,1,1]", 0.001, 0.1), 128,
-               dtype="u8"),
-             S(uniform("i32[9]", -(2**31), 2**31), 1e-7, dtype="i8", qmin=0),
-             S(uniform("i32[9]", -(2**31), 2**31), 0.5, "i32[]"), S("i32[0,3]", 0.1)],
-    bad=[Bad("i8[4]", 0.1, match="acc must be i32"), Bad("i32[4]", "i32[]", match="must be f32"),
-         Bad("i32[4]", 0.1, dtype="i16", match="must be i8 or u8")])  # fmt: skip
+@op(
+    "pointwise",
+    samples=[
+        S(_ACCUMULATORS, 0.31, dims={"B": 3}),
+        S(_ACCUMULATORS, 0.31, 10, dims={"B": 3}),
+        S(uniform("i32[4,6]", -9000, 9000), uniform("f32[6]", 0.001, 0.1), -3),
+        S(uniform("i32[2,3,4,4]", -9000, 9000), uniform("f32[3,1,1]", 0.001, 0.1), 128, dtype="u8"),
+        S(uniform("i32[9]", -(2**31), 2**31), 1e-7, dtype="i8", qmin=0),
+        S(uniform("i32[9]", -(2**31), 2**31), 0.5, "i32[]"),
+        S("i32[0,3]", 0.1),
+    ],
+    bad=[
+        Bad("i8[4]", 0.1, match="acc must be i32"),
+        Bad("i32[4]", "i32[]", match="must be f32"),
+        Bad("i32[4]", 0.1, dtype="i16", match="must be i8 or u8"),
+    ],
+)
 def requantize(
-    acc: Tensor, scale: Tensor, zero_point: OptionalTensor = None, dtype: DType = "i8",  # type: ignore[assignment]
-    qmin: int | None = None, qmax: int | None = None,
-) -> Tensor:  # fmt: skip
+    acc: Tensor,
+    scale: Tensor,
+    zero_point: OptionalTensor = None,
+    dtype: DType = "i8",  # type: ignore[assignment]
+    qmin: int | None = None,
+    qmax: int | None = None,
+) -> Tensor:
     """``clip(rint(acc * scale) + zero_point, qmin, qmax)`` as ``dtype``: the sums of an integer
     product (i32, rounded to float32) in the scale of its result, where ``scale`` is
     ``x_scale * weight_scale / result_scale``. A relu in between is ``qmin=zero_point``.
 
     Types, ranges, shapes and errors as in :func:`quantize`."""
-    checked_type(
-        requantize, acc=acc, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax
-    )
+    checked_type(requantize, acc=acc, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
     with np.errstate(all="ignore"):
         return _rounded(_float32(acc) * _float32(scale), zero_point, dtype, qmin, qmax)
 
 
 @requantize.infer
 def _(
-    acc: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None,
-    qmax: Any = None,
-) -> TensorType:  # fmt: skip
+    acc: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None, qmax: Any = None
+) -> TensorType:
     shape = _operands("acc", acc, scale, zero_point)
     if acc.dtype is not dtypes.int32:
         raise DTypeError(f"acc must be i32, the sums of an integer product, not {acc.dtype}")
@@ -288,9 +316,14 @@ def _(
 
 @requantize.body
 def _(
-    i: MultiIndex, acc: Reader, scale: Reader, zero_point: Reader | None = None,
-    dtype: Any = "i8", qmin: Any = None, qmax: Any = None,
-) -> Expr:  # fmt: skip
+    i: MultiIndex,
+    acc: Reader,
+    scale: Reader,
+    zero_point: Reader | None = None,
+    dtype: Any = "i8",
+    qmin: Any = None,
+    qmax: Any = None,
+) -> Expr:
     scaled = expr.cast(acc[i], dtypes.float32) * _read_float32(scale, i)
     return _rounded_body(i, scaled, zero_point, dtype, qmin, qmax)
 
@@ -299,11 +332,17 @@ _canonical_range(requantize)
 
 
 # -- int4 ------------------------------------------------------------------------------------------
-@op("gather",
-    samples=[S(uniform("i8[B,6]", -8, 8), dims={"B": 3}), S(uniform("i8[2]", -8, 8)),
-             S(uniform("i8[4,2,8]", -8, 8)), S("i8[0,4]"), S(uniform("i8[8]", -128, 128))],
-    bad=[Bad("i8[3,5]", match="must be even"), Bad("u8[4]", match="must be i8"),
-         Bad("i8[]", match="rank 0")])  # fmt: skip
+@op(
+    "gather",
+    samples=[
+        S(uniform("i8[B,6]", -8, 8), dims={"B": 3}),
+        S(uniform("i8[2]", -8, 8)),
+        S(uniform("i8[4,2,8]", -8, 8)),
+        S("i8[0,4]"),
+        S(uniform("i8[8]", -128, 128)),
+    ],
+    bad=[Bad("i8[3,5]", match="must be even"), Bad("u8[4]", match="must be i8"), Bad("i8[]", match="rank 0")],
+)
 def pack_int4(q: Tensor) -> Tensor:
     """Pairs of int4 as bytes: i8 ``[..., K]`` (numbers in -8..7; of others the low four bits) to u8
     ``[..., K/2]``, the element with the even index in the low half.
@@ -338,10 +377,16 @@ def _(i: MultiIndex, q: Reader) -> Expr:
     return expr.cast(expr.apply("or", low, expr.apply("shl", high, four)), dtypes.uint8)
 
 
-@op("gather",
-    samples=[S(uniform("u8[B,3]", 0, 256), dims={"B": 4}), S(uniform("u8[1]", 0, 256)),
-             S(uniform("u8[4,2,4]", 0, 256)), S("u8[0,4]")],
-    bad=[Bad("i8[4]", match="must be u8"), Bad("u8[]", match="rank 0")])  # fmt: skip
+@op(
+    "gather",
+    samples=[
+        S(uniform("u8[B,3]", 0, 256), dims={"B": 4}),
+        S(uniform("u8[1]", 0, 256)),
+        S(uniform("u8[4,2,4]", 0, 256)),
+        S("u8[0,4]"),
+    ],
+    bad=[Bad("i8[4]", match="must be u8"), Bad("u8[]", match="rank 0")],
+)
 def unpack_int4(packed: Tensor) -> Tensor:
     """What :func:`pack_int4` packed: u8 ``[..., K/2]`` to i8 ``[..., K]`` in -8..7.
 
@@ -374,35 +419,43 @@ def int4_element(packed: Reader, i: MultiIndex) -> Expr:
 
 
 # -- fake quantization -----------------------------------------------------------------------------
-@op("composite", gradient="straight_through",
-    samples=[S("f32[B,5]", 0.05, dims={"B": 3}), S("f32[4,6]", 0.02, 7, dtype="u8"),
-             S("f32[3,5]", uniform("f32[3,1]", 0.01, 0.1), qmin=-127),
-             S("f32[4]", uniform("f32[]", 0.01, 0.1), "i32[]"), S(special("f32[9]"), 0.01),
-             S("f32[0,3]", 0.1)],
-    bad=[Bad("f16[4]", 0.1, match="x must be f32"),
-         Bad("f32[4]", 0.1, dtype="i32", match="must be i8 or u8"),
-         Bad("f32[2,3,4,4]", "f32[3]", match="do not broadcast")])  # fmt: skip
+@op(
+    "composite",
+    gradient="straight_through",
+    samples=[
+        S("f32[B,5]", 0.05, dims={"B": 3}),
+        S("f32[4,6]", 0.02, 7, dtype="u8"),
+        S("f32[3,5]", uniform("f32[3,1]", 0.01, 0.1), qmin=-127),
+        S("f32[4]", uniform("f32[]", 0.01, 0.1), "i32[]"),
+        S(special("f32[9]"), 0.01),
+        S("f32[0,3]", 0.1),
+    ],
+    bad=[
+        Bad("f16[4]", 0.1, match="x must be f32"),
+        Bad("f32[4]", 0.1, dtype="i32", match="must be i8 or u8"),
+        Bad("f32[2,3,4,4]", "f32[3]", match="do not broadcast"),
+    ],
+)
 def fake_quantize(
-    x: Tensor, scale: Tensor, zero_point: OptionalTensor = None, dtype: DType = "i8",  # type: ignore[assignment]
-    qmin: int | None = None, qmax: int | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    scale: Tensor,
+    zero_point: OptionalTensor = None,
+    dtype: DType = "i8",  # type: ignore[assignment]
+    qmin: int | None = None,
+    qmax: int | None = None,
+) -> Tensor:
     """``dequantize(quantize(x, scale, zero_point, dtype, qmin, qmax), scale, zero_point)``, float32
     to float32.
 
     The gradient with respect to ``x`` is that of the identity where the integer lies within the
     range, and 0 where it was cut off (Bengio et al., "Estimating or propagating gradients through
     stochastic neurons", 2013; Jacob et al., 2018). Types, ranges and errors as in quantize."""
-    checked_type(
-        fake_quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax
-    )
+    checked_type(fake_quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
     return _quantized_and_back(x, scale, zero_point, dtype, qmin, qmax)
 
 
 @fake_quantize.infer
-def _(
-    x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None,
-    qmax: Any = None,
-) -> TensorType:  # fmt: skip
+def _(x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None, qmax: Any = None) -> TensorType:
     if isinstance(x, TensorType) and x.dtype is not dtypes.float32:
         raise DTypeError(f"x must be f32, not {x.dtype}")
     given = {"x": x, "scale": scale, "zero_point": zero_point, "dtype": dtype, "qmin": qmin}
@@ -412,9 +465,8 @@ def _(
 
 @fake_quantize.expansion
 def _quantized_and_back(
-    x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None,
-    qmax: Any = None,
-) -> Any:  # fmt: skip
+    x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None, qmax: Any = None
+) -> Any:
     integers = quantize(x, scale, zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
     return dequantize(integers, scale, zero_point)
 
@@ -435,14 +487,26 @@ def least_magnitude(qmax: int) -> float:
     return SMALLEST_SCALE * qmax
 
 
-@op("reduction",
-    samples=[S("f32[B,5]", axis=1, keepdims=True, dims={"B": 3}), S("f32[3,40]", qmax=255),
-             S("f32[2,3,4,5]", axis=(1, 2, 3), keepdims=True), S(special("f32[3,3]"), axis=1),
-             S("f32[2,100]", axis=-1, keepdims=True), S("f16[4,9]", axis=1), S("bf16[3,8]", axis=1),
-             S(uniform("f32[2,33]", 0, 1e-38), axis=1), S("f32[2,70,3]", axis=(0, 1)), S("f32[]")],
-    bad=[Bad("f32[3,4]", axis=2, match="out of range"),
-         Bad("i32[3,4]", axis=1, match="x must be f32, f16 or bf16"),
-         Bad("f32[3,4]", axis=1, qmax=0, match="qmax must be an int")])  # fmt: skip
+@op(
+    "reduction",
+    samples=[
+        S("f32[B,5]", axis=1, keepdims=True, dims={"B": 3}),
+        S("f32[3,40]", qmax=255),
+        S("f32[2,3,4,5]", axis=(1, 2, 3), keepdims=True),
+        S(special("f32[3,3]"), axis=1),
+        S("f32[2,100]", axis=-1, keepdims=True),
+        S("f16[4,9]", axis=1),
+        S("bf16[3,8]", axis=1),
+        S(uniform("f32[2,33]", 0, 1e-38), axis=1),
+        S("f32[2,70,3]", axis=(0, 1)),
+        S("f32[]"),
+    ],
+    bad=[
+        Bad("f32[3,4]", axis=2, match="out of range"),
+        Bad("i32[3,4]", axis=1, match="x must be f32, f16 or bf16"),
+        Bad("f32[3,4]", axis=1, qmax=0, match="qmax must be an int"),
+    ],
+)
 def dynamic_scale(x: Tensor, axis: Axis = None, keepdims: bool = False, qmax: int = 127) -> Tensor:
     """``max(abs(x)) / qmax`` over ``axis``, in float32: the scale by which the largest magnitude
     becomes the integer ``qmax``. It is the product with ``1 / qmax``, which is rounded before, and
@@ -467,9 +531,7 @@ def _(x: Any, axis: Any = None, keepdims: bool = False, qmax: Any = 127) -> Tens
 
 @dynamic_scale.body
 def _(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False, qmax: Any = 127) -> Expr:
-    largest = reduce_over(
-        "max", i, x, axis, keepdims, lambda v: expr.apply("abs", expr.cast(v, dtypes.float32))
-    )
+    largest = reduce_over("max", i, x, axis, keepdims, lambda v: expr.apply("abs", expr.cast(v, dtypes.float32)))
     least = expr.const(least_magnitude(qmax), dtypes.float32)
     factor = expr.const(float(np.float32(1 / qmax)), dtypes.float32)
     return expr.apply("maximum", largest, least) * factor

@@ -61,9 +61,7 @@ def _check(name: str, value: Any, zero_point: Any) -> TensorType:
         raise DTypeError(f"{name} must be an i8 or u8 tensor, not {value}; quantize it")
     low, high = integer_range(value.dtype)
     if type(zero_point) is not int or not low <= zero_point <= high:
-        raise ArgumentError(
-            f"the zero point of {name} must be an int in {low}..{high}, not {zero_point!r}"
-        )
+        raise ArgumentError(f"the zero point of {name} must be an int in {low}..{high}, not {zero_point!r}")
     return value
 
 
@@ -141,26 +139,29 @@ def _as_sums(total: Any, bias: Any) -> Any:
 
 
 # -- linear ----------------------------------------------------------------------------------------
-@op("contraction",
-    samples=[S(uniform("i8[B,4]", -128, 128), uniform("i8[3,4]", -128, 128), "i32[3]",
-               dims={"B": 5}),
-             S(uniform("u8[2,3,40]", 0, 256), uniform("i8[5,40]", -128, 128), x_zero_point=128),
-             S(uniform("u8[2,3,40]", 0, 256), uniform("i8[5,40]", -128, 128), "i32[5]",
-               x_zero_point=7),
-             S(uniform("i8[B,T,D]", -128, 128), "i8[2*D,D]", dims={"B": 2, "T": 3, "D": 4}),
-             S("i8[7]", "i8[3,7]", x_zero_point=-128), S("i8[0,4]", "i8[3,4]"),
-             S("u8[2,0]", "i8[3,0]", "i32[3]"),
-             S(uniform("u8[3,700]", 250, 256), uniform("i8[2,700]", -128, -120))],
-    bad=[Bad("i8[2,4]", "i8[3,5]", match="x has 4 features, but weight takes 5"),
-         Bad("f32[2,4]", "i8[3,4]", match="x must be an i8 or u8 tensor"),
-         Bad("i8[2,4]", "u8[3,4]", match="weight must be an i8 tensor"),
-         Bad("i8[2,4]", "i8[3,4]", "f32[3]", match="bias must be i32"),
-         Bad("i8[2,4]", "i8[3,4]", "i32[4]", match="bias must be [3]"),
-         Bad("u8[2,4]", "i8[3,4]", x_zero_point=-1, match="must be an int in 0..255"),
-         Bad("u8[1,65794]", "i8[1,65794]", match="hold 65793 products")])  # fmt: skip
-def int_linear(
-    x: Tensor, weight: Tensor, bias: OptionalTensor = None, x_zero_point: int = 0
-) -> Tensor:
+@op(
+    "contraction",
+    samples=[
+        S(uniform("i8[B,4]", -128, 128), uniform("i8[3,4]", -128, 128), "i32[3]", dims={"B": 5}),
+        S(uniform("u8[2,3,40]", 0, 256), uniform("i8[5,40]", -128, 128), x_zero_point=128),
+        S(uniform("u8[2,3,40]", 0, 256), uniform("i8[5,40]", -128, 128), "i32[5]", x_zero_point=7),
+        S(uniform("i8[B,T,D]", -128, 128), "i8[2*D,D]", dims={"B": 2, "T": 3, "D": 4}),
+        S("i8[7]", "i8[3,7]", x_zero_point=-128),
+        S("i8[0,4]", "i8[3,4]"),
+        S("u8[2,0]", "i8[3,0]", "i32[3]"),
+        S(uniform("u8[3,700]", 250, 256), uniform("i8[2,700]", -128, -120)),
+    ],
+    bad=[
+        Bad("i8[2,4]", "i8[3,5]", match="x has 4 features, but weight takes 5"),
+        Bad("f32[2,4]", "i8[3,4]", match="x must be an i8 or u8 tensor"),
+        Bad("i8[2,4]", "u8[3,4]", match="weight must be an i8 tensor"),
+        Bad("i8[2,4]", "i8[3,4]", "f32[3]", match="bias must be i32"),
+        Bad("i8[2,4]", "i8[3,4]", "i32[4]", match="bias must be [3]"),
+        Bad("u8[2,4]", "i8[3,4]", x_zero_point=-1, match="must be an int in 0..255"),
+        Bad("u8[1,65794]", "i8[1,65794]", match="hold 65793 products"),
+    ],
+)
+def int_linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None, x_zero_point: int = 0) -> Tensor:
     """``sum((x - x_zero_point) * weight) + bias`` in int32, exactly: ``x [..., K]`` (i8 or u8),
     ``weight [N, K]`` (i8), ``bias [N]`` (i32) to i32 ``[..., N]``.
 
@@ -183,9 +184,7 @@ def _(x: Any, weight: Any, bias: Any = None, x_zero_point: Any = 0) -> TensorTyp
 
 
 @int_linear.body
-def _(
-    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, x_zero_point: int = 0
-) -> Expr:
+def _(i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, x_zero_point: int = 0) -> Expr:
     operands = {"x": _Difference(x, x_zero_point), "weight": _Difference(weight), "bias": bias}
     return linear.element(i, operands)
 
@@ -194,18 +193,32 @@ int_linear.cost(partial(_operations, linear))
 
 
 # -- matmul ----------------------------------------------------------------------------------------
-@op("contraction", reads_views=True,
-    samples=[S(uniform("i8[B,4]", -128, 128), uniform("i8[4,5]", -128, 128), dims={"B": 3}),
-             S(uniform("u8[3,K]", 0, 256), "i8[K,2]", dims={"K": 7}, x_zero_point=3),
-             S(uniform("u8[B,H,T,4]", 0, 256), uniform("u8[B,H,4,T]", 0, 256),
-               dims={"B": 2, "H": 3, "T": 5}, x_zero_point=120, y_zero_point=130),
-             S("i8[2,1,3,4]", "i8[5,4,2]"), S("i8[4]", "i8[4,3]"), S("i8[3,0]", "i8[0,2]"),
-             S("i8[4]", "i8[4]", x_zero_point=1, y_zero_point=-1)],
-    bad=[Bad("i8[3,4]", "i8[5,6]", match="last axis of x is 4, but axis -2 of y is 5"),
-         Bad("f32[3,4]", "i8[4,6]", match="x must be an i8 or u8 tensor"),
-         Bad("i8[3,4]", "i32[4,6]", match="y must be an i8 or u8 tensor"),
-         Bad("i8[3,4]", "i8[4,6]", y_zero_point=1.0, match="the zero point of y"),
-         Bad("u8[1,33026]", "u8[33026,1]", match="hold 33025 products")])  # fmt: skip
+@op(
+    "contraction",
+    reads_views=True,
+    samples=[
+        S(uniform("i8[B,4]", -128, 128), uniform("i8[4,5]", -128, 128), dims={"B": 3}),
+        S(uniform("u8[3,K]", 0, 256), "i8[K,2]", dims={"K": 7}, x_zero_point=3),
+        S(
+            uniform("u8[B,H,T,4]", 0, 256),
+            uniform("u8[B,H,4,T]", 0, 256),
+            dims={"B": 2, "H": 3, "T": 5},
+            x_zero_point=120,
+            y_zero_point=130,
+        ),
+        S("i8[2,1,3,4]", "i8[5,4,2]"),
+        S("i8[4]", "i8[4,3]"),
+        S("i8[3,0]", "i8[0,2]"),
+        S("i8[4]", "i8[4]", x_zero_point=1, y_zero_point=-1),
+    ],
+    bad=[
+        Bad("i8[3,4]", "i8[5,6]", match="last axis of x is 4, but axis -2 of y is 5"),
+        Bad("f32[3,4]", "i8[4,6]", match="x must be an i8 or u8 tensor"),
+        Bad("i8[3,4]", "i32[4,6]", match="y must be an i8 or u8 tensor"),
+        Bad("i8[3,4]", "i8[4,6]", y_zero_point=1.0, match="the zero point of y"),
+        Bad("u8[1,33026]", "u8[33026,1]", match="hold 33025 products"),
+    ],
+)
 def int_matmul(x: Tensor, y: Tensor, x_zero_point: int = 0, y_zero_point: int = 0) -> Tensor:
     """``(x - x_zero_point) @ (y - y_zero_point)`` in int32, exactly: i8 or u8 operands with the
     shapes of matmul to i32.
@@ -216,9 +229,7 @@ def int_matmul(x: Tensor, y: Tensor, x_zero_point: int = 0, y_zero_point: int = 
     x, y = np.asarray(x), np.asarray(y)
     a, b = dtypes.dtype(x.dtype), dtypes.dtype(y.dtype)
     largest = x.shape[-1] * _magnitude(a, x_zero_point) * _magnitude(b, y_zero_point)
-    return _as_sums(
-        np.matmul(_exact(x, x_zero_point, largest), _exact(y, y_zero_point, largest)), None
-    )
+    return _as_sums(np.matmul(_exact(x, x_zero_point, largest), _exact(y, y_zero_point, largest)), None)
 
 
 @int_matmul.infer
@@ -239,47 +250,93 @@ int_matmul.cost(partial(_operations, matmul))
 
 
 # -- convolution -----------------------------------------------------------------------------------
-@op("contraction",
-    samples=[S(uniform("i8[B,3,H,W]", -128, 128), uniform("i8[4,3,3,3]", -128, 128), "i32[4]",
-               dims={"B": 2, "H": 6, "W": 5}, padding=1),
-             S(uniform("u8[2,3,7,8]", 0, 256), uniform("i8[4,3,3,2]", -128, 128), stride=(2, 1),
-               padding=(1, 0), x_zero_point=128),
-             S("i8[1,4,7,8]", "i8[6,2,3,3]", "i32[6]", stride=2, padding=1, groups=2),
-             S("u8[2,3,7,7]", "i8[3,1,3,3]", padding=1, groups=3, x_zero_point=5),
-             S("i8[1,2,9,8]", "i8[3,2,3,3]", dilation=(2, 3), padding=2, x_zero_point=-4),
-             S("i8[2,3,5,6]", "i8[2,3,1,1]", stride=2), S("i8[1,2,5,6]", "i8[3,2,2,4]",
-                                                          padding="same"),
-             S("i8[0,3,5,5]", "i8[4,3,3,3]"),
-             S(uniform("u8[B,H,W,3]", 0, 256), uniform("i8[4,3,3,3]", -128, 128), "i32[4]",
-               dims={"B": 2, "H": 6, "W": 5}, padding=1, x_zero_point=9, layout="NHWC"),
-             S("i8[1,9,8,5]", "i8[5,1,3,3]", "i32[5]", stride=2, groups=5, layout="NHWC")],
-    bad=[Bad("i8[2,3,7,7]", "i8[4,2,3,3]", match="x has 3 channels, but weight takes 2"),
-         Bad("i8[7,7,3]", "i8[4,3,3,3]", layout="NHWC", match="[N, H, W, C]"),
-         Bad("f32[2,3,7,7]", "i8[4,3,3,3]", match="x must be an i8 or u8 tensor"),
-         Bad("i8[2,3,7,7]", "f32[4,3,3,3]", match="weight must be an i8 tensor"),
-         Bad("i8[2,3,7,7]", "i8[4,3,3,3]", "f32[4]", match="bias must be i32"),
-         Bad("i8[2,3,7,7]", "i8[4,3,3,3]", stride=0, match="stride must be at least 1"),
-         Bad("u8[1,8000,3,3]", "i8[1,8000,3,3]", match="hold 65793 products")])  # fmt: skip
+@op(
+    "contraction",
+    samples=[
+        S(
+            uniform("i8[B,3,H,W]", -128, 128),
+            uniform("i8[4,3,3,3]", -128, 128),
+            "i32[4]",
+            dims={"B": 2, "H": 6, "W": 5},
+            padding=1,
+        ),
+        S(
+            uniform("u8[2,3,7,8]", 0, 256),
+            uniform("i8[4,3,3,2]", -128, 128),
+            stride=(2, 1),
+            padding=(1, 0),
+            x_zero_point=128,
+        ),
+        S("i8[1,4,7,8]", "i8[6,2,3,3]", "i32[6]", stride=2, padding=1, groups=2),
+        S("u8[2,3,7,7]", "i8[3,1,3,3]", padding=1, groups=3, x_zero_point=5),
+        S("i8[1,2,9,8]", "i8[3,2,3,3]", dilation=(2, 3), padding=2, x_zero_point=-4),
+        S("i8[2,3,5,6]", "i8[2,3,1,1]", stride=2),
+        S("i8[1,2,5,6]", "i8[3,2,2,4]", padding="same"),
+        S("i8[0,3,5,5]", "i8[4,3,3,3]"),
+        S(
+            uniform("u8[B,H,W,3]", 0, 256),
+            uniform("i8[4,3,3,3]", -128, 128),
+            "i32[4]",
+            dims={"B": 2, "H": 6, "W": 5},
+            padding=1,
+            x_zero_point=9,
+            layout="NHWC",
+        ),
+        S("i8[1,9,8,5]", "i8[5,1,3,3]", "i32[5]", stride=2, groups=5, layout="NHWC"),
+    ],
+    bad=[
+        Bad("i8[2,3,7,7]", "i8[4,2,3,3]", match="x has 3 channels, but weight takes 2"),
+        Bad("i8[7,7,3]", "i8[4,3,3,3]", layout="NHWC", match="[N, H, W, C]"),
+        Bad("f32[2,3,7,7]", "i8[4,3,3,3]", match="x must be an i8 or u8 tensor"),
+        Bad("i8[2,3,7,7]", "f32[4,3,3,3]", match="weight must be an i8 tensor"),
+        Bad("i8[2,3,7,7]", "i8[4,3,3,3]", "f32[4]", match="bias must be i32"),
+        Bad("i8[2,3,7,7]", "i8[4,3,3,3]", stride=0, match="stride must be at least 1"),
+        Bad("u8[1,8000,3,3]", "i8[1,8000,3,3]", match="hold 65793 products"),
+    ],
+)
 def int_conv2d(
-    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1,
-    padding: Attribute = 0, dilation: Ints = 1, groups: int = 1, x_zero_point: int = 0,
+    x: Tensor,
+    weight: Tensor,
+    bias: OptionalTensor = None,
+    stride: Ints = 1,
+    padding: Attribute = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    x_zero_point: int = 0,
     layout: str = "NCHW",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``sum((x - x_zero_point) * weight) + bias`` over windows, in int32, exactly: conv2d with
     ``x [N, C, H, W]`` (or of the ``layout``; i8 or u8), ``weight`` (i8), ``bias`` (i32) to i32.
     What is padded counts as zero, as if ``x`` were padded with its zero point.
 
     Attributes and errors as conv2d has them; ShapeError, too, where a sum could overflow
     (:func:`largest_depth`), DTypeError for other types."""
-    checked_type(int_conv2d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
-                 dilation=dilation, groups=groups, x_zero_point=x_zero_point,
-                 layout=layout)  # fmt: skip
+    checked_type(
+        int_conv2d,
+        x=x,
+        weight=weight,
+        bias=bias,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        x_zero_point=x_zero_point,
+        layout=layout,
+    )
     x, weight = np.asarray(x), np.asarray(weight)
     depth = weight[0].size if len(weight) else 0
     wide = _exact(x, x_zero_point, depth * 128 * _magnitude(dtypes.dtype(x.dtype), x_zero_point))
     total = conv2d.evaluate(
-        {"x": wide, "weight": weight.astype(wide.dtype), "stride": stride, "padding": padding,
-         "dilation": dilation, "groups": groups, "layout": layout})  # fmt: skip
+        {
+            "x": wide,
+            "weight": weight.astype(wide.dtype),
+            "stride": stride,
+            "padding": padding,
+            "dilation": dilation,
+            "groups": groups,
+            "layout": layout,
+        }
+    )
     if bias is not None and not is_channels_last(layout):
         bias = np.asarray(bias)[:, None, None]
     return _as_sums(total, bias)
@@ -290,13 +347,29 @@ requires_windows(int_conv2d)
 
 @int_conv2d.infer
 def _(
-    x: Any, weight: Any, bias: Any = None, stride: Ints = 1, padding: Any = 0, dilation: Ints = 1,
-    groups: Any = 1, x_zero_point: Any = 0, layout: Any = "NCHW",
-) -> TensorType:  # fmt: skip
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Ints = 1,
+    padding: Any = 0,
+    dilation: Ints = 1,
+    groups: Any = 1,
+    x_zero_point: Any = 0,
+    layout: Any = "NCHW",
+) -> TensorType:
     x = _check("x", x, x_zero_point)
     _check_weight_and_bias(weight, bias)
-    found = _type_of_sums(conv2d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
-                          dilation=dilation, groups=groups, layout=layout)  # fmt: skip
+    found = _type_of_sums(
+        conv2d,
+        x=x,
+        weight=weight,
+        bias=bias,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+    )
     depth = shapes.normalize(shapes.product(weight.shape[1:]))
     _check_depth(depth, largest_depth(x.dtype, dtypes.int8, x_zero_point))
     return found
@@ -304,9 +377,8 @@ def _(
 
 @int_conv2d.body
 def _(
-    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, x_zero_point: int = 0,
-    **attributes: Any,
-) -> Expr:  # fmt: skip
+    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, x_zero_point: int = 0, **attributes: Any
+) -> Expr:
     operands = {"x": _Difference(x, x_zero_point), "weight": _Difference(weight), "bias": bias}
     return conv2d.element(i, {**operands, **attributes})
 
@@ -330,9 +402,7 @@ def _wide(weight: Any, scale: Any, depth: int, bits: int, group_size: int | None
     return np.asarray(integers * scales[:, :depth])
 
 
-def _element(
-    weight: Reader, scale: Reader, n: Index, k: Index, bits: int, group_size: int | None
-) -> Expr:
+def _element(weight: Reader, scale: Reader, n: Index, k: Index, bits: int, group_size: int | None) -> Expr:
     """One number of the weight in float32."""
     integer = int4_element(weight, (n, k)) if bits == 4 else weight[(n, k)]
     group = () if group_size is None else (k // group_size,)
@@ -380,32 +450,40 @@ def _check_float32(**values: Any) -> None:
 
 
 # -- linear layers ---------------------------------------------------------------------------------
-@op("contraction",
-    samples=[S("f32[B,8]", uniform("i8[3,8]", -128, 128), uniform("f32[3]", 0.01, 0.1), "f32[3]",
-               dims={"B": 4}),
-             S("f32[2,3,8]", uniform("i8[5,8]", -128, 128), uniform("f32[5,2]", 0.01, 0.1),
-               group_size=4),
-             S("f32[2,9]", uniform("i8[3,9]", -128, 128), uniform("f32[3,2]", 0.01, 0.1),
-               group_size=8),
-             S("f32[B,8]", uniform("u8[3,4]", 0, 256), uniform("f32[3,4]", 0.01, 0.1), "f32[3]",
-               dims={"B": 4}, bits=4, group_size=2),
-             S("f32[B,7]", uniform("u8[3,4]", 0, 256), uniform("f32[3,2]", 0.01, 0.1),
-               dims={"B": 2}, bits=4, group_size=4),
-             S("f32[8]", uniform("u8[3,4]", 0, 256), uniform("f32[3]", 0.01, 0.1), bits=4),
-             S("f32[0,8]", "i8[3,8]", "f32[3]")],
-    bad=[Bad("f32[2,8]", "i8[3,9]", "f32[3]", match="x has 8 features, but weight takes 9"),
-         Bad("f32[2,7]", "u8[3,3]", "f32[3]", bits=4, match="x has 7 features, but weight takes 6"),
-         Bad("f32[2,8]", "i8[3,8]", "f32[4]", match="scale must be [3]"),
-         Bad("f32[2,8]", "i8[3,8]", "f32[3]", group_size=4, match="scale must be [3, 2]"),
-         Bad("f32[2,8]", "i8[3,8]", "f32[3,2]", group_size=3, match="scale must be [3, 3]"),
-         Bad("f32[2,8]", "i8[3,8]", "f32[3]", group_size=0, match="group_size must be an int >= 1"),
-         Bad("f32[2,8]", "i8[3,4]", "f32[3]", bits=4, match="weight must be u8"),
-         Bad("f32[2,8]", "i8[3,8]", "f32[3]", bits=2, match="bits must be 8 or 4"),
-         Bad("i8[2,8]", "i8[3,8]", "f32[3]", match="x must be f32")])  # fmt: skip
+@op(
+    "contraction",
+    samples=[
+        S("f32[B,8]", uniform("i8[3,8]", -128, 128), uniform("f32[3]", 0.01, 0.1), "f32[3]", dims={"B": 4}),
+        S("f32[2,3,8]", uniform("i8[5,8]", -128, 128), uniform("f32[5,2]", 0.01, 0.1), group_size=4),
+        S("f32[2,9]", uniform("i8[3,9]", -128, 128), uniform("f32[3,2]", 0.01, 0.1), group_size=8),
+        S(
+            "f32[B,8]",
+            uniform("u8[3,4]", 0, 256),
+            uniform("f32[3,4]", 0.01, 0.1),
+            "f32[3]",
+            dims={"B": 4},
+            bits=4,
+            group_size=2,
+        ),
+        S("f32[B,7]", uniform("u8[3,4]", 0, 256), uniform("f32[3,2]", 0.01, 0.1), dims={"B": 2}, bits=4, group_size=4),
+        S("f32[8]", uniform("u8[3,4]", 0, 256), uniform("f32[3]", 0.01, 0.1), bits=4),
+        S("f32[0,8]", "i8[3,8]", "f32[3]"),
+    ],
+    bad=[
+        Bad("f32[2,8]", "i8[3,9]", "f32[3]", match="x has 8 features, but weight takes 9"),
+        Bad("f32[2,7]", "u8[3,3]", "f32[3]", bits=4, match="x has 7 features, but weight takes 6"),
+        Bad("f32[2,8]", "i8[3,8]", "f32[4]", match="scale must be [3]"),
+        Bad("f32[2,8]", "i8[3,8]", "f32[3]", group_size=4, match="scale must be [3, 2]"),
+        Bad("f32[2,8]", "i8[3,8]", "f32[3,2]", group_size=3, match="scale must be [3, 3]"),
+        Bad("f32[2,8]", "i8[3,8]", "f32[3]", group_size=0, match="group_size must be an int >= 1"),
+        Bad("f32[2,8]", "i8[3,4]", "f32[3]", bits=4, match="weight must be u8"),
+        Bad("f32[2,8]", "i8[3,8]", "f32[3]", bits=2, match="bits must be 8 or 4"),
+        Bad("i8[2,8]", "i8[3,8]", "f32[3]", match="x must be f32"),
+    ],
+)
 def linear_weight_only(
-    x: Tensor, weight: Tensor, scale: Tensor, bias: OptionalTensor = None, bits: int = 8,
-    group_size: int | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor, weight: Tensor, scale: Tensor, bias: OptionalTensor = None, bits: int = 8, group_size: int | None = None
+) -> Tensor:
     """``linear(x, weight * scale, bias)`` in float32 with weights that stay integers in memory:
     ``x [..., K]`` (f32); ``weight`` i8 ``[N, K]``, or for ``bits=4`` u8 ``[N, K/2]`` as
     :func:`pack_int4` packs it (an odd K with a zero behind); ``scale`` f32 ``[N]``, or ``[N,
@@ -414,8 +492,7 @@ def linear_weight_only(
 
     Sums are float32 and their order is up to the back end, as in linear. Raises ShapeError where
     shapes do not fit, ArgumentError for other bits or groups, DTypeError for other types."""
-    checked_type(linear_weight_only, x=x, weight=weight, scale=scale, bias=bias, bits=bits,
-                 group_size=group_size)  # fmt: skip
+    checked_type(linear_weight_only, x=x, weight=weight, scale=scale, bias=bias, bits=bits, group_size=group_size)
     return linear(x, _wide(weight, scale, np.shape(x)[-1], bits, group_size), bias)
 
 
@@ -426,9 +503,7 @@ def _in_float(x: Any, weight: TensorType, bias: Any, depth: Dim) -> dict[str, An
 
 
 @linear_weight_only.infer
-def _(
-    x: Any, weight: Any, scale: Any, bias: Any = None, bits: Any = 8, group_size: Any = None
-) -> TensorType:
+def _(x: Any, weight: Any, scale: Any, bias: Any = None, bits: Any = 8, group_size: Any = None) -> TensorType:
     _check_float32(x=x, bias=bias)
     wanted = x.shape[-1] if isinstance(x, TensorType) and x.rank else 1
     depth = _depth(weight, wanted, bits)
@@ -439,9 +514,14 @@ def _(
 
 @linear_weight_only.body
 def _(
-    i: MultiIndex, x: Reader, weight: Reader, scale: Reader, bias: Reader | None = None,
-    bits: int = 8, group_size: int | None = None,
-) -> Expr:  # fmt: skip
+    i: MultiIndex,
+    x: Reader,
+    weight: Reader,
+    scale: Reader,
+    bias: Reader | None = None,
+    bits: int = 8,
+    group_size: int | None = None,
+) -> Expr:
     def element(k: Index) -> Expr:
         return x[(*i[:-1], k)] * _element(weight, scale, i[-1], k, bits, group_size)
 
@@ -456,24 +536,28 @@ def _(x: Any, weight: Any, scale: Any, bias: Any = None, **how: Any) -> Any:
 
 
 # -- weights of other products ---------------------------------------------------------------------
-@op("gather", participle="expanded",
-    samples=[S(uniform("i8[3,18]", -128, 128), uniform("f32[3]", 0.01, 0.1), shape=(3, 2, 3, 3)),
-             S(uniform("i8[2,6]", -128, 128), uniform("f32[2,2]", 0.01, 0.1), shape=(2, 3, 2),
-               group_size=4),
-             S(uniform("u8[4,5]", 0, 256), uniform("f32[4,3]", 0.01, 0.1), shape=(4, 1, 3, 3),
-               bits=4, group_size=4),
-             S(uniform("u8[4,3]", 0, 256), uniform("f32[4]", 0.01, 0.1), shape=(4, 6), bits=4)],
-    bad=[Bad("i8[3,8]", "f32[3]", shape=(3, 9), match="hold no [3, 9]"),
-         Bad("u8[3,4]", "f32[3]", shape=(3, 9), bits=4, match="hold no [3, 9]"),
-         Bad("i8[3,8]", "f32[3]", shape=(4, 8), match="hold no [4, 8]"),
-         Bad("i8[3,8]", "f32[3]", shape=(), match="shape must be"),
-         Bad("i8[3,8]", "f16[3]", shape=(3, 8), match="scale must be f32"),
-         Bad("i8[3,8]", "f32[3]", shape=(3, 8), group_size=3, match="scale must be [3, 3]"),
-         Bad("i8[3,8]", "f32[3]", shape=(3, 8), bits=4, match="weight must be u8")])  # fmt: skip
+@op(
+    "gather",
+    participle="expanded",
+    samples=[
+        S(uniform("i8[3,18]", -128, 128), uniform("f32[3]", 0.01, 0.1), shape=(3, 2, 3, 3)),
+        S(uniform("i8[2,6]", -128, 128), uniform("f32[2,2]", 0.01, 0.1), shape=(2, 3, 2), group_size=4),
+        S(uniform("u8[4,5]", 0, 256), uniform("f32[4,3]", 0.01, 0.1), shape=(4, 1, 3, 3), bits=4, group_size=4),
+        S(uniform("u8[4,3]", 0, 256), uniform("f32[4]", 0.01, 0.1), shape=(4, 6), bits=4),
+    ],
+    bad=[
+        Bad("i8[3,8]", "f32[3]", shape=(3, 9), match="hold no [3, 9]"),
+        Bad("u8[3,4]", "f32[3]", shape=(3, 9), bits=4, match="hold no [3, 9]"),
+        Bad("i8[3,8]", "f32[3]", shape=(4, 8), match="hold no [4, 8]"),
+        Bad("i8[3,8]", "f32[3]", shape=(), match="shape must be"),
+        Bad("i8[3,8]", "f16[3]", shape=(3, 8), match="scale must be f32"),
+        Bad("i8[3,8]", "f32[3]", shape=(3, 8), group_size=3, match="scale must be [3, 3]"),
+        Bad("i8[3,8]", "f32[3]", shape=(3, 8), bits=4, match="weight must be u8"),
+    ],
+)
 def dequantize_weight(
-    weight: Tensor, scale: Tensor, shape: tuple[int, ...], bits: int = 8,
-    group_size: int | None = None,
-) -> Tensor:  # fmt: skip
+    weight: Tensor, scale: Tensor, shape: tuple[int, ...], bits: int = 8, group_size: int | None = None
+) -> Tensor:
     """A weight of ``shape`` in float32 from its integers and scales, which are stored as those of
     :func:`linear_weight_only`: its first axis are the rows, all other ones together the numbers of
     a row. For weights that no kernel reads as integers (those of convolutions): small on the disk,
@@ -481,9 +565,7 @@ def dequantize_weight(
 
     Raises ShapeError where integers or scales do not fit the shape, ArgumentError for other bits,
     groups or shapes, DTypeError for other types."""
-    checked_type(
-        dequantize_weight, weight=weight, scale=scale, shape=shape, bits=bits, group_size=group_size
-    )
+    checked_type(dequantize_weight, weight=weight, scale=scale, shape=shape, bits=bits, group_size=group_size)
     depth = int(np.prod(shape[1:], dtype=np.int64))
     return np.asarray(_wide(weight, scale, depth, bits, group_size).reshape(shape))
 
@@ -502,10 +584,7 @@ def _(weight: Any, scale: Any, shape: Any, bits: Any = 8, group_size: Any = None
 
 
 @dequantize_weight.body
-def _(
-    i: MultiIndex, weight: Reader, scale: Reader, shape: Any, bits: int = 8,
-    group_size: int | None = None,
-) -> Expr:  # fmt: skip
+def _(i: MultiIndex, weight: Reader, scale: Reader, shape: Any, bits: int = 8, group_size: int | None = None) -> Expr:
     k = Index.of(0)
     for size, position in zip(shape[1:], i[1:], strict=True):
         k = k * size + position

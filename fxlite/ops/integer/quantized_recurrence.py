@@ -29,37 +29,36 @@ LARGEST = 127
 
 
 def _infer(
-    gates: TensorType, weight_hh: TensorType, weight_scale: TensorType, h0: TensorType,
-    c0: Any = None, bias_hh: Any = None, mode: str = "lstm", reverse: bool = False,
-    state_scale: Any = None, state_zero_point: Any = None,
-) -> TensorType:  # fmt: skip
+    gates: TensorType,
+    weight_hh: TensorType,
+    weight_scale: TensorType,
+    h0: TensorType,
+    c0: Any = None,
+    bias_hh: Any = None,
+    mode: str = "lstm",
+    reverse: bool = False,
+    state_scale: Any = None,
+    state_zero_point: Any = None,
+) -> TensorType:
     if not isinstance(weight_hh, TensorType) or weight_hh.dtype is not dtypes.int8:
         raise DTypeError(f"weight_hh must be an i8 tensor, not {weight_hh}; quantize it")
-    operands = {"gates": gates, "weight_scale": weight_scale, "h0": h0, "c0": c0,
-                "bias_hh": bias_hh}  # fmt: skip
+    operands = {"gates": gates, "weight_scale": weight_scale, "h0": h0, "c0": c0, "bias_hh": bias_hh}
     for name, value in operands.items():
         if isinstance(value, TensorType) and value.dtype is not dtypes.float32:
             raise DTypeError(f"{name} must be f32, not {value.dtype}")
     weight = TensorType(weight_hh.shape, dtypes.float32)
     found = infer_recurrence(gates, weight, h0, c0, bias_hh, mode, reverse)
     if weight_scale.shape != weight_hh.shape[:1]:
-        raise ShapeError(
-            f"weight_scale must be [{GATES[mode]}*H], one for each row of {weight_hh}, not "
-            f"{weight_scale}"
-        )
-    if state_scale is not None and not (
-        isinstance(state_scale, float) and 0 < state_scale < math.inf
-    ):
+        raise ShapeError(f"weight_scale must be [{GATES[mode]}*H], one for each row of {weight_hh}, not {weight_scale}")
+    if state_scale is not None and not (isinstance(state_scale, float) and 0 < state_scale < math.inf):
         raise ArgumentError(
-            f"state_scale must be a positive float, or None for a scale of each row, not "
-            f"{state_scale!r}"
+            f"state_scale must be a positive float, or None for a scale of each row, not {state_scale!r}"
         )
     if state_zero_point is not None and (
         type(state_zero_point) is not int or not 0 <= state_zero_point <= 255 or state_scale is None
     ):
         raise ArgumentError(
-            f"state_zero_point must be an int in 0..255, and go with a state_scale, not "
-            f"{state_zero_point!r}"
+            f"state_zero_point must be an int in 0..255, and go with a state_scale, not {state_zero_point!r}"
         )
     state = dtypes.int8 if state_zero_point is None else dtypes.uint8
     size, most = weight_hh.shape[1], largest_depth(state, dtypes.int8, state_zero_point or 0)
@@ -79,10 +78,17 @@ def _rounding(state_zero_point: int | None) -> dict[str, Any]:
 
 
 def _unrolled(
-    gates: Any, weight_hh: Any, weight_scale: Any, h0: Any, c0: Any = None, bias_hh: Any = None,
-    mode: str = "lstm", reverse: bool = False, state_scale: Any = None,
+    gates: Any,
+    weight_hh: Any,
+    weight_scale: Any,
+    h0: Any,
+    c0: Any = None,
+    bias_hh: Any = None,
+    mode: str = "lstm",
+    reverse: bool = False,
+    state_scale: Any = None,
     state_zero_point: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     times = range(gates.shape[0])
     state, cell, scale = h0, c0, state_scale
     states = []
@@ -103,47 +109,72 @@ def _unrolled(
 
 
 def _sample(
-    mode: str, steps: str, batch: str, size: int, *, dims: dict[str, int] | None = None,
-    has_bias: bool = True, **attributes: Any,
-) -> Any:  # fmt: skip
+    mode: str,
+    steps: str,
+    batch: str,
+    size: int,
+    *,
+    dims: dict[str, int] | None = None,
+    has_bias: bool = True,
+    **attributes: Any,
+) -> Any:
     rows, state = GATES[mode] * size, f"f32[{batch},{size}]"
     return S(
-        f"f32[{steps},{batch},{rows}]", uniform(f"i8[{rows},{size}]", -127, 128),
-        uniform(f"f32[{rows}]", 0.001, 0.01), state, state if mode == "lstm" else None,
-        f"f32[{rows}]" if has_bias else None, mode=mode, dims=dims or {}, **attributes,
-    )  # fmt: skip
+        f"f32[{steps},{batch},{rows}]",
+        uniform(f"i8[{rows},{size}]", -127, 128),
+        uniform(f"f32[{rows}]", 0.001, 0.01),
+        state,
+        state if mode == "lstm" else None,
+        f"f32[{rows}]" if has_bias else None,
+        mode=mode,
+        dims=dims or {},
+        **attributes,
+    )
 
 
 _GOOD = ("f32[3,2,8]", "i8[8,2]", "f32[8]", "f32[2,2]", "f32[2,2]")
 
 
-@composite(stands_alone=True, infer=_infer, expansion=_unrolled, first="gates",
-           samples=[_sample("lstm", "4", "B", 3, dims={"B": 2}),
-                    _sample("lstm", "3", "B", 5, dims={"B": 5}, has_bias=False, reverse=True,
-                            state_scale=0.02, state_zero_point=120),
-                    _sample("gru", "3", "2", 35, state_scale=0.03),
-                    _sample("gru", "2", "1", 3),
-                    _sample("rnn_tanh", "3", "B", 3, dims={"B": 1}, state_scale=0.01,
-                            state_zero_point=128),
-                    _sample("rnn_relu", "3", "3", 33, reverse=True),
-                    _sample("rnn_relu", "2", "3", 7, state_scale=0.05, state_zero_point=0),
-                    _sample("lstm", "0", "2", 1), _sample("lstm", "2", "0", 1)],
-           bad=[Bad("f32[3,2,8]", "f32[8,2]", "f32[8]", "f32[2,2]", "f32[2,2]",
-                    match="weight_hh must be an i8 tensor"),
-                Bad("f64[3,2,8]", "i8[8,2]", "f32[8]", "f32[2,2]", "f32[2,2]",
-                    match="gates must be f32"),
-                Bad("f32[3,2,8]", "i8[8,2]", "f32[2]", "f32[2,2]", "f32[2,2]",
-                    match="weight_scale must be [4*H]"),
-                Bad("f32[3,2,8]", "i8[8,2]", "f32[8]", "f32[1,2]", "f32[2,2]",
-                    match="h0 must be"),
-                Bad(*_GOOD, state_scale=0.0, match="state_scale must be a positive float"),
-                Bad(*_GOOD, state_scale=0.1, state_zero_point=-1, match="an int in 0..255"),
-                Bad(*_GOOD, state_zero_point=3, match="go with a state_scale")])  # fmt: skip
+@composite(
+    stands_alone=True,
+    infer=_infer,
+    expansion=_unrolled,
+    first="gates",
+    samples=[
+        _sample("lstm", "4", "B", 3, dims={"B": 2}),
+        _sample(
+            "lstm", "3", "B", 5, dims={"B": 5}, has_bias=False, reverse=True, state_scale=0.02, state_zero_point=120
+        ),
+        _sample("gru", "3", "2", 35, state_scale=0.03),
+        _sample("gru", "2", "1", 3),
+        _sample("rnn_tanh", "3", "B", 3, dims={"B": 1}, state_scale=0.01, state_zero_point=128),
+        _sample("rnn_relu", "3", "3", 33, reverse=True),
+        _sample("rnn_relu", "2", "3", 7, state_scale=0.05, state_zero_point=0),
+        _sample("lstm", "0", "2", 1),
+        _sample("lstm", "2", "0", 1),
+    ],
+    bad=[
+        Bad("f32[3,2,8]", "f32[8,2]", "f32[8]", "f32[2,2]", "f32[2,2]", match="weight_hh must be an i8 tensor"),
+        Bad("f64[3,2,8]", "i8[8,2]", "f32[8]", "f32[2,2]", "f32[2,2]", match="gates must be f32"),
+        Bad("f32[3,2,8]", "i8[8,2]", "f32[2]", "f32[2,2]", "f32[2,2]", match="weight_scale must be [4*H]"),
+        Bad("f32[3,2,8]", "i8[8,2]", "f32[8]", "f32[1,2]", "f32[2,2]", match="h0 must be"),
+        Bad(*_GOOD, state_scale=0.0, match="state_scale must be a positive float"),
+        Bad(*_GOOD, state_scale=0.1, state_zero_point=-1, match="an int in 0..255"),
+        Bad(*_GOOD, state_zero_point=3, match="go with a state_scale"),
+    ],
+)
 def int_recurrence(
-    gates: Tensor, weight_hh: Tensor, weight_scale: Tensor, h0: Tensor,
-    c0: OptionalTensor = None, bias_hh: OptionalTensor = None, mode: str = "lstm",
-    reverse: bool = False, state_scale: float | None = None, state_zero_point: int | None = None,
-) -> Tensor:  # fmt: skip
+    gates: Tensor,
+    weight_hh: Tensor,
+    weight_scale: Tensor,
+    h0: Tensor,
+    c0: OptionalTensor = None,
+    bias_hh: OptionalTensor = None,
+    mode: str = "lstm",
+    reverse: bool = False,
+    state_scale: float | None = None,
+    state_zero_point: int | None = None,
+) -> Tensor:
     """``recurrence`` with ``weight_hh`` [G*H, H] in i8, worth ``weight_hh * weight_scale`` [G*H]
     row by row: in each step ``q = quantize(h, scale)``, the gates' part of the state is
     ``dequantize(int_linear(q, weight_hh), scale * weight_scale) + bias_hh``. All else is float32.
@@ -171,10 +202,17 @@ def int_recurrence(
 
 @int_recurrence.cost
 def _(
-    gates: TensorType, weight_hh: TensorType, weight_scale: TensorType, h0: TensorType,
-    c0: Any = None, bias_hh: Any = None, mode: str = "lstm", reverse: bool = False,
-    state_scale: Any = None, state_zero_point: Any = None,
-) -> Dim:  # fmt: skip
+    gates: TensorType,
+    weight_hh: TensorType,
+    weight_scale: TensorType,
+    h0: TensorType,
+    c0: Any = None,
+    bias_hh: Any = None,
+    mode: str = "lstm",
+    reverse: bool = False,
+    state_scale: Any = None,
+    state_zero_point: Any = None,
+) -> Dim:
     state = 4 + 2 * (state_scale is None)  # quantize, and the largest magnitude
     in_float = recurrence_operations(gates, weight_hh, h0, c0, bias_hh, mode)
     return in_float + gates.shape[0] * (h0.size * state + gates.shape[1] * weight_scale.size)

@@ -23,17 +23,19 @@ from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
 # -- floats ----------------------------------------------------------------------------------------
-unary("log10", np.log10, "Logarithm to base 10.", cost=8, ulp=2.5,
-      samples=float_samples(0.01, 100))  # fmt: skip
-unary("exp2", np.exp2, "``2**x``.", cost=8, ulp=1.5, nonnegative=True,
-      samples=float_samples(-20, 20))  # fmt: skip
-unary("cbrt", np.cbrt, "Cube root, of negative numbers too.", cost=8, ulp=1.5,
-      samples=float_samples(-9, 9))  # fmt: skip
+unary("log10", np.log10, "Logarithm to base 10.", cost=8, ulp=2.5, samples=float_samples(0.01, 100))
+unary("exp2", np.exp2, "``2**x``.", cost=8, ulp=1.5, nonnegative=True, samples=float_samples(-20, 20))
+unary("cbrt", np.cbrt, "Cube root, of negative numbers too.", cost=8, ulp=1.5, samples=float_samples(-9, 9))
 unary("asinh", np.arcsinh, "Inverse of sinh.", cost=8, ulp=2.5, samples=float_samples(-9, 9))
-unary("acosh", np.arccosh, "Inverse of cosh, of numbers from 1 on.", cost=8, ulp=2.5,
-      samples=float_samples(1, 9))  # fmt: skip
-unary("atanh", np.arctanh, "Inverse of tanh, of numbers between -1 and 1.", cost=8, ulp=2.5,
-      samples=float_samples(-0.9, 0.9))  # fmt: skip
+unary("acosh", np.arccosh, "Inverse of cosh, of numbers from 1 on.", cost=8, ulp=2.5, samples=float_samples(1, 9))
+unary(
+    "atanh",
+    np.arctanh,
+    "Inverse of tanh, of numbers between -1 and 1.",
+    cost=8,
+    ulp=2.5,
+    samples=float_samples(-0.9, 0.9),
+)
 
 
 def _times(numerator: float, denominator: float, x: Expr) -> Expr:
@@ -45,10 +47,20 @@ def _times(numerator: float, denominator: float, x: Expr) -> Expr:
     return expr.cast(expr.apply("mul", expr.cast(x, wide), factor), x.dtype)
 
 
-unary("deg2rad", np.deg2rad, "Degrees as radians.",
-      scalar=functools.partial(_times, math.pi, 180), samples=float_samples(-360, 360))  # fmt: skip
-unary("rad2deg", np.rad2deg, "Radians as degrees.",
-      scalar=functools.partial(_times, 180, math.pi), samples=float_samples(-9, 9))  # fmt: skip
+unary(
+    "deg2rad",
+    np.deg2rad,
+    "Degrees as radians.",
+    scalar=functools.partial(_times, math.pi, 180),
+    samples=float_samples(-360, 360),
+)
+unary(
+    "rad2deg",
+    np.rad2deg,
+    "Radians as degrees.",
+    scalar=functools.partial(_times, 180, math.pi),
+    samples=float_samples(-9, 9),
+)
 
 
 def _require_real(dtype: Any) -> None:
@@ -70,10 +82,15 @@ def _of_floats(dtype: Any) -> DType:
     return dtypes.dtype("u8") if dtype is dtypes.bool_ else dtypes.result_type(dtype)
 
 
-unary("signbit", np.signbit, "True where the sign is set, that of -0.0 too.", rule=_of_floats,
-      scalar=_signbit, result=dtypes.bool_,
-      samples=[S("f32[B,5]", dims={"B": 3}), S(special("f64[9]")), S("f16[4]"), S("bf16[6]"),
-               S("i32[5]"), S("u8[4]")])  # fmt: skip
+unary(
+    "signbit",
+    np.signbit,
+    "True where the sign is set, that of -0.0 too.",
+    rule=_of_floats,
+    scalar=_signbit,
+    result=dtypes.bool_,
+    samples=[S("f32[B,5]", dims={"B": 3}), S(special("f64[9]")), S("f16[4]"), S("bf16[6]"), S("i32[5]"), S("u8[4]")],
+)
 
 _PAIRS = [
     S("f32[B,4]", "f32[B,4]", dims={"B": 3}),
@@ -97,12 +114,24 @@ def _without_nan(function: str, x: Expr, y: Expr) -> Expr:
     return expr.where(expr.apply("isnan", x), y, other)
 
 
-binary("fmax", np.fmax, "Larger of the two; the other one where one is NaN.", commutative=True,
-       associative=True, samples=_PAIRS,
-       scalar=functools.partial(_without_nan, "maximum"))  # fmt: skip
-binary("fmin", np.fmin, "Smaller of the two; the other one where one is NaN.", commutative=True,
-       associative=True, samples=_PAIRS,
-       scalar=functools.partial(_without_nan, "minimum"))  # fmt: skip
+binary(
+    "fmax",
+    np.fmax,
+    "Larger of the two; the other one where one is NaN.",
+    commutative=True,
+    associative=True,
+    samples=_PAIRS,
+    scalar=functools.partial(_without_nan, "maximum"),
+)
+binary(
+    "fmin",
+    np.fmin,
+    "Smaller of the two; the other one where one is NaN.",
+    commutative=True,
+    associative=True,
+    samples=_PAIRS,
+    scalar=functools.partial(_without_nan, "minimum"),
+)
 
 
 def _integer_rest(x: Expr, y: Expr) -> Expr | None:
@@ -118,12 +147,24 @@ def _integer_rest(x: Expr, y: Expr) -> Expr | None:
     return expr.where(wrong, expr.apply("sub", rest, y), rest)
 
 
-binary("fmod", np.fmod, "Remainder with the sign of ``x``, as C's fmod; integer ``x`` by 0 is 0.",
-       cost=8, unless=_integer_rest,
-       samples=[S("f32[4,5]", "f32[5]"), S("f64[8]", 0.75), S("i32[9]", uniform("i32[9]", -4, 5)),
-                S("i8[6]", 3), S(uniform("u8[6]", 0, 250), uniform("u8[6]", 0, 7)),
-                S(uniform("u64[6]", 0, 2**63), 10**9), S(special("f32[6]"), "f32[6]"),
-                S("f16[4]", 0.5), S("bf16[4]", "bf16[4]")])  # fmt: skip
+binary(
+    "fmod",
+    np.fmod,
+    "Remainder with the sign of ``x``, as C's fmod; integer ``x`` by 0 is 0.",
+    cost=8,
+    unless=_integer_rest,
+    samples=[
+        S("f32[4,5]", "f32[5]"),
+        S("f64[8]", 0.75),
+        S("i32[9]", uniform("i32[9]", -4, 5)),
+        S("i8[6]", 3),
+        S(uniform("u8[6]", 0, 250), uniform("u8[6]", 0, 7)),
+        S(uniform("u64[6]", 0, 2**63), 10**9),
+        S(special("f32[6]"), "f32[6]"),
+        S("f16[4]", 0.5),
+        S("bf16[4]", "bf16[4]"),
+    ],
+)
 
 
 def _heaviside(x: Expr, y: Expr) -> Expr:
@@ -133,8 +174,13 @@ def _heaviside(x: Expr, y: Expr) -> Expr:
     return expr.where(expr.apply("eq", x, zero), y, step)
 
 
-binary("heaviside", np.heaviside, "0 below zero, 1 above it, ``y`` at it; NaN stays NaN.",
-       scalar=_heaviside, samples=_PAIRS)  # fmt: skip
+binary(
+    "heaviside",
+    np.heaviside,
+    "0 below zero, 1 above it, ``y`` at it; NaN stays NaN.",
+    scalar=_heaviside,
+    samples=_PAIRS,
+)
 
 
 def _logaddexp2(x: Expr, y: Expr) -> Expr:
@@ -149,16 +195,34 @@ def _logaddexp2(x: Expr, y: Expr) -> Expr:
     return expr.cast(expr.where(equal, x + expr.const(1, wide), total), dtype)
 
 
-binary("logaddexp2", np.logaddexp2, "``log2(2**x + 2**y)``, which does not overflow on the way.",
-       scalar=_logaddexp2, cost=8, ulp=4.0, commutative=True, samples=_PAIRS)  # fmt: skip
+binary(
+    "logaddexp2",
+    np.logaddexp2,
+    "``log2(2**x + 2**y)``, which does not overflow on the way.",
+    scalar=_logaddexp2,
+    cost=8,
+    ulp=4.0,
+    commutative=True,
+    samples=_PAIRS,
+)
 
 
-binary("float_power", np.float_power, "``x`` to the power ``y`` in float64.", scalar="pow",
-       ulp=0.8,
-       rule=lambda x, y: dtypes.result_type(x, y, dtypes.float64),
-       samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("i32[5]", -2), S("f32[6]", 3.0),
-                S(uniform("f64[5]", 0.1, 2), "i64[5]"), S(uniform("bf16[4]", 0.1, 2), 2.5),
-                S("bool[3]", 2)])  # fmt: skip
+binary(
+    "float_power",
+    np.float_power,
+    "``x`` to the power ``y`` in float64.",
+    scalar="pow",
+    ulp=0.8,
+    rule=lambda x, y: dtypes.result_type(x, y, dtypes.float64),
+    samples=[
+        S(uniform("f32[3,4]", 0.1, 3), "f32[4]"),
+        S("i32[5]", -2),
+        S("f32[6]", 3.0),
+        S(uniform("f64[5]", 0.1, 2), "i64[5]"),
+        S(uniform("bf16[4]", 0.1, 2), 2.5),
+        S("bool[3]", 2),
+    ],
+)
 
 
 def _split_float(dtype: Any) -> DType:
@@ -166,9 +230,15 @@ def _split_float(dtype: Any) -> DType:
     return as_numpy(np.exp)(dtype)
 
 
-unary("exponent", lambda x: np.frexp(x)[1], "The exponent e (int32) of ``x = m 2**e`` with m from "
-      "1/2 to 1, as np.frexp; 0 for zeros, infinities and NaN.", rule=_split_float,
-      result=dtypes.int32, cost=8, samples=float_samples(-9, 9))  # fmt: skip
+unary(
+    "exponent",
+    lambda x: np.frexp(x)[1],
+    "The exponent e (int32) of ``x = m 2**e`` with m from 1/2 to 1, as np.frexp; 0 for zeros, infinities and NaN.",
+    rule=_split_float,
+    result=dtypes.int32,
+    cost=8,
+    samples=float_samples(-9, 9),
+)
 
 
 # -- integers --------------------------------------------------------------------------------------
@@ -201,15 +271,33 @@ def _multiple(x: Expr, y: Expr) -> Expr:
     return expr.cast(expr.apply("mul", parts, y_size), x.dtype)
 
 
-_WHOLE = [S("i32[B,4]", "i32[4]", dims={"B": 3}), S("i64[5]", 12), S("i8[6]", "i8[6]"),
-          S(uniform("u16[6]", 0, 200), uniform("u8[6]", 0, 200)),
-          S(uniform("u64[6]", 0, 2**31), uniform("u64[6]", 0, 60)), S("i32[0]", 3)]  # fmt: skip
-binary("gcd", np.gcd, "Greatest common divisor of integers; of two zeros 0.",
-       rule=_integers(np.gcd), scalar=lambda x, y: expr.cast(_divisor(x, y), x.dtype),
-       commutative=True,
-       associative=True, samples=_WHOLE)  # fmt: skip
-binary("lcm", np.lcm, "Least common multiple of integers; beside a zero 0.", rule=_integers(np.lcm),
-       scalar=_multiple, commutative=True, samples=_WHOLE)  # fmt: skip
+_WHOLE = [
+    S("i32[B,4]", "i32[4]", dims={"B": 3}),
+    S("i64[5]", 12),
+    S("i8[6]", "i8[6]"),
+    S(uniform("u16[6]", 0, 200), uniform("u8[6]", 0, 200)),
+    S(uniform("u64[6]", 0, 2**31), uniform("u64[6]", 0, 60)),
+    S("i32[0]", 3),
+]
+binary(
+    "gcd",
+    np.gcd,
+    "Greatest common divisor of integers; of two zeros 0.",
+    rule=_integers(np.gcd),
+    scalar=lambda x, y: expr.cast(_divisor(x, y), x.dtype),
+    commutative=True,
+    associative=True,
+    samples=_WHOLE,
+)
+binary(
+    "lcm",
+    np.lcm,
+    "Least common multiple of integers; beside a zero 0.",
+    rule=_integers(np.lcm),
+    scalar=_multiple,
+    commutative=True,
+    samples=_WHOLE,
+)
 
 
 def _ones(x: Expr) -> Expr:
@@ -240,7 +328,20 @@ def _kept(dtype: Any) -> DType:
     return found
 
 
-unary("bitwise_count", np.bitwise_count, "How many bits of the absolute value are 1, as uint8.",
-      rule=_kept, scalar=_ones, result=dtypes.dtype("u8"), cost=12,
-      samples=[S("i32[B,5]", dims={"B": 3}), S("i8[7]"), S(uniform("u64[5]", 0, 2**63)),
-               S(uniform("u8[9]", 0, 255)), S("i64[4]"), S("bool[4]")])  # fmt: skip
+unary(
+    "bitwise_count",
+    np.bitwise_count,
+    "How many bits of the absolute value are 1, as uint8.",
+    rule=_kept,
+    scalar=_ones,
+    result=dtypes.dtype("u8"),
+    cost=12,
+    samples=[
+        S("i32[B,5]", dims={"B": 3}),
+        S("i8[7]"),
+        S(uniform("u64[5]", 0, 2**63)),
+        S(uniform("u8[9]", 0, 255)),
+        S("i64[4]"),
+        S("bool[4]"),
+    ],
+)

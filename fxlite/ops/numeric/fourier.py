@@ -45,12 +45,26 @@ def roots_of_unity(size: int, dtype: str, inverse: bool = False) -> Array:
     return found
 
 
-@op("contraction", stands_alone=True, any_order=True, needs_whole={"x": (-1,)},
-    samples=[S("c64[B,6]", dims={"B": 3}), S("c128[2,3,8]", inverse=True), S("c128[1]"),
-             S("c64[0,4]"), S("c64[35]", inverse=True), S("c128[2]")],
-    bad=[Bad("f32[4]", match="complex numbers, not f32[4]"),
-         Bad("c64[]", match="no axis"), Bad("c64[2,0]", match="no transform of 0 numbers"),
-         Bad("c64[N]", match="named size N")])  # fmt: skip
+@op(
+    "contraction",
+    stands_alone=True,
+    any_order=True,
+    needs_whole={"x": (-1,)},
+    samples=[
+        S("c64[B,6]", dims={"B": 3}),
+        S("c128[2,3,8]", inverse=True),
+        S("c128[1]"),
+        S("c64[0,4]"),
+        S("c64[35]", inverse=True),
+        S("c128[2]"),
+    ],
+    bad=[
+        Bad("f32[4]", match="complex numbers, not f32[4]"),
+        Bad("c64[]", match="no axis"),
+        Bad("c64[2,0]", match="no transform of 0 numbers"),
+        Bad("c64[N]", match="named size N"),
+    ],
+)
 def dft(x: Tensor, inverse: bool = False) -> Tensor:
     """The discrete Fourier transform of x [..., n] over its last axis: ``sum over j of x[..., j] *
     exp(-2 pi i j k / n)``; with ``inverse`` the sum with i for -i, which is n times the inverse.

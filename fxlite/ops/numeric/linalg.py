@@ -95,15 +95,24 @@ def _exchanged(rank: int) -> tuple[int, ...]:
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
-@composite(infer=_infer_cholesky, expansion=_cholesky, stands_alone=True,
-           needs_whole={"x": (-2, -1)},
-           numpy="np.linalg.cholesky x",
-           samples=[S(_definite(5, 5)), S(_definite(2, 3, 3, dtype="f32")),
-                    S(_definite(1, 1)), S(_definite(2, 2, 7, 7, dtype="f32")),
-                    S(_definite(4, 4, dtype="f16")), S(_definite(3, 3, dtype="bf16")),
-                    S("f32[0,0]"), S("f64[0,3,3]")],
-           bad=[Bad("f32[3,4]", match="square"), Bad("f32[3]", match="square"),
-                Bad("i32[3,3]", match="must be a float")])  # fmt: skip
+@composite(
+    infer=_infer_cholesky,
+    expansion=_cholesky,
+    stands_alone=True,
+    needs_whole={"x": (-2, -1)},
+    numpy="np.linalg.cholesky x",
+    samples=[
+        S(_definite(5, 5)),
+        S(_definite(2, 3, 3, dtype="f32")),
+        S(_definite(1, 1)),
+        S(_definite(2, 2, 7, 7, dtype="f32")),
+        S(_definite(4, 4, dtype="f16")),
+        S(_definite(3, 3, dtype="bf16")),
+        S("f32[0,0]"),
+        S("f64[0,3,3]"),
+    ],
+    bad=[Bad("f32[3,4]", match="square"), Bad("f32[3]", match="square"), Bad("i32[3,3]", match="must be a float")],
+)
 def cholesky(x: Tensor) -> Tensor:
     """The lower triangle L of ``x = L @ L.T``, of symmetric positive definite matrices
     [..., n, n], of which the lower triangle is read. Raises LinAlgError for others.
@@ -156,16 +165,28 @@ def _solve(x: Any, b: Any) -> Any:
     return ops.slice(both, axis=-1, start=size, stop=both.shape[-1])
 
 
-@composite(infer=_infer_solve, expansion=_solve, stands_alone=True,
-           needs_whole={"x": (-2, -1), "b": (-2,)},
-           numpy="np.linalg.solve x b",
-           samples=[S(_regular(5, 5), "f64[5,3]"), S(_regular(2, 4, 4, dtype="f32"), "f32[2,4,1]"),
-                    S(_regular(1, 1), "f64[1,1]"), S(_regular(7, 7), "f64[7,K]", dims={"K": 2}),
-                    S(_regular(4, 4, dtype="f16"), "f16[4,2]"),
-                    S(_regular(3, 3, dtype="bf16"), "bf16[3,2]"),
-                    S("f32[0,0]", "f32[0,2]"), S(_regular(3, 3), "f64[3,0]")],
-           bad=[Bad("f32[3,4]", "f32[3,1]", match="square"), Bad("f32[3,3]", "f32[4,1]", match="b"),
-                Bad("f32[3,3]", "f32[3]", match="b must be")])  # fmt: skip
+@composite(
+    infer=_infer_solve,
+    expansion=_solve,
+    stands_alone=True,
+    needs_whole={"x": (-2, -1), "b": (-2,)},
+    numpy="np.linalg.solve x b",
+    samples=[
+        S(_regular(5, 5), "f64[5,3]"),
+        S(_regular(2, 4, 4, dtype="f32"), "f32[2,4,1]"),
+        S(_regular(1, 1), "f64[1,1]"),
+        S(_regular(7, 7), "f64[7,K]", dims={"K": 2}),
+        S(_regular(4, 4, dtype="f16"), "f16[4,2]"),
+        S(_regular(3, 3, dtype="bf16"), "bf16[3,2]"),
+        S("f32[0,0]", "f32[0,2]"),
+        S(_regular(3, 3), "f64[3,0]"),
+    ],
+    bad=[
+        Bad("f32[3,4]", "f32[3,1]", match="square"),
+        Bad("f32[3,3]", "f32[4,1]", match="b"),
+        Bad("f32[3,3]", "f32[3]", match="b must be"),
+    ],
+)
 def solve(x: Tensor, b: Tensor) -> Tensor:
     """``y`` of ``x @ y = b``, for x [..., n, n] and b [..., n, k], by LU decomposition with rows
     exchanged. Raises LinAlgError for a singular ``x``.
@@ -205,13 +226,24 @@ def _slogdet(x: Any) -> Any:
     return ops.squeeze(both, axis=-2)
 
 
-@composite(infer=_infer_slogdet, expansion=_slogdet, stands_alone=True,
-           needs_whole={"x": (-2, -1)},
-           samples=[S(_regular(5, 5)), S(_regular(2, 4, 4, dtype="f32")), S(_regular(1, 1)),
-                    S(np.ones((3, 3))), S(np.zeros((2, 2, 2), np.float32)),
-                    S(_regular(4, 4, dtype="f16")), S(_regular(3, 3, dtype="bf16")),
-                    S("f32[0,0]"), S("f64[0,3,3]")],
-           bad=[Bad("f32[3,4]", match="square")])  # fmt: skip
+@composite(
+    infer=_infer_slogdet,
+    expansion=_slogdet,
+    stands_alone=True,
+    needs_whole={"x": (-2, -1)},
+    samples=[
+        S(_regular(5, 5)),
+        S(_regular(2, 4, 4, dtype="f32")),
+        S(_regular(1, 1)),
+        S(np.ones((3, 3))),
+        S(np.zeros((2, 2, 2), np.float32)),
+        S(_regular(4, 4, dtype="f16")),
+        S(_regular(3, 3, dtype="bf16")),
+        S("f32[0,0]"),
+        S("f64[0,3,3]"),
+    ],
+    bad=[Bad("f32[3,4]", match="square")],
+)
 def slogdet(x: Tensor) -> Tensor:
     """Sign and natural logarithm of the size of the determinants of ``x`` [..., n, n], as the last
     axis [..., 2]; 0 and -inf of a singular one."""

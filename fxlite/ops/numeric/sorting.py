@@ -89,8 +89,7 @@ def _require_order(x: TensorType, axis: int) -> None:
         raise DTypeError(f"{x.dtype} is in no order; sort by .real, .imag or abs of the numbers")
 
 
-@op("composite", stands_alone=True, needs_whole={"x": "axis"},
-    samples=_SAMPLES, bad=_BAD)  # fmt: skip
+@op("composite", stands_alone=True, needs_whole={"x": "axis"}, samples=_SAMPLES, bad=_BAD)
 def argsort(x: Tensor, axis: int = -1) -> Tensor:
     """Positions (int64) that bring ``x`` into ascending order along ``axis``; equal elements keep
     theirs, NaN is the last."""
@@ -103,8 +102,7 @@ def _(x: TensorType, axis: int = -1) -> TensorType:
     return TensorType(x.shape, dtypes.int64)
 
 
-@op("composite", stands_alone=True, moves_values=True, needs_whole={"x": "axis"},
-    samples=_SAMPLES, bad=_BAD)  # fmt: skip
+@op("composite", stands_alone=True, moves_values=True, needs_whole={"x": "axis"}, samples=_SAMPLES, bad=_BAD)
 def sort(x: Tensor, axis: int = -1) -> Tensor:
     """``x`` in ascending order along ``axis``; equal elements stay in their order, NaN is the
     last."""
@@ -130,17 +128,28 @@ for _record in (argsort, sort):
 
 
 # -- searching -------------------------------------------------------------------------------------
-@op("composite", numpy="np.searchsorted x values side=", stands_alone=True,
+@op(
+    "composite",
+    numpy="np.searchsorted x values side=",
+    stands_alone=True,
     needs_whole={"x": (0,)},
-    samples=[S(np.array([-1.0, 0.0, 0.0, 2.0], np.float32), "f32[B,5]", dims={"B": 3}),
-             S(np.array([-1.0, 0.0, 0.0, 2.0]), special("f64[9]"), side="right"),
-             S(np.array([1, 3, 3, 7]), uniform("i64[2,3]", 0, 9)),
-             S(np.array([1, 3, 3, 7], np.uint8), uniform("u8[6]", 0, 9), side="right"),
-             S(np.array([0.5, np.inf, np.nan], np.float32), special("f32[9]")),
-             S("f32[0]", "f32[3]"), S(np.array([0.25]), "f64[]"),
-             S(np.array([-0.5, 0.5], np.float16), "f16[7]"), S("bf16[1]", "bf16[7]")],
-    bad=[Bad("f32[3,2]", "f32[3]", match="rank 1"), Bad("f32[3]", "f64[3]", match="one dtype"),
-         Bad("f32[3]", "f32[3]", side="middle", match="side must be")])  # fmt: skip
+    samples=[
+        S(np.array([-1.0, 0.0, 0.0, 2.0], np.float32), "f32[B,5]", dims={"B": 3}),
+        S(np.array([-1.0, 0.0, 0.0, 2.0]), special("f64[9]"), side="right"),
+        S(np.array([1, 3, 3, 7]), uniform("i64[2,3]", 0, 9)),
+        S(np.array([1, 3, 3, 7], np.uint8), uniform("u8[6]", 0, 9), side="right"),
+        S(np.array([0.5, np.inf, np.nan], np.float32), special("f32[9]")),
+        S("f32[0]", "f32[3]"),
+        S(np.array([0.25]), "f64[]"),
+        S(np.array([-0.5, 0.5], np.float16), "f16[7]"),
+        S("bf16[1]", "bf16[7]"),
+    ],
+    bad=[
+        Bad("f32[3,2]", "f32[3]", match="rank 1"),
+        Bad("f32[3]", "f64[3]", match="one dtype"),
+        Bad("f32[3]", "f32[3]", side="middle", match="side must be"),
+    ],
+)
 def searchsorted(x: Tensor, values: Tensor, side: str = "left") -> Tensor:
     """Where (int64) each of ``values`` would stand in ``x`` [n], which ascends: before those that
     are equal to it (``side="left"``) or behind them ("right"). NaN is the largest number.

@@ -200,9 +200,12 @@ def _not(condition: Expr) -> Expr:
 
 
 for _name, _compute in {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
-}.items():  # fmt: skip
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+}.items():
     _of_positions(f"__{_name}__", _compute)
     _of_positions(f"__r{_name}__", _compute, turned=True)
 _of_positions("__lt__", expr.less)
@@ -262,9 +265,7 @@ class Operand:
         given = index if isinstance(index, tuple) else (index,)
         shape = self._reader.shape
         if len(given) != len(shape):
-            raise ArgumentError(
-                f"{self._name} has {len(shape)} axes, and is read with {len(given)} positions"
-            )
+            raise ArgumentError(f"{self._name} has {len(shape)} axes, and is read with {len(given)} positions")
         inside: Expr = expr.TRUE
         checked: Expr = expr.TRUE
         places: list[Index] = []
@@ -290,9 +291,7 @@ class Operand:
 
     def _computed(self, part: Any, size: Index) -> tuple[Index, Expr]:
         if not isinstance(part, Scalar) or not part.dtype.is_integer:
-            raise ArgumentError(
-                f"{self._name} is read with {part!r}, where an integer or a position must stand"
-            )
+            raise ArgumentError(f"{self._name} is read with {part!r}, where an integer or a position must stand")
         whole = expr.cast(part.expr, dtypes.int64)
         checked = expr.CheckedIndex(dtypes.int64, whole, size, self._name)
         holds = expr.apply("ge", checked, expr.const(0, dtypes.int64))
@@ -341,9 +340,11 @@ def _apply(op: Op, operands: Sequence[Any], **attributes: Any) -> Scalar:
 def _type_of_number(value: Any) -> Any:
     from fxlite.types.tensor_type import TensorType
 
-    return value if isinstance(value, dtypes.NUMBERS) and not isinstance(
-        value, np.generic
-    ) else TensorType((), dtypes.dtype(value.dtype))  # fmt: skip
+    return (
+        value
+        if isinstance(value, dtypes.NUMBERS) and not isinstance(value, np.generic)
+        else TensorType((), dtypes.dtype(value.dtype))
+    )
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -388,8 +389,7 @@ def element(value: Any) -> Expr:
         return value.expr
     if isinstance(value, (*dtypes.NUMBERS, np.generic)):
         return expr.const(
-            value.item() if isinstance(value, np.generic) else value,
-            dtypes.dtype(np.asarray(value).dtype),
+            value.item() if isinstance(value, np.generic) else value, dtypes.dtype(np.asarray(value).dtype)
         )
     raise ArgumentError(f"a body gives one number, not {type(value).__name__}: {value!r}"[:200])
 

@@ -25,17 +25,7 @@ from fxlite.base.location import definition_of, described, is_own_file
 from fxlite.base.outside_text import is_name
 from fxlite.base.state import is_traced
 from fxlite.ops.facts import Facts
-from fxlite.ops.op import (
-    ALIASES,
-    KINDS,
-    REGISTRY,
-    Op,
-    broadcast_shapes,
-    lookup,
-    number_or_type,
-    shape_of,
-    type_reader,
-)
+from fxlite.ops.op import ALIASES, KINDS, REGISTRY, Op, broadcast_shapes, lookup, number_or_type, shape_of, type_reader
 from fxlite.ops.own import expression
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.scalar import expr
@@ -57,9 +47,7 @@ class OwnOp(ForeignOp):
     @property
     def said_by(self) -> str:  # type: ignore[override]
         """See :class:`ForeignOp`."""
-        return (
-            f"give it an expansion (@{self.name}.expansion) or, element-wise, @{self.name}.scalar"
-        )
+        return f"give it an expansion (@{self.name}.expansion) or, element-wise, @{self.name}.scalar"
 
     def __init__(self, function: Callable[..., Any], kind: str | None, **facts: Any) -> None:
         super().__init__(kind or "opaque", function, **facts)
@@ -136,9 +124,7 @@ class OwnOp(ForeignOp):
                 result[name] = read(name, value)
         return result
 
-    def _say(
-        self, function: Callable[..., Any], what: str, place: tuple[Any, ...], given: Any
-    ) -> Expr:
+    def _say(self, function: Callable[..., Any], what: str, place: tuple[Any, ...], given: Any) -> Expr:
         """What a body says an element is. Raises ArgumentError."""
         try:
             return expression.element(function(*place, **given))
@@ -182,12 +168,11 @@ class OwnOp(ForeignOp):
             wanted = ", ".join([*before, self.signature_text()[1:-1]])
             raise self._wrong(
                 f"its {what} must take ({wanted}), as the op does, but is "
-                f"{getattr(function, '__name__', what)}{signature}: {error}", function
-            ) from None  # fmt: skip
+                f"{getattr(function, '__name__', what)}{signature}: {error}",
+                function,
+            ) from None
 
-    def _wrong(
-        self, problem: str, function: Any = None, kind: type[FxliteError] = ArgumentError
-    ) -> FxliteError:
+    def _wrong(self, problem: str, function: Any = None, kind: type[FxliteError] = ArgumentError) -> FxliteError:
         """An error that names the op, and the line of ``function`` or of the reference."""
         place = definition_of(function) or definition_of(self.function)
         return kind(f"the op {self.name}: {problem}" + (f"\n  at {place}" if place else ""))
@@ -256,8 +241,9 @@ class OwnOp(ForeignOp):
         if self._scalar is not None and self._shape(bound) != found.shape:
             raise self._wrong(
                 f"its type rule gives {found}, but element-wise on its operands it has the shape "
-                f"({', '.join(map(str, self._shape(bound)))})", self._infer
-            )  # fmt: skip
+                f"({', '.join(map(str, self._shape(bound)))})",
+                self._infer,
+            )
         value = self._element(bound, found.shape)
         if self._is_free and any(map(_computes, expr.walk(value))) and self._scalar is None:
             self.kind = "window"  # no mere choice of numbers
@@ -265,8 +251,9 @@ class OwnOp(ForeignOp):
         if made is not found.dtype:
             raise self._wrong(
                 f"its type rule gives {found}, but its body elements of {made.name}; convert them "
-                f"there: .astype({found.dtype.name!r})", self._infer
-            )  # fmt: skip
+                f"there: .astype({found.dtype.name!r})",
+                self._infer,
+            )
 
     # -- calling -----------------------------------------------------------------------------
     def bind(self, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -299,13 +286,11 @@ class OwnOp(ForeignOp):
         if expected is not None and actual != expected:
             given = ", ".join(str(t) for t in self.tensors(types))
             raise self._wrong(
-                f"for ({given}) its reference gives {_shown(actual)}, but its type rule "
-                f"{_shown(expected)}"
+                f"for ({given}) its reference gives {_shown(actual)}, but its type rule {_shown(expected)}"
             )
         operands = [v for v in self.tensors(bound) if isinstance(v, np.ndarray)]
         # a graph takes the result for memory of its own
-        own = tuple(r.copy() if any(np.may_share_memory(r, v) for v in operands) else r
-                    for r in results)  # fmt: skip
+        own = tuple(r.copy() if any(np.may_share_memory(r, v) for v in operands) else r for r in results)
         return own if several else own[0]
 
     def _expected(self, types: Mapping[str, Any]) -> Any:
@@ -370,16 +355,27 @@ _FACTS = {f.name for f in fields(Facts)} | {"samples", "bad"}
 def op(function: Callable[..., Any]) -> OwnOp: ...
 @overload
 def op(
-    function: None = None, *, name: str | None = None, kind: str | None = None, infer: Any = None,
-    scalar: Callable[..., Any] | None = None, body: Callable[..., Any] | None = None,
-    expansion: Callable[..., Any] | None = None, **facts: Any,
-) -> Callable[[Callable[..., Any]], OwnOp]: ...  # fmt: skip
-def op(
-    function: Callable[..., Any] | None = None, *, name: str | None = None,
-    kind: str | None = None, infer: Any = None, scalar: Callable[..., Any] | None = None,
-    body: Callable[..., Any] | None = None, expansion: Callable[..., Any] | None = None,
+    function: None = None,
+    *,
+    name: str | None = None,
+    kind: str | None = None,
+    infer: Any = None,
+    scalar: Callable[..., Any] | None = None,
+    body: Callable[..., Any] | None = None,
+    expansion: Callable[..., Any] | None = None,
     **facts: Any,
-) -> Any:  # fmt: skip
+) -> Callable[[Callable[..., Any]], OwnOp]: ...
+def op(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    kind: str | None = None,
+    infer: Any = None,
+    scalar: Callable[..., Any] | None = None,
+    body: Callable[..., Any] | None = None,
+    expansion: Callable[..., Any] | None = None,
+    **facts: Any,
+) -> Any:
     """Register an op of your own: ``@fx.op``, or ``@fx.op(name="...", ...)``. The function is its
     reference, on NumPy arrays, and must change nothing. Parameters annotated as ``fx.Tensor`` (or
     ``np.ndarray``), or without annotation and number, are operands; others are attributes, with
@@ -398,16 +394,13 @@ def op(
         return lambda function: _register(function, name, kind, rules, facts)
     if not inspect.isfunction(function):
         what = function if isinstance(function, str) else type(function).__name__
-        raise ArgumentError(
-            f"fx.op takes a function: @fx.op above it, or @fx.op(name=...); it was given {what!r}"
-        )
+        raise ArgumentError(f"fx.op takes a function: @fx.op above it, or @fx.op(name=...); it was given {what!r}")
     return _register(function, name, kind, rules, facts)
 
 
 def _register(
-    function: Any, name: str | None, kind: str | None, rules: Mapping[str, Any],
-    facts: Mapping[str, Any],
-) -> OwnOp:  # fmt: skip
+    function: Any, name: str | None, kind: str | None, rules: Mapping[str, Any], facts: Mapping[str, Any]
+) -> OwnOp:
     if not inspect.isfunction(function):
         raise ArgumentError(f"fx.op takes a function, not {type(function).__name__}")
     name = function.__name__ if name is None else name
@@ -435,17 +428,12 @@ def _again(known: Op, made: OwnOp) -> OwnOp:
     """The op of a definition that runs again: the one that is known, which becomes what is defined
     now, so that graphs call the op of their name. Raises ArgumentError where it is another one."""
     if not isinstance(known, OwnOp):
-        raise ArgumentError(
-            f"{made.name} is the name of an op of fxlite; give yours another one: "
-            f'@fx.op(name="...")'
-        )
+        raise ArgumentError(f'{made.name} is the name of an op of fxlite; give yours another one: @fx.op(name="...")')
     old, new = known.function, made.function
     is_same = _content(old) == _content(new)
     places = [definition_of(f) for f in (old, new)]
     files = [f.__code__.co_filename for f in (old, new)]
-    at_one_place = old.__qualname__ == new.__qualname__ and (
-        known.module == made.module or files[0] == files[1]
-    )
+    at_one_place = old.__qualname__ == new.__qualname__ and (known.module == made.module or files[0] == files[1])
     in_one_run = known.made_by is made.made_by and known.made_by is not None
     if not at_one_place or (in_one_run and not is_same):
         raise ArgumentError(
@@ -461,9 +449,11 @@ def _content(function: Any) -> Any:
     """What a function is, apart from where it stands."""
     cells = function.__closure__ or ()
     return (
-        _code(function.__code__), inspect.signature(function), function.__doc__,
+        _code(function.__code__),
+        inspect.signature(function),
+        function.__doc__,
         [cell.cell_contents for cell in cells],
-    )  # fmt: skip
+    )
 
 
 def _code(code: Any) -> Any:

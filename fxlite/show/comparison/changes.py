@@ -98,9 +98,7 @@ def _added(node: Node) -> NodeChange:
 
 
 def _changed(old: Node, new: Node, what: tuple[tuple[str, str, str], ...]) -> NodeChange:
-    return NodeChange(
-        "changed", old, new, what, line(old), line(new), node_cost(old), node_cost(new)
-    )
+    return NodeChange("changed", old, new, what, line(old), line(new), node_cost(old), node_cost(new))
 
 
 def line(node: Node) -> str:
@@ -109,9 +107,7 @@ def line(node: Node) -> str:
     return f"{text} = input" if node.op == "placeholder" else text
 
 
-def _moved_effects(
-    a: Graph, b: Graph, old_of: Pairs
-) -> dict[Node, tuple[tuple[str, str, str], ...]]:
+def _moved_effects(a: Graph, b: Graph, old_of: Pairs) -> dict[Node, tuple[tuple[str, str, str], ...]]:
     """Nodes with effects that now run behind one they ran before."""
     place = {node: number for number, node in enumerate(a.nodes)}
     moved: dict[Node, tuple[tuple[str, str, str], ...]] = {}
@@ -129,9 +125,7 @@ def _moved_effects(
 class _Reads:
     """Says whether a node reads what it read before."""
 
-    def __init__(
-        self, a: Graph, b: Graph, new_of: Pairs, old_of: Pairs, renamed: Mapping[str, str]
-    ) -> None:
+    def __init__(self, a: Graph, b: Graph, new_of: Pairs, old_of: Pairs, renamed: Mapping[str, str]) -> None:
         self.a, self.new_of, self.old_of, self.renamed = a, new_of, old_of, renamed
         self.paths_a = {n.target for n in a.nodes if n.op == "get_attr"}
         self.paths_b = {self.identity(n) for n in b.nodes if n.op == "get_attr"}
@@ -252,9 +246,7 @@ class WeightChange:
         return self.new_path or self.old_path or ""
 
 
-def changed_weights(
-    a: Graph, b: Graph, modules: tuple[GraphModule, GraphModule] | None
-) -> list[WeightChange]:
+def changed_weights(a: Graph, b: Graph, modules: tuple[GraphModule, GraphModule] | None) -> list[WeightChange]:
     """Differences of the weights that the graphs read, in the order in which they are read.
 
     Without ``modules`` there are no values: paths and types are compared."""
@@ -279,17 +271,13 @@ def _weights(graph: Graph) -> dict[str, Any]:
 
 
 def _renamed(
-    gone: Mapping[str, Any],
-    come: Mapping[str, Any],
-    modules: tuple[GraphModule, GraphModule] | None,
+    gone: Mapping[str, Any], come: Mapping[str, Any], modules: tuple[GraphModule, GraphModule] | None
 ) -> dict[str, str]:
     """Old path -> new path of weights with the same type and the same bytes."""
     if modules is None:
         return {}
 
-    def by_bytes(
-        module: GraphModule, types: Mapping[str, Any], others: Any
-    ) -> dict[Any, list[str]]:
+    def by_bytes(module: GraphModule, types: Mapping[str, Any], others: Any) -> dict[Any, list[str]]:
         found: dict[Any, list[str]] = defaultdict(list)
         wanted = {str(type) for type in others.values()}  # bytes are looked at where it may help
         for path, type in types.items():
@@ -306,9 +294,7 @@ def _array(module: GraphModule, path: str) -> np.ndarray[Any, Any]:
     return np.asarray(module.get_attribute(path))
 
 
-def _compare(
-    path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphModule] | None
-) -> WeightChange | None:
+def _compare(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphModule] | None) -> WeightChange | None:
     if modules is None:
         return WeightChange("changed", path, path, old, new) if old != new else None
     if modules[0].get_attribute(path) is modules[1].get_attribute(path):

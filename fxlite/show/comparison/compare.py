@@ -69,12 +69,7 @@ def first_difference(a: Graph | GraphModule, b: Graph | GraphModule) -> str | No
 
 
 def find_difference(
-    a: Graph | GraphModule,
-    b: Graph | GraphModule,
-    *,
-    check_weights: bool = True,
-    rtol: float = 0.0,
-    atol: float = 0.0,
+    a: Graph | GraphModule, b: Graph | GraphModule, *, check_weights: bool = True, rtol: float = 0.0, atol: float = 0.0
 ) -> Difference | None:
     """Where two graphs differ; None where they are the same program.
 
@@ -89,9 +84,7 @@ def find_difference(
         counts = len(roots_a[kind]), len(roots_b[kind])
         if counts[0] != counts[1]:
             names = [", ".join(n.name for n in roots[kind][:6]) for roots in (roots_a, roots_b)]
-            return Difference(
-                f"{counts[0]} {kind} against {counts[1]}: ({names[0]}) against ({names[1]})"
-            )
+            return Difference(f"{counts[0]} {kind} against {counts[1]}: ({names[0]}) against ({names[1]})")
     conditions = _condition_difference(graph_a, graph_b)
     if conditions is not None:  # before types and sizes, which hold the facts
         return conditions
@@ -117,12 +110,7 @@ def _condition_difference(a: Graph, b: Graph) -> Difference | None:
 
 @checked
 def assert_same(
-    a: Graph | GraphModule,
-    b: Graph | GraphModule,
-    *,
-    check_weights: bool = True,
-    rtol: float = 0.0,
-    atol: float = 0.0,
+    a: Graph | GraphModule, b: Graph | GraphModule, *, check_weights: bool = True, rtol: float = 0.0, atol: float = 0.0
 ) -> None:
     """Raise AssertionError unless two graphs are the same program, names and order apart.
 
@@ -274,9 +262,7 @@ def differences(a: Node, b: Node, with_types: bool = True) -> Iterator[tuple[str
         yield "arguments", str(len(a.args)), str(len(b.args))
     for key in dict.fromkeys([*a.kwargs, *b.kwargs]):
         if key not in a.kwargs or key not in b.kwargs:
-            one, other = (
-                value_text(n.kwargs[key]) if key in n.kwargs else "the default" for n in (a, b)
-            )
+            one, other = (value_text(n.kwargs[key]) if key in n.kwargs else "the default" for n in (a, b))
             yield key, one, other
             continue
         found = _value_difference(a.kwargs[key], b.kwargs[key])

@@ -180,9 +180,7 @@ def _change(change: NodeChange) -> dict[str, Any]:
         "change": change.kind,
         "before": None if change.old is None else _node(change.old, change.old_text),
         "after": None if change.new is None else _node(change.new, change.new_text),
-        "differences": [
-            {"what": what, "before": before, "after": after} for what, before, after in change.what
-        ],
+        "differences": [{"what": what, "before": before, "after": after} for what, before, after in change.what],
         "flops": _cost(change.old_cost.flops, change.new_cost.flops),
         "bytes": _cost(change.old_cost.bytes, change.new_cost.bytes),
     }

@@ -31,9 +31,7 @@ Pairs = dict[Node, Node]
 Colours = dict[Node, Any]
 
 
-def pair_nodes(
-    a: Graph, b: Graph, renamed: Mapping[str, str], inputs_by_name: bool = False
-) -> Pairs:
+def pair_nodes(a: Graph, b: Graph, renamed: Mapping[str, str], inputs_by_name: bool = False) -> Pairs:
     """Partner in ``b`` of each node of ``a`` that has one; get_attr nodes are left out.
 
     Two nodes of a pair have the same op, or read and feed the same nodes. ``renamed`` says which
@@ -74,9 +72,7 @@ class _Side:
     ``call`` numbers a node by its op and attributes, ``down`` by all that it is computed from,
     ``up`` by all that is done with it."""
 
-    def __init__(
-        self, graph: Graph, renamed: Mapping[str, str], numbers: dict[Hashable, int]
-    ) -> None:
+    def __init__(self, graph: Graph, renamed: Mapping[str, str], numbers: dict[Hashable, int]) -> None:
         self.nodes = [n for n in graph.nodes if n.op != "get_attr"]
         self.order = {node: place for place, node in enumerate(self.nodes)}
         self.reads = {node: operands(node) for node in self.nodes}
@@ -124,12 +120,7 @@ def call_key(node: Node) -> Hashable:
     args = tuple(map(_value_key, node.args))
     if not node.kwargs:
         return (node.op, target, args)
-    return (
-        node.op,
-        target,
-        args,
-        tuple((k, _value_key(node.kwargs[k])) for k in sorted(node.kwargs)),
-    )
+    return (node.op, target, args, tuple((k, _value_key(node.kwargs[k])) for k in sorted(node.kwargs)))
 
 
 def _value_key(value: Any) -> Hashable:
@@ -174,9 +165,7 @@ def _pair_names(old: _Side, new: _Side, pairs: Pairs, fits: Callable[[Node, Node
             pairs[node] = other
 
 
-def _pair_equal(
-    old: _Side, new: _Side, pairs: Pairs, colours: Colours, others: Colours, single: bool = False
-) -> None:
+def _pair_equal(old: _Side, new: _Side, pairs: Pairs, colours: Colours, others: Colours, single: bool = False) -> None:
     """Pair nodes of one colour, in order; with ``single`` only those whose colour no other node of
     their graph has."""
     left, right = _left(old, new, pairs)
@@ -191,9 +180,7 @@ def _pair_equal(
             pairs.update(zip(ones, twos))
 
 
-def _pair_neighbourhoods(
-    old: _Side, new: _Side, pairs: Pairs, numbers: dict[Hashable, int]
-) -> None:
+def _pair_neighbourhoods(old: _Side, new: _Side, pairs: Pairs, numbers: dict[Hashable, int]) -> None:
     """Pair nodes whose surroundings are alike and like no others, the widest first."""
     fixed: list[Colours] = [dict(old.weights), dict(new.weights)]
     for number, (one, other) in enumerate(pairs.items()):

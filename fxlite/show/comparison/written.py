@@ -293,10 +293,7 @@ def retyped_text(change: NodeChange) -> str:
 
 def cost_texts(change: NodeChange) -> list[str]:
     """``["+12 FLOPs", "-48 bytes"]``, without those that stay or are unknown."""
-    deltas = [
-        (cost_difference(change.old_cost, change.new_cost, unit), unit)
-        for unit in ("FLOPs", "bytes")
-    ]
+    deltas = [(cost_difference(change.old_cost, change.new_cost, unit), unit) for unit in ("FLOPs", "bytes")]
     return [f"{signed(delta)} {unit}" for delta, unit in deltas if delta is not None and delta != 0]
 
 
@@ -321,9 +318,7 @@ def signed(value: Dim) -> str:
 def _weight_lines(weights: Sequence[WeightChange], width: int) -> Iterator[Line]:
     marks = {"removed": "-", "added": "+", "changed": "~", "renamed": "~"}
     for change in weights[:MOST_WEIGHTS]:
-        yield from (
-            Line(marks[change.kind], part) for part in _wrap(weight_text(change), width - 2)
-        )
+        yield from (Line(marks[change.kind], part) for part in _wrap(weight_text(change), width - 2))
     if len(weights) > MOST_WEIGHTS:
         yield Line(" ", f"… {len(weights) - MOST_WEIGHTS} more weights")
 

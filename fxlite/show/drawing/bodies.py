@@ -56,9 +56,7 @@ class _Opened:
             kwargs = stored_kwargs(map_nodes(kwargs, known.__getitem__))
         name = self.made._store.namer.unique(node.name)
         scope = around or node.scope
-        made = new_node(
-            self.made, name, node.op, node.target, args, kwargs, node.type, scope, node.loc
-        )
+        made = new_node(self.made, name, node.op, node.target, args, kwargs, node.type, scope, node.loc)
         self.made._store.attach(made, self.made._store.root)
         return made
 
@@ -75,28 +73,40 @@ class _Opened:
             given = self._given(node, body, (*carried, *captured), known, box)
             self.copy(body.calls, given, box)
             results += [given[r] for r in body.results]
-        read = tuple(dict.fromkeys([*(known[n] for n in node.args[:1] if isinstance(n, Node)),
-                                    *results]))  # fmt: skip
+        read = tuple(dict.fromkeys([*(known[n] for n in node.args[:1] if isinstance(n, Node)), *results]))
         name = self.made._store.namer.unique(node.name)
         merged = new_node(
-            self.made, name, "call_function", node.target, stored_args((read,)), stored_kwargs({}),
-            node.type, outer, node.loc,
-        )  # fmt: skip
+            self.made,
+            name,
+            "call_function",
+            node.target,
+            stored_args((read,)),
+            stored_kwargs({}),
+            node.type,
+            outer,
+            node.loc,
+        )
         self.made._store.attach(merged, self.made._store.root)
         known[node] = merged
 
     def _given(
-        self, node: Node, body: SubGraph, values: Sequence[Node], known: dict[Node, Node],
-        box: Scope,
-    ) -> dict[Node, Node]:  # fmt: skip
+        self, node: Node, body: SubGraph, values: Sequence[Node], known: dict[Node, Node], box: Scope
+    ) -> dict[Node, Node]:
         given: dict[Node, Node] = {}
         lead = len(body.inputs) - len(values)
         for inner in body.inputs[:lead]:  # the number of an iteration
             name = self.made._store.namer.unique(inner.name)
             made = new_node(
-                self.made, name, "call_function", lookup("arange"), (),
-                stored_kwargs({"start": 0}), inner.type, box, node.loc,
-            )  # fmt: skip
+                self.made,
+                name,
+                "call_function",
+                lookup("arange"),
+                (),
+                stored_kwargs({"start": 0}),
+                inner.type,
+                box,
+                node.loc,
+            )
             self.made._store.attach(made, self.made._store.root)
             given[inner] = made
         for inner, outer in zip(body.inputs[lead:], values):

@@ -65,9 +65,15 @@ SQNR: tuple[tuple[float, Colour], ...] = (
     (math.inf, ("#c8f0cf", "#1f8a3b")),
 )
 _MODULES: tuple[Colour, ...] = (
-    ("#dbe7fd", "#5c85d6"), ("#e3f3dc", "#6aa84f"), ("#fdebd0", "#e09b3d"), ("#ece3f8", "#9673c9"),
-    ("#d9f2ee", "#3fa796"), ("#fbe0e0", "#d06a6a"), ("#fbf6d5", "#c9b037"), ("#f5ddf0", "#b565a3"),
-)  # fmt: skip
+    ("#dbe7fd", "#5c85d6"),
+    ("#e3f3dc", "#6aa84f"),
+    ("#fdebd0", "#e09b3d"),
+    ("#ece3f8", "#9673c9"),
+    ("#d9f2ee", "#3fa796"),
+    ("#fbe0e0", "#d06a6a"),
+    ("#fbf6d5", "#c9b037"),
+    ("#f5ddf0", "#b565a3"),
+)
 _LONGEST_LEGEND = 12  # modules; the boxes have titles, too
 CLOSED: Colour = ("#eaf0f7", "#627d98")
 OTHER: Colour = ("#f4f4f4", "#a6a6a6")
@@ -120,18 +126,14 @@ def _by_dtype(outline: Outline, data: None) -> Colours:
         return counts.most_common(1)[0][0] if counts else ""
 
     drawn = [dtype(p) for p in outline.visible() if p.is_drawn_whole]
-    return Colours(
-        lambda part: DTYPES.get(dtype(part), OTHER), _legend(filter(None, drawn), DTYPES)
-    )
+    return Colours(lambda part: DTYPES.get(dtype(part), OTHER), _legend(filter(None, drawn), DTYPES))
 
 
 def _by_time(outline: Outline, times: Mapping[str, float]) -> Colours:
     return by_share(outline, times, _seconds, "of the time")
 
 
-def by_share(
-    outline: Outline, amounts: Mapping[str, float], text: Callable[[float], str], of: str
-) -> Colours:
+def by_share(outline: Outline, amounts: Mapping[str, float], text: Callable[[float], str], of: str) -> Colours:
     """Colours by share of a whole, from the amount of each node by its name; notes have amounts as
     ``text`` writes them. A folded part has what all its copies have."""
     own = [0.0] * len(outline.nodes)

@@ -63,9 +63,7 @@ class Signatures:
         self._indices = [_indices(node) for node in nodes]
         self._numbers = [
             numbers[
-                _own_key(node),
-                tuple(type_text(read.type) for read in reads if read.op == "get_attr"),
-                marks.get(node),
+                _own_key(node), tuple(type_text(read.type) for read in reads if read.op == "get_attr"), marks.get(node)
             ]
             for node, reads in zip(nodes, self._reads)
         ]
@@ -128,11 +126,7 @@ def find_repeats(ranges: Sequence[range], signatures: Signatures) -> list[Repeat
 
 
 def _times(
-    ranges: Sequence[range],
-    keys: Sequence[tuple[int, int]],
-    signatures: Signatures,
-    first: int,
-    period: int,
+    ranges: Sequence[range], keys: Sequence[tuple[int, int]], signatures: Signatures, first: int, period: int
 ) -> int:
     """How often the ``period`` ranges at ``first`` stand there in a row."""
     rows: list[tuple[int, ...]] | None = None
@@ -264,10 +258,7 @@ class Outline:
 
 
 def outline(
-    graph: Graph,
-    weights: bool = False,
-    fold: bool = True,
-    marks: Mapping[Node, Hashable] | None = None,
+    graph: Graph, weights: bool = False, fold: bool = True, marks: Mapping[Node, Hashable] | None = None
 ) -> Outline:
     """The nodes of a graph in boxes, one for each call of a module; all boxes are open.
 
@@ -284,10 +275,7 @@ def outline(
         part, depth = work.pop()
         below = {}
         for start, stop, inner in _calls(paths, part, depth):
-            title, name = (
-                ".".join(paths[start][depth:inner]),
-                classes.get(".".join(paths[start][:inner])),
-            )
+            title, name = (".".join(paths[start][depth:inner]), classes.get(".".join(paths[start][:inner])))
             child = Part(start, stop, f"{title} ({name})" if title and name else title)
             part.children.append(child)
             below[child] = inner
@@ -303,9 +291,7 @@ def outline(
 def _calls(paths: list[tuple[str, ...]], part: Part, depth: int) -> Iterator[tuple[int, int, int]]:
     """Start, stop and depth of the calls of modules (and single nodes) directly in a part: runs of
     nodes whose paths go on with the same name."""
-    for name, run in itertools.groupby(
-        range(part.start, part.stop), lambda i: paths[i][depth : depth + 1]
-    ):
+    for name, run in itertools.groupby(range(part.start, part.stop), lambda i: paths[i][depth : depth + 1]):
         inside = list(run)
         if not name:
             yield from ((i, i + 1, depth) for i in inside)
@@ -414,9 +400,7 @@ def _cut(found: Outline, box: Part) -> bool:
     if len(box.children) <= LIMIT:
         return False
     size = -(-len(box.children) // _STRETCHES)
-    box.children = [
-        _stretch(found, box.children[at : at + size]) for at in range(0, len(box.children), size)
-    ]
+    box.children = [_stretch(found, box.children[at : at + size]) for at in range(0, len(box.children), size)]
     _connect(box)
     return True
 

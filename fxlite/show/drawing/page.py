@@ -94,9 +94,7 @@ def json_element(name: str, data: Any) -> str:
 
 
 def page_data(
-    drawn: Picture,
-    more: Callable[[Part], Mapping[str, Any]] = lambda part: {},
-    room: int = LARGEST_PAGE,
+    drawn: Picture, more: Callable[[Part], Mapping[str, Any]] = lambda part: {}, room: int = LARGEST_PAGE
 ) -> dict[str, Any]:
     """The picture as plain data: ``parts`` in order, outer ones before what is in them, and
     ``edges``, pairs of numbers of parts without children.
@@ -131,19 +129,23 @@ def _kept(found: Outline, room: int) -> list[Part]:
     return [part for part in found.parts() if part in kept]
 
 
-def _part_data(
-    drawn: Picture, part: Part, numbers: dict[Part, int], has_children: bool
-) -> dict[str, Any]:
+def _part_data(drawn: Picture, part: Part, numbers: dict[Part, int], has_children: bool) -> dict[str, Any]:
     lines = texts(drawn, part)
     width, height = size(lines)
     fill, border = drawn.colours.of(part)
     node = drawn.outline.nodes[part.start]
     kind = "box" if part.children else "node"
     data: dict[str, Any] = {
-        "kind": kind, "in": numbers.get(part.parent, -1) if part.parent else -1,
-        "title": title(part), "times": part.times, "texts": lines, "width": width,
-        "height": height, "fill": fill, "border": border,
-    }  # fmt: skip
+        "kind": kind,
+        "in": numbers.get(part.parent, -1) if part.parent else -1,
+        "title": title(part),
+        "times": part.times,
+        "texts": lines,
+        "width": width,
+        "height": height,
+        "fill": fill,
+        "border": border,
+    }
     if part.children:
         data |= {"open": part.is_open and has_children, "label": part.title or repeated(part)}
         data["can_open"] = has_children

@@ -133,9 +133,7 @@ def _closed_remark(found: Outline, closed_at: int | None) -> str:
     if closed_at == 0:
         return f"{len(found.nodes):,} nodes, consecutive ones in a box: too many to be drawn"
     levels = f"{closed_at} level{'s' if closed_at > 1 else ''}"
-    return (
-        f"{len(found.nodes):,} nodes, {levels} of modules shown (depth={closed_at + 1} shows more)"
-    )
+    return f"{len(found.nodes):,} nodes, {levels} of modules shown (depth={closed_at + 1} shows more)"
 
 
 def _folded_remark(found: Outline) -> str:

@@ -12,16 +12,7 @@ from fxlite.base.outside_text import markup
 from fxlite.show.drawing.colours import Colour
 from fxlite.show.drawing.layout import Box, Line
 from fxlite.show.drawing.outline import Part
-from fxlite.show.drawing.picture import (
-    ADVANCE,
-    BIG,
-    LINE_HEIGHT,
-    SMALL,
-    Picture,
-    laid_out,
-    texts,
-    tooltip,
-)
+from fxlite.show.drawing.picture import ADVANCE, BIG, LINE_HEIGHT, SMALL, Picture, laid_out, texts, tooltip
 
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 _SHADOW = 4  # pixels by which the copies behind a folded part stick out
@@ -135,10 +126,7 @@ def legend_row(rows: tuple[tuple[str, Colour], ...], y: float) -> tuple[str, flo
     """Coloured squares with their meaning; and the width of the row."""
     parts, x = [], 0.0
     for name, (fill, border) in rows:
-        parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="11" height="11" rx="2" fill="{fill}" '
-                     f'stroke="{border}"/>')  # fmt: skip
-        parts.append(
-            f'<text class="title" x="{x + 16:.1f}" y="{y + 9.5:.1f}">{markup(name)}</text>'
-        )
+        parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="11" height="11" rx="2" fill="{fill}" stroke="{border}"/>')
+        parts.append(f'<text class="title" x="{x + 16:.1f}" y="{y + 9.5:.1f}">{markup(name)}</text>')
         x += 16 + len(name) * SMALL * ADVANCE + 16
     return "".join(parts), x

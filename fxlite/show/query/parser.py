@@ -263,8 +263,7 @@ class _Parser:
             self.skip_spaces()
             if _MODULE.match(self.text, self.position):
                 self.fail(
-                    'module("…") stands at the start, for the whole chain; use :in("…") for one '
-                    "step",
+                    'module("…") stands at the start, for the whole chain; use :in("…") for one step',
                     self.position,
                     self.position + len("module"),
                 )

@@ -36,14 +36,7 @@ from fxlite.show.query.parser import (
     path_pattern,
     query_error,
 )
-from fxlite.show.query.values import (
-    VALUE_WORDS,
-    Undecided,
-    compare,
-    is_equal,
-    is_ordered,
-    is_same_axis,
-)
+from fxlite.show.query.values import VALUE_WORDS, Undecided, compare, is_equal, is_ordered, is_same_axis
 from fxlite.types.shapes import names
 from fxlite.types.tensor_type import TensorType
 
@@ -86,10 +79,7 @@ def find(graph: Graph, query: str, sizes: Mapping[str, int] | None = None) -> li
     for chain in chains:
         for match in _find_chain(chain, facts):
             found.setdefault(match.last, match)
-    inside = [
-        match for node in graph.nodes for body in bodies_of(node).values()
-        for match in body.find(query, sizes)
-    ]  # fmt: skip
+    inside = [match for node in graph.nodes for body in bodies_of(node).values() for match in body.find(query, sizes)]
     if len(chains) == 1:
         return [*found.values(), *inside]
     return [*(found[node] for node in facts.nodes if node in found), *inside]
@@ -146,9 +136,7 @@ class _Facts:
 # -- chains ----------------------------------------------------------------------------------------
 def _find_chain(chain: Chain, facts: _Facts) -> list[QueryMatch]:
     # for each step the nodes a chain can have reached, each with the node of the step before
-    reached: list[dict[Node, Node | None]] = [
-        dict.fromkeys(_filtered(chain.steps[0], facts.nodes, facts))
-    ]
+    reached: list[dict[Node, Node | None]] = [dict.fromkeys(_filtered(chain.steps[0], facts.nodes, facts))]
     for link, step in zip(chain.links, chain.steps[1:]):
         sources = _readers(reached[-1], facts) if link == ">" else _dependents(reached[-1], facts)
         reached.append({n: sources[n] for n in _filtered(step, list(sources), facts)})
@@ -276,9 +264,11 @@ def _keep_tested(test: Test, nodes: list[Node], facts: _Facts) -> list[Node]:
     if test.attribute in VALUE_WORDS:
         if nodes and not facts.has_types:
             raise query_error(
-                facts.query, test.start, test.end,
-                "the graph has no types; trace with input types: symbolic_trace(f, x=\"f32[...]\")",
-            )  # fmt: skip
+                facts.query,
+                test.start,
+                test.end,
+                'the graph has no types; trace with input types: symbolic_trace(f, x="f32[...]")',
+            )
         verdicts: dict[TensorType, bool] = {}  # a graph has few types, and dims are slow
         kept = []
         for node in nodes:
@@ -333,10 +323,12 @@ def _holds(test: Test, node: Node, value: Any, facts: _Facts) -> bool:
     except Undecided as undecided:
         given = ", ".join(f'"{name}": …' for name in sorted(undecided.names))
         raise query_error(
-            facts.query, test.start, test.end,
+            facts.query,
+            test.start,
+            test.end,
             f"whether this holds for {node.describe()} depends on {undecided}; give "
             f"sizes={{{given}}} (on the command line --size), or trace with numbers",
-        ) from None  # fmt: skip
+        ) from None
 
 
 # -- what a query names and the graph does not have ------------------------------------------------

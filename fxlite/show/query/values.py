@@ -27,8 +27,7 @@ from fxlite.types.tensor_type import TensorType
 #: Attributes that are read off the type of a node's result.
 VALUE_WORDS = ("dtype", "rank", "shape", "size", "bytes")
 
-_PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
-             "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}  # fmt: skip
+_PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE]\d\d?)?)\s*([kKMGT]?i?)(B|FLOPs?)?\s*")
 
 
@@ -106,9 +105,7 @@ def parse_value(attribute: str, sign: str, text: str) -> Any:
     if attribute in ("rank", "size", "bytes") and _QUANTITY.fullmatch(text):
         return parse_quantity(text)
     value = _literal(text)
-    if (attribute in ("rank", "size", "bytes") or sign not in ("=", "!=")) and not _is_number(
-        _as_dim(value)
-    ):
+    if (attribute in ("rank", "size", "bytes") or sign not in ("=", "!=")) and not _is_number(_as_dim(value)):
         raise QueryError(f"{sign!r} needs a number here, such as 3, 1MB or 4*D, not {text}")
     return _as_dim(value) if sign not in ("=", "!=") or attribute in VALUE_WORDS else value
 
@@ -202,9 +199,13 @@ def is_equal(value: Any, wanted: Any, sizes: Mapping[str, int]) -> bool:
 
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq, "!=": operator.ne,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def compare(sign: str, value: int, wanted: int) -> bool:

@@ -43,9 +43,7 @@ class BlockParser:
         def _read_origin(self, statement: ast.stmt) -> None: ...
         def _type(self, value: ast.expr) -> Any: ...
         def check_declared(self, at: ast.stmt, node: Node, declared: Any) -> None: ...
-        def _new(
-            self, at: Any, op: str, target: Any, args: Any, kwargs: Any, name: str | None
-        ) -> Node: ...
+        def _new(self, at: Any, op: str, target: Any, args: Any, kwargs: Any, name: str | None) -> Node: ...
 
     # -- names ---------------------------------------------------------------------------------
     def find(self, name: str) -> Node | None:
@@ -134,9 +132,7 @@ class BlockParser:
                 raise self.error(value, "expected a value, with a type, that the loop starts with")
         name, block, bodies, results = _target(after), list(loop.body), [], list[tuple[Node, ...]]()
         if name is None:
-            raise self.error(
-                after or loop, f"expected behind the loop: name = ({', '.join(names)})"
-            )
+            raise self.error(after or loop, f"expected behind the loop: name = ({', '.join(names)})")
         limits: tuple[Any, ...] = ()
         if isinstance(loop, ast.While):
             with self._body() as body:
@@ -163,9 +159,7 @@ class BlockParser:
         op = "while_loop" if isinstance(loop, ast.While) else "fori_loop"
         self._control(after, op, (*limits, carried, captured), dict(zip(keys, made)), name, origin)
 
-    def _control(
-        self, at: Any, op: str, args: Any, kwargs: dict[str, Any], name: str, origin: Any
-    ) -> None:
+    def _control(self, at: Any, op: str, args: Any, kwargs: dict[str, Any], name: str, origin: Any) -> None:
         """The node of a block, which is made behind those in its bodies but comes from before."""
         last, self.origin = self.origin, origin
         made = self._new(at, "call_function", lookup(op), args, kwargs, name)
@@ -202,9 +196,7 @@ class BlockParser:
 
     def _input(self, body: BodyBuilder, name: str, type: TensorType | None) -> None:
         if self.is_value(name):
-            raise self.error(
-                1, f"{name} is a value already; carried values have names of their own"
-            )
+            raise self.error(1, f"{name} is a value already; carried values have names of their own")
         self.values[name] = body.input(name, type)
 
     def _assignment(self, statement: ast.stmt) -> tuple[list[str], list[ast.expr]]:

@@ -49,9 +49,7 @@ class Writer:
         if bodies:
             found: Iterator[Line] = getattr(self, f"_{node.target.name}")(node, **bodies)
             return found
-        return (
-            (f"{node.name}{self.annotation(node.type)} = {self.call(node)}", self.origin(node)),
-        )
+        return ((f"{node.name}{self.annotation(node.type)} = {self.call(node)}", self.origin(node)),)
 
     # -- the three kinds -----------------------------------------------------------------------
     def _cond(self, node: Node, true_fn: SubGraph, false_fn: SubGraph) -> Iterator[Line]:
@@ -92,9 +90,7 @@ class Writer:
     def _carried(self, inputs: Sequence[Node], values: Sequence[Any]) -> list[str]:
         return [self.names.free(node.name) for node, _ in zip(inputs, values)]
 
-    def _iteration(
-        self, node: Node, body: SubGraph, names: Sequence[str], given: Sequence[str]
-    ) -> Iterator[Line]:
+    def _iteration(self, node: Node, body: SubGraph, names: Sequence[str], given: Sequence[str]) -> Iterator[Line]:
         lines, results = self._body(body, given)
         yield from _indented([*lines, (self._assigned(names, results), "")])
         yield f"{node.name}{self.annotation(node.type)} = {_tuple(names)}", ""

@@ -38,11 +38,26 @@ from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType, parse_type
 
 _SYMBOLS: dict[type, str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-    ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
-    ast.LShift: "<<", ast.RShift: ">>", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=",
-    ast.Gt: ">", ast.GtE: ">=",
-}  # fmt: skip
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
 _UNARY: dict[type, str] = {ast.USub: "-", ast.Invert: "~"}
 _NUMBERS = {"inf": math.inf, "nan": math.nan}
 
@@ -131,9 +146,7 @@ class _Parser(BlockParser):
             found = self._type(parameter.annotation) if parameter.annotation else None
             if isinstance(found, TensorType):
                 self.dims |= shapes.names(found.shape)
-            is_needed = default is None or (
-                isinstance(default, ast.Constant) and default.value is Ellipsis
-            )
+            is_needed = default is None or (isinstance(default, ast.Constant) and default.value is Ellipsis)
             args = () if is_needed else (self._literal(default),)
             name = renamed.get(parameter.arg, parameter.arg)
             target = called.get(parameter.arg, parameter.arg)
@@ -196,9 +209,7 @@ class _Parser(BlockParser):
                 return
         if self.graph._store.length and self.graph._store.root._prev.op == "output":
             raise self.error(statement, "nothing may follow the return")
-        declared = (
-            self._type(statement.annotation) if isinstance(statement, ast.AnnAssign) else None
-        )
+        declared = self._type(statement.annotation) if isinstance(statement, ast.AnnAssign) else None
         self._read_origin(statement)
         self._define(statement, name, value, declared)
 
@@ -247,14 +258,19 @@ class _Parser(BlockParser):
         """The type that a line says is that of the node."""
         if declared is not None and node.type is not None and not types_equal(node.type, declared):
             raise self.error(
-                getattr(at, "annotation", at),
-                f"{_assigned(at)} is declared {declared}, but it is {node.type}",
+                getattr(at, "annotation", at), f"{_assigned(at)} is declared {declared}, but it is {node.type}"
             )
 
     def _new(
-        self, at: Any, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-        name: str | None, type: Any = None,
-    ) -> Node:  # fmt: skip
+        self,
+        at: Any,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None,
+        type: Any = None,
+    ) -> Node:
         graph = self.graph
         if name is not None:
             if self.is_value(name):
@@ -376,9 +392,7 @@ class _Parser(BlockParser):
             return self._literal(value)
         if kind == "Tensors":
             if not isinstance(value, (ast.Tuple, ast.List)):
-                raise self.error(
-                    value, f"{parameter} of ops.{op.name} is a tuple of values: (a, b)"
-                )
+                raise self.error(value, f"{parameter} of ops.{op.name} is a tuple of values: (a, b)")
             return tuple(self._expression(v) for v in value.elts)
         return self._expression(value)
 
@@ -416,9 +430,7 @@ class _Parser(BlockParser):
             if value.id in _NUMBERS and value.id not in self.dims:
                 return _NUMBERS[value.id]
             if self.is_value(value.id):
-                raise self.error(
-                    value, f"{value.id} is a value; a number or a dim is expected here"
-                )
+                raise self.error(value, f"{value.id} is a value; a number or a dim is expected here")
         called = value.func if isinstance(value, ast.Call) else None
         if isinstance(value, ast.Call) and isinstance(called, ast.Name) and called.id == "slice":
             return slice(*(self._literal(a) for a in value.args))
@@ -438,11 +450,7 @@ class _Parser(BlockParser):
                 return None
             real = self._literal(value.left)
             if type(real) in (int, float):
-                return complex(
-                    real + imaginary.value
-                    if isinstance(value.op, ast.Add)
-                    else real - imaginary.value
-                )
+                return complex(real + imaginary.value if isinstance(value.op, ast.Add) else real - imaginary.value)
         if isinstance(value, ast.Call) and _is_complex(value):
             parts = [self._literal(a) for a in value.args]
             if len(parts) == 2 and all(type(p) in (int, float) for p in parts):
@@ -530,9 +538,7 @@ def error_at(lines: Sequence[str], at: ast.AST | int, message: str) -> ParseErro
     return error_at_column(lines, number, len(cut(line, 0, at.col_offset)), width, message)
 
 
-def error_at_column(
-    lines: Sequence[str], number: int, column: int, width: int, message: str
-) -> ParseError:
+def error_at_column(lines: Sequence[str], number: int, column: int, width: int, message: str) -> ParseError:
     """The error for ``width`` characters of a line from ``column`` on."""
     line = lines[number - 1] if 0 < number <= len(lines) else ""
     column = max(0, column - (len(line) - len(line.lstrip())))

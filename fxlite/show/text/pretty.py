@@ -49,11 +49,7 @@ def _part_text(part: str) -> str:
     if outside_text.is_number(part):
         return f"[{part}]"
     plain = outside_text.is_name(part) and part != "name"
-    return (
-        f".{part}"
-        if plain and not hasattr(GraphModule, part)
-        else f"[{outside_text.python_string(part)}]"
-    )
+    return f".{part}" if plain and not hasattr(GraphModule, part) else f"[{outside_text.python_string(part)}]"
 
 
 def value_text(value: Any, words: Words = USUAL) -> str:
@@ -86,9 +82,7 @@ def _float_text(value: float, words: Words) -> str:
     return re.sub("inf|nan", lambda found: str(getattr(words, found[0])), repr(value))
 
 
-def complex_text(
-    value: complex, word: str = "complex", part_text: Callable[[float], str] = repr
-) -> str:
+def complex_text(value: complex, word: str = "complex", part_text: Callable[[float], str] = repr) -> str:
     """A complex number as Python text that gives its parts, the signs of zeros included: ``2j``,
     ``(1+2j)``, ``(-1j)``, or ``complex(0.0, -1.0)``, which ``0-1j`` is, too, and ``-1j`` is not."""
     real, imag = value.real, value.imag
@@ -238,9 +232,7 @@ def condition_lines(graph: Graph, words: Words = USUAL) -> Iterator[tuple[str, s
     for guard in graph.guards:
         place, said = guard.loc, ""
         if place is not None:
-            said = (
-                outside_text.comment(f"{place.short}: {place.expression}").strip().removesuffix(":")
-            )
+            said = outside_text.comment(f"{place.short}: {place.expression}").strip().removesuffix(":")
         yield f"assert {_in_words(str(guard), words)}", said
     if graph.specialized:
         said = ", ".join(f"{n} = {v}" for n, v in graph.specialized.items())
@@ -279,9 +271,7 @@ def _origins() -> Callable[[Node], str]:
     return said
 
 
-def _writer(
-    graph: Graph, words: Words, annotation: Callable[[Any], str], origin: Callable[[Node], str]
-) -> Writer:
+def _writer(graph: Graph, words: Words, annotation: Callable[[Any], str], origin: Callable[[Node], str]) -> Writer:
     """Writes the nodes of a graph."""
 
     def taken() -> set[str]:
@@ -505,13 +495,7 @@ def _table_row(node: Node) -> list[str]:
         value, origin = value_text(node.args[0]), ""
     else:
         value, origin = call_text(node), node.origin
-    return [
-        node.op,
-        node.name,
-        type_text(node.type) if node.type is not None else "",
-        value,
-        origin,
-    ]
+    return [node.op, node.name, type_text(node.type) if node.type is not None else "", value, origin]
 
 
 def _plain(cells: Sequence[str]) -> list[Any]:

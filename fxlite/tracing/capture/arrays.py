@@ -150,9 +150,15 @@ def _tri(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) 
 
 
 def _linspace(
-    tracer: Tracer, start: Any, stop: Any, num: Any = 50, endpoint: bool = True,
-    retstep: bool = False, dtype: Any = None, axis: int = 0,
-) -> Any:  # fmt: skip
+    tracer: Tracer,
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
     if retstep or axis:
         raise tracer.error("np.linspace: retstep and axis cannot be traced", "compute the step")
     parts = lookup("maximum")(_stacked(tracer, num - 1 if endpoint else num), 1)

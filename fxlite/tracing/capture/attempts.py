@@ -116,7 +116,5 @@ class Capturing:
             made = len(self.graph.nodes) - before
             if number and made * len(values) > MOST_UNROLLED * number:
                 self.needs_flow = True
-                raise LoopTooLong(
-                    f"{len(values)} rounds of a loop would take {made // number} nodes each"
-                )
+                raise LoopTooLong(f"{len(values)} rounds of a loop would take {made // number} nodes each")
             yield value

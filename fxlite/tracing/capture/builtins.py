@@ -66,9 +66,7 @@ def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     return function(*args, **kwargs)
 
 
-def _isinstance(
-    tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> bool:
+def _isinstance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """A traced value is an array."""
     if len(args) == 2 and is_traced(args[0]) and not isinstance(args[0], args[1]):
         return isinstance(np.empty(0), args[1])

@@ -35,9 +35,7 @@ from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 _FEW_ROUNDS = 16
 _STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-_FUTURE: int = sum(
-    {getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
-)
+_FUTURE: int = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 _Known = dict[int, tuple[weakref.ref[CodeType], CodeType | None]]
 #: By who is asked: captured code by the id of the original, as long as there is the original; None:
 #: it stays as it is, as captured code itself does.
@@ -60,9 +58,7 @@ def captured(function: Callable[..., Any], by: str = "") -> Callable[..., Any]:
     if code.co_freevars != function.__code__.co_freevars:
         cells = dict(zip(function.__code__.co_freevars, closure or ()))
         closure = tuple(cells[name] for name in code.co_freevars)
-    made = FunctionType(
-        code, function.__globals__, function.__name__, function.__defaults__, closure
-    )
+    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
     made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
     return made
 
@@ -161,9 +157,7 @@ def _recompiled(code: CodeType, by: str) -> CodeType | None:
     the one that the code was made from."""
     source = "".join(linecache.getlines(code.co_filename))
     first = code.co_firstlineno
-    statement = next(
-        (s for s in _statements(source) if _first_line(s) <= first <= (s.end_lineno or 0)), None
-    )
+    statement = next((s for s in _statements(source) if _first_line(s) <= first <= (s.end_lineno or 0)), None)
     if statement is None:
         return None
     wanted = _looks(code)
@@ -218,9 +212,7 @@ def why_plain(frame: FrameType | None) -> str:
     return f"{code.co_name} {reason}" if reason else ""
 
 
-def _compiled(
-    rewriting: ast.NodeTransformer, statement: ast.stmt, code: CodeType
-) -> list[CodeType]:
+def _compiled(rewriting: ast.NodeTransformer, statement: ast.stmt, code: CodeType) -> list[CodeType]:
     """What a rewritten statement has in place of a code."""
     tree = ast.Module([rewriting.visit(_copy(statement))], [])
     flags = code.co_flags & _FUTURE

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 Array = tuple[str, Any, Any, Any]
 
 
-def check_memory(
-    tracer: Tracer, what: str, region: Region, arrays: Sequence[Array]
-) -> list[tuple[Memory, str]]:
+def check_memory(tracer: Tracer, what: str, region: Region, arrays: Sequence[Array]) -> list[tuple[Memory, str]]:
     """Carried arrays are of their own: where a round writes into one, no other may share its
     memory. Raises TraceError where that is not so, or not known. Gives the memory of which it is
     not known behind the loop what stands in it, and why."""
@@ -43,12 +41,7 @@ def check_memory(
             )
         if owner not in region.written or start is None or start.memory is None:
             continue
-        if (
-            start.memory.refusal
-            or is_callers(start)
-            or view_of(before).parent is not None
-            or (starts.count(start) > 1)
-        ):
+        if start.memory.refusal or is_callers(start) or view_of(before).parent is not None or (starts.count(start) > 1):
             raise tracer.error(
                 f"{what} writes into {start.node.name} under the name {name}, which names another "
                 "array in the next round",

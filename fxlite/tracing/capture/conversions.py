@@ -87,17 +87,33 @@ def _mathematical(ufunc: Any, kind: type) -> Answer:
 
 
 _FLOATS: dict[Any, Any] = {
-    math.sqrt: np.sqrt, math.exp: np.exp, math.expm1: np.expm1, math.log2: np.log2,
-    math.log10: np.log10, math.log1p: np.log1p, math.sin: np.sin, math.cos: np.cos,
-    math.tan: np.tan, math.sinh: np.sinh, math.cosh: np.cosh, math.tanh: np.tanh,
-    math.asin: np.arcsin, math.acos: np.arccos, math.atan: np.arctan, math.atan2: np.arctan2,
-    math.asinh: np.arcsinh, math.acosh: np.arccosh, math.atanh: np.arctanh, math.fabs: np.fabs,
-    math.hypot: np.hypot, math.pow: np.power, math.fmod: np.fmod, math.copysign: np.copysign,
-}  # fmt: skip
+    math.sqrt: np.sqrt,
+    math.exp: np.exp,
+    math.expm1: np.expm1,
+    math.log2: np.log2,
+    math.log10: np.log10,
+    math.log1p: np.log1p,
+    math.sin: np.sin,
+    math.cos: np.cos,
+    math.tan: np.tan,
+    math.sinh: np.sinh,
+    math.cosh: np.cosh,
+    math.tanh: np.tanh,
+    math.asin: np.arcsin,
+    math.acos: np.arccos,
+    math.atan: np.arctan,
+    math.atan2: np.arctan2,
+    math.asinh: np.arcsinh,
+    math.acosh: np.arccosh,
+    math.atanh: np.arctanh,
+    math.fabs: np.fabs,
+    math.hypot: np.hypot,
+    math.pow: np.power,
+    math.fmod: np.fmod,
+    math.copysign: np.copysign,
+}
 _INTS: dict[Any, Any] = {math.floor: np.floor, math.ceil: np.ceil, math.trunc: np.trunc}
-_BOOLS: dict[Any, Any] = {
-    math.isnan: np.isnan, math.isinf: np.isinf, math.isfinite: np.isfinite,
-}  # fmt: skip
+_BOOLS: dict[Any, Any] = {math.isnan: np.isnan, math.isinf: np.isinf, math.isfinite: np.isfinite}
 
 
 def _log(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:

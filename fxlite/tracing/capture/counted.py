@@ -29,9 +29,8 @@ class Counted:
     number, which may be traced. ``bounds``: of a range with step 1, whose elements are numbers."""
 
     def __init__(
-        self, tracer: Tracer, count: Any, item: Callable[[Any], Any],
-        bounds: tuple[Any, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self, tracer: Tracer, count: Any, item: Callable[[Any], Any], bounds: tuple[Any, Any] | None = None
+    ) -> None:
         self.tracer, self.count, self.item = tracer, count, item
         self.bounds = bounds if bounds is not None else (0, count)
         self.is_range = bounds is not None
@@ -64,9 +63,7 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
         return Counted(tracer, value.shape[0], lambda k: value[k])
     if isinstance(value, np.ndarray) and value.ndim:
         return Counted(
-            tracer,
-            len(value),
-            lambda k: value[k] if type(k) is int else (tracer.proxy(tracer.create_arg(value))[k]),
+            tracer, len(value), lambda k: value[k] if type(k) is int else (tracer.proxy(tracer.create_arg(value))[k])
         )
     return None
 
@@ -134,8 +131,7 @@ def _zip(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     for part in found[1:]:
         if type(count) is int and type(part.count) is int:
             count = min(count, part.count)
-        elif not (isinstance(count, NamedDim) and isinstance(part.count, NamedDim)
-                  and count.expr == part.count.expr):  # fmt: skip
+        elif not (isinstance(count, NamedDim) and isinstance(part.count, NamedDim) and count.expr == part.count.expr):
             both = (_as_number(tracer, count), _as_number(tracer, part.count))
             count = lookup("minimum")(*both)
     return Counted(tracer, count, lambda k: tuple(part.item(k) for part in found))

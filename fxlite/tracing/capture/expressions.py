@@ -23,14 +23,7 @@ from fxlite.tracing.capture.capture import Caller
 from fxlite.tracing.capture.conversions import CONVERSIONS, number_of
 from fxlite.tracing.capture.counted import COUNTED, Counted
 from fxlite.tracing.capture.known import known_value
-from fxlite.tracing.capture.places import (
-    Attribute,
-    Item,
-    Place,
-    Unavailable,
-    mutated_by,
-    outer_variables,
-)
+from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.regions import Outcome, Region, conditional, is_total, note, run
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.python_numbers import PythonNumber
@@ -39,16 +32,32 @@ Part = Callable[[], Any]
 Names = tuple[str, ...]
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le,
-    "Gt": operator.gt, "GtE": operator.ge, "Is": operator.is_, "IsNot": operator.is_not,
-    "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
-}  # fmt: skip
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "Is": operator.is_,
+    "IsNot": operator.is_not,
+    "In": lambda a, b: a in b,
+    "NotIn": lambda a, b: a not in b,
+}
 UPDATES: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.iadd, "Sub": operator.isub, "Mult": operator.imul, "Div": operator.itruediv,
-    "FloorDiv": operator.ifloordiv, "Mod": operator.imod, "Pow": operator.ipow,
-    "MatMult": operator.imatmul, "BitAnd": operator.iand, "BitOr": operator.ior,
-    "BitXor": operator.ixor, "LShift": operator.ilshift, "RShift": operator.irshift,
-}  # fmt: skip
+    "Add": operator.iadd,
+    "Sub": operator.isub,
+    "Mult": operator.imul,
+    "Div": operator.itruediv,
+    "FloorDiv": operator.ifloordiv,
+    "Mod": operator.imod,
+    "Pow": operator.ipow,
+    "MatMult": operator.imatmul,
+    "BitAnd": operator.iand,
+    "BitOr": operator.ior,
+    "BitXor": operator.ixor,
+    "LShift": operator.ilshift,
+    "RShift": operator.irshift,
+}
 
 
 class Returned:
@@ -195,10 +204,7 @@ class Expressions(Caller):
             finally:
                 tracer.asserting -= 1
         if is_traced(truth):
-            warnings.warn(
-                f"{here(2)}: the assert is not checked by the graph, which has no exceptions",
-                stacklevel=3,
-            )
+            warnings.warn(f"{here(2)}: the assert is not checked by the graph, which has no exceptions", stacklevel=3)
             truth.tracer.note_statement("assert", "is not checked: a graph has no exceptions")
         elif not truth:
             raise AssertionError(*(() if message is None else (message(),)))
@@ -312,9 +318,10 @@ def _region() -> Region | None:
 def _refused(region: Region, value: Any, what: str) -> TraceError:
     kind = "an array of NumPy" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     instead = (
-        "make it in the program: np.array(table)" if isinstance(value, np.ndarray)
+        "make it in the program: np.array(table)"
+        if isinstance(value, np.ndarray)
         else "write into an array of the final size: out = np.zeros(n), out[i] = value"
-    )  # fmt: skip
+    )
     return region.tracer.error(
         f"{kind} from outside of {region.what} {what} there, which happens while tracing, and "
         "not when the program runs",

@@ -17,15 +17,7 @@ from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.capture import CALLERS
 from fxlite.tracing.capture.counted import Counted, counted
-from fxlite.tracing.capture.expressions import (
-    BREAK,
-    CONTINUE,
-    Expressions,
-    Names,
-    Part,
-    Returned,
-    settled,
-)
+from fxlite.tracing.capture.expressions import BREAK, CONTINUE, Expressions, Names, Part, Returned, settled
 from fxlite.tracing.capture.loops import Hint, Loop, Variables
 from fxlite.tracing.capture.places import variables
 from fxlite.tracing.capture.regions import Outcome, Region, run
@@ -63,9 +55,8 @@ class Flow(Expressions):
         self.either(truth, (body, orelse or _nothing), variables(names, (body, orelse)))
 
     def if_left(
-        self, test: Any, body: Part, orelse: Part | None, names: Names, rest: Part | None,
-        one_side: bool,
-    ) -> Any:  # fmt: skip
+        self, test: Any, body: Part, orelse: Part | None, names: Names, rest: Part | None, one_side: bool
+    ) -> Any:
         """``if`` whose parts may be left by a jump, and the statements behind it. ``one_side``:
         there is a part that never comes to its end, so that these are traced once."""
         truth = self.truth(test)
@@ -115,10 +106,7 @@ class Flow(Expressions):
         )
 
     # -- loops -------------------------------------------------------------------------------------
-    def while_(
-        self, test: Part, body: Part, orelse: Part | None, names: Names, exposed: Names,
-        later: Names,
-    ) -> Any:  # fmt: skip
+    def while_(self, test: Part, body: Part, orelse: Part | None, names: Names, exposed: Names, later: Names) -> Any:
         tracer = active_tracer.get()
         if tracer is not None and not tracer.decides_bools:
             about = _variables((test, body), names, exposed, later)
@@ -133,9 +121,7 @@ class Flow(Expressions):
             truth = self.truth(test())
             if is_traced(truth):
                 assert tracer is not None
-                return self._behind(
-                    Loop(tracer, test, None, body, about, self, False).record(), orelse, names
-                )
+                return self._behind(Loop(tracer, test, None, body, about, self, False).record(), orelse, names)
             if not truth:
                 return orelse() if orelse is not None else None
             outcome = body()
@@ -146,9 +132,8 @@ class Flow(Expressions):
                 return None if outcome is BREAK else outcome
 
     def _left_later(
-        self, tracer: Any, outcome: Outcome, parts: tuple[Part, Part, Part | None], names: Names,
-        about: Variables,
-    ) -> Any:  # fmt: skip
+        self, tracer: Any, outcome: Outcome, parts: tuple[Part, Part, Part | None], names: Names, about: Variables
+    ) -> Any:
         """The rounds of a loop behind one that may have left it, as a branch."""
         test, body, orelse = parts
         outcome.flags["CONTINUE"] = False
@@ -185,9 +170,14 @@ class Flow(Expressions):
         return Loop(tracer, test, None, body, about, self, found[0] is True).record()
 
     def for_(
-        self, values: Iterable[Any], body: Callable[[Any], Any], orelse: Part | None, names: Names,
-        exposed: Names, later: Names,
-    ) -> Any:  # fmt: skip
+        self,
+        values: Iterable[Any],
+        body: Callable[[Any], Any],
+        orelse: Part | None,
+        names: Names,
+        exposed: Names,
+        later: Names,
+    ) -> Any:
         tracer = active_tracer.get()
         over = counted(tracer, values) if tracer is not None else None
         if over is None or tracer is None:
@@ -204,20 +194,14 @@ class Flow(Expressions):
                 tracer.note_statement("for", f"stays a loop: {why}")
                 return self._behind(found, orelse, names)
             except TraceError as error:
-                if (
-                    not known
-                    or tracer.loops == "keep"
-                    or (over.count > _MOST_NESTED and why == _LEFT)
-                ):
+                if not known or tracer.loops == "keep" or (over.count > _MOST_NESTED and why == _LEFT):
                     raise
                 Hint.of(tracer, body).unrolls = True
                 tracer.note_statement("for", f"is unrolled: {str(error).splitlines()[0]}")
         elements = (over.item(k) for k in range(over.count))
         return self._rounds(elements, body, orelse, names)
 
-    def _why_kept(
-        self, tracer: Any, over: Counted, body: Callable[[Any], Any], about: Variables
-    ) -> str:
+    def _why_kept(self, tracer: Any, over: Counted, body: Callable[[Any], Any], about: Variables) -> str:
         """Why a loop of so many rounds stays one; empty if it does not."""
         if not over.count or Hint.of(tracer, body).unrolls:
             return ""
@@ -238,9 +222,7 @@ class Flow(Expressions):
         has_loops = any(_has_loops(node) for node in way.region.graph.nodes)
         return "there are loops in it" if has_loops and over.count > _FEW_ROUNDS else ""
 
-    def _rounds(
-        self, values: Iterator[Any], body: Callable[[Any], Any], orelse: Part | None, names: Names
-    ) -> Any:
+    def _rounds(self, values: Iterator[Any], body: Callable[[Any], Any], orelse: Part | None, names: Names) -> Any:
         """The rounds of a loop one after the other; those behind a jump that is not known while
         tracing are traced as a branch."""
         for value in values:
@@ -285,9 +267,7 @@ def _nothing() -> None:
     """A part that is not there."""
 
 
-def _variables(
-    parts: Sequence[Callable[..., Any]], names: Names, exposed: Names, later: Names
-) -> Variables:
+def _variables(parts: Sequence[Callable[..., Any]], names: Names, exposed: Names, later: Names) -> Variables:
     return Variables(variables(names, parts), frozenset(exposed), frozenset(later))
 
 

@@ -99,7 +99,6 @@ def fold_known(tracer: Tracer) -> None:
 def _is_written(node: Node) -> bool:
     updates = [user for user in node.users if user.op == "call_function"]
     is_update = any(
-        user.target.kind == "control" or (user.target.writes_part and user.args[0] is node)
-        for user in updates
+        user.target.kind == "control" or (user.target.writes_part and user.args[0] is node) for user in updates
     )
     return node.target.kind == "creation" and is_update

@@ -22,15 +22,7 @@ from fxlite.tracing.capture.carried_arrays import Array, check_memory
 from fxlite.tracing.capture.counted import Counted
 from fxlite.tracing.capture.merging import FILLER, as_kind, is_leaf, is_same, shown, taken_on
 from fxlite.tracing.capture.places import MISSING, Place, Unavailable
-from fxlite.tracing.capture.regions import (
-    Outcome,
-    Region,
-    Way,
-    as_outcome,
-    assign,
-    run,
-    share,
-)
+from fxlite.tracing.capture.regions import Outcome, Region, Way, as_outcome, assign, run, share
 from fxlite.tracing.control.carried import Kind, as_value, kind_of, number_kind
 from fxlite.tracing.control.functions import record_control
 from fxlite.tracing.python_numbers import PythonNumber
@@ -96,9 +88,15 @@ class Loop:
     ``runs``: it is known to run a first round."""
 
     def __init__(
-        self, tracer: Tracer, test: Callable[[], Any] | None, over: Counted | None,
-        body: Callable[..., Any], variables: Variables, flow: Any, runs: bool,
-    ) -> None:  # fmt: skip
+        self,
+        tracer: Tracer,
+        test: Callable[[], Any] | None,
+        over: Counted | None,
+        body: Callable[..., Any],
+        variables: Variables,
+        flow: Any,
+        runs: bool,
+    ) -> None:
         self.tracer, self.test, self.over, self.body = tracer, test, over, body
         self.variables, self.flow, self.runs = variables, flow, runs
         self.what = "a while loop" if test is not None else "a for loop"
@@ -172,9 +170,7 @@ class Loop:
             for place, entry in self.entries.items():
                 several = len(entry.kinds) > 1
                 entry.inputs = [
-                    region.own(
-                        f"{place.name}_{n}" if several else place.name, k.type, bool(k.number)
-                    )
+                    region.own(f"{place.name}_{n}" if several else place.name, k.type, bool(k.number))
                     for n, k in enumerate(entry.kinds)
                 ]
             for root in self.roots:
@@ -215,8 +211,7 @@ class Loop:
             changed = [p for p, v in condition.values.items() if self._has_changed(region, p, v)]
             if changed or any(r not in self.roots for r in condition.nodes):
                 raise self.tracer.error(
-                    "the condition of a while loop changes "
-                    f"{changed[0].name if changed else 'an array'}",
+                    f"the condition of a while loop changes {changed[0].name if changed else 'an array'}",
                     "change it in the body: while True: ... if not condition: break",
                 )
         region, number = self._region(index=self.over is not None)
@@ -243,9 +238,7 @@ class Loop:
         before = region.places[place]
         entry = self.entries.get(place)
         if entry is None:
-            return (
-                value is not before and value is not MISSING and not isinstance(value, Unavailable)
-            )
+            return value is not before and value is not MISSING and not isinstance(value, Unavailable)
         found = self._entry(value, place.name)
         return found is None or any(a is not b for a, b in zip(found.values, entry.inputs))
 
@@ -258,9 +251,7 @@ class Loop:
             if self._learned(way):
                 continue
             return self._recorded(condition, way)
-        raise CannotKeep(
-            str(self.tracer.error(f"what {self.what} carries does not come to rest", "unroll it"))
-        )
+        raise CannotKeep(str(self.tracer.error(f"what {self.what} carries does not come to rest", "unroll it")))
 
     # -- what an attempt shows ---------------------------------------------------------------------
     def _learned(self, way: Way) -> bool:
@@ -277,8 +268,7 @@ class Loop:
             if place not in known:
                 if way.region.places[place] is MISSING:
                     raise self.tracer.error(
-                        f"{place.name} is set in {self.what}, and not before it",
-                        "give it a value before the loop",
+                        f"{place.name} is set in {self.what}, and not before it", "give it a value before the loop"
                     )
                 self.extra.append(place)
                 learned = True
@@ -288,9 +278,7 @@ class Loop:
             value = way.values.get(place, MISSING)
             before = way.region.places[place]
             if reason is None and not is_same(value, before):
-                self.fixed[place] = Unavailable(
-                    self.tracer, *self._other_value(place, shown(before), shown(value))
-                )
+                self.fixed[place] = Unavailable(self.tracer, *self._other_value(place, shown(before), shown(value)))
                 learned = True
         return learned
 
@@ -352,10 +340,7 @@ class Loop:
         else:
             name = str(after.type.dtype.numpy)
             advice = f"start with {name}, or cast it in the loop: .astype({place.name}.dtype)"
-        return (
-            f"{place.name} is {before} before {self.what} and {after} after a round of it",
-            advice,
-        )
+        return (f"{place.name} is {before} before {self.what} and {after} after a round of it", advice)
 
     # -- the loop ----------------------------------------------------------------------------------
     def _recorded(self, condition: Way | None, way: Way) -> Outcome:
@@ -400,8 +385,7 @@ class Loop:
         found = self._entry(outcome.value, "the returned value")
         if found is None:
             raise self.tracer.error(
-                f"{self.what} is left by a return of {shown(outcome.value)}, whether it is is not "
-                "known while tracing",
+                f"{self.what} is left by a return of {shown(outcome.value)}, whether it is is not known while tracing",
                 "return arrays and numbers, or leave the loop with break",
             )
         return found
@@ -466,9 +450,7 @@ class Loop:
                     found.append((place.name, before, inner, last))
         return found
 
-    def _leave(
-        self, results: Any, way: Way, kept: Sequence[tuple[Place, list[Any], _Entry]]
-    ) -> None:
+    def _leave(self, results: Any, way: Way, kept: Sequence[tuple[Place, list[Any], _Entry]]) -> None:
         """Set what the loop has set to its results."""
         tracer, variables, done = self.tracer, self.variables, set[Place]()
         own = {root_of(view_of(inner)) for _, _, inner, _ in self._arrays(way)}

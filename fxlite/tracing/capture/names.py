@@ -60,9 +60,7 @@ def bound_names(nodes: Any) -> set[str]:
             found.add(node.rest)
         elif isinstance(node, _COMPREHENSIONS):
             for generator in node.generators:
-                comprehended |= {
-                    n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)
-                }
+                comprehended |= {n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)}
     if not comprehended:
         return found
     outside = set[str]()

@@ -68,9 +68,8 @@ class Region(Body):
         self._made: dict[int, Any] = {}
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         super().__exit__(kind, error, trace)
 
     def note(self, place: Place) -> None:
@@ -163,9 +162,12 @@ def _line(error: Exception, frame: Any) -> int:
 
 # -- conditions ------------------------------------------------------------------------------------
 def conditional(
-    tracer: Tracer, pred: Any, ways: Sequence[Callable[[], Any]], places: Sequence[Place],
+    tracer: Tracer,
+    pred: Any,
+    ways: Sequence[Callable[[], Any]],
+    places: Sequence[Place],
     names: tuple[str, str] = ("where the condition is true", "where it is false"),
-) -> Any:  # fmt: skip
+) -> Any:
     """Go both ways; the outcome of them. ``pred`` is one traced bool."""
     found = [run(Region(tracer, "a branch", places), way) for way in ways]
     one, other = found
@@ -225,10 +227,10 @@ def _recorded(tracer: Tracer, pred: Any, found: Sequence[Way], merging: Merging)
     captured = list(dict.fromkeys(node for way in found for node in way.region.captured))
     bodies = [way.region.finish(n, captured) for way, n in zip(found, nodes)]
     parts = record_control(
-        tracer, lookup("cond"),
-        {"pred": tracer.create_arg(pred), "operands": tuple(captured),
-         "true_fn": bodies[0], "false_fn": bodies[1]},
-    )  # fmt: skip
+        tracer,
+        lookup("cond"),
+        {"pred": tracer.create_arg(pred), "operands": tuple(captured), "true_fn": bodies[0], "false_fn": bodies[1]},
+    )
     return merging.results(parts)
 
 

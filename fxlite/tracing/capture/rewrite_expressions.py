@@ -15,9 +15,7 @@ from fxlite.tracing.capture.names import binds_a_name, bound_names, walk_scope
 #: Stands in compiled code for the object that makes the calls.
 MARK = "\0fxlite.call"
 #: Calls of these names look at the frame that calls them, so they stay as they are.
-NEEDS_FRAME = frozenset(
-    "super locals globals vars dir eval exec breakpoint __import__ __build_class__".split()
-)
+NEEDS_FRAME = frozenset("super locals globals vars dir eval exec breakpoint __import__ __build_class__".split())
 _Statements = list[ast.stmt]
 
 
@@ -91,9 +89,7 @@ class Expressions(Calls):
             return self.generic_visit(node)
         value = self.visit(node.value)
         made: _Statements = []
-        simple = len(node.targets) == 1 and isinstance(
-            node.targets[0], (ast.Subscript, ast.Attribute)
-        )
+        simple = len(node.targets) == 1 and isinstance(node.targets[0], (ast.Subscript, ast.Attribute))
         if simple:
             return self._store(node.targets[0], value, node)
         name = self._temporary(node, made, value)
@@ -155,9 +151,7 @@ class Expressions(Calls):
         target, value = node.target, self.visit(node.value)
         if isinstance(target, ast.Name):
             read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
-            return ast.copy_location(
-                ast.Assign([target], ask("updated", node, symbol, read, value)), node
-            )
+            return ast.copy_location(ast.Assign([target], ask("updated", node, symbol, read, value)), node)
         owner = self.visit(target.value)
         if isinstance(target, ast.Attribute):
             key: Any = ast.copy_location(ast.Constant(_mangled(target.attr, self._class)), node)
@@ -178,9 +172,7 @@ class Expressions(Calls):
         made = super().visit_Call(node)
         if made is node and is_name(node.func, "super") and not node.args and self._scopes:
             first = self._scopes[-1].first
-            node.args = [
-                ast.copy_location(ast.Name(name, ast.Load()), node) for name in ("__class__", first)
-            ]
+            node.args = [ast.copy_location(ast.Name(name, ast.Load()), node) for name in ("__class__", first)]
         return made
 
     def visit_For(self, node: ast.For) -> ast.AST:

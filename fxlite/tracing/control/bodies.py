@@ -39,9 +39,8 @@ class Body(BodyBuilder):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.tracer.graph = self.outer
         self.tracer.bodies = self.tracer.bodies[:-1]
 

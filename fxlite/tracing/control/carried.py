@@ -122,9 +122,9 @@ def taken_apart(tracer: Tracer, value: Any, what: str) -> tuple[list[Any], list[
         return leaves_of(value, what)
     except TypeError as error:
         raise tracer.error(
-            str(error), "loops and conditions take and give arrays, numbers, and tuples, lists, "
-            "dicts and dataclasses of these"
-        ) from None  # fmt: skip
+            str(error),
+            "loops and conditions take and give arrays, numbers, and tuples, lists, dicts and dataclasses of these",
+        ) from None
     except FxliteError as error:
         raise tracer._located(error, None) from None
 

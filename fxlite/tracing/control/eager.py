@@ -69,9 +69,11 @@ def read_only(value: Any) -> Any:
 
 
 def iterate(
-    function: Callable[..., Any], init: Any, leads: Iterable[tuple[Any, ...]] | None = None,
+    function: Callable[..., Any],
+    init: Any,
+    leads: Iterable[tuple[Any, ...]] | None = None,
     test: Callable[..., Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """A loop: ``function`` is given what is in ``leads`` and the carried values, or with a ``test``
     the carried values one by one, as long as that is true of them.
 
@@ -115,9 +117,7 @@ def _typed(init: Any, new: Any) -> Any:
     return made if changed else init
 
 
-def run_body(
-    function: Callable[..., Any], lead: tuple[Any, ...], carried: Any, spread: bool = False
-) -> Any:
+def run_body(function: Callable[..., Any], lead: tuple[Any, ...], carried: Any, spread: bool = False) -> Any:
     """What one iteration makes of the carried values (``spread``: given as arguments). An array
     that the body gives where it got it is the loop's own already; others are copied."""
     result = function(*lead, *(carried if spread else (carried,)))

@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 _MOST_ROUNDS = 8
 
 
-def cond(
-    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()
-) -> Any:
+def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
     """``true_fn(*operands)`` where ``pred`` is true, else ``false_fn(*operands)``: one bool, as
     ``x.sum() > 0``. Traced, it is one node with both branches, of which one runs.
 
@@ -71,9 +69,7 @@ def cond(
     return owned(function(*read_only(operands)))
 
 
-def while_loop(
-    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any
-) -> tuple[Any, ...]:
+def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> tuple[Any, ...]:
     """``while cond_fn(*carried): carried = body_fn(*carried)``, beginning with ``carried_inputs``;
     gives the last ones, a tuple. ``cond_fn`` gives one bool, ``body_fn`` a tuple of values of the
     structure, types and shapes of ``carried_inputs``, whose Python numbers take the types that they
@@ -119,9 +115,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     return loop.run(bodies, lookup("fori_loop"), bounds, ("body_fn",))
 
 
-def scan(
-    f: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: Any = None
-) -> tuple[Any, Any]:
+def scan(f: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: Any = None) -> tuple[Any, Any]:
     """A loop over the first axis of the arrays in ``xs``: ``carry, y = f(carry, x)`` for each
     element; gives the last ``carry`` and all ``y``, one above the other. Without ``xs`` it runs
     ``length`` times with None. Traced, it is a ``fori_loop``.
@@ -205,9 +199,7 @@ def _union(bodies: Sequence[Body]) -> list[Node]:
     return list(dict.fromkeys(node for body in bodies for node in body.captured))
 
 
-def _traced_cond(
-    tracer: Tracer, pred: Any, functions: tuple[Callable[..., Any], ...], operands: Any
-) -> Any:
+def _traced_cond(tracer: Tracer, pred: Any, functions: tuple[Callable[..., Any], ...], operands: Any) -> Any:
     what = "cond"
     kind = pred.type
     if kind.rank or not (kind.dtype.is_bool):
@@ -258,9 +250,8 @@ def _traced_cond(
     given = [as_node(tracer, v, k) for v, k in zip(values, kinds)]
     arguments = {"true_fn": made[0], "false_fn": made[1]}
     parts = record_control(
-        tracer, lookup("cond"),
-        {"pred": tracer.create_arg(pred), "operands": (*given, *captured), **arguments},
-    )  # fmt: skip
+        tracer, lookup("cond"), {"pred": tracer.create_arg(pred), "operands": (*given, *captured), **arguments}
+    )
     return put_together(form, [as_value(tracer, n, k) for n, k in zip(parts, results)])
 
 
@@ -287,9 +278,7 @@ def record_control(tracer: Tracer, op: Op, bound: dict[str, Any]) -> list[Node]:
 class _Loop:
     """A loop while it is traced. ``names``: of the carried values one by one, or of all."""
 
-    def __init__(
-        self, tracer: Tracer, what: str, init: Any, names: Sequence[str] | str | None
-    ) -> None:
+    def __init__(self, tracer: Tracer, what: str, init: Any, names: Sequence[str] | str | None) -> None:
         self.tracer, self.what = tracer, what
         label = names if isinstance(names, str) else "carried_inputs"
         self.values, self.paths, self.structure = taken_apart(tracer, init, label)
@@ -312,10 +301,7 @@ class _Loop:
         return found
 
     def _inputs(self, body: Body) -> Any:
-        inner = [
-            body.own(name, kind.type, bool(kind.number))
-            for name, kind in zip(self.names, self.kinds)
-        ]
+        inner = [body.own(name, kind.type, bool(kind.number)) for name, kind in zip(self.names, self.kinds)]
         return put_together(self.structure, inner)
 
     def condition(self, function: Callable[..., Any]) -> Body:
@@ -335,9 +321,7 @@ class _Loop:
             self.results_of[body] = [value]
         return body
 
-    def body(
-        self, function: Callable[..., Any], index: str | None = None, spread: bool = False
-    ) -> Body:
+    def body(self, function: Callable[..., Any], index: str | None = None, spread: bool = False) -> Body:
         """Trace the body once, on carried values of the kinds known so far."""
         tracer = self.tracer
         with Body(tracer, self.what) as body:
@@ -352,8 +336,7 @@ class _Loop:
             leaves, paths, form = taken_apart(tracer, result, label)
             if form != self.structure:
                 raise tracer.error(
-                    f"{self.what} starts with {_shown(self.structure)}, but its body gives "
-                    f"{_shown(form)}",
+                    f"{self.what} starts with {_shown(self.structure)}, but its body gives {_shown(form)}",
                     "return values of the structure that the loop starts with",
                 )
             self.outputs = [kind_of(tracer, v, p) for v, p in zip(leaves, paths)]
@@ -378,21 +361,16 @@ class _Loop:
         if before.type.shape != after.type.shape:
             advice = "its shape must stay: start with an array of the final size and write into it"
         else:
-            advice = (
-                f"cast it in the body, .astype({str(before.type.dtype)!r}), or start with "
-                f"{after.type.dtype}"
-            )
+            advice = f"cast it in the body, .astype({str(before.type.dtype)!r}), or start with {after.type.dtype}"
         return self.tracer.error(
-            f"the carried value {path} of {self.what} is {before} before an iteration and {after} "
-            "after it",
+            f"the carried value {path} of {self.what} is {before} before an iteration and {after} after it",
             advice,
             getattr(value, "node", None),
         )
 
     def run(
-        self, bodies: Callable[[], tuple[Body, ...]], op: Op, bounds: dict[str, Any],
-        attributes: Sequence[str],
-    ) -> Any:  # fmt: skip
+        self, bodies: Callable[[], tuple[Body, ...]], op: Op, bounds: dict[str, Any], attributes: Sequence[str]
+    ) -> Any:
         """Trace the bodies until the kinds stay, and record the loop; its results."""
         tracer = self.tracer
         for _ in range(_MOST_ROUNDS):
@@ -412,9 +390,7 @@ class _Loop:
             made[name] = body.finish(results, captured)
         carried = tuple(as_node(tracer, v, k) for v, k in zip(self.values, self.kinds))
         limits = {n: v if type(v) is int else tracer.create_arg(v) for n, v in bounds.items()}
-        parts = record_control(
-            tracer, op, {**limits, "carried": carried, "captured": tuple(captured), **made}
-        )
+        parts = record_control(tracer, op, {**limits, "carried": carried, "captured": tuple(captured), **made})
         results_ = [as_value(tracer, n, k) for n, k in zip(parts, self.kinds)]
         return put_together(self.structure, results_)
 

@@ -97,11 +97,7 @@ def trace_doctor(
 
 
 def add_further_problems(
-    error: FxliteError,
-    program: Any,
-    declared: Mapping[str, Any],
-    concrete_args: Mapping[str, Any] | None,
-    leaf: Any,
+    error: FxliteError, program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None, leaf: Any
 ) -> None:
     """Let the message of an error that tracing raised list the other problems of the program,
     too."""
@@ -126,11 +122,7 @@ def add_further_problems(
 
 
 def _examine(
-    program: Any,
-    declared: Mapping[str, Any],
-    concrete_args: Mapping[str, Any] | None,
-    leaf: Any,
-    first: Exception,
+    program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None, leaf: Any, first: Exception
 ) -> list[Problem]:
     """Problems in the order of the program's lines, over runs that take other branches. ``first``:
     the error of a trace, which may be one that those runs do not come upon."""

@@ -182,9 +182,7 @@ def _innermost(tree: ast.Module | None, line: int, expression: str) -> tuple[Any
 def _condition(node: Any) -> Any:
     if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
         return node.test
-    if isinstance(node, ast.BoolOp) or (
-        isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-    ):
+    if isinstance(node, ast.BoolOp) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)):
         return node
     return None
 

@@ -68,10 +68,7 @@ class DoctorTracer(Tracer):
     """Notes problems and goes on. ``refused``: the branches that are not taken."""
 
     def __init__(
-        self,
-        leaf: Iterable[Any],
-        refused: frozenset[tuple[str, str]],
-        problems: dict[tuple[str, str, str], Problem],
+        self, leaf: Iterable[Any], refused: frozenset[tuple[str, str]], problems: dict[tuple[str, str, str], Problem]
     ) -> None:
         super().__init__(leaf=leaf)
         self.refused = refused
@@ -81,9 +78,7 @@ class DoctorTracer(Tracer):
         self._pretended = False
         self._poison: _Poison | None = None
 
-    def examine(
-        self, program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None
-    ) -> None:
+    def examine(self, program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None) -> None:
         """One run."""
         code = getattr(getattr(program, "forward", program), "__code__", None)
         if code is not None:
@@ -100,9 +95,7 @@ class DoctorTracer(Tracer):
             if len(self.problems) == before and not self.rounds:  # else it may follow from those
                 self.report(error)
 
-    def trace_library(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def trace_library(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         before = dict(self.problems)
         result = super().trace_library(function, args, kwargs)
         if self.problems.keys() != before.keys():
@@ -190,9 +183,8 @@ class DoctorTracer(Tracer):
         return _ODD_SIZE
 
     def call_module(
-        self, module: Module, forward: Callable[..., Any], args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:  # fmt: skip
+        self, module: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if self.path_of_module(module) == "":
             return super().call_module(module, forward, args, kwargs)
         try:
@@ -318,9 +310,7 @@ class _DoctorProxy(Proxy):
 
 
 def _noting_call(proxy: _DoctorProxy, method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: _noting(lambda _, *a, **k: method(*a, **k))(
-        proxy, *args, **kwargs
-    )
+    return lambda *args, **kwargs: _noting(lambda _, *a, **k: method(*a, **k))(proxy, *args, **kwargs)
 
 
 _OPERATORS = [
@@ -328,9 +318,23 @@ _OPERATORS = [
     for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
     for form in ("", "r", "i")
 ]
-for _name in (*_OPERATORS, "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__neg__",
-              "__abs__", "__invert__", "__pos__", "__getitem__", "__setitem__", "__array_ufunc__",
-              "__array_function__"):  # fmt: skip
+for _name in (
+    *_OPERATORS,
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__eq__",
+    "__ne__",
+    "__neg__",
+    "__abs__",
+    "__invert__",
+    "__pos__",
+    "__getitem__",
+    "__setitem__",
+    "__array_ufunc__",
+    "__array_function__",
+):
     setattr(_DoctorProxy, _name, _noting(getattr(Proxy, _name)))
 _DoctorProxy.__hash__ = Proxy.__hash__  # type: ignore[method-assign]
 
@@ -344,9 +348,15 @@ def _example(proxy: Any) -> Any:
 
 
 for _name, _value in {
-    "__float__": 1.0, "__int__": 1, "__index__": 1, "item": 1.0, "tolist": lambda p: [1.0],
-    "__array__": _example, "__contains__": True, "__len__": 2,
-}.items():  # fmt: skip
+    "__float__": 1.0,
+    "__int__": 1,
+    "__index__": 1,
+    "item": 1.0,
+    "tolist": lambda p: [1.0],
+    "__array__": _example,
+    "__contains__": True,
+    "__len__": 2,
+}.items():
     setattr(_DoctorProxy, _name, _standing_in(_name, _value))
 
 

@@ -63,15 +63,10 @@ def solve(a: Any, b: Any) -> Any:
 def _solve_parts(a: Any, b: Any) -> Any:
     """A system of complex numbers as one of their parts, of twice the size."""
     size = value_type(a).shape[-1]
-    left = np.concatenate(
-        [np.concatenate([a.real, -a.imag], -1), np.concatenate([a.imag, a.real], -1)], axis=-2
-    )
+    left = np.concatenate([np.concatenate([a.real, -a.imag], -1), np.concatenate([a.imag, a.real], -1)], axis=-2)
     both = lookup("solve")(left, np.concatenate([b.real, b.imag], axis=-2))
     end = shapes.normalize(2 * size)
-    parts = (
-        lookup("slice")(both, axis=-2, start=start, stop=stop)
-        for start, stop in ((0, size), (size, end))
-    )
+    parts = (lookup("slice")(both, axis=-2, start=start, stop=stop) for start, stop in ((0, size), (size, end)))
     return lookup("complex")(*parts)
 
 
@@ -85,9 +80,7 @@ def inv(a: Any) -> Any:
     a = _square(a)
     size = value_type(a).shape[-1]
     numbers = lookup("arange")(0, shapes.for_user(size), 1, "i64")
-    eye = lookup("cast")(
-        lookup("eq")(lookup("unsqueeze")(numbers, 1), numbers), value_type(a).dtype
-    )
+    eye = lookup("cast")(lookup("eq")(lookup("unsqueeze")(numbers, 1), numbers), value_type(a).dtype)
     return solve(a, eye)
 
 
@@ -160,9 +153,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if ord in (None, "fro", "f"):
         return vector_norm(x, axis=axes, keepdims=keepdims)
     if ord not in (1, -1, math.inf, -math.inf):
-        raise ValueError(
-            f"norms of matrices are traced with ord fro, 1, -1, inf, -inf, not {ord!r}"
-        )
+        raise ValueError(f"norms of matrices are traced with ord fro, 1, -1, inf, -inf, not {ord!r}")
     summed, kept = (row, column) if abs(ord) == 1 else (column, row)
     sums = np.sum(np.abs(_float(x)), axis=summed, keepdims=True)
     found = _largest(sums, kept, True) if ord > 0 else np.min(sums, axis=kept, keepdims=True)

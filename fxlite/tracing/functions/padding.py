@@ -51,9 +51,7 @@ def pad(x: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
     that are functions."""
     known = {*_OPTIONS, *_POSITIONS, "empty"}
     if mode not in known:
-        raise ValueError(
-            f"the mode {mode!r} is not traced; it is one of {', '.join(sorted(known))}"
-        )
+        raise ValueError(f"the mode {mode!r} is not traced; it is one of {', '.join(sorted(known))}")
     wrong = [name for name in options if name not in _OPTIONS.get(mode, ())]
     if wrong:
         raise ValueError(f"the mode {mode!r} takes no {wrong[0]}")
@@ -197,9 +195,7 @@ def _edges(x: Any, axis: int) -> tuple[Any, Any]:
     return part_of(x, axis, 0, 1), part_of(x, axis, shapes.normalize(size - 1), size)
 
 
-def _with_statistics(
-    x: Any, axis: int, pair: tuple[Any, Any], mode: str, lengths: tuple[Any, Any]
-) -> Any:
+def _with_statistics(x: Any, axis: int, pair: tuple[Any, Any], mode: str, lengths: tuple[Any, Any]) -> Any:
     kind, size = value_type(x).dtype, value_type(x).shape[axis]
     function = getattr(np, _STATISTICS[mode])
     found = []

@@ -53,8 +53,7 @@ def _place(method: str, n: Any, q: Any) -> tuple[Any, Any]:
         is_even = (place == whole) & (whole % 2 == 1)
         return np.where(is_even, whole, whole + 1), 0.0
     if method not in _CONTINUOUS:
-        known = ", ".join([*_CONTINUOUS, *_CHOOSING, "inverted_cdf", "averaged_inverted_cdf",
-                           "closest_observation"])  # fmt: skip
+        known = ", ".join([*_CONTINUOUS, *_CHOOSING, "inverted_cdf", "averaged_inverted_cdf", "closest_observation"])
         raise ValueError(f"the method {method!r} is none of {known}")
     alpha, beta = _CONTINUOUS[method]
     place = n * q + (alpha + q * (1 - alpha - beta)) - 1
@@ -65,10 +64,18 @@ def _place(method: str, n: Any, q: Any) -> tuple[Any, Any]:
 
 
 def quantile(
-    a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: Any = None, percent: bool = False,
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    percent: bool = False,
     skips_nan: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """np.quantile; ``percent``: ``q`` counts to 100; ``skips_nan``: NaN does not count."""
     if weights is not None:
         raise ValueError("quantiles with weights are not traced")
@@ -103,9 +110,7 @@ def _like(q: Any) -> Any:
     return q if type(q) in (int, float) else np.zeros_like(q)
 
 
-def _quantiles(
-    rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, skips_nan: bool
-) -> Any:
+def _quantiles(rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, skips_nan: bool) -> Any:
     """Quantiles of sorted rows, the axes of ``q`` first."""
     kind = value_type(rows)
     skips_nan = skips_nan and kind.dtype.is_float
@@ -116,8 +121,11 @@ def _quantiles(
     shape = np.shape(q) if not is_traced(q) else value_type(q).shape
     if skips_nan or is_traced(q):
         q_axes = (*range(len(shape)),)
-        wide_q = lookup("reshape")(q, (*shape, *[1] * (kind.rank - 1))) if is_traced(q) else (
-            np.reshape(q, (*shape, *[1] * (kind.rank - 1))))  # fmt: skip
+        wide_q = (
+            lookup("reshape")(q, (*shape, *[1] * (kind.rank - 1)))
+            if is_traced(q)
+            else (np.reshape(q, (*shape, *[1] * (kind.rank - 1))))
+        )
         below, rest = _place(method, n, wide_q)
         last = n - 1
         first = _taken(rows, np.clip(below, 0, last), len(q_axes))
@@ -187,25 +195,37 @@ def _or_nan(found: Any, rows: Any, kind: Any, skips_nan: bool, n: Any) -> Any:
 
 
 def percentile(
-    a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: Any = None,
-) -> Any:  # fmt: skip
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Any:
     """np.percentile."""
     return quantile(a, q, axis, None, False, method, keepdims, weights=weights, percent=True)
 
 
-def median(
-    a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
+def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """np.median."""
     return quantile(a, 0.5, axis, None, False, "linear", keepdims)
 
 
 def nanquantile(
-    a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: Any = None, percent: bool = False,
-) -> Any:  # fmt: skip
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    percent: bool = False,
+) -> Any:
     """np.nanquantile."""
     options = {"weights": weights, "percent": percent, "skips_nan": True}
     return quantile(a, q, axis, None, False, method, keepdims, **options)
@@ -216,10 +236,7 @@ def nanpercentile(*args: Any, **kwargs: Any) -> Any:
     return nanquantile(*args, **kwargs, percent=True)
 
 
-def nanmedian(
-    a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
+def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """np.nanmedian."""
     return nanquantile(a, 0.5, axis, None, False, "linear", keepdims)
 

@@ -16,14 +16,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup, normalize_axis
 from fxlite.tracing.capture.capture import captured
 from fxlite.tracing.functions.padding import along
-from fxlite.tracing.numpy_functions import (
-    diag,
-    expand_dims,
-    moveaxis,
-    ravel,
-    reshape,
-    value_type,
-)
+from fxlite.tracing.numpy_functions import diag, expand_dims, moveaxis, ravel, reshape, value_type
 from fxlite.tracing.writes.in_place import store
 from fxlite.tracing.writes.scatter import set_item
 from fxlite.tracing.writes.shared_memory import fresh
@@ -264,9 +257,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     return moveaxis(lookup("cast")((bits * weights).sum(axis=-1), "u8"), -1, axis)
 
 
-def unpackbits(
-    a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big"
-) -> Any:
+def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
     """np.unpackbits."""
     if value_type(a).dtype is not dtypes.dtype("u8"):
         raise TypeError("it takes arrays of uint8")
@@ -284,19 +275,14 @@ def unpackbits(
     return moveaxis(flat, -1, axis)
 
 
-def apply_along_axis(
-    func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any
-) -> Any:
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
     """np.apply_along_axis: the function is traced for each row of elements."""
     kind = value_type(arr)
     axis = normalize_axis(axis, kind.rank)
     rows = moveaxis(arr, axis, -1)
     others = [known_size(rows, a, "np.apply_along_axis") for a in range(kind.rank - 1)]
     if math.prod(others) > _MOST_ROWS:
-        raise ValueError(
-            f"{math.prod(others):,} calls of the function would be traced; write it for all rows "
-            "at once"
-        )
+        raise ValueError(f"{math.prod(others):,} calls of the function would be traced; write it for all rows at once")
     if not math.prod(others):
         raise ValueError("an axis is empty")
     function = captured(func1d)

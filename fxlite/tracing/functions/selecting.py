@@ -97,9 +97,8 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 
 
 def isin(
-    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
-    kind: Any = None,
-) -> Any:  # fmt: skip
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
+) -> Any:
     """np.isin: each element beside all that it may be."""
     tests = ravel(test_elements) if is_traced(test_elements) else np.ravel(test_elements)
     found = (lookup("unsqueeze")(element, -1) == tests).any(axis=-1)
@@ -107,16 +106,19 @@ def isin(
 
 
 # -- reductions of some elements -------------------------------------------------------------------
-def reduction(
-    name: str, plain: Callable[..., Any], neutral: Any = None, combined: str = ""
-) -> Callable[..., Any]:
+def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combined: str = "") -> Callable[..., Any]:
     """A reduction with ``where=`` and ``initial=`` as in NumPy. ``neutral``: what stands in place
     of elements that do not count, None: ``initial``; ``combined``: the op of two results."""
 
     def call(
-        x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-        initial: Any = None, where: Any = True,
-    ) -> Any:  # fmt: skip
+        x: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Any:
         options = {"keepdims": bool(keepdims), **({} if dtype is None else {"dtype": dtype})}
         if initial is not None and not combined:
             raise ValueError(f"{name} takes no initial=")
@@ -139,9 +141,8 @@ def _is_neutral(name: str, initial: float) -> bool:
 
 
 def average(
-    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
-    where: Any = True,
-) -> Any:  # fmt: skip
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Any:
     """np.mean."""
     if where is True:
         return _MEAN(x, axis, dtype, keepdims=keepdims)
@@ -151,16 +152,13 @@ def average(
 _MEAN = plain_reduction("mean")
 
 
-def extreme(
-    name: str, plain: Callable[..., Any], neutral: Any = None, combined: str = ""
-) -> Callable[..., Any]:
+def extreme(name: str, plain: Callable[..., Any], neutral: Any = None, combined: str = "") -> Callable[..., Any]:
     """The same of np.max and its like, which take no ``dtype=``."""
     whole = reduction(name, plain, neutral, combined)
 
     def call(
-        x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
-        where: Any = True,
-    ) -> Any:  # fmt: skip
+        x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+    ) -> Any:
         return whole(x, axis, None, None, keepdims, initial, where)
 
     return call
@@ -190,9 +188,17 @@ def count_of(x: Any, axis: Any, keepdims: bool, where: Any, like: Any) -> Any:
 
 
 def spread(
-    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
-    keepdims: bool = False, *, where: Any = True, mean: Any = None, correction: Any = None,
-) -> Any:  # fmt: skip
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = None,
+    correction: Any = None,
+) -> Any:
     """np.var, with ``where=``, ``mean=`` and the array API's ``correction=``."""
     from fxlite.tracing.numpy_functions import var
 

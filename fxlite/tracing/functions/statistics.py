@@ -28,9 +28,7 @@ _KINDS = (None, "quicksort", "heapsort", "mergesort", "stable")
 
 # -- sorting ---------------------------------------------------------------------------------------
 def _sorting(name: str) -> Callable[..., Any]:
-    def call(
-        a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
-    ) -> Any:
+    def call(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
         if kind not in _KINDS or order is not None:
             raise ValueError(f"kind={kind!r} and order={order!r} are not traced")
         if axis is None:
@@ -43,17 +41,13 @@ def _sorting(name: str) -> Callable[..., Any]:
 sort, argsort = _sorting("sort"), _sorting("argsort")
 
 
-def partition(
-    a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None
-) -> Any:
+def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
     """np.partition: what is sorted is partitioned."""
     _check_kth(a, kth, axis)
     return sort(a, axis)
 
 
-def argpartition(
-    a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None
-) -> Any:
+def argpartition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
     """np.argpartition, by sorting."""
     _check_kth(a, kth, axis)
     return argsort(a, axis)
@@ -128,9 +122,8 @@ def _with(x: Any, other: Any) -> Any:
 
 def _nan_extreme(name: str, other: float) -> Callable[..., Any]:
     def call(
-        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
-        where: Any = True,
-    ) -> Any:  # fmt: skip
+        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+    ) -> Any:
         if not value_type(a).dtype.is_float:
             return getattr(np, name)(a, axis=axis, keepdims=keepdims)
         missing = np.isnan(a) if where is True else np.isnan(a) | ~_condition(where)
@@ -162,9 +155,8 @@ def _nan_arg(name: str, other: float) -> Callable[..., Any]:
 
 
 def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
-    where: Any = True,
-) -> Any:  # fmt: skip
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Any:
     """np.nanmean."""
     if not value_type(a).dtype.is_float:
         return np.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
@@ -173,9 +165,17 @@ def nanmean(
 
 
 def nanvar(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
-    keepdims: bool = False, *, where: Any = True, mean: Any = None, correction: Any = None,
-) -> Any:  # fmt: skip
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = None,
+    correction: Any = None,
+) -> Any:
     """np.nanvar."""
     ddof = ddof if correction is None else correction
     if not value_type(a).dtype.is_float:
@@ -209,8 +209,7 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     """np.bincount of ``minlength`` numbers; others are an IndexError when the program runs."""
     if type(minlength) is int and minlength < 1:
         raise ValueError(
-            "how many counts there are depends on values; say it by minlength=, which all numbers "
-            "must lie below"
+            "how many counts there are depends on values; say it by minlength=, which all numbers must lie below"
         )
     tracer = next(v.tracer for v in (x, weights) if is_traced(v))
     x = _traced(tracer, x, dtypes.int64)
@@ -264,9 +263,7 @@ def _bin_of(x: Any, edges: Any) -> tuple[Any, Any]:
     return np.clip(place, 0, count - 1), inside
 
 
-def histogram(
-    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
-) -> tuple[Any, Any]:
+def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, Any]:
     """np.histogram: bins of a number that is known while tracing."""
     edges = histogram_bin_edges(a, bins, range)
     a = ravel(a) if is_traced(a) else np.ravel(a)
@@ -297,9 +294,7 @@ def histogramdd(
     ranges = [None] * len(columns) if range is None else list(range)
     if not len(each) == len(ranges) == len(columns):
         raise ValueError(f"bins and range must be given for {len(columns)} dimensions")
-    edges = [
-        histogram_bin_edges(c, b, r) for c, b, r in zip(columns, each, ranges)
-    ]  # fmt: skip
+    edges = [histogram_bin_edges(c, b, r) for c, b, r in zip(columns, each, ranges)]
     total: Any = 0
     inside: Any = True
     for column, edge in zip(columns, edges):
@@ -315,8 +310,11 @@ def histogramdd(
         whole = found.sum()
         for axis, edge in enumerate(edges):
             widths = np.diff(edge)
-            found = found / lookup("reshape")(widths, _along_only(axis, len(shape))) if is_traced(
-                widths) else found / widths.reshape(_along_only(axis, len(shape)))  # fmt: skip
+            found = (
+                found / lookup("reshape")(widths, _along_only(axis, len(shape)))
+                if is_traced(widths)
+                else found / widths.reshape(_along_only(axis, len(shape)))
+            )
         found = found / whole
     return found, tuple(edges)
 
@@ -335,9 +333,7 @@ def histogram2d(
 
 
 # -- curves ----------------------------------------------------------------------------------------
-def interp(
-    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
-) -> Any:
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """np.interp: straight lines between points that ascend."""
     tracer = next(v.tracer for v in (x, xp, fp) if is_traced(v))
     x, xp, fp = (_traced(tracer, v, dtypes.float64) for v in (x, xp, fp))
@@ -356,9 +352,7 @@ def interp(
     last = shapes.for_user(shapes.normalize(size - 1))
     before = np.clip(lookup("searchsorted")(xp, x, side="right") - 1, 0, last)
     after = np.minimum(before + 1, last)
-    x0, y0, x1, y1 = (
-        np.take(v, i) for v, i in ((xp, before), (fp, before), (xp, after), (fp, after))
-    )
+    x0, y0, x1, y1 = (np.take(v, i) for v, i in ((xp, before), (fp, before), (xp, after), (fp, after)))
     slope = (y1 - y0) / (x1 - x0)
     found = slope * (x - x0) + y0
     other = slope * (x - x1) + y1

@@ -24,8 +24,7 @@ _MOST_STEPS = 256
 
 def _result(ufunc: np.ufunc, *operands: Any) -> list[dtypes.DType]:
     """The dtypes that NumPy's ufunc gives."""
-    ones = [np.ones((), value_type(v).dtype.numpy) if is_traced(v) or np.ndim(v) else v
-            for v in operands]  # fmt: skip
+    ones = [np.ones((), value_type(v).dtype.numpy) if is_traced(v) or np.ndim(v) else v for v in operands]
     with np.errstate(all="ignore"):
         found = ufunc(*ones)
     return [dtypes.dtype(np.asarray(f).dtype) for f in (found if ufunc.nout > 1 else [found])]

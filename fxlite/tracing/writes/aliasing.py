@@ -21,14 +21,7 @@ import numpy as np
 from fxlite.base.errors import TraceError
 from fxlite.ops.op import Op, lookup, normalize_axis
 from fxlite.tracing.writes.shared_memory import View, root_of, view_of
-from fxlite.tracing.writes.strides import (
-    Layout,
-    contiguous,
-    copied,
-    node_layout,
-    reshaped,
-    view_layout,
-)
+from fxlite.tracing.writes.strides import Layout, contiguous, copied, node_layout, reshaped, view_layout
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -66,8 +59,7 @@ def current_node(view: View, tracer: Tracer) -> Node:
             shares = _shares_memory(v, tracer)
             if shares is None:
                 raise tracer.error(
-                    f"{v.node.name} may or may not share memory with {parent.node.name}, which was "
-                    f"written to since",
+                    f"{v.node.name} may or may not share memory with {parent.node.name}, which was written to since",
                     _COPY.format("y") + " before one of them is written to",
                     v.node,
                 )
@@ -147,9 +139,7 @@ def _layout(view: View, tracer: Tracer) -> Layout | None:
 Step = tuple[Op, Mapping[str, Any], TensorType]
 
 
-def write(
-    proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "writing in place"
-) -> None:
+def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "writing in place") -> None:
     """The memory behind ``steps`` applied to ``proxy`` gets ``value``: a node or number that can be
     broadcast to it and has its dtype, or a function that makes such a node from the node of the
     present value.
@@ -164,8 +154,7 @@ def write(
     ops += [(op, attributes) for op, attributes, _ in steps]
     if ops and not all(isinstance(t, TensorType) for t in types):
         raise tracer.error(
-            f"{what} through a view needs types",
-            'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
+            f"{what} through a view needs types", 'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")'
         )
     nodes: dict[int, Node] = {level: v.node for level, v in enumerate(chain)}
 
@@ -211,9 +200,7 @@ def updated(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:
     return tracer.create_proxy("call_function", target, args, attributes)._node
 
 
-def _replace(
-    tracer: Tracer, views: Sequence[View | None], done: Mapping[int, Node], given: Any
-) -> None:
+def _replace(tracer: Tracer, views: Sequence[View | None], done: Mapping[int, Node], given: Any) -> None:
     """The views on the path of a write have new values. ``given``: the node that was written, which
     may stand for another value of the program, too."""
     writes = tracer.writes
@@ -252,9 +239,7 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
             base = root_of(chain[-1].parent).memory
             assert base is not None
             if base.refusal:
-                raise _refused(
-                    tracer, what, v.node, f"may share memory with a value that {base.refusal}"
-                )
+                raise _refused(tracer, what, v.node, f"may share memory with a value that {base.refusal}")
             base.doubt = (
                 f"{v.node.name} was written to, and may or may not share its memory (NumPy makes a "
                 "view or a copy, depending on the layout)"
@@ -276,8 +261,7 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
         name = chain[0].node.name
         raise tracer.error(
             f"{what} changes {name}, a value from outside of {tracer.bodies[-1].what}",
-            f"let the loop carry it: start with {name}, and return what it becomes; or write into "
-            "a copy",
+            f"let the loop carry it: start with {name}, and return what it becomes; or write into a copy",
             view.node,
         )
     if any(v.op is not None and v.op.name == "expand" for v in chain):
@@ -288,9 +272,7 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
 
 
 def _refused(tracer: Tracer, what: str, node: Node, reason: str, name: str = "") -> TraceError:
-    return tracer.error(
-        f"{what} changes {node.name}, which {reason}", _COPY.format(name or node.name), node
-    )
+    return tracer.error(f"{what} changes {node.name}, which {reason}", _COPY.format(name or node.name), node)
 
 
 def _has_shape(value: Any, type: Any) -> bool:
@@ -334,9 +316,7 @@ def undo_step(
     return lookup(op.inverse), (new,), {"axis": axis}
 
 
-def folded(
-    ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[Any], end: int
-) -> tuple[int, tuple[Any, ...]]:
+def folded(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[Any], end: int) -> tuple[int, tuple[Any, ...]]:
     """The longest run of slices and selects that ends at level ``end`` and is one part of the value
     at level ``first``: (first, ``at`` for slice_update); first is ``end`` if there is none."""
     first, at = end, ()
@@ -353,9 +333,7 @@ def _is_part(op: Op, attributes: Mapping[str, Any]) -> bool:
     return bool(op.starts_at) or hasattr(attributes.get("index"), "all_input_nodes")
 
 
-def _part(
-    ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[TensorType]
-) -> tuple[Any, ...] | None:
+def _part(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[TensorType]) -> tuple[Any, ...] | None:
     """Slices and selects, one after the other, as one subscript of the value of type ``types[0]``;
     None where the bounds cannot be added up."""
     from fxlite.ops.slicing import slice_bounds

@@ -53,14 +53,7 @@ def in_place_operator(proxy: Proxy, symbol: str, operation: Callable[..., Any], 
     return proxy
 
 
-def store(
-    out: Any,
-    result: Any,
-    what: str,
-    casting: str = "same_kind",
-    instead: str = "",
-    where: Any = True,
-) -> Any:
+def store(out: Any, result: Any, what: str, casting: str = "same_kind", instead: str = "", where: Any = True) -> Any:
     """Write ``result`` into ``out`` as NumPy's ``out=`` does (``where``: only there); returns
     ``out``."""
     if not is_traced(out):
@@ -80,8 +73,7 @@ def store(
         shape = result.type.shape
         if not shapes.shapes_equal(broadcast_shapes(destination.shape, shape), destination.shape):
             raise tracer.error(
-                f"{what} has a result of type {result.type}, which does not fit {out._node.name}: "
-                f"{destination}",
+                f"{what} has a result of type {result.type}, which does not fit {out._node.name}: {destination}",
                 instead,
                 out._node,
             )

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 
 
 def prepared(
-    tracer: Tracer, destination: TensorType, value: Any, what: str, casting: str = "unsafe",
-    instead: str = "",
-) -> Any:  # fmt: skip
+    tracer: Tracer, destination: TensorType, value: Any, what: str, casting: str = "unsafe", instead: str = ""
+) -> Any:
     """``value`` as a node (or Python number) of the destination's dtype that broadcasts to its
     shape. Raises TraceError where NumPy would refuse it."""
     target = destination.dtype
@@ -100,12 +99,9 @@ def _fits(source: Any, target: dtypes.DType) -> bool:
     return source.kind in kinds and order[source.kind] <= order[kind]
 
 
-def _not_cast(
-    tracer: Tracer, source: Any, destination: TensorType, what: str, instead: str
-) -> FxliteError:
+def _not_cast(tracer: Tracer, source: Any, destination: TensorType, what: str, instead: str) -> FxliteError:
     return tracer.error(
-        f"{what} would have to turn {source} into {destination.dtype}, which NumPy does not do in "
-        f"place",
+        f"{what} would have to turn {source} into {destination.dtype}, which NumPy does not do in place",
         instead or "cast the values first: .astype",
     )
 
@@ -117,9 +113,7 @@ def _check_shape(tracer: Tracer, shape: Any, destination: TensorType, what: str)
         fits = False
     if not fits:
         text = f"({', '.join(map(str, shape))})"
-        raise tracer._located(
-            ShapeError(f"{what}: values of shape {text} do not fit {destination}"), program_line()
-        )
+        raise tracer._located(ShapeError(f"{what}: values of shape {text} do not fit {destination}"), program_line())
 
 
 def program_line() -> Location | None:
@@ -134,8 +128,7 @@ def chosen(tracer: Tracer, condition: Any, value: Any, node: Node) -> Node:
     if isinstance(value, dtypes.NUMBERS) and dtype is dtypes.bfloat16:
         value = lookup("full")((), value, dtype)  # not weak beside bfloat16
     new = tracer.record(
-        lookup("where"),
-        {"condition": condition, "x": as_proxy(tracer, value), "y": tracer.proxy(node)},
+        lookup("where"), {"condition": condition, "x": as_proxy(tracer, value), "y": tracer.proxy(node)}
     )
     if new.type.dtype is not dtype:
         new = lookup("cast")(new, dtype)
@@ -208,13 +201,10 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
 
 
 #: Ufuncs whose ``at`` is a scatter.
-_SCATTERS = {np.add: "scatter_add", np.multiply: "scatter_mul", np.maximum: "scatter_max",
-             np.minimum: "scatter_min"}  # fmt: skip
+_SCATTERS = {np.add: "scatter_add", np.multiply: "scatter_mul", np.maximum: "scatter_max", np.minimum: "scatter_min"}
 
 
-def update_at(
-    y: Proxy, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None
-) -> None:
+def update_at(y: Proxy, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None) -> None:
     """``ufunc.at(y, index, value)``: once for each index, equal ones one after the other."""
     if not is_traced(y):
         found = next(v for v in (index, value) if is_traced(v))
@@ -263,9 +253,7 @@ def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) ->
     first = part.axes[0]
     if not shapes.shapes_equal(covered, kind.shape[first : first + len(covered)]):
         text = f"({', '.join(map(str, covered))})"
-        raise tracer._located(
-            ShapeError(f"a mask of shape {text} does not fit {kind}"), program_line()
-        )
+        raise tracer._located(ShapeError(f"a mask of shape {text} does not fit {kind}"), program_line())
     after = kind.shape[first + len(covered) :]
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
@@ -456,9 +444,7 @@ def _scattered(tracer: Tracer, node: Node, positions: Any, new: Any, scatter: st
     return made.node
 
 
-def _changed(
-    tracer: Tracer, node: Node, positions: Any, count: Any, new: Any, alike: bool, trailing: int
-) -> Node:
+def _changed(tracer: Tracer, node: Node, positions: Any, count: Any, new: Any, alike: bool, trailing: int) -> Node:
     """``node`` with ``new`` at ``positions`` of its first axis (of ``count`` elements)."""
     places = lookup("arange")(0, shapes.for_user(count), 1, "i64")
     ones = (1,) * trailing
@@ -467,9 +453,11 @@ def _changed(
         if constant:
             mask: Any = np.isin(np.arange(count), positions).reshape(count, *ones)
         else:
-            hits = _traced(tracer, places) == positions if not positions.type.rank else (
-                (lookup("unsqueeze")(_traced(tracer, places), 1) == positions).any(axis=1)
-            )  # fmt: skip
+            hits = (
+                _traced(tracer, places) == positions
+                if not positions.type.rank
+                else ((lookup("unsqueeze")(_traced(tracer, places), 1) == positions).any(axis=1))
+            )
             mask = lookup("reshape")(hits, (count, *ones)) if ones else hits
         return chosen(tracer, mask, new, node)
     if constant:
@@ -477,9 +465,7 @@ def _changed(
         # of equal positions the last one stays
         source[positions] = count + np.arange(np.size(positions))
     else:
-        source = lookup("where")(
-            _traced(tracer, places) == positions, shapes.for_user(count), _traced(tracer, places)
-        )
+        source = lookup("where")(_traced(tracer, places) == positions, shapes.for_user(count), _traced(tracer, places))
     joined = lookup("concat")((tracer.proxy(node), tracer.proxy(new)), axis=0)
     taken: Proxy = lookup("take")(joined, source, axis=0)
     return taken.node

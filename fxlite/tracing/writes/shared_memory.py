@@ -55,9 +55,7 @@ class View:
     ``memory`` instead. ``node`` is its value, derived from the node ``source`` of the parent.
     ``home`` is the graph in which the program made it: that of a body, or the whole."""
 
-    __slots__ = (
-        "attributes", "copied", "home", "made", "memory", "node", "op", "parent", "seen", "source",
-    )  # fmt: skip
+    __slots__ = ("attributes", "copied", "home", "made", "memory", "node", "op", "parent", "seen", "source")
 
     def __init__(self, node: Node, memory: Memory, seen: int = -1) -> None:
         self.node = node

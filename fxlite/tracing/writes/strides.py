@@ -49,9 +49,7 @@ def copied(layout: Layout | None, shape: Sequence[Dim]) -> Layout | None:
     return Layout(tuple(dense[order.index(axis)] for axis in range(len(shape))), False)
 
 
-def view_layout(
-    layout: Layout | None, op: Op, attributes: Mapping[str, Any], old: Any, new: Any
-) -> Layout | None:
+def view_layout(layout: Layout | None, op: Op, attributes: Mapping[str, Any], old: Any, new: Any) -> Layout | None:
     """Layout of ``op`` applied to a value of type ``old`` with that layout; ``new``: the result's
     type. None where it is not known, or where the result is a copy."""
     if layout is None or not isinstance(old, TensorType) or not isinstance(new, TensorType):
@@ -64,9 +62,7 @@ def view_layout(
         return Layout(tuple(strides[a] for a in axes), in_order and [*axes] == sorted(axes))
     if op.name == "expand":
         extra = new.rank - old.rank
-        kept = [
-            s if shapes.equal(a, b) else 0 for s, a, b in zip(strides, old.shape, new.shape[extra:])
-        ]
+        kept = [s if shapes.equal(a, b) else 0 for s, a, b in zip(strides, old.shape, new.shape[extra:])]
         return Layout((0,) * extra + tuple(kept), in_order)
     rank = old.rank + max(op.added_axes, 0)
     axis = normalize_axis(attributes["axis"], rank)
@@ -133,9 +129,7 @@ def _is(dim: Dim, value: int) -> bool:
     return type(dim) is int and dim == value
 
 
-def node_layout(
-    node: Node, known: Mapping[Node, Layout | None], found: dict[Node, Layout | None]
-) -> Layout | None:
+def node_layout(node: Node, known: Mapping[Node, Layout | None], found: dict[Node, Layout | None]) -> Layout | None:
     """Layout of the array that the program has where the graph has ``node``. ``known``: nodes that
     stand for memory with another layout than their op would give; ``found``: answers so far, added
     to."""

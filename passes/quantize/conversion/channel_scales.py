@@ -140,9 +140,7 @@ class _Even(_Uneven):
         self.up.weight[:] = 1
 
 
-equalize.example(
-    _Uneven, "the weights of a channel come down, and up behind the relu", x="f32[B,4]"
-)
+equalize.example(_Uneven, "the weights of a channel come down, and up behind the relu", x="f32[B,4]")
 equalize.counterexample(_Tanh, "tanh(x / s) is not tanh(x) / s", x="f32[B,4]")
 equalize.counterexample(_Even, "the ranges are equal already", x="f32[B,4]")
 
@@ -263,9 +261,7 @@ def _balance(pairs: list[_Pair], ranges: dict[Node, Any]) -> dict[Node, Any]:
     return scales
 
 
-def scale_layer(
-    gm: GraphModule, layer: Node, suffix: str, inputs: Any = None, results: Any = None
-) -> None:
+def scale_layer(gm: GraphModule, layer: Node, suffix: str, inputs: Any = None, results: Any = None) -> None:
     """Multiply what a layer computes by ``results``, a number for each output channel, and the
     weights that read an input channel by ``inputs``; the new arrays' names get the suffix. A norm
     whose weight has one axis has results alone."""
@@ -289,9 +285,7 @@ def scale_layer(
 
 
 @checked
-def smooth_quant(
-    program: Any, batches: Iterable[Any], alpha: float = 0.5, insert: bool = False
-) -> GraphModule:
+def smooth_quant(program: Any, batches: Iterable[Any], alpha: float = 0.5, insert: bool = False) -> GraphModule:
     """A float module whose linear layers read smoother activations; quantize it next. ``batches``
     are inputs (each an array, a tuple of arguments or a dict of named ones), read once. ``alpha``
     in 0..1 says how much of the difficulty goes to the weights.
@@ -350,9 +344,7 @@ class _Largest(Interpreter):
         return value
 
 
-def _largest(
-    module: GraphModule, wanted: dict[Node, list[Node]], batches: Iterable[Any]
-) -> dict[Node, Any]:
+def _largest(module: GraphModule, wanted: dict[Node, list[Node]], batches: Iterable[Any]) -> dict[Node, Any]:
     run = _Largest(module, wanted)
     for batch in some(batches):
         args, kwargs = arguments_of(batch)

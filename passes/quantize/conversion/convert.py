@@ -41,13 +41,7 @@ from fxlite.passes.quantize.conversion.forms import PARTS, Forms, Integers, Sums
 from fxlite.passes.quantize.conversion.prepare import META, Decision, is_prepared
 from fxlite.passes.quantize.conversion.products import convert_product, convert_table
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.roles import (
-    clip_bounds,
-    factor,
-    is_float32,
-    moved,
-    multiply_adds,
-)
+from fxlite.passes.quantize.schemes.roles import clip_bounds, factor, is_float32, moved, multiply_adds
 from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Record, attach
 from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.passes.rules.const_fold import fold_constants
@@ -94,10 +88,20 @@ def convert_cast(forms: Forms, node: Node, qconfig: QConfig) -> None:
         attach(
             made,
             Record(
-                node.name, node.target.name, node.module_path, qconfig.name, target, False, 16,
-                multiply_adds(node), 0.0, 0.0, before, after,
+                node.name,
+                node.target.name,
+                node.module_path,
+                qconfig.name,
+                target,
+                False,
+                16,
+                multiply_adds(node),
+                0.0,
+                0.0,
+                before,
+                after,
             ),
-        )  # fmt: skip
+        )
 
 
 def _in_halves(type: Any, narrow: DType) -> Any:
@@ -139,9 +143,7 @@ def convert(prepared: GraphModule) -> GraphModule:
     Raises QuantizationError for a module that was not prepared, and, with the list of them, where
     observers have seen no data."""
     if not is_prepared(prepared):
-        raise QuantizationError(
-            "convert takes what prepare returned: convert(prepare(gm, mapping))"
-        )
+        raise QuantizationError("convert takes what prepare returned: convert(prepare(gm, mapping))")
     prepared = _with_constants(prepared)
     _check_calibration(prepared)
     forms = Forms(prepared)

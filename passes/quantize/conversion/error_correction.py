@@ -48,12 +48,7 @@ from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.passes.quantize.conversion.channel_scales import exchange_weight
 from fxlite.passes.quantize.conversion.prepare import META, require_prepared
 from fxlite.passes.quantize.conversion.simulate import Product, simulate
-from fxlite.passes.quantize.schemes.parameters import (
-    QuantizedWeight,
-    quantize_weight,
-    restored_weight,
-    signal_to_noise,
-)
+from fxlite.passes.quantize.schemes.parameters import QuantizedWeight, quantize_weight, restored_weight, signal_to_noise
 from fxlite.passes.quantize.schemes.roles import summed_axes
 from fxlite.passes.quantize.schemes.scheme import QuantizationError, Scheme
 
@@ -137,9 +132,7 @@ def _chosen(product: Product, module: GraphModule, damping: float) -> QuantizedW
     scales: list[Any] = []
     shared = None
     if scheme.per != "group":
-        full = np.broadcast_to(
-            nearest.scale, [n if i == channel else 1 for i, n in enumerate(array.shape)]
-        )
+        full = np.broadcast_to(nearest.scale, [n if i == channel else 1 for i, n in enumerate(array.shape)])
         shared = rows(full)
     for number, hessian in enumerate(hessians):
         fixed = None if shared is None else shared[number]
@@ -150,9 +143,7 @@ def _chosen(product: Product, module: GraphModule, damping: float) -> QuantizedW
     scale = nearest.scale if shared is not None else np.concatenate(scales).astype(np.float32)
     made = QuantizedWeight(np.ascontiguousarray(integers), scale, 0.0)
     values = restored_weight(made, scheme)
-    if _error(weights - rows(values), hessians) >= _error(
-        weights - rows(restored_weight(nearest, scheme)), hessians
-    ):
+    if _error(weights - rows(values), hessians) >= _error(weights - rows(restored_weight(nearest, scheme)), hessians):
         return None
     return replace(made, sqnr=signal_to_noise(array.astype(np.float64), values))
 
@@ -200,9 +191,7 @@ def _columns(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Iterable[An
         yield part.reshape(groups, x.shape[1] // groups * int(np.prod(kernel)), -1)
 
 
-def _round_columns(
-    weights: Any, hessian: Any, scheme: Scheme, scale: Any, damping: float
-) -> tuple[Any, Any]:
+def _round_columns(weights: Any, hessian: Any, scheme: Scheme, scale: Any, damping: float) -> tuple[Any, Any]:
     """Integers [N, K] and scales of weights [N, K]. ``scale`` [N, 1], or None: groups' own."""
     weights, hessian = weights.copy(), hessian.copy()
     depth = weights.shape[1]

@@ -83,9 +83,8 @@ class Forms:
         self.current: Node | None = None
 
     def call(
-        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None,
-        name: str | None = None,
-    ) -> Node:  # fmt: skip
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, name: str | None = None
+    ) -> Node:
         """A call that stands for (a part of) the old node that is being converted."""
         made = self.graph.call_function(target, args, kwargs, name=name)
         assert self.current is not None

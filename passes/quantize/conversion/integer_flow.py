@@ -92,9 +92,7 @@ class _Flow:
     joined: set[Node] = field(default_factory=set)
 
 
-def find_integer_flow(
-    graph: Graph, qconfigs: dict[Node, QConfig | None], rules: dict[Node, str]
-) -> IntegerFlow:
+def find_integer_flow(graph: Graph, qconfigs: dict[Node, QConfig | None], rules: dict[Node, str]) -> IntegerFlow:
     """Decide for every node. The graph must have types."""
     flow = _Flow()
     for position, node in enumerate(graph.nodes):
@@ -105,9 +103,7 @@ def find_integer_flow(
         _find_wants(flow, node)
     # of a split all parts are integers, also those that nobody wants
     carriers = frozenset(
-        n
-        for n in flow.carriers
-        if n in flow.wanted or (is_call(n, "getitem") and n.args[0] in flow.wanted)
+        n for n in flow.carriers if n in flow.wanted or (is_call(n, "getitem") and n.args[0] in flow.wanted)
     )
     groups, edges = _groups(flow, carriers)
     stored = frozenset(v for _, values in groups for v in values if v in flow.born)
@@ -281,9 +277,8 @@ def row_scales(scale: Any, rows: int) -> Any:
 
 
 def integer_recurrence(
-    args: Sequence[Any], kwargs: Mapping[str, Any], weight: QuantizedWeight,
-    state: Mapping[str, Any],
-) -> Any:  # fmt: skip
+    args: Sequence[Any], kwargs: Mapping[str, Any], weight: QuantizedWeight, state: Mapping[str, Any]
+) -> Any:
     """The result of a float recurrence with these arguments, computed in integers; ``state`` are
     the attributes that say how (none: dynamically)."""
     arguments = ops.recurrence.bind(args, kwargs)

@@ -27,11 +27,7 @@ from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module, unique_attribute
 from fxlite.passes.ledger import refusals, set_ledger
-from fxlite.passes.quantize.conversion.integer_flow import (
-    IntegerFlow,
-    find_integer_flow,
-    state_scheme,
-)
+from fxlite.passes.quantize.conversion.integer_flow import IntegerFlow, find_integer_flow, state_scheme
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping, Resolution, resolve
 from fxlite.passes.quantize.schemes.observers import Observer, make_observer
 from fxlite.passes.quantize.schemes.parameters import QuantizedWeight
@@ -91,9 +87,7 @@ def prepare_qat(program: Any, mapping: QConfigMapping) -> GraphModule:
         decision = node.meta.get(META)
         qconfig = decision.qconfig if isinstance(decision, Decision) else None
         if qconfig is not None and qconfig.mode != "static":
-            raise QuantizationError(
-                f"{node.describe()} has the config {qconfig.name}: training needs static ones"
-            )
+            raise QuantizationError(f"{node.describe()} has the config {qconfig.name}: training needs static ones")
     _insert_observers(module, flow, True)
     _round_weights(module, flow)
     _unfold(module, unfolded, folded)
@@ -122,8 +116,7 @@ def _cleaned(program: Any, mapping: QConfigMapping) -> tuple[GraphModule, Resolu
         )
     if any(p.type is None for p in given.graph.placeholders):
         raise QuantizationError(
-            "the graph has no types: trace it with input types, fx.symbolic_trace(model, "
-            'x="f32[B,3,224,224]")'
+            'the graph has no types: trace it with input types, fx.symbolic_trace(model, x="f32[B,3,224,224]")'
         )
     module = given.copy()
     set_ledger(module, refusals(given))
@@ -168,9 +161,7 @@ def _require_inference(module: GraphModule) -> None:
     training."""
     for node in module.graph.nodes:
         if node.op == "call_function" and node.target.is_random:
-            raise QuantizationError(
-                f"{node.describe()} draws numbers; call eval() on the model and trace it again"
-            )
+            raise QuantizationError(f"{node.describe()} draws numbers; call eval() on the model and trace it again")
 
 
 def _open_composites(module: GraphModule, resolution: Resolution) -> None:
@@ -233,9 +224,7 @@ def _insert_observers(module: GraphModule, flow: IntegerFlow, is_training: bool)
             _observe_states(module, product, qconfig, is_training)
 
 
-def _observe_states(
-    module: GraphModule, product: Node, qconfig: QConfig, is_training: bool
-) -> None:
+def _observe_states(module: GraphModule, product: Node, qconfig: QConfig, is_training: bool) -> None:
     """Let what a recurrence multiplies with, its first state and the states in its result, go
     through one observer."""
     assert qconfig.activation is not None
@@ -264,9 +253,7 @@ def _on_integers(user: Node, flow: IntegerFlow) -> bool:
     return qconfig is not None and qconfig.mode == "static"
 
 
-def _add_observer(
-    module: GraphModule, value: Node, scheme: Scheme, is_training: bool, others: str = ""
-) -> str:
+def _add_observer(module: GraphModule, value: Node, scheme: Scheme, is_training: bool, others: str = "") -> str:
     described = f"{value.name} ({value.origin})" if value.origin else value.name
     observer = make_observer(scheme, described + others)
     if is_training:
@@ -280,9 +267,7 @@ def _keep(module: GraphModule, value: Node, observer: Observer) -> str:
     return path
 
 
-def _observe(
-    module: GraphModule, value: Node, path: str, scheme: Scheme, is_training: bool, member: int = 0
-) -> Node:
+def _observe(module: GraphModule, value: Node, path: str, scheme: Scheme, is_training: bool, member: int = 0) -> Node:
     """A call of the observer behind a value, in training rounded, too. ``member`` is its number
     among the values of one scale."""
     graph = module.graph

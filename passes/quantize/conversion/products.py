@@ -109,9 +109,8 @@ def _sums_scale(node: Node, x_scale: float, weight_scale: Any) -> Any:
 
 
 def _integer_call(
-    forms: Forms, node: Node, x: Node, zero_point: int, weight: _StoredWeight, bias: Any,
-    x_scale: float | None,
-) -> Node:  # fmt: skip
+    forms: Forms, node: Node, x: Node, zero_point: int, weight: _StoredWeight, bias: Any, x_scale: float | None
+) -> Node:
     """int_linear or int_conv2d on integers ``x``. A bias (float) becomes int32 in the scale of the
     sums; without an ``x_scale`` there is none."""
     graph = forms.graph
@@ -129,9 +128,7 @@ def _integer_call(
         arguments["x_zero_point"] = zero_point
         return forms.call("int_conv2d", args, arguments, name)
     wide = forms.call("unsqueeze", (x,), {"axis": 2})
-    rows = {
-        key: (value if key == "groups" else _two(value, key)) for key, value in arguments.items()
-    }
+    rows = {key: (value if key == "groups" else _two(value, key)) for key, value in arguments.items()}
     rows["x_zero_point"] = zero_point
     made = forms.call("int_conv2d", (wide, *args[1:]), rows)
     return forms.call("squeeze", (made,), {"axis": 2}, name)
@@ -234,9 +231,7 @@ def _recurrence(forms: Forms, node: Node, qconfig: QConfig) -> None:
     scales = row_scales(found.scale, operands["weight_hh"].type.shape[0])
     arguments["weight_scale"] = forms.store(f"{found.name}_scale", scales)
     known = None
-    attributes: dict[str, Any] = {
-        name: operands[name] for name in ("mode", "reverse") if name in operands
-    }
+    attributes: dict[str, Any] = {name: operands[name] for name in ("mode", "reverse") if name in operands}
     if qconfig.mode == "static":
         known = _observed_states(forms, node)
         attributes |= state_attributes(known.scheme, known.scale, known.zero_point)
@@ -275,9 +270,7 @@ def _weight_only(forms: Forms, node: Node, qconfig: QConfig) -> None:
     if is_expanded(node):
         options["shape"] = weight.type.shape
         wide = forms.call("dequantize_weight", (rows, stored), options, f"{node.name}_weight")
-        made = forms.graph.node_copy(
-            node, lambda value: wide if value is weight else forms.float_of(value)
-        )
+        made = forms.graph.node_copy(node, lambda value: wide if value is weight else forms.float_of(value))
         made.meta = {k: v for k, v in node.meta.items() if k != META}
     else:
         operands = [forms.float_of(node.args[0]), rows, stored]
@@ -318,9 +311,7 @@ class _StoredWeight:
     bytes_after: int
 
 
-def _weight(
-    forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale: Any = 0.0
-) -> _StoredWeight:
+def _weight(forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale: Any = 0.0) -> _StoredWeight:
     """The integers of a weight, made once for readers that want the same."""
     weight, scheme, transposed = source_weight(read), qconfig.weight, is_transposed(node)
     assert weight is not None and scheme is not None
@@ -346,17 +337,14 @@ def _weight(
             integers = integers[:, :, None]
         path = forms.store(f"{weight.target}_{scheme.dtype}", integers).target
         after = integers.nbytes + found.scale.nbytes
-        forms.made[key] = _StoredWeight(
-            weight.target, path, found.scale, found.sqnr, array.nbytes, after
-        )
+        forms.made[key] = _StoredWeight(weight.target, path, found.scale, found.sqnr, array.nbytes, after)
     stored: _StoredWeight = forms.made[key]
     return stored
 
 
 def _attach(
-    node: Node, made: Node, qconfig: QConfig, known: Integers | None, weight: _StoredWeight | None,
-    activation: str = "",
-) -> None:  # fmt: skip
+    node: Node, made: Node, qconfig: QConfig, known: Integers | None, weight: _StoredWeight | None, activation: str = ""
+) -> None:
     """Say on the new node what became of the old one."""
     if is_call(made, "squeeze"):  # a convolution along one axis
         made = made.args[0]
@@ -374,11 +362,21 @@ def _attach(
     attach(
         made,
         Record(
-            node.name, node.target.name, node.module_path, qconfig.name, ", ".join(parts),
-            qconfig.activation is not None, bits, multiply_adds(node), low, high, before, after,
+            node.name,
+            node.target.name,
+            node.module_path,
+            qconfig.name,
+            ", ".join(parts),
+            qconfig.activation is not None,
+            bits,
+            multiply_adds(node),
+            low,
+            high,
+            before,
+            after,
             sqnr,
         ),
-    )  # fmt: skip
+    )
 
 
 def _short(scheme: Scheme) -> str:

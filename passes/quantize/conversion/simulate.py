@@ -24,18 +24,10 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.ops.integer.quantized import fake_quantize
-from fxlite.passes.quantize.conversion.integer_flow import (
-    integer_recurrence,
-    rounded_rows,
-    state_attributes,
-)
+from fxlite.passes.quantize.conversion.integer_flow import integer_recurrence, rounded_rows, state_attributes
 from fxlite.passes.quantize.conversion.prepare import META, Decision, require_prepared
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.parameters import (
-    QuantizedWeight,
-    quantize_weight,
-    restored_weight,
-)
+from fxlite.passes.quantize.schemes.parameters import QuantizedWeight, quantize_weight, restored_weight
 from fxlite.passes.quantize.schemes.roles import is_transposed, source_weight, summed_axes
 from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Scheme
 
@@ -107,9 +99,7 @@ class Product:
         return found
 
 
-def simulate(
-    prepared: GraphModule, batches: Iterable[Any], *, is_rounded: bool = True
-) -> Iterator[Product]:
+def simulate(prepared: GraphModule, batches: Iterable[Any], *, is_rounded: bool = True) -> Iterator[Product]:
     """The products of a prepared module that are to be quantized, in order; each runs when the next
     one is asked for. Without ``is_rounded`` all is float.
 

@@ -118,17 +118,13 @@ class Plan(Printed):
 def plan_text(plan: Plan) -> str:
     """The plan as TOML. Raises QConfigError for configs that no preset gives."""
     lines = [
-        f"# How {comment(plan.program)} is quantized: a scheme for each layer, by the path of its "
-        "module;",
+        f"# How {comment(plan.program)} is quantized: a scheme for each layer, by the path of its module;",
         '# "float" leaves it as it is. Behind a layer: SQNR of the quantized layer alone, weights',
         "# and estimated time in float and now.",
     ]
     if plan.measured is not None:
         lines.append(f"# {measured_text(plan.measured)}")
-    lines += [
-        "",
-        "# Where there is no layer: the model's own forward, and modules without products",
-    ]
+    lines += ["", "# Where there is no layer: the model's own forward, and modules without products"]
     lines += [_entry("elsewhere", plan.elsewhere), "", "[schemes]"]
     for name, config in plan.schemes.items():
         options = {"preset": config.name} | _options(name, config)
@@ -157,10 +153,13 @@ def _options(name: str, config: QConfig) -> dict[str, Any]:
     preset = PRESETS.get(config.name)
     activation, weight = config.activation or Scheme(), config.weight or Scheme()
     values = {
-        "observer": activation.observer, "activation": activation.dtype,
-        "weight_observer": weight.observer, "averaging": activation.averaging,
-        "percentile": activation.percentile, "group_size": weight.group_size,
-    }  # fmt: skip
+        "observer": activation.observer,
+        "activation": activation.dtype,
+        "weight_observer": weight.observer,
+        "averaging": activation.averaging,
+        "percentile": activation.percentile,
+        "group_size": weight.group_size,
+    }
     options: dict[str, Any] = {}
     if preset is not None:
         parameters = inspect.signature(preset).parameters
@@ -241,8 +240,7 @@ class _Reader:
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise self.error(
-                f'no entry for {", ".join(missing[:3])}{more}: add them, "float" to leave them as '
-                f"they are"
+                f'no entry for {", ".join(missing[:3])}{more}: add them, "float" to leave them as they are'
             )
         elsewhere = scheme("elsewhere", data.get("elsewhere", FLOAT), "elsewhere")
         made = Plan(module.name, schemes, tuple(found[path] for path in paths), elsewhere)
@@ -288,9 +286,7 @@ class _Reader:
         for layer in plan.layers:
             if layer.scheme != FLOAT and layer.path not in done:
                 reason = reasons.get(layer.path, "nothing in it is a product")
-                raise self.error(
-                    f"{layer.path} cannot be {layer.scheme}: {reason}", "layers", layer.path
-                )
+                raise self.error(f"{layer.path} cannot be {layer.scheme}: {reason}", "layers", layer.path)
 
 
 def _is_table(value: Any) -> bool:

@@ -174,9 +174,7 @@ class _Budget:
         if self.drop is not None and metric is None:
             raise QConfigError("max_accuracy_drop needs metric=, a function of the module")
         if all(limit is None for limit in vars(self).values()):
-            raise QConfigError(
-                "give a budget: max_accuracy_drop with metric, min_sqnr, max_bytes or max_latency"
-            )
+            raise QConfigError("give a budget: max_accuracy_drop with metric, min_sqnr, max_bytes or max_latency")
         if self.drop is not None and not self.drop >= 0:
             raise QConfigError(f"max_accuracy_drop is 0 or more, not {self.drop}")
 
@@ -212,8 +210,7 @@ def _order(found: Sensitivity, spared: list[str]) -> list[Move]:
     return moves(
         {
             layer.path: [
-                Option(scheme, 10 ** (-choice.sqnr / 10), cost(choice))
-                for scheme, choice in layer.choices.items()
+                Option(scheme, 10 ** (-choice.sqnr / 10), cost(choice)) for scheme, choice in layer.choices.items()
             ]
             for layer in found.layers
         }
@@ -267,9 +264,12 @@ class _Search:
             self.expected["metric"] = self._metric(self.module)
         counted = report(quantized)
         return Measured(
-            _sqnr(self.expected["results"], quantized, self.data), counted.bytes_after,
-            counted.bytes_before, self._metric(quantized), self.expected["metric"],
-        )  # fmt: skip
+            _sqnr(self.expected["results"], quantized, self.data),
+            counted.bytes_after,
+            counted.bytes_before,
+            self._metric(quantized),
+            self.expected["metric"],
+        )
 
     def _metric(self, module: GraphModule) -> float | None:
         if self.metric is None:
@@ -301,10 +301,7 @@ def _sqnr(expected: list[list[Any]], quantized: GraphModule, data: list[Argument
 
 
 def _plan_of(found: Sensitivity, chosen: Mapping[str, str]) -> Plan:
-    planned = [
-        PlannedLayer(x.path, chosen[x.path], x.choices[chosen[x.path]], x.choices[FLOAT])
-        for x in found.layers
-    ]
+    planned = [PlannedLayer(x.path, chosen[x.path], x.choices[chosen[x.path]], x.choices[FLOAT]) for x in found.layers]
     used = [layer.scheme for layer in planned if layer.scheme != FLOAT]
     static = [scheme for scheme in used if found.schemes[scheme].mode == "static"]
     elsewhere = PlannedLayer("", static[0] if static else FLOAT)
@@ -362,8 +359,7 @@ def _within_size(search: _Search) -> Plan:
     if budget.seconds is not None:
         shortest = min(seconds for _, seconds in sizes)
         parts.append(
-            f"the least time, as estimated, is {seconds_text(shortest)} "
-            f"(max_latency {seconds_text(budget.seconds)})"
+            f"the least time, as estimated, is {seconds_text(shortest)} (max_latency {seconds_text(budget.seconds)})"
         )
     raise PlanError(f"no plan keeps the budget: {', '.join(parts)}; allow more, or other schemes")
 

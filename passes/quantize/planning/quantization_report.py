@@ -113,9 +113,7 @@ class QuantizationReport(Printed):
 
 @checked
 def report(
-    quantized: GraphModule,
-    sizes: Mapping[str, int] | None = None,
-    sqnr: Mapping[str, float] | None = None,
+    quantized: GraphModule, sizes: Mapping[str, int] | None = None, sqnr: Mapping[str, float] | None = None
 ) -> QuantizationReport:
     """What became of each product of a quantized module. ``sizes`` are values of named dims, by
     which multiply-adds are weighed; ``sqnr`` has measured signal-to-noise ratios in dB by the name
@@ -145,9 +143,15 @@ def report(
         elif node.target.kind in ("composite", "pointwise", "reduction") and _is_arithmetic(node):
             others[node.target.name] += 1
     return QuantizationReport(
-        rows, kept, dict(others), tuple(summary["unmatched"]), summary["bytes_before"],
-        sum(used.values()), dict(sizes or {}), dict(sqnr or {}),
-    )  # fmt: skip
+        rows,
+        kept,
+        dict(others),
+        tuple(summary["unmatched"]),
+        summary["bytes_before"],
+        sum(used.values()),
+        dict(sizes or {}),
+        dict(sqnr or {}),
+    )
 
 
 def _is_arithmetic(node: Any) -> bool:

@@ -27,21 +27,9 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.profiling.tables import seconds_text
-from fxlite.passes.quantize.conversion.one_step import (
-    Arguments,
-    as_batches,
-    calibrated,
-    float_results,
-)
+from fxlite.passes.quantize.conversion.one_step import Arguments, as_batches, calibrated, float_results
 from fxlite.passes.quantize.conversion.prepare import prepare
-from fxlite.passes.quantize.planning.shadow import (
-    Powers,
-    Shadow,
-    Stored,
-    Way,
-    operand_ranges,
-    way_of,
-)
+from fxlite.passes.quantize.planning.shadow import Powers, Shadow, Stored, Way, operand_ranges, way_of
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
 from fxlite.passes.quantize.schemes.roles import (
     data_slots,
@@ -52,13 +40,7 @@ from fxlite.passes.quantize.schemes.roles import (
     why_not,
     why_not_table,
 )
-from fxlite.passes.quantize.schemes.scheme import (
-    QConfig,
-    QConfigError,
-    QuantizationError,
-    named_configs,
-    unknown,
-)
+from fxlite.passes.quantize.schemes.scheme import QConfig, QConfigError, QuantizationError, named_configs, unknown
 from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.show.node_cost import Roofs, limits, node_cost
 from fxlite.types import shapes
@@ -243,9 +225,7 @@ def is_quantizable(node: Node) -> bool:
     """True for products and tables, whether or not they can be integers."""
     if node.op != "call_function":
         return False
-    return bool(
-        node.target.role == "product" or node.target.name == "embedding" or multiply_adds(node) != 0
-    )
+    return bool(node.target.role == "product" or node.target.name == "embedding" or multiply_adds(node) != 0)
 
 
 def _why_not(node: Node, config: QConfig) -> str | None:
@@ -266,11 +246,7 @@ def _add_outputs(shadow: Shadow, study: _Study, outputs: dict[tuple[str, str], P
 
 # -- what was found --------------------------------------------------------------------------------
 def _layer(
-    study: _Study,
-    path: str,
-    ratio: Callable[[str, str], float],
-    sizes: Mapping[str, int],
-    roofs: Roofs | None,
+    study: _Study, path: str, ratio: Callable[[str, str], float], sizes: Mapping[str, int], roofs: Roofs | None
 ) -> Layer:
     nodes = study.layers[path]
     choices = {FLOAT: _choice(study, nodes, FLOAT, math.inf, sizes, roofs)}
@@ -285,12 +261,7 @@ def _layer(
 
 
 def _choice(
-    study: _Study,
-    nodes: list[Node],
-    scheme: str,
-    sqnr: float,
-    sizes: Mapping[str, int],
-    roofs: Roofs | None,
+    study: _Study, nodes: list[Node], scheme: str, sqnr: float, sizes: Mapping[str, int], roofs: Roofs | None
 ) -> Choice:
     """The costs of a layer by one scheme; products that cannot have it stay float."""
     total, seconds = 0, 0.0
@@ -397,8 +368,7 @@ def sensitivity_table(found: Sensitivity, width: int = 100) -> Any:
         table.add_column(heading, justify="right")
     for layer in found.layers:
         cells = [
-            _coloured(layer.choices[scheme].sqnr) if scheme in layer.choices else Text("-")
-            for scheme in found.schemes
+            _coloured(layer.choices[scheme].sqnr) if scheme in layer.choices else Text("-") for scheme in found.schemes
         ]
         table.add_row(layer.path or ROOT, ", ".join(layer.ops), *cells)
     what = {"layer": "of each layer's result", "output": "of the model's results"}[found.of]
@@ -421,10 +391,7 @@ def _totals(found: Sensitivity) -> Iterator[str]:
         yield f"all {scheme}: {found.bytes(scheme):,} bytes{time}"
     if found.roofs is not None:
         sizes = "".join(f", {name}={size}" for name, size in found.sizes.items())
-        yield (
-            f"times: what the measured rates of {found.roofs.cpu} allow, {found.roofs.threads} "
-            f"threads{sizes}"
-        )
+        yield (f"times: what the measured rates of {found.roofs.cpu} allow, {found.roofs.threads} threads{sizes}")
 
 
 def _refusals(found: Sensitivity) -> Iterator[str]:

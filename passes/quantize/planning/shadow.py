@@ -23,11 +23,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.ops.integer.quantized import fake_quantize
 from fxlite.passes.quantize.conversion.convert import observer_of
-from fxlite.passes.quantize.conversion.integer_flow import (
-    integer_recurrence,
-    rounded_rows,
-    state_attributes,
-)
+from fxlite.passes.quantize.conversion.integer_flow import integer_recurrence, rounded_rows, state_attributes
 from fxlite.passes.quantize.conversion.one_step import float_results
 from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.observers import Observer
@@ -38,14 +34,7 @@ from fxlite.passes.quantize.schemes.parameters import (
     require_finite,
     restored_weight,
 )
-from fxlite.passes.quantize.schemes.roles import (
-    data_slots,
-    factor,
-    is_transposed,
-    moved,
-    product_weights,
-    summed_axes,
-)
+from fxlite.passes.quantize.schemes.roles import data_slots, factor, is_transposed, moved, product_weights, summed_axes
 from fxlite.passes.quantize.schemes.scheme import QConfig, Scheme
 from fxlite.passes.rewrite.node_rule import is_call
 
@@ -142,9 +131,7 @@ def _restored(found: QuantizedWeight, scheme: Scheme, transposed: bool) -> Calla
     return restored
 
 
-def _integers(
-    node: Node, weight: Node, scheme: Scheme, transposed: bool, stored: Stored
-) -> QuantizedWeight:
+def _integers(node: Node, weight: Node, scheme: Scheme, transposed: bool, stored: Stored) -> QuantizedWeight:
     axes = summed_axes(node, weight, transposed)
     key = (weight.target, scheme, axes, transposed)
     if key not in stored:
@@ -180,9 +167,7 @@ class Shadow(Interpreter):
     """Runs a prepared graph in float, and each product in its other ways, too. ``powers`` has what
     was found by product and scheme; with ``keep`` all values stay in ``env``."""
 
-    def __init__(
-        self, prepared: GraphModule, ways: Mapping[Node, Mapping[str, Way]], keep: bool = False
-    ) -> None:
+    def __init__(self, prepared: GraphModule, ways: Mapping[Node, Mapping[str, Way]], keep: bool = False) -> None:
         super().__init__(prepared, garbage_collect_values=not keep)
         self.ways = ways
         self.powers: dict[tuple[Node, str], Powers] = {

@@ -116,9 +116,7 @@ def resolve(mapping: QConfigMapping, graph: Graph) -> Resolution:
     """The config of every call in a graph. Raises QConfigError for modules and types that the
     program does not have, with the nearest names."""
     if not isinstance(mapping, QConfigMapping):
-        raise QConfigError(
-            f"give a QConfigMapping: QConfigMapping().set_global(static_int8()), not {mapping!r}"
-        )
+        raise QConfigError(f"give a QConfigMapping: QConfigMapping().set_global(static_int8()), not {mapping!r}")
     calls = [n for n in graph.nodes if n.op == "call_function"]
     classes: dict[str, str] = {}  # module path -> class name, "" where no call stands in it itself
     for node in calls:
@@ -137,10 +135,7 @@ def resolve(mapping: QConfigMapping, graph: Graph) -> Resolution:
             by_place[place] = _strongest(mapping, node, classes, matched)
         rules[node], qconfigs[node] = by_place[place]
     unmatched = [
-        f"{title} {name!r}"
-        for title, group in mapping._groups()
-        for name in group
-        if (title, name) not in matched
+        f"{title} {name!r}" for title, group in mapping._groups() for name in group if (title, name) not in matched
     ]
     return Resolution(qconfigs, rules, tuple(unmatched))
 
@@ -183,8 +178,7 @@ def _check_names(mapping: QConfigMapping, classes: dict[str, str]) -> None:
         if name not in paths:
             if not paths:
                 raise QConfigError(
-                    f"there is no module {name!r}: the program is a function without modules; use "
-                    f"set_object_type"
+                    f"there is no module {name!r}: the program is a function without modules; use set_object_type"
                 )
             raise unknown("module", name, paths)
     layers = {n for n in dir(nn) if isinstance(getattr(nn, n), type)}

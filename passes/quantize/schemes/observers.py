@@ -25,9 +25,7 @@ BINS = 4096  # half of them on each side of zero
 _STEPS = 64  # ranges tried, from all of it down to 1/64
 
 
-def percentile_range(
-    counts: Any, limit: float, low: float, high: float, percentile: float
-) -> tuple[float, float]:
+def percentile_range(counts: Any, limit: float, low: float, high: float, percentile: float) -> tuple[float, float]:
     """The range that leaves (100 - ``percentile``) % of the values outside, half on each side where
     there are both signs; low and high are the exact extremes (Wu et al., "Integer quantization for
     deep learning inference", 2020)."""
@@ -65,9 +63,7 @@ def count_in_bins(counts: Any, limit: float, values: Any) -> float:
     return limit
 
 
-def mse_range(
-    counts: Any, limit: float, low: float, high: float, scheme: Scheme
-) -> tuple[float, float]:
+def mse_range(counts: Any, limit: float, low: float, high: float, scheme: Scheme) -> tuple[float, float]:
     """The range of least squared error of what is rounded and what is cut off together, the bins'
     centres standing for their values (Nagel et al., "A white paper on neural network
     quantization", 2021, section 3.1).
@@ -92,9 +88,7 @@ def mse_range(
     return best
 
 
-def entropy_range(
-    counts: Any, limit: float, low: float, high: float, scheme: Scheme
-) -> tuple[float, float]:
+def entropy_range(counts: Any, limit: float, low: float, high: float, scheme: Scheme) -> tuple[float, float]:
     """The range whose quantized distribution tells least apart from the true one, by the
     Kullback-Leibler divergence of magnitudes (Migacz, "8-bit inference with TensorRT", 2017).
 
@@ -227,8 +221,7 @@ class Observer(Module):
             assert size is not None
             if array.shape[-1] % size:
                 raise ShapeError(
-                    f"calibration: the last axis of {self.of} is {array.shape[-1]}, no multiple of "
-                    f"group_size {size}"
+                    f"calibration: the last axis of {self.of} is {array.shape[-1]}, no multiple of group_size {size}"
                 )
             pieces = array.reshape(-1, array.shape[-1] // size, size)
             return np.moveaxis(pieces, 1, 0).reshape(array.shape[-1] // size, -1)
@@ -311,9 +304,7 @@ class MovingAverageMinMaxObserver(Observer):
         if known.size:
             averages[: len(known)] = known
         before = averages[member]
-        averages[member] = np.where(
-            np.isnan(before), new, before + self.scheme.averaging * (new - before)
-        )
+        averages[member] = np.where(np.isnan(before), new, before + self.scheme.averaging * (new - before))
         return averages
 
 
@@ -373,18 +364,13 @@ class EntropyObserver(HistogramObserver):
 #: By the name a Scheme has for them.
 OBSERVERS: dict[str, type[Observer]] = {
     cls.name: cls
-    for cls in (
-        MinMaxObserver, MovingAverageMinMaxObserver, HistogramObserver, PercentileObserver,
-        EntropyObserver,
-    )
-}  # fmt: skip
+    for cls in (MinMaxObserver, MovingAverageMinMaxObserver, HistogramObserver, PercentileObserver, EntropyObserver)
+}
 
 
 @checked
 def make_observer(scheme: Scheme, of: str = "a value", axis: int | None = None) -> Observer:
     """The observer that a scheme asks for. Raises QConfigError for what is no Scheme."""
     if not isinstance(scheme, Scheme):
-        raise QConfigError(
-            f"an observer is for a Scheme, such as Scheme('u8', False), not {scheme!r}"
-        )
+        raise QConfigError(f"an observer is for a Scheme, such as Scheme('u8', False), not {scheme!r}")
     return OBSERVERS[scheme.observer](scheme, of, axis)

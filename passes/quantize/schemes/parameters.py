@@ -55,9 +55,7 @@ class QuantizedWeight:
     sqnr: float
 
 
-def quantize_weight(
-    weight: Any, scheme: Scheme, axes: tuple[int, ...], least_scale: Any = 0.0
-) -> QuantizedWeight:
+def quantize_weight(weight: Any, scheme: Scheme, axes: tuple[int, ...], least_scale: Any = 0.0) -> QuantizedWeight:
     """A weight as integers. ``axes`` are those that a product sums over: they share one scale per
     channel. Of groups, what lies behind the first axis is cut into pieces of
     ``scheme.group_size``, the last of which may be shorter.

@@ -32,11 +32,7 @@ def operands(node: Node) -> list[Node]:
 
 def is_float32(node: Any) -> bool:
     """True for a node that is a float32 array."""
-    return (
-        isinstance(node, Node)
-        and isinstance(node.type, TensorType)
-        and node.type.dtype is dtypes.float32
-    )
+    return isinstance(node, Node) and isinstance(node.type, TensorType) and node.type.dtype is dtypes.float32
 
 
 def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
@@ -302,9 +298,7 @@ def _why_not_matmul(node: Node, qconfig: QConfig) -> str | None:
     if qconfig.mode == "static":
         return _why_not_exact(node, qconfig)
     if not is_weight(y) or y.type.rank != 2:
-        return (
-            "the right operand is no [K, N] weight; static_int8 quantizes products of activations"
-        )
+        return "the right operand is no [K, N] weight; static_int8 quantizes products of activations"
     return None if qconfig.mode == "weight_only" else _why_not_exact(node, qconfig)
 
 

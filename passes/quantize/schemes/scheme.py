@@ -20,10 +20,7 @@ from fxlite.types.shapes import Dim
 
 #: Least and largest integer by (dtype, symmetric). Symmetric i8 and i4 leave out the lowest number,
 #: so that -x can be held wherever x can.
-RANGES = {
-    ("i8", True): (-127, 127), ("i8", False): (-128, 127), ("u8", False): (0, 255),
-    ("i4", True): (-7, 7),
-}  # fmt: skip
+RANGES = {("i8", True): (-127, 127), ("i8", False): (-128, 127), ("u8", False): (0, 255), ("i4", True): (-7, 7)}
 GRANULARITIES = ("tensor", "channel", "token", "group")
 #: How the range of a value is chosen (see :mod:`fxlite.passes.quantize.schemes.observers`).
 OBSERVERS = ("minmax", "moving_average", "percentile", "mse", "entropy")
@@ -131,8 +128,7 @@ class QConfig:
             raise QConfigError(f"{self.name}: a weight has no tokens; use per channel or group")
         if self.weight.observer not in ("minmax", "mse"):
             raise QConfigError(
-                f"{self.name}: the range of a weight is its minmax or of least mse, not "
-                f"{self.weight.observer}"
+                f"{self.name}: the range of a weight is its minmax or of least mse, not {self.weight.observer}"
             )
         activation = self.activation
         if activation is None:
@@ -170,15 +166,16 @@ class QConfig:
 
 @checked
 def static_int8(
-    observer: str = "mse", *, activation: str = "u8", weight_observer: str = "minmax",
-    averaging: float = 0.01, percentile: float = 99.99,
-) -> QConfig:  # fmt: skip
+    observer: str = "mse",
+    *,
+    activation: str = "u8",
+    weight_observer: str = "minmax",
+    averaging: float = 0.01,
+    percentile: float = 99.99,
+) -> QConfig:
     """Activations and weights in integers, ranges from calibration: activations per tensor (u8 and
     affine, or i8 and symmetric), weights i8 per output channel."""
-    scheme = Scheme(
-        activation, activation != "u8", observer=observer, averaging=averaging,
-        percentile=percentile,
-    )  # fmt: skip
+    scheme = Scheme(activation, activation != "u8", observer=observer, averaging=averaging, percentile=percentile)
     return QConfig("static_int8", scheme, Scheme(per="channel", observer=weight_observer))
 
 
@@ -223,8 +220,7 @@ def bf16() -> QConfig:
 
 #: The presets by name, for plans that are text.
 PRESETS: dict[str, Callable[..., QConfig]] = {
-    f.__name__: f
-    for f in (static_int8, dynamic_int8, weight_only_int8, weight_only_int4, fp16, bf16)
+    f.__name__: f for f in (static_int8, dynamic_int8, weight_only_int8, weight_only_int4, fp16, bf16)
 }
 
 
@@ -237,14 +233,11 @@ def as_qconfig(value: QConfig | str | None) -> QConfig | None:
             raise unknown("preset", value, PRESETS)
         return PRESETS[value]()
     raise QConfigError(
-        f"a config is a QConfig such as static_int8(), the name of a preset, or None for float, "
-        f"not {value!r}"
+        f"a config is a QConfig such as static_int8(), the name of a preset, or None for float, not {value!r}"
     )
 
 
-def named_configs(
-    schemes: Sequence[QConfig | str] | Mapping[str, QConfig | str],
-) -> dict[str, QConfig]:
+def named_configs(schemes: Sequence[QConfig | str] | Mapping[str, QConfig | str]) -> dict[str, QConfig]:
     """Configs by name, of a list (by their own names) or a dict. Raises QConfigError for no config
     at all, for equal names, and for casts, which are for whole programs."""
     pairs = list(schemes.items()) if isinstance(schemes, Mapping) else [("", s) for s in schemes]

@@ -130,10 +130,12 @@ def _stage(name: str, make: Callable[[], Any]) -> Any:
 
 
 def check(
-    programs: Sequence[Program], flags: Sequence[str] = FLAGS, rungs: Sequence[str] | None = None,
+    programs: Sequence[Program],
+    flags: Sequence[str] = FLAGS,
+    rungs: Sequence[str] | None = None,
     before: Callable[[Program], None] = lambda program: None,
     after: Callable[[Outcome], None] = lambda outcome: None,
-) -> list[Outcome]:  # fmt: skip
+) -> list[Outcome]:
     """Run programs in all back ends, their C as one library built with these flags. ``rungs`` are
     the back ends, by default a share of the programs runs in the slow ones; ``before`` is told
     which program is next, in case the process ends, and ``after`` how it went."""
@@ -261,9 +263,7 @@ def is_exact(node: fx.Node) -> bool:
     while ways:
         here = ways.pop()
         op = here.target
-        if here.op == "call_function" and not (
-            isinstance(op, Op) and (op.kind == "view" or op.name in EXACT)
-        ):
+        if here.op == "call_function" and not (isinstance(op, Op) and (op.kind == "view" or op.name in EXACT)):
             return False
         ways += [n for n in here.all_input_nodes if n not in seen]
         seen |= set(here.all_input_nodes)
@@ -275,9 +275,7 @@ def _is_guard(error: Exception) -> bool:
     return isinstance(error, ValueError) and "required by" in str(error)
 
 
-def _must_refuse(
-    case: Case, runs: dict[str, Run], arrays: list[Array], sizes: Sizes, error: Exception
-) -> None:
+def _must_refuse(case: Case, runs: dict[str, Run], arrays: list[Array], sizes: Sizes, error: Exception) -> None:
     """Where NumPy raises, compiled code must, too, unless no result depends on what is wrong. An
     index is checked where an element is read: of elements that nobody reads C says nothing, and
     sanitizers watch that it reads no others."""

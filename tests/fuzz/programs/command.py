@@ -20,9 +20,7 @@ SHOWN = 12
 def many(programs: int, seed: int, sanitized: int, jobs: int) -> int:
     """Run many programs."""
     start = time.perf_counter()
-    tally = run(
-        programs, seed, sanitized, jobs, say=lambda t: print(t, file=sys.stderr, flush=True)
-    )
+    tally = run(programs, seed, sanitized, jobs, say=lambda t: print(t, file=sys.stderr, flush=True))
     print(tally)
     print(f"seed {seed}, {time.perf_counter() - start:.0f} s")
     by_kind: dict[str, list[Outcome]] = {}

@@ -8,19 +8,81 @@ from typing import Any
 
 from tests.fuzz.programs.writer import Writer
 
-FLOATS = ("exp", "sin", "cos", "tanh", "sqrt", "log", "expm1", "log1p", "log2", "arctan", "floor",
-          "ceil", "trunc", "rint", "reciprocal", "isnan", "isfinite", "isinf", "sinh", "cosh",
-          "arcsin")  # fmt: skip
+FLOATS = (
+    "exp",
+    "sin",
+    "cos",
+    "tanh",
+    "sqrt",
+    "log",
+    "expm1",
+    "log1p",
+    "log2",
+    "arctan",
+    "floor",
+    "ceil",
+    "trunc",
+    "rint",
+    "reciprocal",
+    "isnan",
+    "isfinite",
+    "isinf",
+    "sinh",
+    "cosh",
+    "arcsin",
+)
 NUMBERS = ("abs", "absolute", "square", "sign", "negative", "fabs")
 BINARY = ("+", "-", "*", "/", "+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!=")
 BITS = ("&", "|", "^")
-FUNCTIONS = ("maximum", "minimum", "arctan2", "logical_and", "logical_or", "logical_xor", "add",
-             "multiply", "floor_divide", "remainder", "subtract", "divide", "hypot", "logaddexp",
-             "copysign", "nextafter")  # fmt: skip
-SCALARS = ("2", "0.5", "-1", "3", "1.5", "np.float32(0.25)", "np.float64(2.5)", "np.int32(3)",
-           "True", "0", "7", "1e-3", "np.int64(-2)", "np.pi", "np.float16(1.5)")  # fmt: skip
-DTYPES = ("np.float32", '"f4"', "float", "np.float16", '"int64"', "np.int32", "np.uint8", "bool",
-          "np.int8", "np.int16", "int", "np.float64")  # fmt: skip
+FUNCTIONS = (
+    "maximum",
+    "minimum",
+    "arctan2",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "add",
+    "multiply",
+    "floor_divide",
+    "remainder",
+    "subtract",
+    "divide",
+    "hypot",
+    "logaddexp",
+    "copysign",
+    "nextafter",
+)
+SCALARS = (
+    "2",
+    "0.5",
+    "-1",
+    "3",
+    "1.5",
+    "np.float32(0.25)",
+    "np.float64(2.5)",
+    "np.int32(3)",
+    "True",
+    "0",
+    "7",
+    "1e-3",
+    "np.int64(-2)",
+    "np.pi",
+    "np.float16(1.5)",
+)
+DTYPES = (
+    "np.float32",
+    '"f4"',
+    "float",
+    "np.float16",
+    '"int64"',
+    "np.int32",
+    "np.uint8",
+    "bool",
+    "np.int8",
+    "np.int16",
+    "int",
+    "np.float64",
+)
 
 
 # -- elements --------------------------------------------------------------------------------------
@@ -76,13 +138,22 @@ def longer(w: Writer) -> str | None:
     if x is None:
         return None
     y, n = operand(w, x), w.choose(SCALARS)
-    return w.choose((
-        f"({x} - {x}.mean()) / ({x}.std() + 1e-5)", f"{x} * {n} + {y}", f"1 / (1 + np.exp(-{x}))",
-        f"np.exp({x} - {x}.max(keepdims=True))", f"np.sqrt({x} * {x} + 1e-6) - {y}",
-        f"np.tanh({x} * {n}) * {y}", f"({x} > {n}) * {y}", f"abs({x} - {y}).mean()",
-        f"np.where({x} > 0, {x}, {n} * {x})", f"({x} + {y}) * ({x} - {y})",
-        f"np.log(np.maximum({x}, 1e-3)) / {y}", f"-({x} ** 2) + {n}",
-    ))  # fmt: skip
+    return w.choose(
+        (
+            f"({x} - {x}.mean()) / ({x}.std() + 1e-5)",
+            f"{x} * {n} + {y}",
+            f"1 / (1 + np.exp(-{x}))",
+            f"np.exp({x} - {x}.max(keepdims=True))",
+            f"np.sqrt({x} * {x} + 1e-6) - {y}",
+            f"np.tanh({x} * {n}) * {y}",
+            f"({x} > {n}) * {y}",
+            f"abs({x} - {y}).mean()",
+            f"np.where({x} > 0, {x}, {n} * {x})",
+            f"({x} + {y}) * ({x} - {y})",
+            f"np.log(np.maximum({x}, 1e-3)) / {y}",
+            f"-({x} ** 2) + {n}",
+        )
+    )
 
 
 def chosen(w: Writer) -> str | None:
@@ -116,10 +187,36 @@ def cast(w: Writer) -> str | None:
 # -- subscripts ------------------------------------------------------------------------------------
 def slices(w: Writer, size: int) -> str:
     """One axis of a basic subscript."""
-    return str(w.choose((
-        ":", ":", ":", "0", "-1", "1", "1:", ":-1", "::2", "::-1", "1:-1", "-2:", ":2", "::-2",
-        "-1::-1", "2::3", "1:3", "-3:-1", ":0", "5:", "3:0:-1", ":100", "-100:2", "0:1",
-    )))  # fmt: skip
+    return str(
+        w.choose(
+            (
+                ":",
+                ":",
+                ":",
+                "0",
+                "-1",
+                "1",
+                "1:",
+                ":-1",
+                "::2",
+                "::-1",
+                "1:-1",
+                "-2:",
+                ":2",
+                "::-2",
+                "-1::-1",
+                "2::3",
+                "1:3",
+                "-3:-1",
+                ":0",
+                "5:",
+                "3:0:-1",
+                ":100",
+                "-100:2",
+                "0:1",
+            )
+        )
+    )
 
 
 def basic(w: Writer, x: str) -> str:
@@ -193,17 +290,30 @@ def viewed(w: Writer) -> str | None:
     order = ", ".join(str(a) for a in w.rng.permutation(rank))
     n = [f"{x}.shape[{a}]" for a in range(rank)]
     choices = [
-        f"{x}.T", f"{x}.reshape(-1)", f"{x}.ravel()", f"{x}.flatten()",
-        f"np.swapaxes({x}, {one}, {two})", f"np.moveaxis({x}, {one}, {two})",
-        f"{x}.transpose({order})", f"np.transpose({x}, ({order},))", f"np.expand_dims({x}, {one})",
-        f"np.squeeze({x})", f"{x}.reshape({n[0]}, -1)", f"{x}.reshape(1, *{x}.shape)",
-        f"{x}.reshape(-1, {n[-1]})", f"{x}.reshape({x}.shape[::-1])", f"np.squeeze({x}, {one})",
+        f"{x}.T",
+        f"{x}.reshape(-1)",
+        f"{x}.ravel()",
+        f"{x}.flatten()",
+        f"np.swapaxes({x}, {one}, {two})",
+        f"np.moveaxis({x}, {one}, {two})",
+        f"{x}.transpose({order})",
+        f"np.transpose({x}, ({order},))",
+        f"np.expand_dims({x}, {one})",
+        f"np.squeeze({x})",
+        f"{x}.reshape({n[0]}, -1)",
+        f"{x}.reshape(1, *{x}.shape)",
+        f"{x}.reshape(-1, {n[-1]})",
+        f"{x}.reshape({x}.shape[::-1])",
+        f"np.squeeze({x}, {one})",
         f"np.expand_dims({x}, (0, -1))",
-        f"np.broadcast_to({x}, (3, *{x}.shape))",  f"{x}.swapaxes({one}, {two})",
-    ]  # fmt: skip
+        f"np.broadcast_to({x}, (3, *{x}.shape))",
+        f"{x}.swapaxes({one}, {two})",
+    ]
     if rank > 1:
-        choices += [f"{x}.reshape({n[0]} * {n[1]}, *{x}.shape[2:])",
-                    f"{x}.swapaxes(-1, -2).reshape({', '.join([*n[:-2], '-1'])})"]  # fmt: skip
+        choices += [
+            f"{x}.reshape({n[0]} * {n[1]}, *{x}.shape[2:])",
+            f"{x}.swapaxes(-1, -2).reshape({', '.join([*n[:-2], '-1'])})",
+        ]
     for axis, size in enumerate(shape):
         if size in (4, 8, 16):
             parts = [*n[:axis], str(size // 2), "2", *n[axis + 1 :]]
@@ -220,15 +330,18 @@ def moved(w: Writer) -> str | None:
     axis = w.number(-rank, rank - 1)
     pads = ", ".join(f"({w.number(0, 2)}, {w.number(0, 1)})" for _ in range(rank))
     choices = [
-        f"np.flip({x}, {axes_text(w, rank)})", f"np.flip({x})",
+        f"np.flip({x}, {axes_text(w, rank)})",
+        f"np.flip({x})",
         f"np.roll({x}, {w.number(-3, 7)}, {axis})",
         f"np.roll({x}, {w.number(-3, 7)})",
         f"np.tile({x}, {w.choose((2, '(2, 1)', '(1, 3)', '(2, 1, 2)'))})",
-        f"np.repeat({x}, {w.number(1, 3)}, axis={axis})", f"np.repeat({x}, 2)",
+        f"np.repeat({x}, {w.number(1, 3)}, axis={axis})",
+        f"np.repeat({x}, 2)",
         f"np.pad({x}, ({pads},))",
         f"np.pad({x}, {w.number(0, 2)}, constant_values={w.number(-1, 2)})",
-        f"np.roll({x}, (1, -2), (0, {axis}))", f"{x}.repeat(2, {axis})",
-    ]  # fmt: skip
+        f"np.roll({x}, (1, -2), (0, {axis}))",
+        f"{x}.repeat(2, {axis})",
+    ]
     if w.chance(0.02):
         return f"np.pad({x}, 1, mode='{w.choose(('edge', 'reflect', 'wrap'))}')"
     if rank > 1:
@@ -252,18 +365,24 @@ def joined(w: Writer) -> str | None:
         how = (
             f"np.split({x}, {parts}, {axis})"
             if parts and w.chance()
-            else w.choose(
-                (f"np.split({x}, [1, 2], axis={axis})", f"np.array_split({x}, 3, {axis})")
-            )
+            else w.choose((f"np.split({x}, [1, 2], axis={axis})", f"np.array_split({x}, 3, {axis})"))
         )
         return f"{how}[{w.choose((0, -1, 1))}]"
-    return str(w.choose((
-        f"np.concatenate([{x}, {y}], axis={axis})", f"np.concatenate(({x}, {z}), {axis})",
-        f"np.stack([{x}, {y}], axis={axis})", f"np.stack(({y}, {x}, {y}), -1)",
-        f"np.vstack([{x}, {z}])", f"np.hstack([{z}, {x}])",
-        f"np.concatenate([{x}, np.zeros_like({x})], axis={axis})",
-        f"np.concatenate([{x}[:1], {x}])", f"np.concatenate([{x}, {z}], axis=None)",
-    )))  # fmt: skip
+    return str(
+        w.choose(
+            (
+                f"np.concatenate([{x}, {y}], axis={axis})",
+                f"np.concatenate(({x}, {z}), {axis})",
+                f"np.stack([{x}, {y}], axis={axis})",
+                f"np.stack(({y}, {x}, {y}), -1)",
+                f"np.vstack([{x}, {z}])",
+                f"np.hstack([{z}, {x}])",
+                f"np.concatenate([{x}, np.zeros_like({x})], axis={axis})",
+                f"np.concatenate([{x}[:1], {x}])",
+                f"np.concatenate([{x}, {z}], axis=None)",
+            )
+        )
+    )
 
 
 # -- reductions ------------------------------------------------------------------------------------
@@ -273,8 +392,9 @@ def reduced(w: Writer) -> str | None:
     if x is None:
         return None
     rank = w.values[x].ndim
-    name = w.choose(("sum", "mean", "max", "min", "prod", "any", "all", "argmax", "argmin", "var",
-                     "std", "sum", "mean", "max"))  # fmt: skip
+    name = w.choose(
+        ("sum", "mean", "max", "min", "prod", "any", "all", "argmax", "argmin", "var", "std", "sum", "mean", "max")
+    )
     arguments = []
     if rank and w.chance(0.75):
         axis = axes_text(w, rank)
@@ -299,15 +419,25 @@ def scanned(w: Writer) -> str | None:
         return None
     rank = w.values[x].ndim
     axis = w.number(-rank, rank - 1)
-    return str(w.choose((
-        f"np.cumsum({x}, axis={axis})", f"{x}.cumsum({axis})", f"np.cumsum({x})",
-        f"np.linalg.norm({x}, axis={axis})", f"np.linalg.norm({x})",
-        f"{x}[1:] - {x}[:-1]", f"np.add.reduce({x}, {axis})",
-        f"np.maximum.reduce({x}, axis={axis})",
-        f"np.cumsum({x}[::-1], 0)[::-1]", f"np.linalg.norm({x}, axis={axis}, keepdims=True)",
-        f"np.minimum.reduce({x})", f"np.argmax({x}, {axis}) + 1",
-        f"np.round({x}, {w.number(0, 2)})",
-    )))  # fmt: skip
+    return str(
+        w.choose(
+            (
+                f"np.cumsum({x}, axis={axis})",
+                f"{x}.cumsum({axis})",
+                f"np.cumsum({x})",
+                f"np.linalg.norm({x}, axis={axis})",
+                f"np.linalg.norm({x})",
+                f"{x}[1:] - {x}[:-1]",
+                f"np.add.reduce({x}, {axis})",
+                f"np.maximum.reduce({x}, axis={axis})",
+                f"np.cumsum({x}[::-1], 0)[::-1]",
+                f"np.linalg.norm({x}, axis={axis}, keepdims=True)",
+                f"np.minimum.reduce({x})",
+                f"np.argmax({x}, {axis}) + 1",
+                f"np.round({x}, {w.number(0, 2)})",
+            )
+        )
+    )
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -321,23 +451,18 @@ def product(w: Writer) -> str | None:
     y = w.variable(lambda v: v.ndim > 0 and v.shape[-1] == last) or x
     z = w.variable(lambda v: v.ndim > 0 and last == v.shape[max(v.ndim - 2, 0)]) or x
     dtype = w.choose(("f4", "f4", "f8")) if value.dtype != float else "f8"
-    choices: list[Any] = [
-        f"{x} @ {z}",
-        f"np.outer({x}, {y})",
-        f"np.dot({x}, {z})",
-        f"np.matmul({x}, {z})",
-    ]
+    choices: list[Any] = [f"{x} @ {z}", f"np.outer({x}, {y})", f"np.dot({x}, {z})", f"np.matmul({x}, {z})"]
     if w.known(last):
         columns = w.choose((1, 2, 3, 5, 16, 17))
-        choices += [
-            f"{x} @ {w.weight((last, columns), dtype)}",
-            f"F.linear({x}, {w.weight((columns, last), dtype)})",
-        ]
+        choices += [f"{x} @ {w.weight((last, columns), dtype)}", f"F.linear({x}, {w.weight((columns, last), dtype)})"]
     if rank > 1:
         letters = "abcd"[:rank]
         choices += [
-            f"{x} @ {x}.swapaxes(-1, -2)", f"{y} @ {x}.swapaxes(-1, -2)",
-            f"{x}.swapaxes(-1, -2) @ {x}", f"{x} @ {y}.T", f"{x} @ {x}[..., 0, :]",
+            f"{x} @ {x}.swapaxes(-1, -2)",
+            f"{y} @ {x}.swapaxes(-1, -2)",
+            f"{x}.swapaxes(-1, -2) @ {x}",
+            f"{x} @ {y}.T",
+            f"{x} @ {x}[..., 0, :]",
             f'np.einsum("...ij,...kj->...ik", {x}, {y})',
             f'np.einsum("{letters}->{letters[::-1]}", {x})',
             f'np.einsum("{letters}->{letters[0]}", {x})',
@@ -345,18 +470,25 @@ def product(w: Writer) -> str | None:
             f"({x} * 0.5) @ {y}.swapaxes(-1, -2) + {operand(w, x)}",
             f"{x}[..., ::-1] @ {x}.swapaxes(-1, -2)",
             f"{x}[..., 1:, :] @ {x}.swapaxes(-2, -1)[..., ::2]",
-        ]  # fmt: skip
-    else:
-        choices += [
-            f'np.einsum("i,i->", {x}, {x})',
-            f'np.einsum("i,j->ij", {x}, {y})',
-            f"{x} @ {x}",
         ]
+    else:
+        choices += [f'np.einsum("i,i->", {x}, {x})', f'np.einsum("i,j->ij", {x}, {y})', f"{x} @ {x}"]
     return str(w.choose(choices))
 
 
 PHRASES_OF_NUMPY = (
-    (unary, 8), (binary, 14), (longer, 7), (chosen, 5), (cast, 4), (sliced, 11), (fancy, 6),
-    (viewed, 9), (moved, 6), (joined, 7), (reduced, 9), (scanned, 4), (product, 6),
-)  # fmt: skip
+    (unary, 8),
+    (binary, 14),
+    (longer, 7),
+    (chosen, 5),
+    (cast, 4),
+    (sliced, 11),
+    (fancy, 6),
+    (viewed, 9),
+    (moved, 6),
+    (joined, 7),
+    (reduced, 9),
+    (scanned, 4),
+    (product, 6),
+)
 """What can be written, and how often."""

@@ -8,9 +8,28 @@ import numpy as np
 
 from tests.fuzz.programs.writer import Writer
 
-ACTIVATIONS = ("relu", "gelu", "silu", "elu", "softplus", "hardswish", "leaky_relu", "relu6",
-               "mish", "selu", "hardtanh", "logsigmoid", "softsign", "tanhshrink", "hardsigmoid",
-               "softshrink", "sigmoid", "tanh", "hardshrink", "celu")  # fmt: skip
+ACTIVATIONS = (
+    "relu",
+    "gelu",
+    "silu",
+    "elu",
+    "softplus",
+    "hardswish",
+    "leaky_relu",
+    "relu6",
+    "mish",
+    "selu",
+    "hardtanh",
+    "logsigmoid",
+    "softsign",
+    "tanhshrink",
+    "hardsigmoid",
+    "softshrink",
+    "sigmoid",
+    "tanh",
+    "hardshrink",
+    "celu",
+)
 
 
 def single(value: np.ndarray) -> bool:  # type: ignore[type-arg]
@@ -26,9 +45,17 @@ def activation(w: Writer) -> str | None:
     rank = w.values[x].ndim
     if rank and w.chance(0.4):
         axis = w.number(-rank, rank - 1)
-        return str(w.choose((f"F.softmax({x}, {axis})", f"F.log_softmax({x}, dim={axis})",
-                             f"F.softmin({x}, {axis})", f"F.glu({x}, {axis})",
-                             f"F.normalize({x}, dim={axis})")))  # fmt: skip
+        return str(
+            w.choose(
+                (
+                    f"F.softmax({x}, {axis})",
+                    f"F.log_softmax({x}, dim={axis})",
+                    f"F.softmin({x}, {axis})",
+                    f"F.glu({x}, {axis})",
+                    f"F.normalize({x}, dim={axis})",
+                )
+            )
+        )
     return f"F.{w.choose(ACTIVATIONS)}({x})"
 
 
@@ -42,8 +69,10 @@ def norm(w: Writer) -> str | None:
     choices = [f"F.layer_norm({x}, ({x}.shape[-1],))", f"F.rms_norm({x}, ({x}.shape[-1],))"]
     if w.known(last):
         first, second = w.weight((last,), dtype), w.weight((last,), dtype)
-        choices += [f"F.layer_norm({x}, ({last},), {first}, {second})",
-                    f"F.rms_norm({x}, ({last},), {first}, eps=1e-3)"]  # fmt: skip
+        choices += [
+            f"F.layer_norm({x}, ({last},), {first}, {second})",
+            f"F.rms_norm({x}, ({last},), {first}, eps=1e-3)",
+        ]
     if len(shape) > 1:
         channels = shape[1]
         if channels % 2 == 0 and w.known(channels):
@@ -93,11 +122,13 @@ def pooling(w: Writer) -> str | None:
     d = w.values[x].ndim - 2
     size, stride = w.choose((2, 3, 2)), w.choose((1, 2, "None", 3))
     ceil = w.choose(("", ", ceil_mode=True"))
-    choices = [f"F.max_pool{d}d({x}, {size}, {stride}, padding={w.number(0, 1)}{ceil})",
-               f"F.avg_pool{d}d({x}, {size}, {stride}, padding={w.number(0, 1)}{ceil})",
-               f"F.adaptive_avg_pool{d}d({x}, {w.choose((1, 2, 3))})",
-               f"F.adaptive_max_pool{d}d({x}, {w.choose((1, 2))})",
-               f'F.interpolate({x}, scale_factor=2, mode="nearest")']  # fmt: skip
+    choices = [
+        f"F.max_pool{d}d({x}, {size}, {stride}, padding={w.number(0, 1)}{ceil})",
+        f"F.avg_pool{d}d({x}, {size}, {stride}, padding={w.number(0, 1)}{ceil})",
+        f"F.adaptive_avg_pool{d}d({x}, {w.choose((1, 2, 3))})",
+        f"F.adaptive_max_pool{d}d({x}, {w.choose((1, 2))})",
+        f'F.interpolate({x}, scale_factor=2, mode="nearest")',
+    ]
     return str(w.choose(choices))
 
 
@@ -108,27 +139,35 @@ def attention(w: Writer) -> str | None:
     if q is None:
         return None
     value = w.values[q]
-    k = w.variable(lambda v: v.shape[-1:] == value.shape[-1:] and v.ndim == value.ndim
-                   and v.dtype == value.dtype) or q  # fmt: skip
+    k = w.variable(lambda v: v.shape[-1:] == value.shape[-1:] and v.ndim == value.ndim and v.dtype == value.dtype) or q
     v = w.choose((k, k, f"{k}[..., ::2]", f"({k} * 2)"))
     rows, keys = f"{q}.shape[-2]", f"{k}.shape[-2]"
     scores = f"{q} @ {k}.swapaxes(-1, -2)"
-    bias = w.choose((
-        "", "* 0.5", "* 0.5 + np.float32(1)", "/ 2.0", "* 0.25 + 1",
-        f"+ {w.like(value.shape[:-1])}",
-        f"* 0.5 - {w.weight((1,), value.dtype.str[1:])}",
-    ))  # fmt: skip
+    bias = w.choose(
+        (
+            "",
+            "* 0.5",
+            "* 0.5 + np.float32(1)",
+            "/ 2.0",
+            "* 0.25 + 1",
+            f"+ {w.like(value.shape[:-1])}",
+            f"* 0.5 - {w.weight((1,), value.dtype.str[1:])}",
+        )
+    )
     m = w.like((*value.shape[:-1], w.values[k].shape[-2]))
-    return str(w.choose((
-        f"F.softmax({scores} {bias}, -1) @ {v}",
-        f"F.scaled_dot_product_attention({q}, {k}, {v})",
-        f"F.scaled_dot_product_attention({q}, {q}, {q}, is_causal=True)",
-        f"F.softmax(np.where({m} > 0, {scores} {bias}, -np.inf), axis=-1) @ {v}",
-        f"F.softmax(np.where(np.triu(np.ones((6, 6), bool), 1)[:{rows}, :{keys}], -1e9, "
-        f"{scores}), -1) @ {v}",
-        f"F.scaled_dot_product_attention({q}, {k}, {v}, {m} > 0)",
-        f"F.softmax({scores} {bias}, -1) + 1",
-    )))  # fmt: skip
+    return str(
+        w.choose(
+            (
+                f"F.softmax({scores} {bias}, -1) @ {v}",
+                f"F.scaled_dot_product_attention({q}, {k}, {v})",
+                f"F.scaled_dot_product_attention({q}, {q}, {q}, is_causal=True)",
+                f"F.softmax(np.where({m} > 0, {scores} {bias}, -np.inf), axis=-1) @ {v}",
+                f"F.softmax(np.where(np.triu(np.ones((6, 6), bool), 1)[:{rows}, :{keys}], -1e9, {scores}), -1) @ {v}",
+                f"F.scaled_dot_product_attention({q}, {k}, {v}, {m} > 0)",
+                f"F.softmax({scores} {bias}, -1) + 1",
+            )
+        )
+    )
 
 
 LAYERS = ((activation, 5), (norm, 3), (convolution, 4), (pooling, 3), (attention, 4))

@@ -45,8 +45,7 @@ class Program:
     def source(self) -> str:
         """The constants and the function."""
         names = ", ".join(name for name, _ in self.inputs)
-        body = [line for text in (*self.statements, f"return {self.result}")
-                for line in text.split("\n")]  # fmt: skip
+        body = [line for text in (*self.statements, f"return {self.result}") for line in text.split("\n")]
         return "\n".join([*self.weights, f"def program({names}):", *("    " + t for t in body), ""])
 
     def function(self) -> Callable[..., Any]:
@@ -71,14 +70,21 @@ class Program:
         types = ", ".join(f'{n}="{t}"' for n, t in self.inputs)
         lines = [
             f"# python -m tests.fuzz --program {self.seed[0]}.{self.seed[1]}",
-            "import numpy as np", "import fxlite as fx", "import fxlite.nn.functional as F",
-            "from tests.fuzz.programs.program import draw", "", "", self.source, "",
+            "import numpy as np",
+            "import fxlite as fx",
+            "import fxlite.nn.functional as F",
+            "from tests.fuzz.programs.program import draw",
+            "",
+            "",
+            self.source,
+            "",
             f"sizes, rng = {dict(sizes)!r}, np.random.default_rng({self.seed!r})",
-            f"arrays = [draw(rng, t, sizes, {self.hard}) for t in "
-            f"{[t for _, t in self.inputs]!r}]",
+            f"arrays = [draw(rng, t, sizes, {self.hard}) for t in {[t for _, t in self.inputs]!r}]",
             f'compiled = fx.compile(program, backend="c", {types})',
-            "print(program(*arrays))", "print(compiled(*arrays))", check,
-        ]  # fmt: skip
+            "print(program(*arrays))",
+            "print(compiled(*arrays))",
+            check,
+        ]
         return "\n".join(lines)
 
     def to_json(self) -> str:

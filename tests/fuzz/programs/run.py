@@ -79,9 +79,13 @@ class Tally:
 
 
 def run(
-    programs: int, seed: int, sanitized: int = 0, jobs: int = 1, first: int = 0,
+    programs: int,
+    seed: int,
+    sanitized: int = 0,
+    jobs: int = 1,
+    first: int = 0,
     say: Callable[[str], None] = lambda text: None,
-) -> Tally:  # fmt: skip
+) -> Tally:
     """Run the programs of a seed from number ``first`` on; the first ``sanitized`` ones are built
     with sanitizers. ``say`` is told how far it is now and then."""
     tally, start = Tally(), time.perf_counter()
@@ -105,8 +109,10 @@ def run(
             if left:
                 running.append(Worker(left, found.sanitized))
             spent = time.perf_counter() - start
-            say(f"{tally.programs}/{programs} programs, {len(tally.failures)} failed, "
-                f"{tally.kinds['refused']} refused, {spent:.0f} s")  # fmt: skip
+            say(
+                f"{tally.programs}/{programs} programs, {len(tally.failures)} failed, "
+                f"{tally.kinds['refused']} refused, {spent:.0f} s"
+            )
     return tally
 
 
@@ -130,9 +136,8 @@ class Worker:
             command.append("--sanitized")
             environment |= sanitizer_environment()
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=environment,
-        )  # fmt: skip
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        )
         assert self.process.stdin and self.process.stdout and self.process.stderr
         self.output = self.process.stdout
         os.set_blocking(self.output.fileno(), False)
@@ -187,11 +192,10 @@ def sanitizer_environment() -> dict[str, str]:
     names = ("libasan.so", "libubsan.so")
     found = (
         subprocess.run(
-            [os.environ.get("CC", "gcc"), f"-print-file-name={n}"], capture_output=True, text=True,
-            check=True,
+            [os.environ.get("CC", "gcc"), f"-print-file-name={n}"], capture_output=True, text=True, check=True
         ).stdout.strip()
         for n in names
-    )  # fmt: skip
+    )
     return {
         "LD_PRELOAD": " ".join(found),
         "PYTHONMALLOC": "malloc",
@@ -220,8 +224,17 @@ def _work(programs: Iterable[Program], sanitized: bool) -> None:
         channel.flush()
 
     def tell(o: Outcome) -> None:
-        put({"seed": o.program.seed, "kind": o.kind, "stage": o.stage, "text": o.text[:3000],
-             "sizes": dict(o.sizes), "cases": o.cases, "ops": o.ops})  # fmt: skip
+        put(
+            {
+                "seed": o.program.seed,
+                "kind": o.kind,
+                "stage": o.stage,
+                "text": o.text[:3000],
+                "sizes": dict(o.sizes),
+                "cases": o.cases,
+                "ops": o.ops,
+            }
+        )
 
     flags, rungs = (SANITIZED, ("c",)) if sanitized else (FLAGS, None)
     check(list(programs), flags, rungs, lambda p: put({"begun": p.seed}), tell)

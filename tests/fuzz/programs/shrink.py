@@ -91,9 +91,7 @@ def candidates(program: Program) -> Iterator[Program]:
         for inner in set(re.findall(r"\b[a-z]\b", text.partition(" = ")[2])):
             simple = f"{text.partition(' = ')[0]} = {inner}"
             if simple != text and "\n" not in text:
-                yield replace(
-                    program, statements=(*statements[:number], simple, *statements[number + 1 :])
-                )
+                yield replace(program, statements=(*statements[:number], simple, *statements[number + 1 :]))
     used = " ".join((*statements, program.result))
     kept = tuple(i for i in program.inputs if re.search(rf"\b{i[0]}\b", used))
     if 0 < len(kept) < len(program.inputs):

@@ -6,12 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.fuzz.programs.expressions import (
-    PHRASES_OF_NUMPY,
-    SCALARS,
-    basic,
-    operand,
-)
+from tests.fuzz.programs.expressions import PHRASES_OF_NUMPY, SCALARS, basic, operand
 from tests.fuzz.programs.layers import LAYERS
 from tests.fuzz.programs.program import Program
 from tests.fuzz.programs.writer import Phrase, Writer
@@ -24,9 +19,15 @@ def copied(w: Writer) -> str | None:
     x = w.variable(lambda v: v.ndim > 0)
     name = w.new_name()
     return x and f"{name} = " + w.choose(
-        (f"{x}.copy()", f"np.zeros_like({x})", f"np.copy({x})", f"np.ones_like({x})",
-         f"np.full_like({x}, 2)", f"{x} + 0")
-    )  # fmt: skip
+        (
+            f"{x}.copy()",
+            f"np.zeros_like({x})",
+            f"np.copy({x})",
+            f"np.ones_like({x})",
+            f"np.full_like({x}, 2)",
+            f"{x} + 0",
+        )
+    )
 
 
 def written(w: Writer) -> str | None:
@@ -56,12 +57,20 @@ def augmented(w: Writer) -> str | None:
     if y is None:
         return copied(w)
     x = operand(w, y)
-    return str(w.choose((
-        f"{y} {w.choose(AUGMENTED)} {x}", f"{y} {w.choose(AUGMENTED)} {x}",
-        f"np.add({y}, {x}, out={y})", f"np.multiply({y}, {x}, out={y})",
-        f"{y}.fill({w.choose(SCALARS)})",
-        f"np.copyto({y}, {x})", f"np.maximum({y}, {x}, out={y})", f"{y}[...] = {x}",
-    )))  # fmt: skip
+    return str(
+        w.choose(
+            (
+                f"{y} {w.choose(AUGMENTED)} {x}",
+                f"{y} {w.choose(AUGMENTED)} {x}",
+                f"np.add({y}, {x}, out={y})",
+                f"np.multiply({y}, {x}, out={y})",
+                f"{y}.fill({w.choose(SCALARS)})",
+                f"np.copyto({y}, {x})",
+                f"np.maximum({y}, {x}, out={y})",
+                f"{y}[...] = {x}",
+            )
+        )
+    )
 
 
 def through_view(w: Writer) -> str | None:
@@ -70,15 +79,28 @@ def through_view(w: Writer) -> str | None:
     if y is None:
         return copied(w)
     name, rank = w.new_name(), w.values[y].ndim
-    view = w.choose((
-        f"{y}[{basic(w, y)}]", f"{y}.T", f"{y}.reshape(-1)", f"{y}[::-1]", f"{y}[..., None]",
-        f"{y}.swapaxes(0, {rank - 1})", f"{y}.ravel()", f"{y}.T[1:]",
-    ))  # fmt: skip
+    view = w.choose(
+        (
+            f"{y}[{basic(w, y)}]",
+            f"{y}.T",
+            f"{y}.reshape(-1)",
+            f"{y}[::-1]",
+            f"{y}[..., None]",
+            f"{y}.swapaxes(0, {rank - 1})",
+            f"{y}.ravel()",
+            f"{y}.T[1:]",
+        )
+    )
     change, number = w.choose(AUGMENTED), w.choose(SCALARS)
-    write = w.choose((
-        f"{name} {change} {number}", f"{name}[...] = {number}", f"{name}[1:] {change} {number}",
-        f"{name}[::2] = {number}", f"{name} += {name}",
-    ))  # fmt: skip
+    write = w.choose(
+        (
+            f"{name} {change} {number}",
+            f"{name}[...] = {number}",
+            f"{name}[1:] {change} {number}",
+            f"{name}[::2] = {number}",
+            f"{name} += {name}",
+        )
+    )
     return f"{name} = {view}\n{write}"
 
 
@@ -88,10 +110,14 @@ def loop(w: Writer) -> str | None:
     if x is None:
         return None
     name, value = w.new_name(), w.values[x]
-    step = w.choose((
-        f"{name} = {name} * 0.5 + np.roll({x}, i, 0)", f"{name} = np.maximum({name}, {x} - i)",
-        f"{name} = {name} + {x} * (i + 1)", f"{name} = np.tanh({name}) + {x}",
-    ))  # fmt: skip
+    step = w.choose(
+        (
+            f"{name} = {name} * 0.5 + np.roll({x}, i, 0)",
+            f"{name} = np.maximum({name}, {x} - i)",
+            f"{name} = {name} + {x} * (i + 1)",
+            f"{name} = np.tanh({name}) + {x}",
+        )
+    )
     short = next((a for a, n in enumerate(value.shape) if n < 5), None)
     y, axis = operand(w, x), w.choose((0, -1))
     choices = [
@@ -122,11 +148,16 @@ def branch(w: Writer) -> str | None:
         return None
     name = w.new_name()
     rank = w.values[x].ndim
-    condition = w.choose((
-        f"{x}.ndim > {w.number(0, 3)}", f"{x}.dtype == np.float32", f"len({x}.shape) == {rank}",
-        f"{x}.shape[-1] == {w.values[x].shape[-1]}", f"{x}.shape[{rank - 1}] > 3",
-        f"np.issubdtype({x}.dtype, np.floating)",
-    ))  # fmt: skip
+    condition = w.choose(
+        (
+            f"{x}.ndim > {w.number(0, 3)}",
+            f"{x}.dtype == np.float32",
+            f"len({x}.shape) == {rank}",
+            f"{x}.shape[-1] == {w.values[x].shape[-1]}",
+            f"{x}.shape[{rank - 1}] > 3",
+            f"np.issubdtype({x}.dtype, np.floating)",
+        )
+    )
     first, second = operand(w, x), operand(w, x)
     if w.chance(0.4):
         return f"{name} = {x} + {first} if {condition} else {x} * {second}"
@@ -140,13 +171,15 @@ def helper(w: Writer) -> str | None:
         return None
     name, y = w.new_name(), operand(w, x)
     f = f"helper{len(w.statements)}"
-    body = w.choose((
-        "    if p.ndim > 2:\n        return p.mean(-1)\n    return p * 2",
-        "    q = p.copy()\n    q[..., 0] = 1\n    return q",
-        "    return p - p.mean(axis=-1, keepdims=True)",
-        "    for i in range(2):\n        p = p * 0.5 + i\n    return p",
-        f"    return np.where(p > 0, p, {y})",
-    ))  # fmt: skip
+    body = w.choose(
+        (
+            "    if p.ndim > 2:\n        return p.mean(-1)\n    return p * 2",
+            "    q = p.copy()\n    q[..., 0] = 1\n    return q",
+            "    return p - p.mean(axis=-1, keepdims=True)",
+            "    for i in range(2):\n        p = p * 0.5 + i\n    return p",
+            f"    return np.where(p > 0, p, {y})",
+        )
+    )
     call = w.choose((f"{f}({x})", f"{f}({f}({x}))", f"{f}({x}) + {f}({x} * 2)", f"{f}({x}.T)"))
     return f"def {f}(p):\n{body}\n{name} = {call}"
 
@@ -154,9 +187,14 @@ def helper(w: Writer) -> str | None:
 PHRASES: tuple[tuple[Phrase, int], ...] = (*PHRASES_OF_NUMPY, *LAYERS)
 """Expressions, which are assigned to a name; and how often each is written."""
 STATEMENTS: tuple[tuple[Phrase, int], ...] = (
-    (copied, 2), (written, 7), (augmented, 5), (through_view, 4), (loop, 4), (branch, 2),
+    (copied, 2),
+    (written, 7),
+    (augmented, 5),
+    (through_view, 4),
+    (loop, 4),
+    (branch, 2),
     (helper, 2),
-)  # fmt: skip
+)
 """Statements; and how often each is written."""
 
 

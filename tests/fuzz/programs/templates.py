@@ -8,18 +8,7 @@ In: a seed. Out: a program of few statements, of which one or two are such calls
 
 from __future__ import annotations
 
-from tests.fuzz.programs.expressions import (
-    binary,
-    cast,
-    fancy,
-    joined,
-    longer,
-    moved,
-    product,
-    reduced,
-    sliced,
-    viewed,
-)
+from tests.fuzz.programs.expressions import binary, cast, fancy, joined, longer, moved, product, reduced, sliced, viewed
 from tests.fuzz.programs.layers import activation, attention, convolution
 from tests.fuzz.programs.program import Program
 from tests.fuzz.programs.writer import Phrase, Writer
@@ -59,8 +48,10 @@ def integer_product(w: Writer) -> str | None:
         groups = w.choose([g for g in (1, 1, 2, value.shape[1]) if value.shape[1] % g == 0])
         kernel = w.choose(((1, 1), (3, 3), (2, 3), (3, 1)))
         weight = narrow(w, (groups * w.choose((1, 2, 5)), value.shape[1] // groups, *kernel))
-        return (f"fx.ops.int_conv2d({x}, {weight}, groups={groups}, padding={w.number(0, 2)}, "
-                f"stride={w.choose((1, 2))}, x_zero_point={zero}){scaled}")  # fmt: skip
+        return (
+            f"fx.ops.int_conv2d({x}, {weight}, groups={groups}, padding={w.number(0, 2)}, "
+            f"stride={w.choose((1, 2))}, x_zero_point={zero}){scaled}"
+        )
     if w.chance(0.3):
         view = w.choose((".swapaxes(-1, -2)", ".swapaxes(-1, -2)[..., ::-1]"))
         return f"fx.ops.int_matmul({x}, {x}{view}, x_zero_point={zero}){scaled}"
@@ -83,19 +74,15 @@ def recurrence(w: Writer) -> str | None:
     size, mode = w.choose((1, 3, 5, 16)), w.choose(("lstm", "gru"))
     gates = 4 if mode == "lstm" else 3
     into, hidden = w.weight((w.values[x].shape[-1], gates * size)), w.weight((gates * size, size))
-    start = f"np.zeros(({x}.shape[1], {size}), np.float32)" if w.chance(0.2) else (
-        f"({x} @ {into})[0, :, :{size}]")  # fmt: skip
+    start = f"np.zeros(({x}.shape[1], {size}), np.float32)" if w.chance(0.2) else (f"({x} @ {into})[0, :, :{size}]")
     cell = f", {start}" if mode == "lstm" else ""
     weight = w.choose((hidden, f"{hidden}[::-1]", f"({hidden} * 2)"))
-    return (f"fx.ops.recurrence({x} @ {into}, {weight}, {start}{cell}, mode='{mode}', "
-            f"reverse={w.chance()})")  # fmt: skip
+    return f"fx.ops.recurrence({x} @ {into}, {weight}, {start}{cell}, mode='{mode}', reverse={w.chance()})"
 
 
 CALLS: tuple[Phrase, ...] = (product, product, convolution, attention, integer_product, recurrence)
 BEFORE: tuple[Phrase, ...] = (viewed, sliced, sliced, moved, viewed, cast, binary, fancy)
-BEHIND: tuple[Phrase, ...] = (
-    binary, binary, longer, activation, viewed, sliced, reduced, joined, moved, cast,
-)  # fmt: skip
+BEHIND: tuple[Phrase, ...] = (binary, binary, longer, activation, viewed, sliced, reduced, joined, moved, cast)
 
 
 def write_template(seed: tuple[int, int]) -> Program:

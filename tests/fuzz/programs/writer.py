@@ -108,9 +108,8 @@ class Writer:
     def owned(self) -> str | None:
         """A variable whose memory the program may write."""
         return self.variable(
-            lambda v: v.ndim > 0 and v.flags.writeable
-            and not any(np.may_share_memory(v, c) for c in self.callers)
-        )  # fmt: skip
+            lambda v: v.ndim > 0 and v.flags.writeable and not any(np.may_share_memory(v, c) for c in self.callers)
+        )
 
     def weight(self, shape: Sequence[int], dtype: str = "f4") -> str:
         """A new constant of floats."""
@@ -206,9 +205,7 @@ class Writer:
         for kinds in (SMALL, LARGE):
             chosen = {n: self.choose(ODD) for n in named}
             chosen[self.choose(named)] = self.choose(kinds)
-            if all(
-                self._elements(value.shape, chosen) <= MOST_RUN for value in self.values.values()
-            ):
+            if all(self._elements(value.shape, chosen) <= MOST_RUN for value in self.values.values()):
                 found.append(chosen)
         return tuple(found)
 
@@ -219,6 +216,11 @@ class Writer:
     def program(self) -> Program:
         """What was written."""
         return Program(
-            self.seed, tuple(self.inputs), tuple(self.weights), tuple(self.statements),
-            self.result(), self.sizes(), self.hard,
-        )  # fmt: skip
+            self.seed,
+            tuple(self.inputs),
+            tuple(self.weights),
+            tuple(self.statements),
+            self.result(),
+            self.sizes(),
+            self.hard,
+        )

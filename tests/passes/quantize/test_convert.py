@@ -140,9 +140,7 @@ def test_joined_values_of_very_different_size(observer: str) -> None:
     def program(x: Any, y: Any) -> Any:
         joined = np.concatenate([x, y * 1000], axis=1)
         scaled = np.maximum(F.linear(joined, w), 0) / 8
-        return F.linear(joined, w), F.linear(
-            np.concatenate([scaled, x, y, x[:, :2]], axis=1), large
-        )
+        return F.linear(joined, w), F.linear(np.concatenate([scaled, x, y, x[:, :2]], axis=1), large)
 
     gm = fx.symbolic_trace(program, x, y)
     result = quantized(gm, q.static_int8(observer), x, y)
@@ -250,9 +248,7 @@ def test_weight_only() -> None:
     x = draw((4, 64))
     eight = made(model, x, config=q.weight_only_int8())
     four = made(model, x, config=q.weight_only_int4())
-    assert (
-        ops_of(eight).count("linear_weight_only") == ops_of(four).count("linear_weight_only") == 2
-    )
+    assert ops_of(eight).count("linear_weight_only") == ops_of(four).count("linear_weight_only") == 2
     assert sqnr(model(x), eight(x)) > 38 and sqnr(model(x), four(x)) > 16
     state = four.state_dict()
     assert state["0.weight_i4"].shape == (32, 32) and state["0.weight_scale"].shape == (32, 2)
@@ -265,9 +261,7 @@ def test_embedding_rows_have_scales_of_their_own() -> None:
     gm = made(table, ids, config=q.weight_only_int4(), types=("i64[B]",))
     assert ops_of(gm) == ["embedding", "embedding", "dequantize"]
     expected = np.asarray(table.weight)
-    np.testing.assert_allclose(
-        gm(ids), expected, atol=0, rtol=0.5 / 127 * 130 * np.abs(expected).max()
-    )
+    np.testing.assert_allclose(gm(ids), expected, atol=0, rtol=0.5 / 127 * 130 * np.abs(expected).max())
     error = np.abs(gm(ids) - expected).max(axis=1)
     assert np.all(error <= np.abs(expected).max(axis=1) / 127 * 0.51)
 
@@ -328,9 +322,7 @@ def test_mixed_configs_in_one_model() -> None:
     x = draw((4, 32))
     gm = made(model, x, config=mapping)
     found = [n for n in ops_of(gm) if "linear" in n]
-    assert found == [
-        "int_linear", "int_linear", "linear_weight_only", "linear_weight_only", "linear", "linear",
-    ]  # fmt: skip
+    assert found == ["int_linear", "int_linear", "linear_weight_only", "linear_weight_only", "linear", "linear"]
     assert sqnr(model(x), gm(x)) > 15
     assert [r.qconfig for r in q.report(gm).rows] == list(q.PRESETS)
 
@@ -358,9 +350,7 @@ def test_share_of_integer_multiply_adds(name: str) -> None:
 
 
 def test_no_float_stands_between_the_products_of_a_resnet() -> None:
-    gm = quantized(
-        fx.symbolic_trace(ResNet18().eval(), "f32[B,3,32,32]"), STATIC, draw((1, 3, 32, 32))
-    )
+    gm = quantized(fx.symbolic_trace(ResNet18().eval(), "f32[B,3,32,32]"), STATIC, draw((1, 3, 32, 32)))
     products = [n for n in gm.graph.nodes if n.op == "call_function" and "int_" in n.target.name]
     assert len(products) == 21
     for node in products:
@@ -373,9 +363,8 @@ def test_no_float_stands_between_the_products_of_a_resnet() -> None:
 def test_every_back_end_computes_the_same_bits() -> None:
     """Static and dynamic in one model: integers, and scales that nothing fuses with."""
     model = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(16, 5),
-    )  # fmt: skip
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 5)
+    )
     x = draw((3, 1, 8, 8))
     mapping = everything(STATIC).set_module_name("5", q.dynamic_int8())
     gm = made(model, x, config=mapping, types=("f32[B,1,8,8]",))

@@ -30,9 +30,13 @@ def training_images() -> Any:
 
 CONFIGS = [
     *(q.static_int8(observer) for observer in sorted(q.OBSERVERS)),
-    q.static_int8(activation="i8"), q.dynamic_int8(), q.weight_only_int8(), q.weight_only_int4(),
-    q.fp16(), q.bf16(),
-]  # fmt: skip
+    q.static_int8(activation="i8"),
+    q.dynamic_int8(),
+    q.weight_only_int8(),
+    q.weight_only_int4(),
+    q.fp16(),
+    q.bf16(),
+]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)

@@ -65,9 +65,7 @@ def test_channels_far_apart_gain_more_than_10_db() -> None:
     assert sqnr(expected, equalized(x)) > 110  # float32's rounding
     for name, value in model.state_dict().items():
         np.testing.assert_array_equal(value, before[name])
-    plain, better = (
-        sqnr(expected, quantized(m, q.static_int8("minmax"), x)(x)) for m in (gm, equalized)
-    )
+    plain, better = (sqnr(expected, quantized(m, q.static_int8("minmax"), x)(x)) for m in (gm, equalized))
     assert better > plain + 10, (plain, better)
 
 

@@ -24,10 +24,7 @@ def options(choices: list[tuple[int, int]]) -> list[Option]:
 def test_no_plan_that_costs_as_little_loses_less(layers: list[list[tuple[int, int]]]) -> None:
     """Each prefix of the moves is a best plan for what it costs."""
     choices = {f"l{i}": options(layer) for i, layer in enumerate(layers)}
-    every = [
-        (sum(o.cost for o in plan), sum(o.loss for o in plan))
-        for plan in itertools.product(*choices.values())
-    ]
+    every = [(sum(o.cost for o in plan), sum(o.loss for o in plan)) for plan in itertools.product(*choices.values())]
     chosen = {name: found[0] for name, found in choices.items()}
     slope = 0.0
     for move in [None, *moves(choices)]:
@@ -43,16 +40,16 @@ def test_no_plan_that_costs_as_little_loses_less(layers: list[list[tuple[int, in
 def test_what_is_left_out() -> None:
     """Options dearer than float or of infinite loss; of equal ones the first is taken."""
     choices = [
-        Option("float", 0, 10), Option("dear", 0, 11), Option("broken", math.inf, 1),
-        Option("first", 1, 5), Option("second", 1, 5),
-    ]  # fmt: skip
+        Option("float", 0, 10),
+        Option("dear", 0, 11),
+        Option("broken", math.inf, 1),
+        Option("first", 1, 5),
+        Option("second", 1, 5),
+    ]
     assert moves({"a": choices}) == [Move("a", "first", 0.2)]
 
 
 def test_many_layers() -> None:
     numbers = np.random.default_rng(0).uniform(1, 2, (20_000, 2))
-    choices = {
-        str(i): [Option("float", 0, 3), Option("int", loss, cost)]
-        for i, (loss, cost) in enumerate(numbers)
-    }
+    choices = {str(i): [Option("float", 0, 3), Option("int", loss, cost)] for i, (loss, cost) in enumerate(numbers)}
     assert len(moves(choices)) == 20_000

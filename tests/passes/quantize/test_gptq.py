@@ -12,10 +12,7 @@ from fxlite import nn, passes
 from fxlite.passes import quantize as q
 from tests.passes.quantize.helpers import draw, everything, sqnr
 
-CONFIGS = [
-    q.static_int8(weight_observer="mse"), q.dynamic_int8(), q.weight_only_int8(),
-    q.weight_only_int4(32),
-]  # fmt: skip
+CONFIGS = [q.static_int8(weight_observer="mse"), q.dynamic_int8(), q.weight_only_int8(), q.weight_only_int4(32)]
 
 
 def correlated(rows: int, width: int, seed: int) -> Any:
@@ -53,10 +50,7 @@ def test_correlated_inputs(config: q.QConfig) -> None:
     gain = sqnr(gm(x), better(x)) - sqnr(gm(x), nearest(x))
     # where activations are rounded, too, theirs is the greater error
     assert gain > (3 if config.activation is None else 0.3), gain
-    assert (q.report(better).rows[0].scheme, len(q.report(better).rows)) == (
-        q.report(nearest).rows[0].scheme,
-        1,
-    )
+    assert (q.report(better).rows[0].scheme, len(q.report(better).rows)) == (q.report(nearest).rows[0].scheme, 1)
 
 
 def test_the_error_on_the_data_is_least_against_brute_force() -> None:
@@ -115,8 +109,7 @@ def test_convolutions(weight: tuple[int, ...], arguments: dict[str, Any]) -> Non
     rounded = fx.ops.fake_quantize(x, scale, zero_point, "u8", 0, 255)
     nearest = np.rint(w / found.scale) * found.scale
     expected = op(rounded, w, **arguments)
-    errors = [np.sum((op(rounded, v.astype(np.float32), **arguments) - expected) ** 2)
-              for v in (values, nearest)]  # fmt: skip
+    errors = [np.sum((op(rounded, v.astype(np.float32), **arguments) - expected) ** 2) for v in (values, nearest)]
     assert errors[0] < 0.9 * errors[1], errors
     np.testing.assert_allclose(q.convert(chosen)(x), op(rounded, values, **arguments), atol=1e-3)
 

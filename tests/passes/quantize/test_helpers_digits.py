@@ -42,10 +42,12 @@ def test_none_hurts(traced: fx.GraphModule, config: q.QConfig) -> None:
     equalized, smooth = q.equalize(traced), q.smooth_quant(traced, batches)
     better = q.smooth_quant(equalized, batches)
     found: dict[str, Any] = {
-        "equalize": ready(equalized), "smooth_quant": ready(smooth),
-        "gptq": q.gptq(plain, batches), "correct_bias": q.correct_bias(plain, batches),
+        "equalize": ready(equalized),
+        "smooth_quant": ready(smooth),
+        "gptq": q.gptq(plain, batches),
+        "correct_bias": q.correct_bias(plain, batches),
         "all": q.correct_bias(q.gptq(ready(better), batches), batches),
-    }  # fmt: skip
+    }
     noise, right = measured(plain)
     for name, made in found.items():
         now, still_right = measured(made)

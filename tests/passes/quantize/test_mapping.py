@@ -59,9 +59,7 @@ def test_later_kinds_of_rules_are_stronger() -> None:
     mapping.set_object_type(nn.Linear, DYNAMIC)
     assert set(chosen(mapping).values()) == {"dynamic_int8"}
     mapping.set_module_name_regex(r"first\..*|second\.fc", WEIGHTS)
-    assert chosen(mapping) == {
-        "first.fc": "weight_only_int8", "second.fc": "weight_only_int8", "out": "dynamic_int8",
-    }  # fmt: skip
+    assert chosen(mapping) == {"first.fc": "weight_only_int8", "second.fc": "weight_only_int8", "out": "dynamic_int8"}
     mapping.set_module_name("second", None)
     assert chosen(mapping)["second.fc"] == "float"
     mapping.set_module_name("second.fc", STATIC)  # the innermost
@@ -82,9 +80,7 @@ def test_a_type_is_an_op_or_a_class(object_type: Any) -> None:
 
 def test_a_class_of_the_program_holds_for_what_is_in_it() -> None:
     mapping = everything(None).set_object_type(Inner, STATIC)
-    assert chosen(mapping) == {
-        "first.fc": "static_int8", "second.fc": "static_int8", "out": "float",
-    }  # fmt: skip
+    assert chosen(mapping) == {"first.fc": "static_int8", "second.fc": "static_int8", "out": "float"}
     assert set(chosen(everything(None).set_object_type(Net, STATIC)).values()) == {"static_int8"}
 
 
@@ -119,10 +115,7 @@ def test_none_leaves_in_float_and_the_report_says_which_rule() -> None:
         (lambda: q.QConfig("mine", cast="f8"), "there are bf16, f16"),
         (lambda: q.QConfig("mine", weight=q.Scheme("u8", False)), "weights are symmetric"),
         (lambda: q.QConfig("mine", weight=q.Scheme(observer="entropy")), "minmax or of least mse"),
-        (
-            lambda: q.QConfig("mine", q.Scheme(), q.Scheme("i4", per="group", group_size=32)),
-            "one scale for each row",
-        ),
+        (lambda: q.QConfig("mine", q.Scheme(), q.Scheme("i4", per="group", group_size=32)), "one scale for each row"),
         (lambda: q.QConfig("mine", q.Scheme(per="channel"), q.Scheme()), "static activations are"),
         (lambda: q.QConfig("mine", None, q.Scheme(), dynamic=True), "dynamic needs an activation"),
     ],
@@ -159,9 +152,7 @@ def test_rules_that_match_nothing_are_in_the_report() -> None:
 
 
 def test_records_print_what_they_say() -> None:
-    assert str(STATIC) == (
-        "static_int8: activation u8 affine per tensor (minmax), weight i8 per channel (minmax)"
-    )
+    assert str(STATIC) == ("static_int8: activation u8 affine per tensor (minmax), weight i8 per channel (minmax)")
     assert str(q.weight_only_int4(64)) == "weight_only_int4: weight i4 per group of 64 (mse)"
     assert str(q.bf16()) == "bf16: bf16"
     text = repr(everything(STATIC).set_module_name("fc", None))

@@ -120,9 +120,13 @@ def test_zeros_first() -> None:
 @pytest.mark.parametrize("name", sorted(q.OBSERVERS))
 @pytest.mark.parametrize(
     ("per", "extra", "shape", "count"),
-    [("channel", {}, (4, 3, 5, 5), 3), ("token", {}, (2, 7, 6), 7),
-     ("group", {"group_size": 32}, (4, 64), 2), ("tensor", {}, (4, 3), None)],
-)  # fmt: skip
+    [
+        ("channel", {}, (4, 3, 5, 5), 3),
+        ("token", {}, (2, 7, 6), 7),
+        ("group", {"group_size": 32}, (4, 64), 2),
+        ("tensor", {}, (4, 3), None),
+    ],
+)
 def test_granularity(name: str, per: str, extra: Any, shape: Any, count: int | None) -> None:
     seen = observer(name, q.Scheme(per=per, **extra))
     x = draw(shape)
@@ -132,9 +136,7 @@ def test_granularity(name: str, per: str, extra: Any, shape: Any, count: int | N
     assert scale.shape == (() if count is None else (count,))
     if name == "minmax":
         axes = {"channel": (0, 2, 3), "token": (0, 2), "tensor": (0, 1)}
-        largest = (
-            np.abs(x).reshape(4, 2, 32).max((0, 2)) if per == "group" else np.abs(x).max(axes[per])
-        )
+        largest = np.abs(x).reshape(4, 2, 32).max((0, 2)) if per == "group" else np.abs(x).max(axes[per])
         np.testing.assert_array_equal(scale, np.float32(largest.astype(np.float64) / 127))
 
 
@@ -156,9 +158,7 @@ class Small(nn.Module):
         return self.second(np.log(self.first(x)))
 
 
-@pytest.mark.parametrize(
-    ("weight", "kind"), [(-1.0, "NaN"), (0.0, "an infinity")], ids=["NaN", "infinity"]
-)
+@pytest.mark.parametrize(("weight", "kind"), [(-1.0, "NaN"), (0.0, "an infinity")], ids=["NaN", "infinity"])
 def test_nan_and_infinity_name_node_module_and_line(weight: float, kind: str) -> None:
     model = Small().eval()
     model.first.weight[:], model.first.bias[:] = weight, 0
@@ -166,9 +166,7 @@ def test_nan_and_infinity_name_node_module_and_line(weight: float, kind: str) ->
     with np.errstate(all="ignore"), pytest.raises(q.QuantizationError) as caught:
         prepared(np.ones((2, 4), np.float32))
     message = str(caught.value)
-    assert f"log (test_observers.py:{Small.forward.__code__.co_firstlineno + 1}) holds {kind}" in (
-        message
-    )
+    assert f"log (test_observers.py:{Small.forward.__code__.co_firstlineno + 1}) holds {kind}" in (message)
     assert "in 8 of 8 numbers" in message
     with pytest.raises(q.QuantizationError, match=r"log .*: no data"):  # it took nothing in
         q.convert(prepared)
@@ -176,8 +174,9 @@ def test_nan_and_infinity_name_node_module_and_line(weight: float, kind: str) ->
 
 def test_the_module_is_named_too() -> None:
     prepared = q.prepare(
-        fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval(),
-                          x="f32[B,4]"), everything(q.static_int8()))  # fmt: skip
+        fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval(), x="f32[B,4]"),
+        everything(q.static_int8()),
+    )
     assert "relu (1 (ReLU), " in prepared.observers.relu.of
 
 
@@ -215,18 +214,12 @@ def test_weights() -> None:
     weight = draw((6, 64))
     weight[2] = 0
     found = quantize_weight(weight, q.Scheme(per="channel"), (1,))
-    assert (
-        found.scale.shape == (6, 1)
-        and found.scale[2] == SMALLEST_SCALE
-        and not found.integers[2].any()
-    )
+    assert found.scale.shape == (6, 1) and found.scale[2] == SMALLEST_SCALE and not found.integers[2].any()
     assert found.sqnr > 40
     assert np.abs(found.integers).max(axis=1).tolist() == [127, 127, 0, 127, 127, 127]
     groups = quantize_weight(weight, q.Scheme("i4", per="group", group_size=32), (1,))
     assert groups.scale.shape == (6, 2) and np.abs(groups.integers).max() == 7
-    better = quantize_weight(
-        weight, q.Scheme("i4", per="group", group_size=32, observer="mse"), (1,)
-    )
+    better = quantize_weight(weight, q.Scheme("i4", per="group", group_size=32, observer="mse"), (1,))
     assert better.sqnr > groups.sqnr + 0.1
     raised = quantize_weight(weight, q.Scheme(per="channel"), (1,), least_scale=0.5)
     assert raised.scale[0] == 0.5

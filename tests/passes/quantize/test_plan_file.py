@@ -42,15 +42,10 @@ def traced() -> fx.GraphModule:
 
 def made() -> q.Plan:
     inf = math.inf
-    conv1, conv2, fc = (
-        Choice(inf, n, s) for n, s in ((576, 1e-5), (18432, 3.26e-4), (20480, None))
-    )
+    conv1, conv2, fc = (Choice(inf, n, s) for n, s in ((576, 1e-5), (18432, 3.26e-4), (20480, None)))
     return q.Plan(
         "Digits",
-        {
-            "static_int8": q.static_int8("percentile", percentile=99.9),
-            "int4": q.weight_only_int4(64),
-        },
+        {"static_int8": q.static_int8("percentile", percentile=99.9), "int4": q.weight_only_int4(64)},
         (
             q.PlannedLayer("conv1", "float", conv1, conv1),
             q.PlannedLayer("conv2", "static_int8", Choice(38.66, 4736, 8.04e-5), conv2),
@@ -72,9 +67,7 @@ def test_what_is_written(traced: fx.GraphModule, tmp_path: Path) -> None:
     assert (tmp_path / "plan.toml").read_text() == TEXT
     loaded = q.load_plan(tmp_path / "plan.toml", traced)
     assert loaded.schemes == made().schemes and loaded.elsewhere == made().elsewhere
-    assert [(x.path, x.scheme) for x in loaded.layers] == [
-        (x.path, x.scheme) for x in made().layers
-    ]
+    assert [(x.path, x.scheme) for x in loaded.layers] == [(x.path, x.scheme) for x in made().layers]
     assert repr(loaded.qconfig_mapping()) == repr(made().qconfig_mapping())
     assert loaded.sqnr() == {} and made().sqnr() == {"conv2": 38.66, "fc": math.inf}
 
@@ -91,16 +84,22 @@ def test_edited(traced: fx.GraphModule, tmp_path: Path) -> None:
 
 def test_paths_with_dots(tmp_path: Path) -> None:
     gm = fx.symbolic_trace(fill(models.Bert(1, 32, 2)), tokens="i64[B,T]", mask="i64[B,T]")
-    paths = ["words", "layers.0.query", "layers.0.key", "layers.0.value", "layers.0",
-             "layers.0.dense", "layers.0.up", "layers.0.down"]  # fmt: skip
+    paths = [
+        "words",
+        "layers.0.query",
+        "layers.0.key",
+        "layers.0.value",
+        "layers.0",
+        "layers.0.dense",
+        "layers.0.up",
+        "layers.0.down",
+    ]
     layers = tuple(q.PlannedLayer(path, "float") for path in paths)
     plan = q.Plan("Bert", {}, layers, q.PlannedLayer("", "float"))
     assert '\n"layers.0.query" = "float"\n' in plan_text(plan)
     assert q.load_plan(written(tmp_path, plan_text(plan)), gm) == plan
     refused = plan_text(plan).replace('"layers.0" = "float"', '"layers.0" = "weight_only_int8"')
-    with pytest.raises(
-        q.QConfigError, match=r"toml:\d+: layers\.0 cannot be weight_only_int8: both"
-    ):
+    with pytest.raises(q.QConfigError, match=r"toml:\d+: layers\.0 cannot be weight_only_int8: both"):
         q.load_plan(written(tmp_path, refused), gm)
     unquoted = plan_text(plan).replace('"layers.0.query" =', "layers.1.query =")
     with pytest.raises(q.QConfigError, match=r'write paths in quotes: "encoder\.fc"'):
@@ -132,9 +131,7 @@ def test_a_config_that_no_preset_gives() -> None:
         ("[layers]", "[layers", r"plan\.toml: this is no TOML: .*line 13"),
     ],
 )
-def test_what_is_refused(
-    traced: fx.GraphModule, tmp_path: Path, old: str, new: str, message: str
-) -> None:
+def test_what_is_refused(traced: fx.GraphModule, tmp_path: Path, old: str, new: str, message: str) -> None:
     assert TEXT.count(old) == 1
     with pytest.raises(q.QConfigError, match=message):
         q.load_plan(written(tmp_path, TEXT.replace(old, new)), traced)

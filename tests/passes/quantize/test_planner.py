@@ -185,9 +185,7 @@ def test_the_models_own_forward() -> None:
 DATA32 = [draw((5, 32))]
 
 
-def test_without_a_compiler(
-    chain: fx.GraphModule, found: q.Sensitivity, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler(chain: fx.GraphModule, found: q.Sensitivity, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "machine_roofs", lambda: None)
     unknown = q.sensitivity(chain, DATA, ("static_int8",))
     assert unknown.seconds() is None and "at least" not in str(unknown)

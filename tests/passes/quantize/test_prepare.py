@@ -149,10 +149,7 @@ def test_readers_of_two_schemes_have_two_observers() -> None:
 
     mapping = everything(STATIC).set_module_name("b", q.static_int8("minmax", activation="i8"))
     prepared = prepare(Two(), "f32[B,2,8]", mapping=mapping)
-    schemes = [
-        prepared.get_submodule(n.target).scheme.dtype
-        for n in prepared.graph.find_nodes(op="call_module")
-    ]
+    schemes = [prepared.get_submodule(n.target).scheme.dtype for n in prepared.graph.find_nodes(op="call_module")]
     assert sorted(schemes) == ["i8", "u8", "u8"]  # x twice, and what a adds to b
     x = draw((3, 2, 8))
     prepared(x)
@@ -179,13 +176,16 @@ LONG = np.zeros((2, 65_700), np.float32)
         (lambda x: F.linear(x, LONG, BIG[:, 0]), "f32[B,65700]", STATIC, "no room for the bias"),
         (lambda x: x @ x, "f64[4,4]", STATIC, "not all float32"),
         (lambda x: x @ x, "f32[4,4]", q.dynamic_int8(), "products of activations"),
-        (lambda x: F.conv_transpose2d(x, np.ones((1, 1, 2, 2), np.float32)), "f32[1,1,4,4]",
-         STATIC, "no integer conv_transpose2d"),
-        (lambda x: F.scaled_dot_product_attention(x, x, x), "f32[4,4]", q.dynamic_int8(),
-         "static_int8 quantizes them"),
+        (
+            lambda x: F.conv_transpose2d(x, np.ones((1, 1, 2, 2), np.float32)),
+            "f32[1,1,4,4]",
+            STATIC,
+            "no integer conv_transpose2d",
+        ),
+        (lambda x: F.scaled_dot_product_attention(x, x, x), "f32[4,4]", q.dynamic_int8(), "static_int8 quantizes them"),
         (lambda x: x @ x, "f32[4,4]", None, "no rule of the mapping"),
     ],
-)  # fmt: skip
+)
 def test_why_a_product_stays_in_float(program: Any, type: str, config: Any, reason: str) -> None:
     (found,) = reasons(prepare(program, type, mapping=config))
     assert reason in found

@@ -51,9 +51,7 @@ def test_the_gradient_rule_is_data_of_the_op() -> None:
 
 
 def test_weights_are_rounded_as_they_are_in_each_call() -> None:
-    gm = q.prepare_qat(
-        fx.symbolic_trace(nn.Linear(4, 2).eval(), x="f32[B,4]"), everything(TRAINING)
-    )
+    gm = q.prepare_qat(fx.symbolic_trace(nn.Linear(4, 2).eval(), x="f32[B,4]"), everything(TRAINING))
     x = draw((3, 4))
     gm(x)
     weight = gm.get_attribute("weight")
@@ -62,9 +60,7 @@ def test_weights_are_rounded_as_they_are_in_each_call() -> None:
     gm(x)
     scale = gm.observers.weight.scale
     assert scale.shape == (2, 1)
-    np.testing.assert_array_equal(
-        scale[0, 0], np.float32(np.abs(weight[0]).max() / np.float64(127))
-    )
+    np.testing.assert_array_equal(scale[0, 0], np.float32(np.abs(weight[0]).max() / np.float64(127)))
     made = q.convert(gm)
     assert not made.weight_i8[1].any() and np.abs(made.weight_i8[0]).max() == 127
 

@@ -16,11 +16,7 @@ from fxlite.passes.quantize.schemes.observers import Observer
 from tests.oracle import agree
 from tests.passes.quantize.helpers import draw, everything, ops_of, quantized, sqnr
 
-CONFIGS = {
-    "u8": q.static_int8("minmax"),
-    "i8": q.static_int8("minmax", activation="i8"),
-    "dynamic": q.dynamic_int8(),
-}
+CONFIGS = {"u8": q.static_int8("minmax"), "i8": q.static_int8("minmax", activation="i8"), "dynamic": q.dynamic_int8()}
 
 
 class Layers(nn.Module):

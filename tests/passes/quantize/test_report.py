@@ -57,11 +57,15 @@ def test_rows() -> None:
 def test_it_prints() -> None:
     text = str(q.report(made(), {"T": 10}, sqnr={"linear": 12.34}))
     for part in (
-        "linear (a)", "u8 × i8", "12.3", "20.5 k",
+        "linear (a)",
+        "u8 × i8",
+        "12.3",
+        "20.5 k",
         "scheme: activation × weight; weights i8 per channel; MACs for T=10",
-        "of the multiply-adds are integer arithmetic; weights", "float, no products: layer_norm",
+        "of the multiply-adds are integer arithmetic; weights",
+        "float, no products: layer_norm",
         "float: scaled_dot_product_attention (scaled_dot_product_attention): object type",
-    ):  # fmt: skip
+    ):
         assert part in text
 
 

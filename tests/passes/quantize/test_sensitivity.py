@@ -91,9 +91,15 @@ def test_of_layers(bert: tuple[fx.GraphModule, list[Any]]) -> None:
     gm, batches = bert
     found = q.sensitivity(gm, batches, roofs=ROOFS)
     assert [layer.path for layer in found.layers] == [
-        "words", "layers.0.query", "layers.0.key", "layers.0.value", "layers.0", "layers.0.dense",
-        "layers.0.up", "layers.0.down",
-    ]  # fmt: skip
+        "words",
+        "layers.0.query",
+        "layers.0.key",
+        "layers.0.value",
+        "layers.0",
+        "layers.0.dense",
+        "layers.0.up",
+        "layers.0.down",
+    ]
     attention = found.layers[4]
     assert set(attention.choices) == {"float", "static_int8"} and attention.ops == ("matmul",)
     assert "static_int8 quantizes" in attention.refused["weight_only_int4"]
@@ -115,17 +121,16 @@ def test_costs(traced: fx.GraphModule) -> None:
     fc = q.sensitivity(traced, IMAGES, roofs=ROOFS).layers[-1]
     weights = 10 * 512
     assert {scheme: choice.bytes for scheme, choice in fc.choices.items()} == {
-        "float": 4 * weights, "static_int8": weights + 40, "dynamic_int8": weights + 40,
-        "weight_only_int8": weights + 40, "weight_only_int4": weights // 2 + 4 * weights // 32,
-    }  # fmt: skip
+        "float": 4 * weights,
+        "static_int8": weights + 40,
+        "dynamic_int8": weights + 40,
+        "weight_only_int8": weights + 40,
+        "weight_only_int4": weights // 2 + 4 * weights // 32,
+    }
     x, result, rate = 8 * 512, 8 * 10, 1e11  # elements, and bytes a second of the made-up cache
-    assert fc.choices["float"].seconds == pytest.approx(
-        (4 * (x + weights + 10 + result)) / rate, rel=1e-6
-    )
+    assert fc.choices["float"].seconds == pytest.approx((4 * (x + weights + 10 + result)) / rate, rel=1e-6)
     assert fc.choices["static_int8"].seconds == pytest.approx((x + weights + 40 + result) / rate)
-    assert fc.choices["dynamic_int8"].seconds == pytest.approx(
-        (x + 4 * x + x + weights + 40 + 4 * result) / rate
-    )
+    assert fc.choices["dynamic_int8"].seconds == pytest.approx((x + 4 * x + x + weights + 40 + 4 * result) / rate)
 
 
 def test_several_static_schemes(traced: fx.GraphModule) -> None:

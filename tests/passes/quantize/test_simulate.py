@@ -52,9 +52,7 @@ class Images(nn.Module):
 
 
 MODELS = {"words": (Words, "i64[B,T]", (3, 7)), "images": (Images, "i64[B]", (9,))}
-CONFIGS = [
-    q.static_int8("minmax"), q.dynamic_int8(), q.weight_only_int8(), q.weight_only_int4(32),
-]  # fmt: skip
+CONFIGS = [q.static_int8("minmax"), q.dynamic_int8(), q.weight_only_int8(), q.weight_only_int4(32)]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
@@ -69,9 +67,7 @@ def test_values_are_those_of_convert(name: str, config: q.QConfig) -> None:
         prepared(batch)
     seen = {path: np.array(value) for path, value in prepared.state_dict().items()}
     products = list(simulate(prepared, iter(batches)))
-    decided = [
-        n for n in prepared.graph.nodes if getattr(n.meta.get("quantize"), "role", "") == "product"
-    ]
+    decided = [n for n in prepared.graph.nodes if getattr(n.meta.get("quantize"), "role", "") == "product"]
     assert [p.node for p in products] == decided
     converted = q.convert(prepared)
     for path, value in prepared.state_dict().items():  # observers have learned nothing
@@ -116,8 +112,7 @@ def test_dict_batches_and_several_inputs() -> None:
     gm = fx.symbolic_trace(lambda x, y: F.linear(x + y, layer.weight), x="f32[B,8]", y="f32[8]")
     prepared = q.prepare(gm, everything(q.weight_only_int8()))
     batch = {"y": draw((8,)), "x": np.abs(draw((5, 8)))}
-    for corrected in (q.correct_bias(prepared, [batch]),
-                      q.correct_bias(prepared, [(batch["x"], batch["y"])])):  # fmt: skip
+    for corrected in (q.correct_bias(prepared, [batch]), q.correct_bias(prepared, [(batch["x"], batch["y"])])):
         made = q.convert(corrected)
         error = made(**batch) - gm(**batch)
         assert np.abs(error.mean(axis=0)).max() < 1e-6 < np.abs(error).max()

@@ -24,9 +24,7 @@ COUNT = frozenset(
     "instance_norm l1_loss nll_loss cross_entropy binary_cross_entropy_with_logits all".split()
 )
 #: Ops of which no axis can go; a call says so, with its name.
-REFUSED = frozenset(
-    "getitem pack_int4 unpack_int4 dequantize_weight linear_weight_only int_recurrence".split()
-)
+REFUSED = frozenset("getitem pack_int4 unpack_int4 dequantize_weight linear_weight_only int_recurrence".split())
 #: Ops of matrices that raise for zeros. What goes has no part in the rest: the result is the cut
 #: one of the whole.
 REGULAR = frozenset("cholesky solve".split())
@@ -84,8 +82,9 @@ def try_groups(op: Any, sample: Any) -> tuple[int, list[str]]:
     if call is None:
         return 0, []
     found = axis_graph(gm)
-    groups = np.unique([g for n in call.all_input_nodes for a in range(parts_of(n)[0].rank)
-                        for g in found.groups(Slot(n, a))])  # fmt: skip
+    groups = np.unique(
+        [g for n in call.all_input_nodes for a in range(parts_of(n)[0].rank) for g in found.groups(Slot(n, a))]
+    )
     done, said = 0, []
     for group in groups.tolist():
         made = gm.copy()
@@ -112,10 +111,12 @@ def try_groups(op: Any, sample: Any) -> tuple[int, list[str]]:
             counts = op.name in COUNT or given.get("training") or given.get("x_zero_point")
             if not counts:
                 np.testing.assert_allclose(
-                    np.asarray(small, np.float64), np.asarray(full, np.float64),
-                    rtol=2e-2 if full.dtype.itemsize < 4 else 1e-4, atol=1e-4,
+                    np.asarray(small, np.float64),
+                    np.asarray(full, np.float64),
+                    rtol=2e-2 if full.dtype.itemsize < 4 else 1e-4,
+                    atol=1e-4,
                     err_msg=f"{op.name} {sample}: group {group}",
-                )  # fmt: skip
+                )
     return done, said
 
 

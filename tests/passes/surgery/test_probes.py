@@ -74,9 +74,7 @@ def test_passes_and_their_checks_tell_nothing(gm: fx.GraphModule) -> None:
     seen.clear()
     fx.symbolic_trace(made, x="f32[2,3,6,6]")(X)
     passes.split_module(
-        made,
-        None,
-        lambda node: int(node.op == "call_function" and node.target.name in ("mean", "linear")),
+        made, None, lambda node: int(node.op == "call_function" and node.target.name in ("mean", "linear"))
     )(X)
     assert seen == ["relu", "relu_1"] * 2
 
@@ -117,8 +115,13 @@ def test_written_inputs_and_nested_results() -> None:
 
 
 def test_wrong_requests(gm: fx.GraphModule) -> None:
-    for where, text in (("gelu", "finds no node"), ("output", "is the output"), ([], "no node"),
-                        (3, "not int"), ("#relux", "relux")):  # fmt: skip
+    for where, text in (
+        ("gelu", "finds no node"),
+        ("output", "is the output"),
+        ([], "no node"),
+        (3, "not int"),
+        ("#relux", "relux"),
+    ):
         with pytest.raises(ArgumentError, match=text):
             passes.tap(gm, where, print)
     split = fx.symbolic_trace(lambda x: fx.ops.add(*fx.ops.split(x, (2, 2), axis=1)), x="f32[B,4]")

@@ -30,10 +30,17 @@ INPUTS: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
 }
 #: How many of the groups that are tried can go at least; of others none can, or few.
 LEAST = {
-    "resnet18": 6, "bert": 3, "lstm_tagger": 3, "unet": 6, "gpt_block": 3,
-    "cnn": 2, "resnet_block": 5, "mlp": 5, "unet_piece": 5,
+    "resnet18": 6,
+    "bert": 3,
+    "lstm_tagger": 3,
+    "unet": 6,
+    "gpt_block": 3,
+    "cnn": 2,
+    "resnet_block": 5,
+    "mlp": 5,
+    "unet_piece": 5,
     "transformer_block": 3,
-}  # fmt: skip
+}
 
 
 def free_groups(gm: fx.GraphModule, found: AxisGraph) -> list[int]:
@@ -48,9 +55,7 @@ def counts(gm: fx.GraphModule, kept: dict[Slot, Any]) -> bool:
     cut = {slot.node for slot in kept}
     calls = gm.graph.find_nodes(op="call_function")
     return any(
-        n.target.name in COUNT or n.arguments.get("training")
-        for n in calls
-        if cut.intersection(n.all_input_nodes)
+        n.target.name in COUNT or n.arguments.get("training") for n in calls if cut.intersection(n.all_input_nodes)
     )
 
 

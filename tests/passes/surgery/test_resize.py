@@ -178,12 +178,7 @@ def test_the_least_important_go(images: fx.GraphModule) -> None:
     up[:, [1, 4]] = 0
     head.reshape(5, 6, 16)[:, [1, 4]] = 0
     where = "conv_transpose2d"
-    made = passes.prune_channels(
-        zeroed,
-        amount=0.34,
-        by="l2",
-        where=where,
-    )
+    made = passes.prune_channels(zeroed, amount=0.34, by="l2", where=where)
     kept = np.asarray(made.get_attribute("up.weight"))
     np.testing.assert_array_equal(kept, np.delete(up, [1, 4], axis=1))
     np.testing.assert_allclose(run(made), run(zeroed), rtol=1e-4)
@@ -210,9 +205,7 @@ def test_a_promise_to_change(images: fx.GraphModule) -> None:
 
     for drop, is_kept in ((0.25, True), (0.2, False)):
         prune = passes.prune_channels.with_options(amount=0.25)
-        manager = passes.PassManager(
-            ["fuse_conv_bn", prune.with_exactness(passes.changes(channels, drop)), "cse"]
-        )
+        manager = passes.PassManager(["fuse_conv_bn", prune.with_exactness(passes.changes(channels, drop)), "cse"])
         if is_kept:
             made = manager(images)
             assert made.get_attribute("stem.weight").shape[0] == 6
@@ -296,9 +289,7 @@ def test_ops_of_ones_own() -> None:
 
 def test_einsum_and_images_with_channels_last() -> None:
     """A square value: a wrong axis would fit, too."""
-    made = passes.resize(
-        square(lambda h: fx.ops.einsum([h, h], "bij,bkj->bik")), "fc_weight", 0, [1]
-    )
+    made = passes.resize(square(lambda h: fx.ops.einsum([h, h], "bij,bkj->bik")), "fc_weight", 0, [1])
     assert made.get_attribute("fc.weight").shape == (1, 4)
 
     class Last(nn.Module):
@@ -309,9 +300,7 @@ def test_einsum_and_images_with_channels_last() -> None:
         def forward(self, x: Any) -> Any:
             h = fx.ops.conv2d(x, self.one.weight, self.one.bias, layout="NHWC")
             h = fx.ops.max_pool2d(fx.ops.relu(h), 1, layout="NHWC")
-            return fx.ops.sum(
-                fx.ops.conv2d(h, self.two.weight, self.two.bias, layout="NHWC"), axis=3
-            )
+            return fx.ops.sum(fx.ops.conv2d(h, self.two.weight, self.two.bias, layout="NHWC"), axis=3)
 
     gm = traced(Last(), x="f32[B,4,4,3]")
     (weight,) = gm.graph.find_nodes(op="get_attr", target="one.weight")
@@ -334,9 +323,7 @@ def test_what_an_op_does_for_its_size_is_followed_or_refused() -> None:
     with pytest.raises(ArgumentError, match="axis 2 of node"):
         passes.resize(gm, "fc_weight", 0, [0, 2, 3])
     made = passes.resize(gm, "fc_weight", 0, [0, 1, 3])
-    np.testing.assert_allclose(
-        run(made), without(gm, made, Slot(weight_of(gm), 0), [0, 1, 3]), rtol=1e-4
-    )
+    np.testing.assert_allclose(run(made), without(gm, made, Slot(weight_of(gm), 0), [0, 1, 3]), rtol=1e-4)
 
 
 def weight_of(gm: fx.GraphModule) -> Any:
@@ -358,6 +345,4 @@ def test_flatten_and_parts() -> None:
     (weight,) = gm.graph.find_nodes(op="get_attr", target="conv.weight")
     made = passes.resize(gm, weight, 0, [0, 1, 2, 5])
     assert made.get_attribute("fc.weight").shape[1] < 12
-    np.testing.assert_allclose(
-        run(made), without(gm, made, Slot(weight, 0), [0, 1, 2, 5]), rtol=1e-4
-    )
+    np.testing.assert_allclose(run(made), without(gm, made, Slot(weight, 0), [0, 1, 2, 5]), rtol=1e-4)

@@ -91,9 +91,7 @@ def test_as_if_the_program_had_been_written_so(where: Any, paths: list[str], lay
     expected = fx.symbolic_trace(net.eval(), ids="i64[B,T]")
     assert made.state_dict().keys() == expected.state_dict().keys()
     assert made.graph == expected.graph
-    assert [n.module_path for n in made.graph.nodes] == [
-        n.module_path for n in expected.graph.nodes
-    ]
+    assert [n.module_path for n in made.graph.nodes] == [n.module_path for n in expected.graph.nodes]
     np.testing.assert_array_equal(made(X), expected(X))
     made.undo()
     assert made.graph == gm.graph and made.state_dict().keys() == gm.state_dict().keys()
@@ -119,9 +117,7 @@ def test_places_that_are_no_modules() -> None:
     gm = traced()
     made = passes.swap(gm, where="#relu_2", layer=fx.ops.gelu)
     assert made.graph.find("gelu") and len(made.graph.find("relu")) == 2
-    made = passes.swap(
-        gm, where=gm.graph.find('linear:in("layers.0") > relu'), layer=nn.Linear(8, 8)
-    )
+    made = passes.swap(gm, where=gm.graph.find('linear:in("layers.0") > relu'), layer=nn.Linear(8, 8))
     assert "layers.0.fc.weight" in made.state_dict() and len(made.graph.find("relu")) == 2
     made = passes.swap(gm, where="add", make=lambda place: nn.Bilinear(8, 8, 8))
     assert {"layers.0.add.weight", "layers.1.add_1.bias"} < made.state_dict().keys()
@@ -167,7 +163,7 @@ def test_refused_before_anything_changes() -> None:
         ([], {"layer": nn.GELU()}, "it is empty"),
         ("layers.0.fc", {}, "give either layer=, or make="),
         ("embed", {"layer": nn.GELU()}, r"gelu\(i64\[B,T\]\): x must be a float"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(passes.PassError, match=text):
             passes.swap(gm, where=where, **options)
         assert gm.state_dict().keys() == before
@@ -208,12 +204,10 @@ def test_untied_where_the_trace_has_one_weight() -> None:
         (lambda: passes.untie_weights(gm, "mix.weight"), "is not tied: linear_1, linear_3"),
         (lambda: passes.tie_weights(gm, "mix.weight"), "give the weights that become mix.weight"),
         (lambda: passes.tie_weights(gm, "mix.weight", "mix.wait"), "did you mean mix.weight"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(fx.errors.ArgumentError, match=text):
             call()
-    with pytest.raises(
-        fx.errors.ShapeError, match=r"mix.bias is f32\[8\], mix.weight is f32\[8,8\]"
-    ):
+    with pytest.raises(fx.errors.ShapeError, match=r"mix.bias is f32\[8\], mix.weight is f32\[8,8\]"):
         passes.tie_weights(gm, "mix.weight", "mix.bias")
 
 
@@ -244,6 +238,8 @@ def test_the_report_shows_shapes_of_weights() -> None:
     manager(fx.symbolic_trace(net, x="f32[B,3,8,8]"))
     resized = manager.report[0].resized
     assert {k: str(new) for k, (_, new) in resized.items()} == {
-        "0.weight": "f32[6,3,3,3]", "0.bias": "f32[6]", "2.weight": "f32[4,6,1,1]",
-    }  # fmt: skip
+        "0.weight": "f32[6,3,3,3]",
+        "0.bias": "f32[6]",
+        "2.weight": "f32[4,6,1,1]",
+    }
     assert "0.weight f32[8,3,3,3] → f32[6,3,3,3] and 2 more" in str(manager.report)
