@@ -24,7 +24,7 @@ Edit = Callable[[GraphModule], Any]
 
 def control_nodes(graph: Graph) -> list[Node]:
     """The loops and conditions of a graph, without those inside of their bodies."""
-    return [node for node in graph.nodes if bodies_of(node)]
+    return [node for node in graph.nodes if bodies_of(node)] if graph._store.n_controls else []
 
 
 def edit_bodies(gm: GraphModule, edit: Edit) -> None:

@@ -644,6 +644,7 @@ class Graph:
         set_next(last, store.root)
         set_prev(store.root, last)
         store.length, store.n_placeholders = mine.length, mine.n_placeholders
+        store.n_controls = mine.n_controls
         store.namer.taken, store.namer.counts = set(mine.namer.taken), dict(mine.namer.counts)
         new._interface, new._taps = self._interface, self._taps
         new._dims.become(self._dims)

@@ -105,7 +105,7 @@ class GraphModule(EditHooks, Module):
         return module, name
 
     def _check_name(self, parent: Module, name: str) -> None:
-        if parent is self and name in NOT_WEIGHTS:
+        if name in NOT_WEIGHTS and parent is self:
             raise ArgumentError(
                 f"an array or child of the traced module is called {name!r}, which a GraphModule "
                 f"has for itself; call it {name}_, or put it into a child"
@@ -180,7 +180,8 @@ class GraphModule(EditHooks, Module):
                 graph._retype_weights(retyped)
 
     def _put(self, parent: Module, name: str, value: Any) -> None:
-        self._check_name(parent, name)
+        if name in NOT_WEIGHTS:
+            self._check_name(parent, name)
         self._note_entry(parent, name)
         if isinstance(value, Module):
             parent._modules[name] = value

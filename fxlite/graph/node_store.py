@@ -233,6 +233,8 @@ class NodeStore:
         self.namer = Namer()
         self.length = 0
         self.n_placeholders = 0
+        #: How many nodes have sub-graphs: mostly none, and nobody has to look for them.
+        self.n_controls = 0
         #: Every edit's inverse; see :mod:`fxlite.graph.node_store`.
         self.journal = Journal()
         self.record: Callable[[Any], None] = self.journal.records.append
@@ -305,8 +307,11 @@ class NodeStore:
         set_next(node, before)
         set_prev(before, node)
         add_user(node._args, node)
-        if node._kwargs and node.op != "call_function":
-            add_user(tuple(node._kwargs.values()), node)
+        if node._kwargs:
+            if node.op != "call_function":
+                add_user(tuple(node._kwargs.values()), node)
+            elif node.target.kind == "control":
+                self.n_controls += 1
         self.length += 1
         if node.op == "placeholder":
             self.n_placeholders += 1
@@ -329,6 +334,8 @@ class NodeStore:
         self.length -= 1
         if node.op == "placeholder":
             self.n_placeholders -= 1
+        elif node.op == "call_function" and node.target.kind == "control":
+            self.n_controls -= 1
         self.namer.taken.discard(node.name)
         self.record((undo_erase, node, after))
 

@@ -17,7 +17,6 @@ from fxlite.base.errors import GraphError, expect
 from fxlite.graph.graph import Graph
 from fxlite.graph.node import Node, map_nodes
 from fxlite.graph.retype import infer_types
-from fxlite.ops.op import Op
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
@@ -237,9 +236,7 @@ class Names:
 
 def bodies_of(node: Node) -> dict[str, SubGraph]:
     """The sub-graphs of a node, by the names of the attributes."""
-    if node.op != "call_function" or not isinstance(node.target, Op) or not node._kwargs:
-        return {}
-    if node.target.kind != "control":
+    if not node._kwargs or node.op != "call_function" or getattr(node.target, "kind", "") != "control":
         return {}
     return {name: v for name, v in node._kwargs.items() if isinstance(v, SubGraph)}
 

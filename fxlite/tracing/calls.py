@@ -35,16 +35,12 @@ class Places:
         self._last: tuple[FrameType | None, FunctionCall | None] = (None, None)
 
     def here(self, depth: int, scope: Scope | None) -> Location | None:
-        """The location of the innermost caller outside fxlite, in the scope of a module."""
-        frame: FrameType | None = sys._getframe(depth)
-        while frame is not None:
-            is_own = KNOWN_OWN.get(frame.f_code.co_filename)
-            if is_own is None:
-                is_own = is_own_file(frame.f_code.co_filename)
-            if not is_own:
-                break
-            frame = frame.f_back
-        else:
+        """The location of the innermost caller outside fxlite, in the scope of a module. Layers of
+        fxlite call nothing of the program: all that they do is where they were called."""
+        if scope is not None and scope.arguments is not None and scope.called_at is not None:
+            return scope.called_at
+        frame = _of_user(sys._getframe(depth))
+        if frame is None:
             return None
         last_frame, call = self._last
         if frame is not last_frame:
@@ -81,6 +77,18 @@ class Places:
                 self._running[id(inner)] = inner, made
             call = made
         return call
+
+
+def _of_user(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame outside fxlite, among one and its callers."""
+    known = KNOWN_OWN.get
+    while frame is not None:
+        name = frame.f_code.co_filename
+        is_own = known(name)
+        if not (is_own_file(name) if is_own is None else is_own):
+            return frame
+        frame = frame.f_back
+    return None
 
 
 def _caller(frame: FrameType) -> FrameType | None:

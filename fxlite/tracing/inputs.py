@@ -46,12 +46,13 @@ PLAIN = frozenset((int, float, bool, complex, type(None)))
 def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any] | None:
     """The bound arguments with nodes for the tracer's proxies; None where an operand is neither a
     proxy nor a number."""
-    found = bound.copy()
+    found, graph = bound.copy(), tracer.graph
     for name in op.tensor_kinds:
         value: Any = bound.get(name)
         kind = value.__class__
         if kind is Proxy and value.tracer is tracer:
-            found[name] = tracer.local(value.node)
+            node = value.node
+            found[name] = node if node.graph is graph else tracer.local(node)
         elif kind not in PLAIN:
             return None
     return found

@@ -352,9 +352,12 @@ def same_arrays(a: Any, b: Any) -> bool:
     return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
+_CONSTANT = re.compile(r"(?:.*\.)?constant_\d+")
+
+
 def is_constant_path(path: str) -> bool:
     """Whether that is what the tracer calls arrays of the program that no module holds."""
-    return re.fullmatch(r"(?:.*\.)?constant_\d+", path) is not None
+    return _CONSTANT.fullmatch(path) is not None
 
 
 def same_modules(a: Module, b: Module, weights: bool = True) -> bool:

@@ -7,6 +7,7 @@ text around it is captured.
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -48,8 +49,9 @@ class BlockParser:
     # -- names ---------------------------------------------------------------------------------
     def find(self, name: str) -> Node | None:
         """The value of that name, as the innermost body reads it."""
-        if name in self.values:
-            return self.values[name]
+        found = self.values.get(name)
+        if found is not None:
+            return found
         for depth in reversed(range(len(self.around))):
             found = self.around[depth][1].get(name)
             if found is not None:
@@ -57,22 +59,12 @@ class BlockParser:
         return None
 
     def is_value(self, name: str) -> bool:
-        return name in self.values or any(name in values for _, values in self.around)
+        return name in self.values or (bool(self.around) and any(name in values for _, values in self.around))
 
     def _captured(self, node: Node, depth: int = 0) -> Node:
         for body in self.bodies[depth:]:
             node = body.capture(node)
         return node
-
-    @contextmanager
-    def outermost(self) -> Iterator[None]:
-        """Inside, nodes go into the whole graph, as weights do."""
-        before = self.graph
-        self.graph = self.around[0][0] if self.around else self.graph
-        try:
-            yield
-        finally:
-            self.graph = before
 
     @contextmanager
     def _body(self) -> Iterator[BodyBuilder]:
@@ -89,13 +81,13 @@ class BlockParser:
     # -- blocks --------------------------------------------------------------------------------
     def statements(self, body: Sequence[ast.stmt]) -> None:
         """Read statements, loops with what stands before and after them."""
-        left = list(body)
+        left = deque(body)
         while left:
-            statement = left.pop(0)
+            statement = left.popleft()
             if isinstance(statement, ast.If):
                 self._condition(statement)
             elif left and isinstance(left[0], (ast.For, ast.While)):
-                self._loop(statement, left.pop(0), left.pop(0) if left else None)
+                self._loop(statement, left.popleft(), left.popleft() if left else None)
             elif isinstance(statement, (ast.For, ast.While)):
                 raise self.error(statement, "expected the carried values before it: a, b = x, y")
             else:

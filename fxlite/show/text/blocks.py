@@ -28,11 +28,11 @@ Line = tuple[str, str]
 
 @dataclass(frozen=True)
 class Writer:
-    """How parts are written: the right-hand side of a call, an operand, the annotation of a type,
-    and where a node comes from (empty where that was just said). ``taken`` gives the names that
-    mean something else."""
+    """How parts are written: the line of a node without bodies, an operand, the annotation of a
+    type, and where a node comes from (empty where that was just said). ``taken`` gives the names
+    that mean something else."""
 
-    call: Callable[[Node], str]
+    line: Callable[[Node], Line]
     value: Callable[[Any], str]
     annotation: Callable[[Any], str]
     origin: Callable[[Node], str]
@@ -49,7 +49,7 @@ class Writer:
         if bodies:
             found: Iterator[Line] = getattr(self, f"_{node.target.name}")(node, **bodies)
             return found
-        return ((f"{node.name}{self.annotation(node.type)} = {self.call(node)}", self.origin(node)),)
+        return (self.line(node),)
 
     # -- the three kinds -----------------------------------------------------------------------
     def _cond(self, node: Node, true_fn: SubGraph, false_fn: SubGraph) -> Iterator[Line]:

@@ -252,11 +252,12 @@ class _Parser(BlockParser):
             raise self.error(at, f"expected a call or an operator, not {ast.unparse(value)!r}")
         if node.name != name:
             self.values[name] = node  # w = self.fc.weight: another name for it
-        self.check_declared(at, node, declared)
+        if declared is not None:
+            self.check_declared(at, node, declared)
 
     def check_declared(self, at: ast.stmt, node: Node, declared: Any) -> None:
         """The type that a line says is that of the node."""
-        if declared is not None and node.type is not None and not types_equal(node.type, declared):
+        if node.type is not None and not types_equal(node.type, declared):
             raise self.error(
                 getattr(at, "annotation", at), f"{_assigned(at)} is declared {declared}, but it is {node.type}"
             )
@@ -293,7 +294,8 @@ class _Parser(BlockParser):
     def _expression(self, value: ast.expr, name: str | None = None, declared: Any = None) -> Any:
         """A tensor operand: a node, a number, or None. ``name`` is for the node it makes."""
         if isinstance(value, ast.Call):
-            return self._literal(value) if _is_complex(value) else self._call(value, name, declared)
+            is_complex = isinstance(value.func, ast.Name) and _is_complex(value)
+            return self._literal(value) if is_complex else self._call(value, name, declared)
         if isinstance(value, ast.Name):
             return self._name(value)
         if isinstance(value, (ast.Attribute, ast.Subscript)):
@@ -340,8 +342,10 @@ class _Parser(BlockParser):
         while wanted not in self.weights:  # those named before it in the comment come first
             target = self.listed.pop() if wanted in self.listed else wanted
             declared = self.weight_types.get(target)
-            with self.outermost():
-                self.weights[target] = self._new(value, "get_attr", target, (), {}, None, declared)
+            inner = self.graph
+            self.graph = self.around[0][0] if self.around else inner
+            self.weights[target] = self._new(value, "get_attr", target, (), {}, None, declared)
+            self.graph = inner
         return self._captured(self.weights[wanted])
 
     def _path(self, value: ast.expr) -> str:

@@ -129,7 +129,8 @@ def call_text(node: Node, words: Words = USUAL) -> str:
         return attribute_text(target)
     parts: list[str] = []
     for value in node._args:
-        parts.append(value_text(value, words))
+        plain = value.__class__ is Node and value.op != "get_attr"
+        parts.append(value.name if plain else value_text(value, words))
     if node.op != "call_function":
         head = attribute_text(target)
     elif target.symbol and len(parts) <= 2 and has_operator(node):
@@ -243,7 +244,8 @@ def _lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
     """(code, comment) for each line of the body."""
     yield from ((line, "") for line in _head_lines(graph, words))
     yield from condition_lines(graph, words)
-    writer = _writer(graph, words, _remembering(_annotation), _origins())
+    annotation, origin = _remembering(_annotation), _origins()
+    writer = _writer(graph, words, annotation, origin)
     for node in graph.nodes:
         op = node.op
         if op == "placeholder" or op == "get_attr":
@@ -251,22 +253,34 @@ def _lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
         if op == "output":
             yield node_line(node, words), ""
             continue
-        yield from writer.lines(node)
+        if op == "call_function" and node.target.kind == "control":
+            yield from writer.lines(node)
+        else:
+            yield f"{node.name}{annotation(node.type)} = {call_text(node, words)}", origin(node)
 
 
 def _origins() -> Callable[[Node], str]:
     """What to say of where a node comes from: nothing where that was said of the one before."""
-    scope_text = _remembering(lambda scope: str(scope) if scope is not None and scope.path else "")
-    place_text = _remembering(lambda loc: loc.short if loc is not None else "")
-    shown: tuple[str, str] = ("", "")
+    places: dict[Any, str] = {}
+    scope = loc = None
+    shown = scope_text = place_text = ""
 
     def said(node: Node) -> str:
-        nonlocal shown
-        origin = scope_text(node.scope), place_text(node.loc)
+        nonlocal scope, loc, shown, scope_text, place_text
+        if node.scope is scope and node.loc is loc:
+            return ""
+        if node.scope is not scope:
+            scope = node.scope
+            scope_text = str(scope) if scope is not None and scope.path else ""
+        if node.loc is not loc:
+            loc = node.loc
+            known = places.get(id(loc))
+            place_text = known if known is not None else places.setdefault(id(loc), loc.short if loc else "")
+        origin = f"{scope_text}, {place_text}" if scope_text and place_text else scope_text or place_text
         if origin == shown:
             return ""
         shown = origin
-        return outside_text.comment(", ".join(p for p in origin if p)).strip()
+        return outside_text.comment(origin).strip()
 
     return said
 
@@ -278,10 +292,10 @@ def _writer(graph: Graph, words: Words, annotation: Callable[[Any], str], origin
         found = {*words, "self", *(str(node.target) for node in graph.placeholders)}
         return found | {node.name for node in graph.nodes} | graph.input_dims
 
-    def call(node: Node) -> str:
-        return call_text(node, words)
+    def line(node: Node) -> tuple[str, str]:
+        return f"{node.name}{annotation(node.type)} = {call_text(node, words)}", origin(node)
 
-    return Writer(call, lambda v: value_text(v, words), annotation, origin, taken)
+    return Writer(line, lambda v: value_text(v, words), annotation, origin, taken)
 
 
 def _dim_lines(graph: Graph, words: Words) -> Iterator[str]:
@@ -417,10 +431,14 @@ def executable_code(graph: Graph) -> str:
         if op == "output":
             lines.append(f"    {node_line(node, words)}")
             continue
-        lines += (f"    {line}" for line, _ in writer.lines(node))
         dead = deletions.get(node)
-        if dead and lines[-1].startswith(f"    {node.name}"):  # else in a branch
-            lines[-1] += f"; del {dead}"
+        deleted = f"; del {dead}" if dead else ""
+        if op != "call_function" or node.target.kind != "control":
+            lines.append(f"    {node.name}{width(node.type)} = {call_text(node, words)}{deleted}")
+            continue
+        lines += [f"    {line}" for line, _ in writer.lines(node)]
+        if lines[-1].startswith(f"    {node.name}"):  # else in a branch
+            lines[-1] += deleted
     lines += _nothing(graph)
     return _IMPORT + "\n".join(lines) + "\n"
 

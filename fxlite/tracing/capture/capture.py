@@ -80,10 +80,7 @@ class Caller:
             return function(*args, **kwargs)
         kind = type(function)
         if kind is MethodType:
-            inner = function.__func__
-            if type(inner) is FunctionType and _captured_code(inner.__code__, self.name):
-                return captured(inner, self.name)(function.__self__, *args, **kwargs)
-            return function(*args, **kwargs)
+            return captured(function, self.name)(*args, **kwargs)
         try:
             make = _ANSWERED.get(function)
         except TypeError:  # it has no hash
