@@ -116,5 +116,8 @@ TEMPLATES = {
     "cholesky": _routine(routines.CHOLESKY, routines.claims_floats),
     "solve": _routine(routines.SOLVE, routines.claims_floats),
     "slogdet": _routine(routines.SLOGDET, routines.claims_floats),
+    "qr_rows": _routine(routines.QR, routines.claims_matrices),
+    "eigh_rows": _routine(routines.EIGH, routines.claims_matrices),
+    "svd_rows": _routine(routines.SVD, routines.claims_matrices),
 }
 """The template of each op that has one."""

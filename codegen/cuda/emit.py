@@ -6,6 +6,7 @@ NVRTC, nvcc and the CPU shim; it includes ``prelude.cuh`` and ``fx_math.h`` and 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -17,7 +18,8 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import title_of
 from fxlite.codegen.c.emit import c_name, entry_of
 from fxlite.codegen.c.tiles.library import definitions, needed
-from fxlite.codegen.cuda.printer import CudaPrinter, KernelText, line_comment
+from fxlite.codegen.cuda.printer import NO_BYTES, CudaPrinter, KernelText, line_comment
+from fxlite.codegen.cuda.routines import TILES
 from fxlite.codegen.cuda.schedule import device_kernels
 from fxlite.codegen.cuda.templates import claims, render
 from fxlite.codegen.kernel.builder import bare
@@ -31,17 +33,21 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group
 from fxlite.passes.ledger import add_refusals, refusal
-from fxlite.scalar.index import DimVar, Index
+from fxlite.scalar.index import DimVar, Index, extremum
 
 Array = np.ndarray[Any, Any]
 _HOST_WORDS = "arena cudaStream_t dim3 error kernel LAUNCH layout offset stream weights workspace".split()
+
+SHARED = (*definitions("complex"), *TILES)
+"""What sources have of C's tiles, as far as they mention it."""
 
 
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch. ``grid`` are numbers of blocks, of named dims; a block has so many
     ``threads``; ``arguments`` are names of buffers, of dims, and ``error``; ``stores`` is the value
-    it computes; ``sizes`` are names in the grid and what they stand for."""
+    it computes; ``sizes`` are names in the grid and what they stand for; ``scratch`` are the bytes
+    of its argument ``workspace``."""
 
     kernel: str
     grid: tuple[Index, Index, Index]
@@ -49,6 +55,7 @@ class Launch:
     arguments: tuple[str, ...]
     stores: str
     sizes: tuple[tuple[str, Index], ...] = ()
+    scratch: Index = NO_BYTES
 
     def blocks(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         """The grid for these dims; a zero among them means that there is nothing to do."""
@@ -78,6 +85,12 @@ class CudaProgram:
     launches: tuple[Launch, ...]
     names: Scope
 
+    @property
+    def scratch(self) -> Index:
+        """Bytes of the workspace that launches take one after the other."""
+        needs = (launch.scratch for launch in self.launches if launch.scratch != 0)
+        return functools.reduce(lambda a, b: extremum("max", a, b), needs, NO_BYTES)
+
     def name_of(self, node: Node) -> str:
         """What launches call the memory of a value."""
         return self.names(buffer_name(node))
@@ -104,7 +117,7 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
     head = [line_comment(_about(prefix, program)), '#include "prelude.cuh"', '#include "fx_math.h"']
     places = [line_comment(f"where {i}: {t}") for i, t in enumerate(locations)]
     text = "\n\n".join(resolved(kernel.text, _MACROS) for kernel, _ in kernels)
-    numbers = needed(text, definitions("complex"))
+    numbers = needed(text, SHARED)
     before = [*head, "", *places, *([""] if places else []), *([numbers] if numbers else [])]
     source = "\n".join([*before, text, ""])
     sources = {f"{prefix}.cu": source, **{n: _header(n) for n in ("prelude.cuh", "fx_math.h")}}
@@ -132,7 +145,8 @@ def _launch(kernel: KernelText, value: str, names: Scope) -> Launch:
     x, y, z = map(named, kernel.grid)
     sizes = tuple((names(name), named(size)) for name, size in kernel.sizes)
     arguments = tuple(map(names, kernel.arguments))
-    return Launch(kernel.name, (x, y, z), kernel.threads, arguments, names(value), sizes)
+    scratch = named(kernel.scratch)
+    return Launch(kernel.name, (x, y, z), kernel.threads, arguments, names(value), sizes, scratch)
 
 
 def _header(name: str) -> str:

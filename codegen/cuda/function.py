@@ -25,7 +25,8 @@ from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.host import host_sources
 from fxlite.codegen.folder import facts_of, write_folder
-from fxlite.codegen.kernel.names import dim_name
+from fxlite.codegen.kernel.builder import bare
+from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.program.program import optimize, said_of_passes
 from fxlite.codegen.program.run import call_nested, run_hollow
 from fxlite.codegen.runtime.abi import ArgSpec, HollowCall, bind_arguments
@@ -105,6 +106,9 @@ class CudaRunner:
                 held[name_of(node)] = keep(launcher.alloc(size(node.type.nbytes)))
         for node, source in program.stored.items():
             held[name_of(node)] = held[name_of(source)]
+        if self.program.scratch != 0:
+            known = {self.program.names(dim_name(d)): value for d, value in dims.items()}
+            held["workspace"] = keep(launcher.alloc(int(self.program.scratch.evaluate(known))))
         if self._checks:
             held["error"] = keep(launcher.upload(np.zeros(1, _ERROR)))
         return held
@@ -144,6 +148,8 @@ def readme(program: CudaProgram) -> str:
         position += array.nbytes + -array.nbytes % 64
     for number, slot in enumerate(plan.slots):
         lines.append(f"- slot {number}, {slot.size} bytes, in turn: {', '.join(users[number])}")
+    if program.scratch != 0:
+        lines.append(f"- `workspace`, {resolved(bare(program.scratch))} bytes, of each launch that takes it")
     lines += [f"- `{program.name_of(n)}` is the memory of `{program.name_of(s)}`" for n, s in plan.stored.items()]
     lines += [f"- result {i}: `{program.name_of(plan.memory(n))}`: {n.type}" for i, n in enumerate(plan.results)]
     lines += ["", "## Launches, in order", "", "```", *map(str, program.launches), "```", ""]

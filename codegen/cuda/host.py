@@ -156,6 +156,8 @@ class _Host:
         """Its size, and where the slots begin in it."""
         dims = [self.program.names(dim_name(d)) for d in self.plan.dims]
         sizes = [self._size(slot.size) for slot in self.plan.slots]
+        if self.program.scratch != 0:
+            sizes.append(self.program.names(bare(self.program.scratch)))
         lines = [f"static void layout({', '.join([*self.sizes, 'int64_t *offset'])}) {{"]
         lines += [f"    (void){d};" for d in dims if not re.search(rf"\b{d}\b", " ".join(sizes))]
         lines.append("    offset[0] = 0;")
@@ -216,14 +218,17 @@ class _Host:
         for name, reached in self.reached.items():
             parts = [index.text(lambda loop: "0") for index in reached.indices]
             held[name] = ".".join([WEIGHTS, *parts, reached.name])
-        if values:
+        has_scratch = self.program.scratch != 0
+        if values or has_scratch:
             dims = ", ".join([*(self.program.names(dim_name(d)) for d in plan.dims), "offset"])
             lines += [
-                f"    int64_t offset[{len(plan.slots) + 1}];",
+                f"    int64_t offset[{len(plan.slots) + 1 + has_scratch}];",
                 f"    layout({dims});",
                 "    unsigned char *const arena = (unsigned char *)workspace;",
-                f"    {self.name}_state {STATE};",
+                *([f"    {self.name}_state {STATE};"] if values else []),
             ]
+            if has_scratch:
+                held["workspace"] = f"(char *)arena + offset[{len(plan.slots)}]"
             for node in values:
                 held[name_of(node)] = f"{STATE}.{name_of(node)}"
                 start = f"arena + offset[{plan.slot_of[node]}]"

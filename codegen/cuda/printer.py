@@ -22,6 +22,8 @@ from fxlite.codegen.kernel.text import signature
 from fxlite.scalar.index import Index, unflatten
 from fxlite.types.dtypes import DType
 
+NO_BYTES = Index.of(0)
+
 #: Where a shared loop starts, and by how much it steps.
 _SHARES = {
     "grid": ("fx_thread_index()", "fx_thread_count()"),
@@ -34,7 +36,8 @@ _SHARES = {
 class KernelText:
     """A printed kernel and its launch: the names of the buffers and dims that it takes, blocks
     along x, y and z, and threads of a block. Without blocks there is nothing to compute. ``sizes``
-    are names in the grid and what they stand for."""
+    are names in the grid and what they stand for; ``scratch`` are the bytes of its argument
+    ``workspace``."""
 
     name: str
     text: str
@@ -42,6 +45,7 @@ class KernelText:
     grid: tuple[Index, Index, Index]
     threads: int
     sizes: tuple[tuple[str, Index], ...] = ()
+    scratch: Index = NO_BYTES
 
 
 class CudaPrinter(CPrinter):

@@ -11,6 +11,7 @@ from fxlite.codegen.c.render.template_parts import product_fields, strided_opera
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, IntegerWeight, render_gemm
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
 from fxlite.codegen.cuda.printer import CudaPrinter, KernelText
+from fxlite.codegen.cuda.routines import is_routine, render_routine
 from fxlite.codegen.kernel.contraction import Epilogue, is_matrix_product, matrix_product, require_some
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.schedule import document
@@ -22,13 +23,15 @@ from fxlite.scalar.index import Index
 def claims(node: Node) -> bool:
     """True for nodes that a template computes."""
     is_product = is_matrix_product(node) or node.target.name == "linear_weight_only"
-    return is_product or is_integer_product(node)
+    return is_product or is_integer_product(node) or is_routine(node)
 
 
 def render(group: Group, name: str, locations: list[str]) -> KernelText:
     """The group's kernel. Raises CodegenError where the group fits no template after all."""
     assert group.anchor is not None
     require_some(group)
+    if is_routine(group.anchor):
+        return render_routine(group, name)
     if is_integer_product(group.anchor):
         return render_integer_product(group, name, locations)
     return _render_gemm(group, name, locations)

@@ -31,6 +31,7 @@ from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.sizes import count_values
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.group import Group
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, Reduction
 from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
@@ -306,14 +307,21 @@ def scheduled(program: Program) -> list[Kernel]:
     """The loops of each group; those with a template, too, get the loops their op's body says."""
     from fxlite.codegen.kernel.updates import loops
 
-    return [loops(found, "kernel") for found in program.groups if found.kind != "control"]
+    groups = (g for g in program.groups if g.kind != "control" and not _is_routine(g))
+    return [loops(found, "kernel") for found in groups]
+
+
+def _is_routine(found: Group) -> bool:
+    """Whether a template alone says what the group computes: its op is no loops."""
+    return found.anchor is not None and not found.anchor.target.has_body
 
 
 def run_program(
     program: Program, inputs: Sequence[Any], kernels: Sequence[Kernel] | None = None, run: RunKernel = run_kernel
 ) -> list[np.ndarray[Any, Any]]:
     """Run a whole program's kernels, by default in NumPy; returns its results, flat. Groups with a
-    template run as the loops their op's body says, which is what the template is checked against.
+    template run as the loops their op's body says, which is what the template is checked against;
+    of a routine, which has none, the op's reference is run.
     ``kernels`` are what :func:`scheduled` made of the program before."""
     from fxlite.codegen.kernel.lower import buffer_name
     from fxlite.graph.graph_module import check_inputs
@@ -352,6 +360,11 @@ def _run_groups(
     for found in program.groups:
         if found.kind == "control":
             run_control(program, found, memory, env, _run_groups)
+            continue
+        if _is_routine(found):  # run by what it is checked against
+            root = found.root
+            given = root.target.map_tensors(lambda v: value(v) if isinstance(v, Node) else v, root.arguments)
+            memory[buffer_name(program.memory(root))] = root.target.reference(**given)
             continue
         read = {buffer_name(n): value(n) for n in found.inputs}
         for new, operand in found.taken.items():  # it is written over

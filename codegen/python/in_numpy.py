@@ -82,6 +82,39 @@ def slogdet(x):
     return np.stack(np.linalg.slogdet(x), axis=-1)
 
 
+def signed(rows, start):
+    """Rows, but for their first number, with one sign for all that are alike."""
+    sizes = np.abs(rows[..., start:])
+    if not sizes.size:
+        return rows
+    first = np.argmax(sizes > 0.37 * sizes.max(axis=-1, keepdims=True), axis=-1)
+    negative = np.take_along_axis(rows[..., start:], first[..., None], axis=-1) < 0
+    return np.concatenate([rows[..., :1], np.where(negative, -rows[..., 1:], rows[..., 1:])], axis=-1)
+
+
+def qr_rows(x, complete=False):
+    """Columns of Q and rows of R, side by side."""
+    q, r = np.linalg.qr(x, mode="complete" if complete else "reduced")
+    return np.concatenate([q.swapaxes(-1, -2), r], axis=-1)
+
+
+def eigh_rows(x, vectors=True):
+    """Eigenvalues and eigenvectors, side by side."""
+    if not vectors:
+        return np.linalg.eigvalsh(x)[..., None]
+    values, found = np.linalg.eigh(x)
+    return signed(np.concatenate([values[..., None], found.swapaxes(-1, -2)], axis=-1), 1)
+
+
+def svd_rows(x, vectors=True):
+    """Singular values, left and right singular vectors, side by side."""
+    if not vectors:
+        return np.linalg.svd(x, compute_uv=False)[..., None]
+    left, values, right = np.linalg.svd(x, full_matrices=False)
+    rows = np.concatenate([values[..., None], left.swapaxes(-1, -2), right], axis=-1)
+    return signed(rows, 1 + x.shape[-2])
+
+
 def sigmoid(x):
     """``1 / (1 + exp(-x))``, which overflows on neither side."""
     e = np.exp(-np.abs(x))

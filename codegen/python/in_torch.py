@@ -186,6 +186,38 @@ def slogdet(x):
     return torch.stack([*torch.linalg.slogdet(wider(x))], dim=-1).to(x.dtype)
 
 
+def signed(rows, start):
+    """Rows, but for their first number, with one sign for all that are alike."""
+    sizes = rows[..., start:].abs()
+    if not sizes.numel():
+        return rows
+    first = (sizes > 0.37 * sizes.amax(dim=-1, keepdim=True)).int().argmax(dim=-1, keepdim=True)
+    negative = rows[..., start:].gather(-1, first) < 0
+    return torch.cat([rows[..., :1], torch.where(negative, -rows[..., 1:], rows[..., 1:])], dim=-1)
+
+
+def qr_rows(x, complete=False):
+    """Columns of Q and rows of R, side by side."""
+    q, r = torch.linalg.qr(wider(x), mode="complete" if complete else "reduced")
+    return torch.cat([q.mT, r], dim=-1).to(x.dtype)
+
+
+def eigh_rows(x, vectors=True):
+    """Eigenvalues and eigenvectors, side by side."""
+    if not vectors:
+        return torch.linalg.eigvalsh(wider(x))[..., None].to(x.dtype)
+    values, found = torch.linalg.eigh(wider(x))
+    return signed(torch.cat([values[..., None], found.mT], dim=-1), 1).to(x.dtype)
+
+
+def svd_rows(x, vectors=True):
+    """Singular values, left and right singular vectors, side by side."""
+    if not vectors:
+        return torch.linalg.svdvals(wider(x))[..., None].to(x.dtype)
+    left, values, right = torch.linalg.svd(wider(x), full_matrices=False)
+    return signed(torch.cat([values[..., None], left.mT, right], dim=-1), 1 + x.shape[-2]).to(x.dtype)
+
+
 # -- recurrence ------------------------------------------------------------------------------------
 def lstm_step(x, hidden, state, cell):
     """The next state and cell from what inputs and state give to the gates i, f, g, o."""

@@ -30,6 +30,7 @@ FAMILIES = (
     "composite",
     "numeric.sorting",
     "numeric.linalg",
+    "numeric.orthogonal",
     "activation",
     "normalization",
     "attention",

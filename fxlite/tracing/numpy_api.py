@@ -19,7 +19,16 @@ from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.tracing import numpy_fourier as fourier
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.capture.capture import captured
-from fxlite.tracing.functions import linear, padding, quantiles, rearranging, selecting, statistics, ufuncs
+from fxlite.tracing.functions import (
+    decompositions,
+    linear,
+    padding,
+    quantiles,
+    rearranging,
+    selecting,
+    statistics,
+    ufuncs,
+)
 from fxlite.tracing.writes.in_place import copyto, fill, store
 from fxlite.tracing.writes.scatter import update_at
 from fxlite.types import dtypes, shapes
@@ -260,6 +269,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **statistics.FUNCTIONS,
     **quantiles.FUNCTIONS,
     **linear.FUNCTIONS,
+    **decompositions.FUNCTIONS,
 }
 
 

@@ -115,6 +115,26 @@ def test_indices_results_and_layers(tmp_path: Path) -> None:
                 np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_routines_have_a_workspace(tmp_path: Path) -> None:
+    """Matrices of a named number, with values of the plan beside the scratch, and without any."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+
+    def alone(x: Any) -> Any:
+        return np.linalg.svdvals(x)
+
+    def beside(x: Any) -> Any:
+        return np.linalg.eigvalsh(x @ x) - np.linalg.svdvals(x).sum(0)
+
+    x = np.random.default_rng(0).standard_normal((70, 3, 3))
+    for program in (alone, beside):
+        folder = tmp_path / program.__name__
+        folder.mkdir()
+        emitted = written(fx.symbolic_trace(program, x="f64[B,3,3]"), folder)
+        outputs, _ = called(emitted, folder, (x,), {"B": 70})
+        np.testing.assert_allclose(outputs[0], program(x), rtol=1e-9, atol=1e-9)
+
+
 def test_hostile_names(tmp_path: Path) -> None:
     """Names of the host's own variables, and of the header's macros."""
     if shutil.which("g++") is None:

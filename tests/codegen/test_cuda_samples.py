@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.codegen.c.tiles.library import definitions, needed
-from fxlite.codegen.cuda.emit import CudaProgram, emit
+from fxlite.codegen.c.tiles.library import needed
+from fxlite.codegen.cuda.emit import SHARED, CudaProgram, emit
 from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.program.run import restructure
@@ -63,8 +63,8 @@ def bundle(number: int) -> tuple[list[Case], str]:
 
 
 def joined(cases: list[Case]) -> str:
-    """The sources of cases as one, with what they share of complex numbers once."""
-    shared, sources = definitions("complex"), [case.emitted.source for case in cases]
+    """The sources of cases as one, with what they share of C's tiles once."""
+    shared, sources = SHARED, [case.emitted.source for case in cases]
     own = [source.replace(needed(source, shared) or "\0", "") for source in sources]
     head = '#include "prelude.cuh"\n#include "fx_math.h"\n'
     return "\n".join([head, needed("\n".join(sources), shared), *own])

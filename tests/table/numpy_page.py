@@ -28,7 +28,6 @@ REASONS = {
     "complex": "complex numbers",
     "data": "the size of the result depends on values; `np.where(mask, x, 0)` keeps it",
     "eig": "eigenvalues of a general matrix are complex",
-    "factors": "not written yet; a matrix that does not depend on inputs is factored while tracing",
     "file": "reads or writes files",
     "iterator": "an iterator; write it for all elements at once",
     "mask": "a part of the elements that a mask selects is given to a function",

@@ -2,8 +2,8 @@
 factors of matrices.
 
 In: a group that is one such op. Out: a loop over rows or matrices, which threads share, around a
-call of a tile (``tiles/sorting.h``, ``tiles/factor.h``); of a single matrix the threads share the
-tile's own loops. Scratch is each thread's own.
+call of a tile (``tiles/sorting.h``, ``tiles/factor.h``, ``tiles/numeric/orthogonal.h``); of a
+single matrix the threads share the tile's own loops. Scratch is each thread's own.
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ def claims_floats(node: Node) -> bool:
     return node.args[0].type.dtype.name in ("f32", "f64")
 
 
+def claims_matrices(node: Node) -> bool:
+    """True for float32 and float64, of a node with elements that no loops compute."""
+    return claims_floats(node) and node.type.size != 0
+
+
 # -- rows ------------------------------------------------------------------------------------------
 def _row_sizes(node: Node) -> dict[str, Dim]:
     shape = node.type.shape
@@ -95,6 +100,12 @@ def _solve_sizes(node: Node) -> dict[str, Dim]:
     return {**_matrix_sizes(node), "k": node.type.shape[-1]}
 
 
+def _row_matrix_sizes(node: Node) -> dict[str, Dim]:
+    m, n = node.args[0].type.shape[-2:]
+    k, width = node.type.shape[-2:]
+    return {"items": shapes.product(node.type.shape[:-2]), "m": m, "n": n, "k": k, "width": width}
+
+
 def _matrix_call(tile: str, **parts: str) -> Callable[[Node, Sizes, Index, str, str], str]:
     """A tile of threads, sizes, the item's part of operands and result, and scratch. ``parts``: of
     what extents each part is, in names of sizes and numbers."""
@@ -132,6 +143,15 @@ SOLVE = Routine(
 )
 SLOGDET = Routine(
     _matrix_sizes, _matrix_call("log_determinant", x="n n", y="2"), lambda s, item: s["n"] * s["n"] * item
+)
+QR = Routine(_row_matrix_sizes, _matrix_call("qr", x="m n", y="k width"), lambda s, item: (s["m"] + 1) * s["n"] * item)
+EIGH = Routine(
+    _row_matrix_sizes, _matrix_call("eigh", x="m n", y="k width"), lambda s, item: s["n"] * (s["n"] + 4) * item
+)
+SVD = Routine(
+    _row_matrix_sizes,
+    _matrix_call("svd", x="m n", y="k width"),
+    lambda s, item: ((s["m"] + s["n"] + 4) * s["k"] + s["m"] + s["n"]) * item,
 )
 
 

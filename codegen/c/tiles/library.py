@@ -48,6 +48,7 @@ FILES = (
     "fourier",
     "sorting",
     "factor",
+    "numeric/orthogonal",
 )
 """The definitions of each may use those of the files before it."""
 

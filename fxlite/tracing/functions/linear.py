@@ -21,28 +21,30 @@ from fxlite.types import dtypes, shapes
 _SLOGDET = type(np.linalg.slogdet(np.eye(1)))
 
 
-def _float(x: Any) -> Any:
+def as_float(x: Any) -> Any:
+    """Integers and bools as float64."""
     return x if value_type(x).dtype.is_inexact else lookup("cast")(x, "f64")
 
 
-def _alike(*values: Any) -> list[Any]:
+def alike(*values: Any) -> list[Any]:
     """The values as traced ones of one float dtype."""
     tracer = next(v.tracer for v in values if is_traced(v))
     made = [v if is_traced(v) else tracer.proxy(tracer.create_arg(np.asarray(v))) for v in values]
-    common = dtypes.result_type(*(value_type(_float(v)).dtype for v in made))
+    common = dtypes.result_type(*(value_type(as_float(v)).dtype for v in made))
     return [lookup("cast")(v, common) for v in made]
 
 
-def _square(x: Any) -> Any:
+def require_square(x: Any) -> Any:
+    """Matrices that are square, as floats. Raises ValueError."""
     kind = value_type(x)
     if kind.rank < 2 or not shapes.equal(kind.shape[-1], kind.shape[-2]):
         raise ValueError(f"the last two axes must be square, not those of {kind}")
-    return _float(x)
+    return as_float(x)
 
 
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """np.linalg.cholesky."""
-    a = _square(a)
+    a = require_square(a)
     if upper:
         return matrix_transpose(lookup("cholesky")(matrix_transpose(a)))
     return lookup("cholesky")(a)
@@ -50,8 +52,8 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
 
 def solve(a: Any, b: Any) -> Any:
     """np.linalg.solve; a ``b`` of rank 1 is one column."""
-    a, b = _alike(a, b)
-    a = _square(a)
+    a, b = alike(a, b)
+    a = require_square(a)
     one = value_type(b).rank == 1
     b = lookup("unsqueeze")(b, -1) if one else b
     lead = broadcast_shapes(value_type(a).shape[:-2], value_type(b).shape[:-2])
@@ -77,7 +79,7 @@ def _spread(x: Any, lead: tuple[Any, ...]) -> Any:
 
 def inv(a: Any) -> Any:
     """np.linalg.inv: the solution for the columns of the identity."""
-    a = _square(a)
+    a = require_square(a)
     size = value_type(a).shape[-1]
     numbers = lookup("arange")(0, shapes.for_user(size), 1, "i64")
     eye = lookup("cast")(lookup("eq")(lookup("unsqueeze")(numbers, 1), numbers), value_type(a).dtype)
@@ -86,7 +88,7 @@ def inv(a: Any) -> Any:
 
 def slogdet(a: Any) -> Any:
     """np.linalg.slogdet."""
-    both = lookup("slogdet")(_square(a))
+    both = lookup("slogdet")(require_square(a))
     return _SLOGDET(*(lookup("select")(both, axis=-1, index=place) for place in (0, 1)))
 
 
@@ -99,7 +101,7 @@ def det(a: Any) -> Any:
 # -- norms -----------------------------------------------------------------------------------------
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     """np.linalg.vector_norm."""
-    x = _float(x)
+    x = as_float(x)
     size = np.abs(x)
     if ord in (None, 2):
         squares = np.square(x.real)
@@ -152,16 +154,27 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     normalize_axes(axes, kind.rank)
     if ord in (None, "fro", "f"):
         return vector_norm(x, axis=axes, keepdims=keepdims)
+    if ord in (2, -2, "nuc"):
+        return _of_singular_values(x, ord, row, column, keepdims)
     if ord not in (1, -1, math.inf, -math.inf):
-        raise ValueError(f"norms of matrices are traced with ord fro, 1, -1, inf, -inf, not {ord!r}")
+        raise ValueError(f"norms of matrices have ord fro, nuc, 1, -1, 2, -2, inf, -inf, not {ord!r}")
     summed, kept = (row, column) if abs(ord) == 1 else (column, row)
-    sums = np.sum(np.abs(_float(x)), axis=summed, keepdims=True)
+    sums = np.sum(np.abs(as_float(x)), axis=summed, keepdims=True)
     found = _largest(sums, kept, True) if ord > 0 else np.min(sums, axis=kept, keepdims=True)
     if keepdims:
         return found
     for a in sorted((row, column), reverse=True):
         found = lookup("squeeze")(found, a)
     return found
+
+
+def _of_singular_values(x: Any, ord: Any, row: int, column: int, keepdims: bool) -> Any:
+    if value_type(x).dtype.is_complex:
+        raise ValueError(f"ord={ord!r} is traced for real matrices, not {value_type(x)}")
+    rows = lookup("svd_rows")(as_float(np.moveaxis(x, (row, column), (-2, -1))), vectors=False)
+    how = {2: "max", -2: "min", "nuc": "sum"}[ord]
+    found = lookup(how)(lookup("select")(rows, axis=-1, index=0), axis=-1)
+    return np.expand_dims(found, (row, column)) if keepdims else found
 
 
 # -- tensors ---------------------------------------------------------------------------------------
@@ -177,7 +190,7 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     """np.linalg.tensorsolve."""
-    a, b = _alike(a, b)
+    a, b = alike(a, b)
     rank = value_type(a).rank
     if axes is not None:
         order = [k for k in range(rank) if k not in axes]
