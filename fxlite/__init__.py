@@ -18,6 +18,7 @@ from fxlite.graph.interpreter import Interpreter
 from fxlite.graph.node import ArgsKwargsPair, Argument, Target, immutable_dict, immutable_list, map_aggregate, map_arg
 from fxlite.graph.pytree import PH
 from fxlite.graph.subgraph import SubGraph
+from fxlite.ops.numeric import random
 from fxlite.ops.own import expression as expr
 from fxlite.ops.own.register import op
 from fxlite.ops.parameters import OptionalTensor, Tensor, Tensors
@@ -105,6 +106,7 @@ __all__ = [
     "op",
     "ops",
     "parse_type",
+    "random",
     "scan",
     "shapes",
     "symbolic_trace",

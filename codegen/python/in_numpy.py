@@ -115,6 +115,19 @@ def svd_rows(x, vectors=True):
     return signed(rows, 1 + x.shape[-2])
 
 
+def philox(key, start, shape, stream=0):
+    """Random bits, u32: four words of Philox 4x32-10 for each counter from ``start`` on."""
+    mask, half, count = np.uint64(2**32 - 1), np.uint64(32), math.prod(shape)
+    block = np.asarray(start, np.int64) + np.arange(-(-count // 4))
+    a, b, d = block.astype(np.uint64) & mask, block.astype(np.uint64) >> half, np.uint64(0)
+    c, keys = np.full_like(a, stream), np.asarray(key).astype(np.uint64)
+    for number in range(10):
+        low, high = (keys + np.uint64(number) * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)) & mask
+        first, second = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        a, b, c, d = (second >> half) ^ b ^ low, second & mask, (first >> half) ^ d ^ high, first & mask
+    return np.stack([a, b, c, d], axis=-1).astype(np.uint32).reshape(-1)[:count].reshape(shape)
+
+
 def sigmoid(x):
     """``1 / (1 + exp(-x))``, which overflows on neither side."""
     e = np.exp(-np.abs(x))

@@ -31,6 +31,7 @@ FAMILIES = (
     "numeric.sorting",
     "numeric.linalg",
     "numeric.orthogonal",
+    "numeric.random",
     "activation",
     "normalization",
     "attention",

@@ -20,6 +20,7 @@ from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
+from fxlite.tracing.doctor.promotion import warn_of_widening
 from fxlite.tracing.inputs import declare, is_concrete
 from fxlite.tracing.retrace import retrace_with_dims
 from fxlite.tracing.tracer import Tracer
@@ -90,6 +91,7 @@ def symbolic_trace(
 
             add_further_problems(error, root, declared, concrete_args, leaf)
         raise
+    warn_of_widening(tracer.graph)
     return tracer.module(_name_of(root))
 
 

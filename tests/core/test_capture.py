@@ -277,7 +277,7 @@ def test_functions_that_go_away_are_forgotten(tmp_path: Any) -> None:
     before = known()
     for number in range(5):
         file = tmp_path / f"made_{number}.py"
-        file.write_text("import numpy as np\ndef program(x):\n    return [x + y for y in np.ones(2)][0]\n")
+        file.write_text("import numpy as np\ndef program(x):\n    return [x + y for y in np.ones(2, np.float32)][0]\n")
         fx.symbolic_trace(runpy.run_path(str(file))["program"], "f32[3]")
     assert known() == before
 

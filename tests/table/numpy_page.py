@@ -36,7 +36,7 @@ REASONS = {
     "own": "makes arrays of what cannot be traced",
     "plain": "is about dtypes, and answered while tracing",
     "python": "calls a Python function for each element",
-    "random": "draws from a hidden state, which no graph has; pass random numbers as an input",
+    "random": "draws from a hidden state, which no graph has; `fx.random` draws for a key, which is an input",
     "state": "changes how NumPy behaves",
     "text": "is about text",
     "time": "dates",

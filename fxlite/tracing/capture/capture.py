@@ -79,6 +79,8 @@ class Caller:
         if tracer is None:
             return function(*args, **kwargs)
         kind = type(function)
+        if isinstance(getattr(function, "__self__", None), _DRAWING):
+            raise _drawn(tracer, function.__name__)
         if kind is MethodType:
             return captured(function, self.name)(*args, **kwargs)
         try:
@@ -104,6 +106,30 @@ class Caller:
         if tracer is None or type(values) is not range or len(values) < _FEW_ROUNDS:
             return values
         return tracer.measured(values) if tracer.measures_loops else values
+
+
+#: What draws random numbers from a state, and with what a program draws them instead.
+_DRAWING = (np.random.Generator, np.random.RandomState)
+_KEYED = {
+    "uniform": ("uniform", "random", "rand", "random_sample", "ranf", "sample"),
+    "normal": ("normal", "randn", "standard_normal"),
+    "randint": ("randint", "integers", "random_integers"),
+    "permutation": ("permutation", "permuted", "shuffle"),
+    "exponential": ("exponential", "standard_exponential"),
+    "categorical": ("multinomial", "dirichlet"),
+    "bernoulli": ("binomial",),
+    "choice": ("choice",),
+    "gumbel": ("gumbel",),
+    "bits": ("bytes",),
+}
+
+
+def _drawn(tracer: Any, name: str) -> Any:
+    keyed = next((own for own, names in _KEYED.items() if name in names), "uniform")
+    return tracer.error(
+        f"np.random's {name}() draws from a hidden state, which a graph has not: each call would get the same numbers",
+        f"draw for a key, fx.random.{keyed}(key, ...), with an input key=fx.random.key(seed), or before tracing",
+    )
 
 
 #: Who may be asked, by name; :mod:`fxlite.tracing.capture.flow` adds the one for control flow.

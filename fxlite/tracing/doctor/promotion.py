@@ -1,0 +1,119 @@
+"""The promotion doctor: numbers of NumPy that make what they meet wider.
+
+In: a traced graph. Out: a warning with the program's line where ``q @ k / np.sqrt(d)`` turns
+float32 into float64, as it does in NumPy, whose scalars have a dtype of their own where Python's
+numbers have none: how many values that widens, what it costs, and what to write instead. A program
+with inputs of float64 means it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from dataclasses import dataclass
+
+from fxlite.graph.graph import Graph, Node
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
+
+
+class PromotionWarning(UserWarning):
+    """A scalar of NumPy widens what a program computes."""
+
+
+@dataclass(frozen=True)
+class Widening:
+    """At ``node`` numbers of dtype ``narrow`` meet the ``scalar``, and are ``wide`` from there on:
+    in all of ``values``, the node among them."""
+
+    node: Node
+    scalar: Node
+    narrow: DType
+    wide: DType
+    values: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        loc = self.node.loc
+        where, text = (str(loc), loc.expression) if loc is not None else (self.node.name, self.node.name)
+        text = " ".join(text.split())
+        found = re.search(r"\bnp\.(\w+)\(", text)
+        instead = "a Python number: float(...) around NumPy's"
+        if found and callable(getattr(math, found[1], None)):
+            instead = f"math.{found[1]} in place of np.{found[1]}, or float(...) around it"
+        count = len(self.values)
+        return (
+            f"{where}: in `{text}` a scalar of NumPy, {self.scalar.type.dtype}, makes {self.narrow} {self.wide}, as it "
+            f"does in NumPy; {'this value is' if count == 1 else f'{count} values from there on are'} {self.wide}"
+            f"{self._cost()}. To stay with {self.narrow}, use {instead}"
+        )
+
+    def _cost(self) -> str:
+        """What the values take, and would."""
+        times = self.wide.itemsize // self.narrow.itemsize
+        total = shapes.normalize(sum(n.type.size for n in self.values))
+        known = ""
+        if type(total) is int:
+            known = f" ({total * self.wide.itemsize:,} bytes for {total * self.narrow.itemsize:,})"
+        return f": {times} times the memory{known}, and instructions compute 1/{times} of the numbers"
+
+
+def widenings(graph: Graph) -> list[Widening]:
+    """The places of a graph where scalars widen other numbers, in order; of those that follow from
+    one another the first. None where an input is of the widest numbers already."""
+    found: list[Widening] = []
+    if any(isinstance(n.type, TensorType) and _precision(n.type.dtype) > 4 for n in graph.placeholders):
+        return found
+    scalars: set[Node] = set()
+    covered: set[Node] = set()
+    for node in graph.nodes:
+        if not isinstance(node.type, TensorType):
+            continue
+        inputs = node.all_input_nodes
+        if node.type.rank == 0 and node.op in ("get_attr", "call_function") and scalars.issuperset(inputs):
+            scalars.add(node)
+            continue
+        if node.op != "call_function" or node.target.kind != "pointwise" or node in covered:
+            continue
+        numbers = [n for n in inputs if n in scalars]
+        others = [n.type.dtype for n in inputs if n not in scalars and isinstance(n.type, TensorType)]
+        if not numbers or not others or not any(d.is_inexact for d in others) or not node.type.dtype.is_inexact:
+            continue
+        narrow = max((d for d in others if d.is_inexact), key=_precision)
+        if _precision(node.type.dtype) > _precision(dtypes.result_type(*others)):
+            values = _followers(node, _precision(narrow))
+            covered.update(values)
+            found.append(Widening(node, numbers[0], narrow, node.type.dtype, values))
+    return found
+
+
+def _precision(dtype: DType) -> int:
+    """Bytes of one real number; 0 of what is not inexact."""
+    return dtype.real.itemsize if dtype.is_inexact else 0
+
+
+def _followers(node: Node, bytes: int) -> tuple[Node, ...]:
+    """The node and what is computed of it in numbers of more bytes."""
+    found, work = {node: None}, [node]
+    while work:
+        for user in work.pop().users:
+            is_wide = isinstance(user.type, TensorType) and _precision(user.type.dtype) > bytes
+            if user.op == "call_function" and is_wide and user not in found:
+                found[user] = None
+                work.append(user)
+    return tuple(found)
+
+
+def warn_of_widening(graph: Graph) -> None:
+    """Warn of the first place, and say how many more there are."""
+    found = widenings(graph)
+    if not found:
+        return
+    first, more = found[0], len(found) - 1
+    text = str(first) + (f". {more} more place{'s' if more > 1 else ''} like this one" if more else "")
+    loc = first.node.loc
+    if loc is None:
+        warnings.warn(text, PromotionWarning, stacklevel=3)
+    else:
+        warnings.warn_explicit(text, PromotionWarning, loc.file, loc.line)
