@@ -277,6 +277,10 @@ class JitFunction:
         ]
         names = _dim_names(paths, shapes) if settings.dynamic else {}
         fixed: list[str] = []
+        for name, value in bound.items():  # a size that a constant of this version gives
+            for path, leaf in leaves(value, name):
+                if type(leaf) is int and leaf in names:
+                    fixed.append(f"{names.pop(leaf)} is {path}, which is {leaf}")
         while True:
             pattern = [[names.get(size, size) for size in shape] for shape in shapes]
             try:

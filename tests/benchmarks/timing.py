@@ -105,24 +105,34 @@ def busy_seconds() -> float:
     return float(sum(fields) - idle) / float(os.sysconf("SC_CLK_TCK"))
 
 
-def block(call: Callable[[], Any], seconds: float, warm: float = 0.02) -> Block:
-    """Call for about ``seconds``, at least three times, after ``warm`` seconds of warming up."""
+def block(
+    call: Callable[[], Any], seconds: float, warm: float = 0.02, least: int = 3, before: Callable[[], Any] | None = None
+) -> Block:
+    """Call for about ``seconds``, at least ``least`` times, after ``warm`` seconds of warming up.
+    ``before`` is called before each call and is not timed: it makes arguments what they were."""
     end = time.perf_counter() + warm
-    call()
-    while time.perf_counter() < end:
+    while True:
+        if before is not None:
+            before()
         call()
+        if time.perf_counter() >= end:
+            break
     gc.collect()
     gc.disable()
     durations: list[float] = []
+    used = 0.0
     busy, own, start = busy_seconds(), time.process_time(), time.perf_counter()
     now = start
-    while now - start < seconds or len(durations) < 3:
+    while now - start < seconds or len(durations) < least:
+        if before is not None:
+            before()
+        processor, begin = time.process_time(), time.perf_counter()
         call()
-        after = time.perf_counter()
-        durations.append(after - now)
-        now = after
-    used = time.process_time() - own
-    foreign = max(0.0, (busy_seconds() - busy - used) / (now - start))
+        now = time.perf_counter()
+        used += time.process_time() - processor
+        durations.append(now - begin)
+    own = time.process_time() - own
+    foreign = max(0.0, (busy_seconds() - busy - own) / (now - start))
     gc.enable()
     count = len(durations)
     return Block(statistics.median(durations), used / count, count, foreign)

@@ -77,6 +77,31 @@ def test_short_loops_are_unrolled_and_long_ones_stay() -> None:
     agree(sums, floats(2000), rungs=RUNGS)
 
 
+def test_loops_that_write_into_arrays_stay_before_they_are_long() -> None:
+    def chain(x: Any) -> Any:
+        for i in range(1, len(x)):
+            x[i] += x[i - 1]
+        return x
+
+    def triangle(x: Any) -> Any:
+        for i in range(19, -1, -1):  # the inner loop has no rounds in the first one
+            for j in range(i + 1, 20):
+                x[j] = max(x[j], x[i] + 1)
+        return x
+
+    def products(x: Any, w: Any) -> Any:
+        for i in range(20):
+            x[i] = x[i] @ w @ w
+        return x
+
+    assert ops_of(fx.symbolic_trace(chain, "f64[20]")) == ["fori_loop", "getitem"]
+    assert "fori_loop" not in ops_of(fx.symbolic_trace(chain, "f64[8]"))
+    assert ops_of(fx.symbolic_trace(triangle, "f64[20]")) == ["fori_loop", "getitem"]
+    assert "fori_loop" not in ops_of(fx.symbolic_trace(products, "f64[20,3,3]", "f64[3,3]"))
+    for program in (chain, triangle):
+        agree(program, floats(20), rungs=RUNGS)
+
+
 def test_a_long_loop_that_cannot_stay_one_is_unrolled() -> None:
     def program(x: Any) -> Any:
         rows = []

@@ -148,6 +148,18 @@ def test_conditions_on_sizes_are_not_errors_of_other_calls() -> None:
         agrees(call, halves, values(size))
 
 
+def test_a_size_that_a_constant_gives_is_a_number() -> None:
+    @fx.jit(backend="python")
+    def inner(x: Any, n: int) -> Any:
+        return x[1 : n - 1] * 2
+
+    inner(np.ones(5), 5)
+    assert inner.versions[0].pattern == [[5]]
+    assert "sizes are numbers because: x_0 is n, which is 5" in inner.explain()
+    assert inner(np.ones(6), 5).shape == (3,)
+    assert inner.versions[1].pattern == [["x_0"]]
+
+
 def test_fixed_sizes_where_they_are_wanted() -> None:
     call = python(affine, dynamic=False)
     for size in (5, 6, 5):

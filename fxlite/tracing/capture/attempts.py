@@ -8,13 +8,14 @@ In: a way to trace the program. Out: what that gives, from the first attempt tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from fxlite.base.errors import FxliteError, OptionError, TraceError
 from fxlite.base.location import Location, here
 from fxlite.graph.graph import Graph
 from fxlite.tracing.capture.capture import captured
-from fxlite.tracing.capture.flow import MOST_UNROLLED
+from fxlite.tracing.capture.flow import FEW_WRITES, MOST_UNROLLED, only_writes
 
 LOOPS = ("auto", "keep", "unroll")
 
@@ -117,4 +118,7 @@ class Capturing:
             if number and made * len(values) > MOST_UNROLLED * number:
                 self.needs_flow = True
                 raise LoopTooLong(f"{len(values)} rounds of a loop would take {made // number} nodes each")
+            if number == 1 and len(values) > FEW_WRITES and only_writes(islice(reversed(self.graph.nodes), made)):
+                self.needs_flow = True
+                raise LoopTooLong(f"{len(values)} rounds of a loop write into arrays")
             yield value

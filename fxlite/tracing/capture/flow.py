@@ -26,6 +26,10 @@ from fxlite.tracing.capture.regions import Outcome, Region, run
 MOST_UNROLLED = 2000
 #: Rounds of a loop whose body has loops that stay such.
 _FEW_ROUNDS = 4
+#: Rounds of a loop that writes into parts of arrays, which unrolled would be kernels one by one.
+FEW_WRITES = 16
+#: Ops of these kinds are computed by templates where a loop is unrolled.
+_LARGE = frozenset(("contraction", "window", "composite", "opaque"))
 
 #: Rounds that are traced inside of each other, where a loop that a value leaves cannot stay one.
 _MOST_NESTED = 32
@@ -208,7 +212,8 @@ class Flow(Expressions):
         if tracer.loops == "keep":
             return 'loops="keep"'
         try:
-            way = run(Region(tracer, "a for loop", about.places), lambda: body(over.item(0)))
+            middle = over.item(over.count // 2)  # an inner loop may have no rounds in the first one
+            way = run(Region(tracer, "a for loop", about.places), lambda: body(middle))
         except TraceError:
             Hint.of(tracer, body).unrolls = True  # if it can be; else that says why
             return ""
@@ -219,6 +224,8 @@ class Flow(Expressions):
             return ""
         if size * over.count > MOST_UNROLLED:
             return f"unrolled it would have {size} x {over.count} nodes"
+        if over.count > FEW_WRITES and only_writes(way.region.graph.nodes):
+            return f"it has {over.count} rounds, which write into arrays"
         has_loops = any(_has_loops(node) for node in way.region.graph.nodes)
         return "there are loops in it" if has_loops and over.count > _FEW_ROUNDS else ""
 
@@ -269,6 +276,13 @@ def _nothing() -> None:
 
 def _variables(parts: Sequence[Callable[..., Any]], names: Names, exposed: Names, later: Names) -> Variables:
     return Variables(variables(names, parts), frozenset(exposed), frozenset(later))
+
+
+def only_writes(nodes: Iterable[Any]) -> bool:
+    """Whether nodes write into parts of arrays, and none gains by being unrolled."""
+    calls = [node for node in nodes if node.op == "call_function"]
+    large = any(node.target.kind in _LARGE and getattr(node.type, "rank", 0) > 1 for node in calls)
+    return not large and any(node.target.writes_part for node in calls)
 
 
 def _has_loops(node: Any) -> bool:
