@@ -17,6 +17,7 @@ from fxlite.backend import Backend, KernelInfo, Option, Stage, described, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.state import paused_gc
 from fxlite.codegen.program.run import call_nested, restructure, run_hollow
+from fxlite.codegen.program.states import StateMemory
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program, program_key
@@ -64,6 +65,8 @@ class CFunction:
         self._autotune = (threads, tune_sizes) if autotune else None
         # the graph as it is now: passes on the user's module do not change what was compiled
         self._compiled = module if kept is None else module.copy()
+        self.state_memory = StateMemory(module) if module.states and self.keeps_states else None
+        """The states, which calls write in place; None for a model without, or a target that has none."""
         self._restructure = restructure(module)
         interface = module.graph.interface
         self._is_flat, self._n_inputs = module.is_flat, len(module.graph.placeholders)
@@ -93,6 +96,9 @@ class CFunction:
             self.function = CompiledFunction(
                 program.entry, library, program.weights, threads, memory_limit=memory_limit
             )
+
+    #: Emitted code keeps states in memory of its own.
+    keeps_states = True
 
     @property
     def options(self) -> dict[str, Any]:
@@ -183,6 +189,8 @@ class CFunction:
         return described(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.state_memory is not None:
+            return call_nested(self.graph_module, self._step, args, kwargs)
         is_whole = len(args) == self._n_inputs and not kwargs
         if not (
             self._is_flat and (is_whole or self._takes_no_more)
@@ -197,9 +205,27 @@ class CFunction:
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         try:
+            if self.state_memory is not None:  # the states are arguments, and results
+                targets = [p.target for p in self.graph_module.graph.placeholders]
+                return self._with_states(args, *self.state_memory.filled(dict(zip(targets, args))))
             return self.function(*args, **kwargs)
         except HollowCall as call:
             return run_hollow(self.graph_module, call)
+
+    def _step(self, values: Sequence[Any]) -> Any:
+        """The results for the values of all inputs, of which states are written in place."""
+        assert self.state_memory is not None
+        self.state_memory.take()
+        return self._with_states(values, self.state_memory.bytes, list(self.state_memory.views.values()))
+
+    def _with_states(self, values: Sequence[Any], memory: Any, views: list[Any]) -> Any:
+        """The flat results of a call with this memory of states, the states among them."""
+        assert self.state_memory is not None
+        kept = {place.target for place in self.state_memory.places}
+        placeholders = self.graph_module.graph.placeholders
+        found = self.function(*(v for v, p in zip(values, placeholders) if p.target not in kept), memory)
+        told = len(self.graph_module.graph.taps)
+        return (*found[: len(found) - told], *views, *found[len(found) - told :])
 
     @property
     def sources(self) -> Mapping[str, str]:
@@ -210,7 +236,14 @@ class CFunction:
     def kernels(self) -> tuple[KernelInfo, ...]:
         """What each kernel computes, in the order in which they run."""
         return tuple(
-            KernelInfo(c.name, tuple(c.group.members), c.group.root, c.group.anchor, tuple(c.group.inputs))
+            KernelInfo(
+                c.name,
+                tuple(c.group.members),
+                c.group.root,
+                c.group.anchor,
+                tuple(c.group.inputs),
+                c.group.taken.get(c.group.root),
+            )
             for c in self.program.calls
         )
 
@@ -271,6 +304,8 @@ class CFunction:
 class EmbeddedFunction(CFunction):
     """A model compiled to C for a small device, which runs here, too."""
 
+    keeps_states = False
+
     def __init__(self, module: GraphModule, stage: Stage = silent) -> None:
         super().__init__(module, threads=1, stage=stage)
 
@@ -310,13 +345,13 @@ class EmbeddedFunction(CFunction):
 class PythonFunction:
     """A model as regenerated Python; needs no compiler. ``optimized`` is the graph that runs and
     that the source is made of: batch norms are folded into convolutions, constants computed, and so
-    on, but ops stay whole."""
+    on, but ops stay whole. It is the ``holder`` of states."""
 
     def __init__(self, module: GraphModule) -> None:
         from fxlite.codegen.program.program import optimize_source
 
         self.graph_module = module
-        self.optimized = optimize_source(module)
+        self.optimized = self.holder = optimize_source(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.optimized(*args, **kwargs)

@@ -36,13 +36,15 @@ def silent(step: str) -> AbstractContextManager[list[str]]:
 @dataclass(frozen=True)
 class KernelInfo:
     """One kernel of a compiled function: the nodes of the optimized graph that it computes, the one
-    whose value it stores, the contraction that a template computes (if any), and what it reads."""
+    whose value it stores, the contraction that a template computes (if any), what it reads, and
+    the operand that it stores the value over (if any)."""
 
     name: str
     nodes: tuple[Node, ...]
     root: Node
     anchor: Node | None
     reads: tuple[Node, ...]
+    over: Node | None = None
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ def compile(
         if isinstance(model, GraphModule) and not (types or inputs or named)
         else symbolic_trace(model, *types, inputs=inputs, **named)
     )
+    if module.states:  # calls change what the compiled function has, and not the caller's module
+        module = module.copy()
     return chosen.compile(module, **options)
 
 

@@ -81,7 +81,8 @@ def jit(
     where it does not (a loop over a size), and with ``dynamic=False``, a version is for its sizes.
     Globals, closures and attributes that the program reads are constants of a version; if one of
     them changes, also in place, the next call compiles anew. To know that, each call compares them,
-    arrays with a copy; ``frozen=True`` says that nothing of it changes and spares both.
+    arrays with a copy; ``frozen=True`` says that nothing of it changes and spares both. Buffers
+    that the forward of an nn.Module changes are its state: each call changes the module's own.
     ``fallback=True``: what cannot be compiled is run by NumPy, with a warning that says why.
     ``loops``: which loops stay loops, see :func:`fxlite.symbolic_trace`.
 
@@ -294,6 +295,12 @@ class JitFunction:
                 fixed.append(text)
                 blamed = _blamed(names.values(), text) if len(fixed) < MOST_TRACES else None
                 names = {size: n for size, n in names.items() if blamed is not None and n != blamed}
+        states = []
+        for _, path in module.states:
+            owner, _, name = path.rpartition(".")
+            states.append((self._root.get_submodule(owner), name, path))
+            if state is not None:
+                state.let_change(*states[-1][:2])
         changed = None if state is None else state.difference()
         if changed is not None:
             raise TraceError(
@@ -302,7 +309,7 @@ class JitFunction:
             )
         seen = {name: mapped(value, name, _remembered) for name, value in bound.items()}
         parameters = tuple(inspect.signature(module.forward).parameters.values())
-        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, parameters)
+        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, parameters, states)
 
     def _traced(self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool) -> GraphModule:
         """The trace, with these sizes of the arrays at their paths. If it may be tried ``again``,

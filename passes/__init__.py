@@ -41,7 +41,7 @@ from fxlite.passes.manager import PassManager, this_before_that_pass_constraint
 from fxlite.passes.observer import GraphTransformObserver
 from fxlite.passes.profiling.before_after import before_after
 from fxlite.passes.profiling.effects import BeforeAfter
-from fxlite.passes.profiling.profile import profile
+from fxlite.passes.profiling.profile import kernel_bytes, profile
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.quantize import cast_floats, quantize_dynamic, quantize_weights
 from fxlite.passes.rewrite import predicates
@@ -153,6 +153,7 @@ __all__ = [
     "graph_pass",
     "inline",
     "inline_modules",
+    "kernel_bytes",
     "ledger",
     "loop_invariants",
     "low_rank",

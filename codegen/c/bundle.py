@@ -24,6 +24,7 @@ from fxlite.codegen.c.text.header import result_places, weights_header
 from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
+from fxlite.codegen.program.program import state_results
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.types import dtypes
 from fxlite.types.agreement import leaves
@@ -107,16 +108,23 @@ def larger_weights(function: CFunction) -> str:
 def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
     """Inputs and NumPy's outputs of one case as dense arrays, one file each."""
     module, program = function.graph_module, function.program
-    for name, node in zip(program.inputs, program.program.inputs):
-        data = np.ascontiguousarray(case.inputs[node.target]).tobytes()
-        (folder / f"{number}_{name}.bin").write_bytes(data)
+
+    def write(name: str, array: Any) -> None:
+        (folder / f"{number}_{name}.bin").write_bytes(np.ascontiguousarray(array).tobytes())
+
+    for name, node in zip(program.inputs, program.program.given):
+        write(name, case.inputs[node.target])
     result = case.expected
     if result is None:
         with np.errstate(all="ignore"):
             result = module.run_flat(case.inputs)
-    for name, array in zip(output_files(program), leaves(result), strict=True):
-        data = np.ascontiguousarray(array).tobytes()
-        (folder / f"{number}_{name}.bin").write_bytes(data)
+    flat, states = leaves(result), state_results(module)
+    for node, place in states.items():
+        write(f"before_{program.states[node.target]}", case.inputs[node.target])
+        write(f"after_{program.states[node.target]}", flat[place])
+    own = [array for place, array in enumerate(flat) if place not in states.values()]
+    for name, array in zip(output_files(program), own, strict=True):
+        write(name, array)
 
 
 def readme(function: CFunction, cases: Sequence[Case], stored: int) -> str:
@@ -215,7 +223,10 @@ def _files(name: str) -> list[str]:
 def _arguments(program: CProgram) -> list[str]:
     entry = program.entry
     rows = [("in", name, str(spec), "") for name, spec in zip(program.inputs, entry.inputs)]
-    places = result_places(program.program.module)
+    if program.states:
+        made = f"made by {program.name}_state_init, kept by the caller, written in place"
+        rows.append(("in, out", "state", f"struct {program.name}_state", made))
+    places = result_places(program.program.module, [*program.states])
     rows += [("out", name, str(spec), place) for name, spec, place in zip(program.outputs, entry.outputs, places)]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     lines = ["    " + "  ".join(f"{text:<{w}}" for text, w in zip(row, [*widths, 0])).rstrip() for row in rows]
@@ -241,7 +252,7 @@ def _memory(function: CFunction, cases: Sequence[Case], stored: int) -> list[str
 def _example(program: CProgram, case: Case, stored: int) -> list[str]:
     name, upper = program.name, program.name.upper()
     dims = "".join(f"{d}, " for d in program.dims)
-    inputs = ", ".join(program.inputs)
+    inputs = ", ".join([*program.inputs, *(["state"] if program.states else [])])
     outputs = ", ".join(program.outputs)
     lines = [f'#include "{name}_weights.h"', ""]
     is_same = stored == len(program.weights)
@@ -265,6 +276,11 @@ def _example(program: CProgram, case: Case, stored: int) -> list[str]:
         f"if ({name}_weights_check({file}, {upper}_{kind}_BYTES)) return 1;",
         *expanded,
         "",
+        *(
+            [f"struct {name}_state *state = malloc(sizeof *state);", f"{name}_state_init(state, weights);"]
+            if program.states
+            else []
+        ),
         f"int64_t bytes = {name}_workspace_bytes({dims}n_threads);",
         "void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);",
         "fx_error error;",

@@ -30,7 +30,7 @@ from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.updates import loops
-from fxlite.codegen.program.program import Program, plan
+from fxlite.codegen.program.program import Program, plan, state_results
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group
@@ -109,7 +109,9 @@ def planned_calls(
     CodegenError for graphs that cannot be compiled."""
     while True:
         claims = templates.plain_claims if plain else templates.claims_in(matmul_precision)
-        program = plan(module, claims, apart, list if plain else join_scales, packed=True, control=plain is None)
+        owned = state_results(module) if plain is None else {}
+        join = list if plain else join_scales
+        program = plan(module, claims, apart, join, packed=True, control=plain is None, owned=owned)
         made = Planned(program, [], {}, module_arrays(module), [])
         if plain is None:
             given = made.arrays, made.packed, made.locations, matmul_precision, choices

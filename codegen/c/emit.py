@@ -7,6 +7,7 @@ without OpenMP.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from functools import cache, cached_property
 
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
 from fxlite.codegen.c.run import Steps
-from fxlite.codegen.c.structs import STATE, WEIGHTS
+from fxlite.codegen.c.structs import STATE, VALUES, WEIGHTS
 from fxlite.codegen.c.structure import Structure, structure_of
 from fxlite.codegen.c.text.header import about, check_signature, header_text
 from fxlite.codegen.c.text.sizes import divisors, real_c, size_check, size_function
@@ -26,6 +27,7 @@ from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_name, own_name
 from fxlite.codegen.kernel.text import comment, signature, wrap
 from fxlite.codegen.program.program import Program
+from fxlite.codegen.program.states import state_bytes, state_places
 from fxlite.codegen.program.value_sizes import dim_data, value_sizes
 from fxlite.codegen.runtime.abi import ArgSpec, Condition, Entry
 from fxlite.codegen.runtime.sizes import ValueSize
@@ -40,7 +42,8 @@ class CProgram:
     ``outputs`` the C names of its arrays, named sizes and results, ``functions`` the source without
     what it includes; ``profile``: the run function takes the time after each call; ``adapter``:
     files that are built with the sources, in place of those of the same names, for calls from
-    Python; ``places`` of arrays in the blob, of which some are ``packed``."""
+    Python; ``places`` of arrays in the blob, of which some are ``packed``; ``states``: the members of
+    ``struct NAME_state`` by the targets of the inputs that they are."""
 
     name: str
     sources: Mapping[str, str]
@@ -57,6 +60,7 @@ class CProgram:
     adapter: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     packed: Packed = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
 
 
 _ENDS = (
@@ -66,8 +70,10 @@ _ENDS = (
     "_largest_bytes",
     "_weights",
     "_weights_at",
+    "_values",
+    "_values_at",
     "_state",
-    "_state_at",
+    "_state_init",
     "_check",
     "_error_message",
 )
@@ -120,7 +126,7 @@ def emit(
     calls = [
         replace(c, arguments=tuple(map(printed.public, c.arguments)), scratch=printed.public(c.scratch)) for c in calls
     ]
-    names = ([*map(buffer_name, program.inputs)], map(dim_name, program.dims), printed.outputs)
+    names = ([*map(buffer_name, program.given)], map(dim_name, program.dims), printed.outputs)
     inputs, dims, outputs = (tuple(map(printed.public, each)) for each in names)
     return CProgram(
         prefix,
@@ -137,6 +143,7 @@ def emit(
         matmul_precision,
         places=structure.blob.places,
         packed=planned.packed,
+        states={node.target: member.name for node, member in structure.state.members.items()},
     )
 
 
@@ -148,13 +155,19 @@ def entry_of(name: str, program: Program, locations: list[str], values: tuple[Va
 
     graph = program.module.graph
     structure = graph.output_node().args[0]
+    inputs = [spec(n.target, n) for n in program.given]
+    if program.states:  # to callers in Python it is an array of bytes behind the inputs
+        taken = {each.name for each in inputs}
+        label = next(f"state{'_' * n}" for n in itertools.count() if f"state{'_' * n}" not in taken)
+        inputs.append(ArgSpec(label, "u8", (state_bytes(state_places(program.module)),)))
+    single = not program.states and isinstance(structure, Node)
     return Entry(
         name,
-        tuple(spec(n.target, n) for n in program.inputs),
+        tuple(inputs),
         tuple(spec(f"out{i}", n) for i, n in enumerate(program.results)),
         tuple(program.dims),
         tuple(locations),
-        single_output=isinstance(structure, Node),
+        single_output=single,
         conditions=tuple(
             Condition(dim_data(g.left), g.relation, dim_data(g.right), g.reason) for g in graph.conditions()
         ),
@@ -177,7 +190,7 @@ class Source:
     ) -> None:
         self.name, self.structure, self.program = name, structure, structure.program
         self.calls, self.locations, self.profile, self.values = calls, locations, profile, values
-        program, self.workspace = structure.program, structure.workspace
+        program, self.workspace, self.state = structure.program, structure.workspace, structure.state
         self.outputs: list[str] = []
         for number, node in enumerate(program.results):
             own = node in program.slot_of or node.op != "call_function" or node in program.results[:number]
@@ -195,7 +208,9 @@ class Source:
     @property
     def arrays(self) -> list[str]:
         """The parameters that are inputs and results."""
-        parts = [f"const {n.type.dtype.c_stored} *{buffer_name(n)}" for n in self.program.inputs]
+        parts = [f"const {n.type.dtype.c_stored} *{buffer_name(n)}" for n in self.program.given]
+        if self.state:
+            parts.append(f"{self.state.tag} *{STATE}")
         return parts + [f"{n.type.dtype.c_stored} *{o}" for n, o in zip(self.program.results, self.outputs)]
 
     def _parameters(self) -> list[str]:
@@ -223,6 +238,7 @@ class Source:
             f"{workspace_signature(self.name, self.program)};",
             prototypes,
             bool(self.values),
+            self.state,
         )
 
     # -- source --------------------------------------------------------------------------------
@@ -264,6 +280,7 @@ class Source:
         text += [*self._check(), *self.workspace.size, *self.workspace.functions]
         if self.structure.weights.root.members:
             text += [*self.structure.weights.filled(f"{self.name}_weights_at"), ""]
+        text += self.state.init(self.structure.blob.places)
         if self.profile:
             text += [ticks_source(self.name, len(self.calls)), ""]
         return "\n".join([*text, *self._run()])
@@ -287,7 +304,7 @@ class Source:
         found, name = self.structure, self.name
         declared = {dim_name(d): f"int64_t {dim_name(d)}" for d in self.program.dims}
         declared |= {"n_threads": "int n_threads", "error": "fx_error *error"}
-        printer = Steps(self.calls, found.arguments, found.bodies, f"{name}_state", declared, self.profile)
+        printer = Steps(self.calls, found.arguments, found.bodies, f"{name}_values", declared, self.profile)
         steps = printer.lines(found.steps)
         steps += self.copies(printer)
         sizes = ", ".join(map(dim_name, self.program.dims))
@@ -297,7 +314,7 @@ class Source:
             kind = f"const struct {found.weights.root.tag}"
             lines.append(f"    {kind} {WEIGHTS} = {name}_weights_at(weights);")
         if self.workspace.filled:
-            lines += wrap(f"    const struct {name}_state {STATE} = {self.workspace.filled};")
+            lines += wrap(f"    const struct {name}_values {VALUES} = {self.workspace.filled};")
         lines += printer.tables
         if self.profile:
             lines += ["    fx_tick_count = 0;", "    fx_tick();"]
@@ -308,17 +325,23 @@ class Source:
             "weights",
             "workspace",
             *map(dim_name, self.program.dims),
-            *(buffer_name(n) for n in self.program.inputs),
+            *(buffer_name(n) for n in self.program.given),
+            *([STATE] if self.state else []),
         ]
         ignored = unused([n for n in names if not re.search(rf"\b{n}\b", body)])
         head = signature(f"{name}_run", self._parameters(), "int")
         return [*printer.functions, *head, *ignored, *lines, "    return 0;", "}"]
 
     def copies(self, printer: Steps) -> list[str]:
-        """Results that no kernel stores: inputs or weights handed through, one value twice."""
+        """Results that no kernel stores: inputs or weights handed through, one value twice; then
+        what states hold from now on, where that was computed elsewhere."""
         lines = []
         results = zip(self.program.results, self.outputs, self.structure.results)
         for node, name, argument in results:
             if name != (value := printer.argument(argument)):
                 lines.append(f"    fx_copy({name}, {value}, {dim_c(node.type.nbytes)});")
+        behind = self.structure.results[len(self.program.results) :]
+        for (node, _), argument in zip(self.program.copied, behind):
+            pointer, value = self.state.members[node].pointer, printer.argument(argument)
+            lines.append(f"    fx_copy({pointer}, {value}, {dim_c(node.type.nbytes)});")
         return lines

@@ -17,7 +17,7 @@ import numpy as np
 
 from fxlite.codegen.c.calls import Call, dim_c
 from fxlite.codegen.c.rolling import Loop, Step
-from fxlite.codegen.c.structs import STATE, WEIGHTS, Index, Reached, reduced
+from fxlite.codegen.c.structs import VALUES, WEIGHTS, Index, Reached, reduced
 from fxlite.codegen.c.text.template_text import mentions
 from fxlite.codegen.c.workspace import with_note
 from fxlite.codegen.kernel.names import apart, own_name, spelled
@@ -84,7 +84,7 @@ class _Place:
 
     @property
     def state(self) -> str:
-        return f"{STATE}." if self.own is None else f"{STATE}->"
+        return f"{VALUES}." if self.own is None else f"{VALUES}->"
 
     def variable(self, loop: Loop) -> str:
         """The variable of a loop around the place."""
@@ -143,9 +143,9 @@ class Steps:
         if body.element is not None:
             given.append(f"&{WEIGHTS}.{body.element.text(inside.variable)}")
             declared.append(f"const struct {body.tag} *{WEIGHTS}")
-        if mentions(text, STATE):
-            given.append(f"&{STATE}")
-            declared.append(f"const struct {self.state} *{STATE}")
+        if mentions(text, VALUES):
+            given.append(f"&{VALUES}")
+            declared.append(f"const struct {self.state} *{VALUES}")
         for value, (declaration, _) in within.parameters.items():
             given.append(value)
             declared.append(declaration)

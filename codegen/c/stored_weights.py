@@ -78,10 +78,10 @@ def stored_weights(program: CProgram, source: GraphModule) -> StoredWeights:
     for number, (place, name) in enumerate(starts):
         end = starts[number + 1][0] if number + 1 < len(starts) else blob.size
         packed = program.packed.get(name)
-        node = packed.key[0] if packed is not None else nodes[name]
+        node = packed.key[0] if packed is not None else nodes.get(name)  # none: an initial state
         found = None  # what is packed of no weight has no node
         is_weight = isinstance(node, Node) and node.target in noted
-        if program.places[name][1] == "float" and is_weight:
+        if program.places[name][1] == "float" and isinstance(node, Node) and is_weight:
             size = (int(node.type.size) if packed is None else packed.size) * 4
             found = _as_integers(node, packed, blob[place : place + size], noted, source)
         if found is not None:

@@ -19,8 +19,9 @@ from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.kernel.names import Scope, apart, own_name, parts
 from fxlite.codegen.kernel.text import comment, wrap
 
-WEIGHTS, STATE = own_name("w"), own_name("s")
-"""The structs as variables, and as pointers to them."""
+WEIGHTS, VALUES, STATE = own_name("w"), own_name("s"), own_name("state")
+"""The structs as variables, and as pointers to them: of weights, of the values of a call, and of what is
+kept from call to call."""
 
 Names = np.ndarray[Any, Any]
 """Names of arrays: an axis for each loop around a call."""

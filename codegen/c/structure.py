@@ -19,6 +19,7 @@ import numpy as np
 from fxlite.codegen.c.calls import Call, Planned, common_path
 from fxlite.codegen.c.rolling import Loop, Step, leaves, numbers, rolled, with_steady_memory
 from fxlite.codegen.c.run import Argument, Body, Grid, Pointer, is_passed, is_table
+from fxlite.codegen.c.state import State
 from fxlite.codegen.c.structs import Reached, Weights
 from fxlite.codegen.c.weights import Array, Blob, make_blob
 from fxlite.codegen.c.workspace import Workspace, plan_workspace
@@ -39,8 +40,8 @@ _ENTRIES = 6
 @dataclass(frozen=True)
 class Structure:
     """``program`` has the memory plan of the loops in ``steps``. ``arguments`` are those of the
-    calls that stand there, ``results`` those of the program, and ``bodies`` the loops whose bodies
-    are functions."""
+    calls that stand there, ``results`` those of the program, behind them what is copied to owned
+    inputs, and ``bodies`` the loops whose bodies are functions."""
 
     program: Program
     steps: tuple[Step, ...]
@@ -49,6 +50,7 @@ class Structure:
     workspace: Workspace
     arguments: Mapping[int, list[Argument]]
     results: list[Argument]
+    state: State
     bodies: Mapping[Loop, Body]
 
 
@@ -72,11 +74,13 @@ class _Finder:
         operands = [[self.operand(call, a) for a in call.arguments] for call in self.calls]
         self.operands, self.turns = operands, list[Loop]()
         read = [o.name for each in operands for o in each if isinstance(o, _Weight)]
-        for node in self.program.results:
+        self.state = State(name, self.program)
+        for node in self.program.ends:
             memory = self.program.memory(node)
             if memory.op == "get_attr":
                 read.append(buffer_name(memory))
-        self.blob = make_blob(read, planned.packed, planned.arrays, data)
+        read += self.state.initial
+        self.blob = make_blob(read, planned.packed, planned.arrays, data, self.state.initial)
 
     def operand(self, call: Call, argument: str) -> _Operand:
         """What an argument of a call is."""
@@ -150,7 +154,7 @@ class _Finder:
         inside = [(number, loops) for number, loops in leaves(steps) if loops]
         together = [numbers(number, loops).ravel().tolist() for number, loops in inside]
         workspace = plan_workspace(self.name, program, self.calls, self.values, sets, together)
-        pointers = _Pointers(program, workspace)
+        pointers = _Pointers(program, workspace, self.state)
         grids = {number: self.grids(number, loops, pointers) for number, loops in leaves(steps)}
         entries: dict[Loop, int] = {}
         for number, loops in inside:
@@ -162,7 +166,7 @@ class _Finder:
             return self.structure(self.without(steps, many))
         weights, results = self.with_weights(steps, grids, pointers)
         bodies = self.bodies(steps, grids, weights)
-        return Structure(program, steps, self.blob, weights, workspace, grids, results, bodies)
+        return Structure(program, steps, self.blob, weights, workspace, grids, results, self.state, bodies)
 
     def grids(self, number: int, loops: Sequence[Loop], pointers: _Pointers) -> list[Argument]:
         """The arguments of a call that stands in steps, without weights."""
@@ -201,7 +205,8 @@ class _Finder:
                         names[index] = weight.name
                     entered.append((arguments[number], position, weights.add(names, loops)))
         results: list[Argument] = []
-        for node in map(self.program.memory, self.program.results):
+        ends = [*self.program.results, *(new for _, new in self.program.copied)]
+        for node in map(self.program.memory, ends):
             if node.op == "get_attr":
                 name = buffer_name(node)
                 names = np.array(name, object)
@@ -279,11 +284,15 @@ class _Pointers:
 
     program: Program
     workspace: Workspace
+    state: State
 
     def of(self, node: Node, start: Dim = 0) -> Pointer:
         """A pointer to an element of a value."""
         name, ctype = buffer_name(node), node.type.dtype.c_stored
         member = self.workspace.values.get(node)
+        kept = self.state.members.get(node)
+        if kept is not None:
+            return Pointer(kept.pointer, False, start, ctype, name)
         return Pointer(member or name, member is not None, start, ctype, name)
 
     def scratch(self, number: int) -> Grid:

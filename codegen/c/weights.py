@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,17 @@ def module_arrays(module: GraphModule) -> dict[Node, Array]:
     return {n: np.asarray(module.get_attribute(n.target)) for n in module.graph.nodes if n.op == "get_attr"}
 
 
-def make_blob(used: Iterable[str], packed: Packed, arrays: Mapping[Node, Array], data: Array | None = None) -> Blob:
+def make_blob(
+    used: Iterable[str],
+    packed: Packed,
+    arrays: Mapping[Node, Array],
+    data: Array | None = None,
+    more: Mapping[str, tuple[Node, Array]] = MappingProxyType({}),
+) -> Blob:
     """The arrays of those names in C, one after another; names that are no weights are left out.
-    Each starts at a multiple of 64 bytes. ``data``: the blob, if it was made before."""
-    by_name = {buffer_name(n): (n, a) for n, a in arrays.items()}
+    Each starts at a multiple of 64 bytes. ``data``: the blob, if it was made before; ``more``:
+    further arrays by name."""
+    by_name = {**{buffer_name(n): (n, a) for n, a in arrays.items()}, **more}
     places: dict[str, tuple[int, str]] = {}
     jobs: list[tuple[int, int, Callable[[Array], None]]] = []
     position = 0

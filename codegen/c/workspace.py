@@ -60,7 +60,7 @@ def plan_workspace(
     ``values`` cannot be counted. The values of each of the ``sets`` lie at one place; calls that
     stand ``together`` in a loop have scratch at one place."""
     using = [number for number, call in enumerate(calls) if call.scratch != "0"]
-    struct = Struct(f"{name}_state")
+    struct = Struct(f"{name}_values")
     first = {node: same[0] for same in sets for node in same}
     for node in program.lifetimes:
         if first.get(node, node) is node:
@@ -82,7 +82,7 @@ def plan_workspace(
     parameters = ["void *workspace", *map(_typed, layout.parameters)]
     functions = [
         comment("The values of a call in its workspace."),
-        *signature(f"{name}_state_at", parameters, f"static struct {struct.tag}"),
+        *signature(f"{name}_values_at", parameters, f"static struct {struct.tag}"),
         *layout.ask,
         "    unsigned char *const arena = workspace;",
         f"    return (struct {struct.tag}){{",
@@ -96,7 +96,7 @@ def plan_workspace(
         (comment(_timeline(program, struct, sets, calls, places)), *struct.text()),
         size,
         (*functions, "    };", "}", ""),
-        f"{name}_state_at({', '.join(['workspace', *layout.parameters])})",
+        f"{name}_values_at({', '.join(['workspace', *layout.parameters])})",
         {node: struct.name(struct.members[first.get(node, node)]) for node in program.lifetimes},
         {n: (memory, behind.get(n, 0)) for n in using},
     )

@@ -94,6 +94,8 @@ def _is_number(node: Node) -> bool:
 def lower(group: Group) -> Lowered:
     """The group's root as an expression over its space."""
     state = Lowering(group)
+    if group.root in group.taken:  # it is stored over what it is made of
+        state.renamed[group.taken[group.root]] = buffer_name(group.root)
     value = state.read(group.root, group.index)
     beside = None
     if group.beside is not None:

@@ -9,20 +9,27 @@ only if no group behind reads it, or what shares its memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from fxlite.graph.graph import Node
 from fxlite.graph.subgraph import SubGraph, bodies_of
-from fxlite.ops.indexing import parts_of_update
+from fxlite.ops.indexing import part_size
 from fxlite.passes.group import Group, part_of_control
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
 
 def taken_over(
-    groups: Sequence[Group], stored: dict[Node, Node], results: Sequence[Node], writable: Collection[Node], kept: bool
+    groups: Sequence[Group],
+    stored: dict[Node, Node],
+    results: Sequence[Node],
+    writable: Collection[Node],
+    kept: bool,
+    owned: Mapping[Node, Node] = MappingProxyType({}),
 ) -> set[Node]:
     """Enter into ``stored`` which values take the memory of others. ``kept``: results have memory
     of the program, as in a body; else they have their own, and what leads to one lies there.
+    ``owned``: what inputs hold in the end, which lies where they are if it can.
     Returns small values that would have to be kept for others to be taken over: elements and rows
     that a group behind computes, and what is written into a part of an array that it is made of."""
     early: set[Node] = set()
@@ -31,7 +38,9 @@ def taken_over(
     for value, source in stored.items():
         holders.setdefault(source, set()).add(value)
     last = _last_reads(groups)
-    outside = set(results)
+    outside = {*results, *owned.values()}
+    ends = {end: node for node, end in owned.items()}
+    ends = {end: node for end, node in ends.items() if end not in results and [*owned.values()].count(end) == 1}
 
     def is_free(memory: Node, step: int) -> bool:
         if memory.op != "call_function" and memory not in writable:
@@ -39,10 +48,12 @@ def taken_over(
         return all(not (value in outside or last.get(value, -1) > step) for value in {memory, *holders.get(memory, ())})
 
     for step, group in enumerate(groups):
-        for value, operand in candidates(group, kept):
+        for value, operand in [*candidates(group, kept), *_ending(group, ends)]:
             memory = stored.get(operand, operand)
-            if value in stored or value.type != memory.type or not value.type.rank:
+            if value in stored or value.type != memory.type or not (value.type.rank or value in ends):
                 continue
+            if value in ends and memory is not ends[value]:
+                continue  # it is computed where it can be, and copied
             if memory in group.taken.values():
                 continue
             if not _reads_safely(group, value, operand, stored):
@@ -56,7 +67,7 @@ def taken_over(
                     if late and all(_is_small(u, memory, group.root) for u in late):
                         early |= late
                 continue
-            if value in outside and not kept:
+            if value in outside and value not in ends and not kept:
                 if memory in writable:
                     continue
                 for other in (memory, *holders.pop(memory, ())):  # it lies in the result
@@ -68,6 +79,18 @@ def taken_over(
                 holders.setdefault(memory, set()).add(value)
             group.taken[value] = operand
     return early
+
+
+def _ending(group: Group, ends: Mapping[Node, Node]) -> list[tuple[Node, Node]]:
+    """(value, input) for what an owned input holds in the end, where the group computes it anew: of
+    the same element of the input, or of none."""
+    root = group.root
+    if group.kind == "control" or group.beside is not None or root not in ends:
+        return []
+    reads = group.reads.get(ends[root])
+    if reads is None or (group.kind == "loops" and reads == [group.index] and not root.target.writes_part):
+        return [(root, ends[root])]
+    return []
 
 
 def _is_small(node: Node, memory: Node, before: Node) -> bool:
@@ -154,9 +177,4 @@ def _reads_safely(group: Group, value: Node, operand: Node, stored: Mapping[Node
         return False
     if not others and operand not in list(group.root.all_input_nodes)[1:]:
         return True
-    return shapes.equal(part_size(group.root), 1)
-
-
-def part_size(root: Node) -> object:
-    """How many elements a write into a part stores."""
-    return shapes.product(p[2] for p in parts_of_update(root.arguments) if isinstance(p, tuple))
+    return shapes.equal(part_size(group.root.arguments), 1)

@@ -14,9 +14,10 @@ since. :func:`memory_plan` shows which value lies where, and when.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from fxlite import passes
 from fxlite.base.errors import ArgumentError, CodegenError
@@ -24,9 +25,10 @@ from fxlite.codegen.kernel.lower import lower
 from fxlite.codegen.program.arena import ALIGNMENT, Extent, Slot, Span, in_fewest_slots, in_slots, pack
 from fxlite.codegen.program.control import plan_control
 from fxlite.codegen.program.in_place import taken_over
-from fxlite.graph.graph import Node
+from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import Names
+from fxlite.ops.op import lookup
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.base import Pass
 from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
@@ -144,6 +146,9 @@ class Program:
     slot_of: dict[Node, int]
     results: list[Node]
     offset_of: dict[Node, int] = field(default_factory=dict)
+    #: Inputs that the target lets the program write over, and what each of them holds in the end:
+    #: states, and inputs whose memory a result may take. The new values are none of the results.
+    owned: Mapping[Node, Node] = field(default_factory=dict)
     #: Of a body: results have memory of the program as other values, values of rank 0 need none,
     #: and some have memory of their own.
     is_body: bool = False
@@ -173,10 +178,32 @@ class Program:
         return self.stored.get(node, node)
 
     @cached_property
+    def states(self) -> dict[Node, str]:
+        """The owned inputs that are states, with the paths of their buffers: who runs the program
+        keeps them from call to call."""
+        paths = dict(self.module.states)
+        return {node: paths[node.target] for node in self.owned if node.target in paths}
+
+    @property
+    def given(self) -> list[Node]:
+        """The inputs that each call is given."""
+        return [node for node in self.inputs if node not in self.states]
+
+    @property
+    def ends(self) -> list[Node]:
+        """What has to be somewhere when the program ends: the results, and what owned inputs hold."""
+        return [*self.results, *self.owned.values()]
+
+    @property
+    def copied(self) -> list[tuple[Node, Node]]:
+        """(input, value) of the owned inputs whose new value is computed elsewhere, and copied."""
+        return [(node, new) for node, new in self.owned.items() if self.memory(new) is not node]
+
+    @cached_property
     def lifetimes(self) -> dict[Node, tuple[int, int]]:
         """The values that need memory of the arena: the groups that compute them and the last ones
         that read it."""
-        held = _lifetimes(self.groups, self.stored, self.results, self.is_body)
+        held = _lifetimes(self.groups, self.stored, self.results, self.ends, self.is_body)
         if self.is_body:
             held = {n: span for n, span in held.items() if n.type.rank and n not in self.apart}
         return held
@@ -191,21 +218,26 @@ def plan(
     control: bool = False,
     names: Names | None = None,
     writable: Collection[Node] | None = None,
+    owned: Mapping[Node, int] = MappingProxyType({}),
 ) -> Program:
     """Group the graph and plan its memory; nodes that are ``apart`` are no part of their readers'
     kernels; ``join`` makes fewer groups of them where the target can. ``packed``: the target has
     one block of memory, in which values may start anywhere; they do if their sizes are numbers.
     ``control``: it has loops and conditions, and values may be written over others. ``writable``:
-    of a body, the inputs that it may write over; ``names`` are those of its function.
+    of a body, the inputs that it may write over; ``names`` are those of its function. ``owned``:
+    inputs that the target lets it write over, and the number of the result that they hold then.
     Raises CodegenError for what no back end can do."""
     unexpanded = {r.node: r.reason for r in refusals(module) if r.pass_name == "decompose"}
     for node in module.graph.nodes:
         _check(node, claims, unexpanded, control)
     is_body = writable is not None
+    flat = list(_flat_results(module))
+    held = _with_copies(module, {node: flat[number] for node, number in owned.items()})
+    results = [node for number, node in enumerate(flat) if number not in owned.values()]
     early = {n for n in module.graph.nodes if is_body and _writes_part(n)}
+    early |= {n for end in held.values() for n in _parts_written(end)}
     while True:
         groups = join(group(module, claims, {*apart, *early}))
-        results = list(_flat_results(module))
         stored: dict[Node, Node] = {}
         kept: list[Group] = []
         for found in groups:
@@ -217,11 +249,11 @@ def plan(
         kept = _shared_first(kept, stored) if not is_body else kept
         if not control:
             break
-        more = taken_over(kept, stored, results, writable or (), is_body) - early
+        more = taken_over(kept, stored, results, [*(writable or ()), *held], is_body, held) - early
         if not more:
             break
         early |= more
-    program = Program(module, kept, stored, [], {}, results, is_body=is_body)
+    program = Program(module, kept, stored, [], {}, results, owned=held, is_body=is_body)
     names = names or Names({node.name for node in module.graph.nodes})
 
     def plan_body(inner: GraphModule, own: list[Node], names: Names) -> Program:
@@ -233,6 +265,38 @@ def plan(
     if is_body:
         program = replace(program, apart=_apart(program))
     return _with_memory(program, packed)
+
+
+def state_results(module: GraphModule) -> dict[Node, int]:
+    """The inputs that are states, and the numbers of the flat results that they hold after a call."""
+    states, nodes = dict(module.states), {node.target: node for node in module.graph.placeholders}
+    if not states:
+        return {}
+    own = len(list(nodes_in(module.graph.output_node().args[0][0])))
+    writes = enumerate(module.written_inputs(), start=own)
+    return {nodes[target]: number for number, target in writes if target in states}
+
+
+def _with_copies(module: GraphModule, held: dict[Node, Node]) -> dict[Node, Node]:
+    """What owned inputs hold in the end, where that is what another one held before as a copy of it:
+    they may trade places."""
+    found = dict(held)
+    for node, end in held.items():
+        source = end
+        while source.op == "call_function" and source.target.kind == "view":
+            source = source.all_input_nodes[0]
+        if source in held and source is not node:
+            graph = module.graph
+            with graph.inserting_before(graph.output_node()):
+                found[node] = graph.call_function(lookup("where"), (True, end, end))
+    return found
+
+
+def _parts_written(end: Node) -> Iterator[Node]:
+    """The writes of parts that a value is made by, last one first."""
+    while _writes_part(end) and isinstance(end.args[0], Node):
+        yield end
+        end = end.args[0]
 
 
 def _writes_part(node: Node) -> bool:
@@ -341,8 +405,6 @@ def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, 
 
 
 def _flat_results(module: GraphModule) -> list[Node]:
-    from fxlite.graph.graph import nodes_in
-
     return list(nodes_in(module.graph.output_node().args))
 
 
@@ -363,7 +425,7 @@ def _same_memory(found: Group) -> Node | None:
 
 
 def _lifetimes(
-    groups: list[Group], stored: dict[Node, Node], results: list[Node], is_body: bool = False
+    groups: list[Group], stored: dict[Node, Node], results: list[Node], ends: list[Node], is_body: bool = False
 ) -> dict[Node, tuple[int, int]]:
     outside = set() if is_body else set(results)
     held: dict[Node, tuple[int, int]] = {}
@@ -377,8 +439,8 @@ def _lifetimes(
                 held[memory] = held[memory][0], step
             elif memory not in outside and memory.op == "call_function":
                 held[memory] = step, step
-    for node in (stored.get(n, n) for n in results):
-        if node in held:  # copied into the result behind all groups
+    for node in (stored.get(n, n) for n in ends):
+        if node in held:  # copied to where it belongs behind all groups
             held[node] = held[node][0], len(groups)
     return held
 

@@ -69,6 +69,8 @@ class Dialect:
         """Functions of the file's own with which values are computed."""
         return ()
 
+    #: The call, behind an array, that copies it.
+    copy = ".copy()"
     #: What else a file may define, besides these and the classes of the program.
     parts: tuple[str, ...] = ()
 

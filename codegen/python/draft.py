@@ -107,6 +107,8 @@ class Draft:
         self.made, self.is_root, self.apart = made, is_root, apart
         #: Inputs that are written into.
         self.writes = module.written_inputs() if is_root else ()
+        #: Those that are buffers, which the class of the program has, by target.
+        self.states = dict(module.states) if is_root else {}
         self.key = id(module)  #: of the module of the program
         called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
         known = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
@@ -128,6 +130,7 @@ class Draft:
         functions = {path: file.kept.get(id(module.get_submodule(path))) for path in called}
         kept = {path: function for path, function in functions.items() if function is not None}
         self.tree = _tree(module, numbers, kept)
+        self.tree |= {target: module.get_attribute(path) for target, path in self.states.items()}
         self.print = dialect.text(self.names, orders)
         layers = {path: file.layers.get(id(module.get_submodule(path))) for path in called}
         self.print.layers = {path: layer for path, layer in layers.items() if layer is not None}
@@ -407,7 +410,8 @@ class Draft:
     def _unpacked(self) -> Iterator[Line]:
         """Parts of nested inputs in the variables that the program gives them."""
         texts = {self.names.parameters[n]: n for n in self.graph.placeholders}
-        nodes_by_text = {text: n for text, n in texts.items() if not text.isidentifier()}
+        is_state = self.states.__contains__
+        nodes_by_text = {t: n for t, n in texts.items() if not (t.isidentifier() or is_state(n.target))}
         known = {plain_syntax(t): t for t in (*nodes_by_text, *self.names.given.lists)}
         for target, value in self.source.plain_assignments():
             text = known.get(value, "")
@@ -433,7 +437,7 @@ class Draft:
         yield from unpacked
         for node in self.graph.placeholders:
             text = self.names.parameters[node]
-            if self.names[node] != text and text.isidentifier():
+            if self.names[node] != text and (text.isidentifier() or node.target in self.states):
                 yield Line(f"{self.names[node]} = {text}")
         for text in dim_lines(self.graph, self.names, self.inputs, self.is_root):
             yield Line(text)
@@ -689,6 +693,10 @@ class Draft:
                 note = note_of(node, self.order)
             for target, new in zip(self.writes, node.args[0][1:] if self.writes else ()):
                 (written,) = self.graph.find_nodes(op="placeholder", target=target)
+                if target in self.states:  # what it was stays in its variable
+                    copy = "" if new.op == "call_function" else self.dialect.copy
+                    yield Line(f"self.{target} = {self.print.value(new)}{copy}")
+                    continue
                 yield Line(f"{self.names[written]}[...] = {self.print.value(new)}")
             if self.writes:
                 note = ""  # of all results, which the lines before show

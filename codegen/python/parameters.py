@@ -101,6 +101,7 @@ def parameters_of(graph: Graph, unique: Callable[[str], str]) -> Parameters:
     for name, kind, structure in roots(graph):
         is_usable = not keyword.iskeyword(name) and name != "self"
         made.add(unique(name if is_usable else f"{name}_"), kind, structure)
+    made.texts |= {target: f"self.{target}" for target, _ in graph.states}
     return made
 
 

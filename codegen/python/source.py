@@ -192,6 +192,7 @@ def _regenerated(gm: GraphModule, name: str | None, dialect: Dialect) -> tuple[s
     weights = gm.graph.find_nodes(op="get_attr")
     reads = dict.fromkeys(n.target for n in weights if n.users and not dialect.is_number(n))
     arrays = {path: np.asarray(gm.get_attribute(path)) for path in reads}
+    arrays |= {target: np.asarray(gm.get_attribute(path)) for target, path in gm.states}
     for path, layer in program.layers.items():
         arrays |= {f"{path}.{key}": value for key, value in layer.state.items()}
     return program.text(), arrays
@@ -236,7 +237,8 @@ class _Source:
     def _documentation(self) -> list[str]:
         types = [*types_of(self.graph)]
         inputs = ", ".join(f"{name}: {type}" if type else name for name, type in types)
-        output, writes = self.graph.output_node().type, self.gm.written_inputs()
+        output, states = self.graph.output_node().type, dict(self.gm.states)
+        writes = [f"self.{t}" if t in states else t for t in self.gm.written_inputs()]
         if writes:
             output = output[0]
         result = f" -> {docstring(nested_text(output))}" if output is not None else ""

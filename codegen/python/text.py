@@ -176,7 +176,8 @@ class Names(_Taken):
             if node.op == "placeholder":
                 text = self.parameters[node]
                 same = self.short or node.name == node.target or not text.isidentifier()
-                self._names[node] = text if same else self.unique(node.name)
+                is_state = text.startswith("self.")
+                self._names[node] = text if same and not is_state else self.unique(node.name)
             elif node.op.startswith("call_"):
                 self._names[node] = self.unique(self._wish(node))
         self.parts: dict[Node, list[str]] = {}

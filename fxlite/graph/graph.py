@@ -530,6 +530,11 @@ class Graph:
             self._store.record((Graph._restore_interface, self, self._interface))
             self._interface = interface
 
+    @property
+    def states(self) -> tuple[tuple[str, str], ...]:
+        """(placeholder's target, path) of each buffer of the program that the graph changes."""
+        return () if self._interface is None else self._interface.states
+
     def _restore_interface(self, interface: Interface | None) -> None:
         self.interface = interface
 

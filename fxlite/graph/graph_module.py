@@ -81,6 +81,8 @@ class GraphModule(EditHooks, Module):
             for node in graph.nodes:
                 if node.op == "get_attr" or node.op == "call_module":
                     root[node.target] = _find_attribute(program, owner, node.target)
+            for _, path in graph.states:
+                root[path] = np.array(_find_attribute(program, owner, path), subok=False)
         for path, value in root.items():
             parent, name = self._parent(path)
             is_ours = parent is self or type(parent) is Container
@@ -194,8 +196,8 @@ class GraphModule(EditHooks, Module):
         """Drop weights and modules that no node reads. Leaf modules, which belong to the program,
         are dropped whole or left as they are."""
         used: set[str] = set()  # paths of what nodes read, and of the modules around it
-        for node in self.graph.nodes:
-            path = node.target if node.op in ("get_attr", "call_module") else ""
+        read = [node.target for node in self.graph.nodes if node.op in ("get_attr", "call_module")]
+        for path in (*read, *(path for _, path in self.graph.states)):
             while path and path not in used:
                 used.add(path)
                 path = path.rpartition(".")[0]
@@ -356,15 +358,19 @@ class GraphModule(EditHooks, Module):
         return None
 
     def flatten_inputs(self, arguments: Mapping[str, Any], partial: bool = False) -> dict[str, Any]:
-        """Placeholder's target -> value, from arguments by parameter name (``partial``: from some
-        of them). Raises ArgumentError naming the path of what does not fit."""
+        """Placeholder's target -> value, from arguments by parameter name, and the values of states
+        as they are now (``partial``: from some arguments alone). Raises ArgumentError naming the
+        path of what does not fit."""
         interface = self.__dict__["_interface"]
         if interface is None:
             return dict(arguments)
         try:
-            return interface.flatten(arguments, partial)  # type: ignore[no-any-return]
+            values: dict[str, Any] = interface.flatten(arguments, partial)
         except ArgumentError as error:
             raise ArgumentError(f"{self.name}: {error}") from None
+        if not partial:
+            values.update((target, self.get_attribute(path)) for target, path in interface.states)
+        return values
 
     @property
     def is_flat(self) -> bool:
@@ -378,6 +384,25 @@ class GraphModule(EditHooks, Module):
         self._follow_edits()
         interface = self.__dict__["_interface"]
         return () if interface is None else interface.writes
+
+    @property
+    def _is_impure(self) -> bool:
+        """Whether a call of it changes something."""
+        return bool(self.states)
+
+    @property
+    def states(self) -> tuple[tuple[str, str], ...]:
+        """(placeholder's target, path) of each buffer that a call changes: an input of the graph
+        that no caller gives, whose new value is one more result."""
+        self._follow_edits()
+        interface = self.__dict__["_interface"]
+        return () if interface is None else interface.states
+
+    def put_state(self, path: str, value: Any) -> None:
+        """What a state is from now on: an array of its type, which nobody else writes into. Arrays
+        that it was before stay as they are, so that copies of the module keep theirs."""
+        owner, _, name = path.rpartition(".")
+        self.get_submodule(owner)._buffers[name] = value
 
     def run_flat(self, values: Mapping[str, Any]) -> Any:
         """Run on arrays by placeholder's target, whatever the program's structure. The result is
@@ -400,7 +425,8 @@ class GraphModule(EditHooks, Module):
     def check_writable(self, values: Mapping[str, Any]) -> None:
         """Raises ArgumentError for arrays that the program writes into and cannot, or that share
         memory with others."""
-        writes = self.written_inputs()
+        states = dict(self.states)
+        writes = [target for target in self.written_inputs() if target not in states]
         if writes:
             written_inputs.check(self.name, writes, values, self.__dict__["_interface"].labels())
 
@@ -409,7 +435,7 @@ class GraphModule(EditHooks, Module):
         writes = self.written_inputs()
         result, told = self.take_taps(result)
         if writes:
-            result = written_inputs.write_back(self.name, writes, values, result)
+            result = written_inputs.write_back(self.name, writes, values, result, dict(self.states), self.put_state)
         result = self.rebuild_result(result)
         for tap, value in told:
             tap.tell(value)

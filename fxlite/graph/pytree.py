@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
+import keyword
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -301,17 +303,21 @@ class Interface:
     of such a graph holds ``(result, *values)``: after the program's own result, which may be None,
     the value that each of them has in the end.
 
+    ``states`` are those of them that no caller gives: (placeholder's target, path) of the buffers
+    that the program changes. A call takes them from the module, and puts their new values there.
+
     ``baked`` are the parameters that are no inputs; a call may give the values they had."""
 
     parameters: tuple[tuple[str, str, Structure], ...]
     result: Structure | None = None
     writes: tuple[str, ...] = ()
     baked: tuple[Baked, ...] = ()
+    states: tuple[tuple[str, str], ...] = ()
 
     def covers(self, targets: Iterable[str]) -> bool:
         """True if every placeholder of the graph is still one of the leaves."""
         names = {leaf.name for _, _, s in self.parameters for leaf in s.leaves()}
-        return names.issuperset(targets)
+        return names.union(dict(self.states)).issuperset(targets)
 
     @property
     def is_flat(self) -> bool:
@@ -355,7 +361,7 @@ class Interface:
                 baked.append(Baked(place, name, kind, values[name]))
         last = len(self.parameters)
         baked += [replace(b, place=place) for b in self.baked if b.place >= last]
-        return Interface(kept, self.result, self.writes, tuple(baked))
+        return replace(self, parameters=kept, baked=tuple(baked))
 
     def flatten(self, arguments: Mapping[str, Any], partial: bool = False) -> dict[str, Any]:
         """Placeholder's target -> value, from arguments by parameter name. Raises ArgumentError
@@ -383,13 +389,21 @@ class Interface:
 
         for name, _, structure in self.parameters:
             walk(structure, name)
-        return found
+        return found | {target: f"self.{path}" for target, path in self.states}
 
 
 def one_by_one(targets: Iterable[str]) -> Interface:
     """The interface of a graph whose inputs are arrays, one for each parameter."""
     kind = "POSITIONAL_OR_KEYWORD"
     return Interface(tuple((target, kind, Structure("leaf", target)) for target in targets))
+
+
+def state_target(path: str, taken: Collection[str]) -> str:
+    """The target of the input that is the state at a path; ``taken`` are those of others."""
+    wish = re.sub(r"\W", "_", path)
+    wish = wish if wish.isidentifier() and not keyword.iskeyword(wish) else f"state_{wish}"
+    numbered = (f"{wish}_{number}" for number in itertools.count(1))
+    return next(target for target in itertools.chain([wish], numbered) if target not in taken)
 
 
 def to_data(interface: Interface) -> Any:
@@ -402,6 +416,8 @@ def to_data(interface: Interface) -> Any:
 
     parameters = tuple((name, kind, structure(s)) for name, kind, s in interface.parameters)
     data = (parameters, structure(interface.result))
+    if interface.states:
+        return (*data, interface.writes, tuple(map(_baked_data, interface.baked)), interface.states)
     if interface.baked:
         return (*data, interface.writes, tuple(map(_baked_data, interface.baked)))
     return (*data, interface.writes) if interface.writes else data
@@ -441,8 +457,8 @@ def from_data(data: Any) -> Interface:
         inner = tuple(map(structure, children))
         return Structure(kind, name, constant, tuple(keys), inner, class_name, cls)
 
-    parts: tuple[Any, ...] = (*data, *[()] * (4 - len(data)))
-    parameters, result, writes, all_baked = parts
+    parts: tuple[Any, ...] = (*data, *[()] * (5 - len(data)))
+    parameters, result, writes, all_baked, all_states = parts
     made = []
     for name, kind, form in parameters:
         if not is_name(name) or kind not in _PARAMETER_KINDS:
@@ -452,10 +468,15 @@ def from_data(data: Any) -> Interface:
             raise FileFormatError(f"an array of the parameter {name!r} is not an input")
     baked = tuple(map(_baked, all_baked))
     form = None if result is None else structure(result)
-    interface = Interface(tuple(made), form, tuple(writes), baked)
+    states = tuple((target, path) for target, path in all_states)
+    interface = Interface(tuple(made), form, tuple(writes), baked, states)
     for target in interface.writes:
         if not interface.covers([target]):
             raise FileFormatError(f"{target!r} is no input that a program could write into")
+    given = {leaf.name for _, _, form in made for leaf in form.leaves()}
+    for target, path in states:
+        if not is_name(target) or not isinstance(path, str) or target in given or target not in writes:
+            raise FileFormatError(f"{target!r} ({path!r}) is no state of a program")
     try:
         interface.signature()
     except ValueError as error:

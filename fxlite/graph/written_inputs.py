@@ -1,13 +1,15 @@
 """Inputs that a program writes into: the graph computes their last values, and a call of it writes
-these into the caller's arrays, after everything is computed.
+these into the caller's arrays, after everything is computed. Those that are states of the module
+are put there.
 
 In: the arrays of a call by placeholder's target, and what the graph's output node gives, ``(result,
-*values)``. Out: the result. Results never share memory with the caller's arrays.
+*values)``. Out: the result. Results never share memory with the caller's arrays, or with states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,8 +48,16 @@ def _overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
         return True
 
 
-def write_back(name: str, writes: Sequence[str], values: Mapping[str, Any], result: Any) -> Any:
-    """Write the values behind the result into the arrays; returns the program's own result.
+def write_back(
+    name: str,
+    writes: Sequence[str],
+    values: Mapping[str, Any],
+    result: Any,
+    states: Mapping[str, str] = MappingProxyType({}),
+    put: Callable[[str, Any], None] | None = None,
+) -> Any:
+    """Write the values behind the result into the arrays; returns the program's own result. What
+    belongs to ``states``, paths by target, is given to ``put``, with the path.
 
     Raises GraphError for a graph whose output is not what ``writes`` says."""
     if not isinstance(result, tuple) or len(result) != 1 + len(writes):
@@ -56,14 +66,31 @@ def write_back(name: str, writes: Sequence[str], values: Mapping[str, Any], resu
             f"{', '.join(f'new {w}' for w in writes)}); set graph.interface = None to make these "
             "values plain results"
         )
-    arrays = [values[target] for target in writes]
+    arrays = [values[target] for target in writes if target not in states]
 
     def apart(value: Any) -> Any:
         """The value in memory of its own: an input that is passed on is read before it changes."""
         is_array = isinstance(value, np.ndarray)
         return value.copy() if is_array and any(_overlap(value, a) for a in arrays) else value
 
-    own, *new = pytree.plain(result, apart)
-    for array, value in zip(arrays, new):
+    own, *new = result
+    own = pytree.plain(own, apart)
+    # a state that is another array than before; one that is the same was written in place
+    changed = {t: np.asarray(v) for t, v in zip(writes, new) if t in states and v is not values[t]}
+    if changed:  # what a caller has is not changed by later calls, and cannot change the state
+        given = [value for value in values.values() if isinstance(value, np.ndarray)]
+        own = pytree.plain(own, lambda value: _apart_from(value, [*changed.values()]))
+        for target, value in changed.items():
+            changed[target] = _apart_from(value, given)
+    written = [apart(value) for target, value in zip(writes, new) if target not in states]
+    for array, value in zip(arrays, written):
         np.copyto(array, value)
+    for target, value in changed.items():
+        assert put is not None
+        put(states[target], value)
     return own
+
+
+def _apart_from(value: Any, others: Sequence[Any]) -> Any:
+    is_array = isinstance(value, np.ndarray)
+    return value.copy() if is_array and any(_overlap(value, np.asarray(other)) for other in others) else value

@@ -123,7 +123,11 @@ class Module:
                 raise TypeError(f"{name!r} is a parameter; assign an nn.Parameter or None")
             self._parameters[name] = None if value is None else Parameter(value)
         elif name in self._buffers:
-            self._buffers[name] = None if value is None else plain_array(value, name)
+            tracer = active_tracer.get()
+            if tracer is not None:
+                tracer.assign_buffer(self, name, value)
+            else:
+                self._buffers[name] = None if value is None else plain_array(value, name)
         else:
             self._modules.pop(name, None)
             object.__setattr__(self, name, value)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import ArgumentError
-from fxlite.base.state import active_tracer, is_traced
+from fxlite.base.state import is_traced
 from fxlite.nn import functional as F
 from fxlite.nn.linear import empty_parameter
 from fxlite.nn.module import Module, Parameter
 from fxlite.types import dtypes
+from fxlite.types.shapes import NamedDim
 
 
 def _ones(*shape: int, dtype: Any) -> Parameter:
@@ -74,19 +75,13 @@ class _Normalization(Module):
             wanted = " or ".join(layouts[r] for r in self.ranks)
             raise ValueError(f"{type(self).__name__} takes {wanted}, not rank {x.ndim}")
 
-    def _refuse_tracing(self) -> None:
-        """Raises TraceError while tracing: the update of the statistics cannot be in a graph."""
-        tracer = active_tracer.get()
-        if tracer is not None and self.training and self.track_running_stats:
-            raise tracer.error(
-                f"{type(self).__name__} updates its running statistics in training mode, which cannot be traced",
-                "call model.eval() before tracing",
-            )
-
     def _track(self, x: Any, axes: tuple[int, ...]) -> None:
-        """Move the running statistics toward those of ``x`` (an array), in place."""
-        wide = np.asarray(x).astype(np.float64)
-        if math.prod(x.shape[a] for a in axes) <= 1:
+        """Move the running statistics toward those of ``x``, in place."""
+        wide = x.astype(np.float64)
+        count = math.prod(x.shape[a] for a in axes)
+        if isinstance(count, NamedDim):
+            x.tracer.require(count.expr, ">", 1)
+        elif count <= 1:
             raise ValueError(
                 f"{type(self).__name__} needs more than one value for each channel in training "
                 f"mode, got x {list(x.shape)}; call eval() to use the running statistics"
@@ -94,13 +89,12 @@ class _Normalization(Module):
         mean, var = wide.mean(axis=axes), wide.var(axis=axes, ddof=1)
         if mean.ndim > 1:  # instance norm: the mean over the batch
             mean, var = mean.mean(axis=0), var.mean(axis=0)
-        self._buffers["num_batches_tracked"] += 1
-        factor = self.momentum
+        self.num_batches_tracked += 1
+        factor: Any = self.momentum
         if factor is None:  # cumulative average
-            factor = 1.0 / float(self._buffers["num_batches_tracked"])
-        for name, value in (("running_mean", mean), ("running_var", var)):
-            buffer = self._buffers[name]
-            buffer[...] = (1 - factor) * buffer + factor * value
+            factor = 1.0 / self.num_batches_tracked.astype(np.float64)
+        for buffer, value in ((self.running_mean, mean), (self.running_var, var)):
+            buffer[...] = ((1 - factor) * buffer + factor * value).astype(buffer.dtype)
 
     def extra_repr(self) -> str:
         return (
@@ -131,7 +125,6 @@ class _BatchNorm(_Normalization):
 
     def forward(self, x: Any) -> Any:
         self._check(x)
-        self._refuse_tracing()
         batch_statistics = self.training or not self.track_running_stats
         result = F.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, batch_statistics, self.momentum, self.eps
@@ -143,18 +136,16 @@ class _BatchNorm(_Normalization):
 
 class BatchNorm1d(_BatchNorm):
     """Normalization of x [N, C] or [N, C, L] for each channel: by the running statistics in eval
-    mode; in training mode by the batch's, and the running ones are updated.
-
-    Raises TraceError when traced in training mode: the update cannot be part of a graph."""
+    mode; in training mode by the batch's, and the running ones are updated: they are states of a
+    graph that is traced so."""
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
     """Normalization of x [N, C, H, W] for each channel: by the running statistics in eval mode; in
-    training mode by the batch's, and the running ones are updated.
-
-    Raises TraceError when traced in training mode: the update cannot be part of a graph."""
+    training mode by the batch's, and the running ones are updated: they are states of a graph that
+    is traced so."""
 
     ranks = (4,)
 
@@ -177,7 +168,6 @@ class _InstanceNorm(_Normalization):
 
     def forward(self, x: Any) -> Any:
         self._check(x)
-        self._refuse_tracing()
         input_statistics = self.training or not self.track_running_stats
         result = F.instance_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, input_statistics, 0.0, self.eps

@@ -26,6 +26,7 @@ from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Index, Value
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
+from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
 
@@ -429,6 +430,11 @@ def parts_of_update(bound: Mapping[str, Any]) -> list[Any]:
     """What a call of slice_update or index_update writes, for each axis: a position, None for one
     that is computed, or (start, stop, length, step)."""
     return _known_parts(bound.get("positions", ()), bound["at"], bound["x"].type.shape)
+
+
+def part_size(bound: Mapping[str, Any]) -> Dim:
+    """How many elements a call of slice_update or index_update writes."""
+    return shapes.product(part[2] for part in parts_of_update(bound) if isinstance(part, tuple))
 
 
 @index_update.canonical

@@ -107,9 +107,12 @@ class Inputs:
         if kind in ONE_BY_ONE:
             self.baked.append(Baked(len(self.parameters), name, kind.name, value))
 
-    def interface(self, result: Structure | None, writes: tuple[str, ...]) -> Interface | None:
+    def interface(
+        self, result: Structure | None, writes: tuple[str, ...], states: tuple[tuple[str, str], ...] = ()
+    ) -> Interface | None:
         """The interface; None where it says nothing that the placeholders do not."""
-        made = Interface(tuple(self.parameters), result, writes, tuple(self.baked))
+        writes = (*writes, *(target for target, _ in states))
+        made = Interface(tuple(self.parameters), result, writes, tuple(self.baked), states)
         if self.baked:
             return made
         for _, kind, structure in self.parameters:

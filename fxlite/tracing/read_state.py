@@ -96,13 +96,25 @@ def _same_bits(bits: Any, value: Any) -> bool:
     return bool(np.array_equal(bits, _bits(np.asarray(value))))
 
 
+@dataclass(frozen=True)
+class _Typed(_Frozen):
+    """An array of which the type counts and not the numbers."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+
+    def difference(self, value: Any, path: str) -> str | None:
+        now = getattr(value, "dtype", None), getattr(value, "shape", None)
+        return None if now == (self.dtype, self.shape) else f"{path} is {_shown(value)}, of another type than it was"
+
+
 @dataclass(frozen=True, eq=False)
 class _Items(_Frozen):
     """A dict, a list or a tuple; or the attributes of an object."""
 
     owner: Any
     kind: type
-    items: Mapping[Any, _Frozen]
+    items: dict[Any, _Frozen]
     step: str
 
     def difference(self, value: Any, path: str) -> str | None:
@@ -244,6 +256,17 @@ class ReadState:
     def names(self) -> list[str]:
         """What is read."""
         return [label for label, _, _ in self._read.values()]
+
+    def let_change(self, module: Module, name: str) -> None:
+        """The numbers of a module's array may change: what was compiled takes them as they are."""
+        work: list[_Frozen] = [frozen for _, _, frozen in self._read.values()]
+        array = module.get_attribute(name)
+        while work:
+            frozen = work.pop()
+            if isinstance(frozen, _Items):
+                work += frozen.items.values()
+                if frozen.owner is not None and frozen.owner() is module and name in frozen.items:
+                    frozen.items[name] = _Typed(array.dtype, array.shape)
 
     # -- what may run ------------------------------------------------------------------------------
     def _reach(self, value: Any) -> None:

@@ -29,7 +29,6 @@ from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
     from fxlite.graph.graph_module import GraphModule
-    from fxlite.tracing.proxy import Proxy
     from fxlite.tracing.tracer import Tracer
 
 
@@ -103,6 +102,9 @@ def _write(
 def call_graph_module(tracer: Tracer, module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A GraphModule is called in a traced program; its scopes go inside the running one."""
     flat = module.flatten_inputs(module.bind(args, kwargs).arguments)
+    owners = {target: module.get_submodule(path.rpartition(".")[0]) for target, path in module.states}
+    names = {target: path.rpartition(".")[2] for target, path in module.states}
+    flat |= {target: getattr(owner, names[target]) for target, owner in owners.items()}
     placeholders = module.graph.placeholders
     values = {n: flat[n.target] for n in placeholders}
     types = {n.target: n.type for n in placeholders}
@@ -135,6 +137,9 @@ def call_graph_module(tracer: Tracer, module: GraphModule, args: tuple[Any, ...]
     if writes:
         result, *new = result
         for target, value in zip(writes, new):
+            if target in owners:
+                setattr(owners[target], names[target], value)
+                continue
             store(flat[target], value, f"{module.name}, which changes {target},")
     return module.rebuild_result(result)
 
@@ -177,7 +182,7 @@ def _record(
     return None
 
 
-def _read(tracer: Tracer, module: GraphModule, node: Node) -> Proxy:
+def _read(tracer: Tracer, module: GraphModule, node: Node) -> Any:
     if module is tracer.root:
         return tracer.create_proxy("get_attr", node.target, (), {}, node.name, node.type)
     path, _, name = node.target.rpartition(".")

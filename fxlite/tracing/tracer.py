@@ -59,6 +59,7 @@ from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.python_numbers import PythonNumber, settled
 from fxlite.tracing.traced_program import TracedModule, adopt, has_attribute, is_leaf, leaf_paths, running_check
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
+from fxlite.tracing.writes.states import States, into_inputs
 from fxlite.types import dtypes
 from fxlite.types.dtypes import is_same_array, plain_array
 from fxlite.types.guards import OPPOSITE, Guard
@@ -136,7 +137,7 @@ class Tracer(Capturing):
         self.makes_arrays = False
         self.known: dict[Node, Any] = {}
         self.own_constants: dict[Node, Any] = {}
-        self.writes = Writes()
+        self.writes, self.states = Writes(), States()
         #: The bodies of loops and conditions that are being traced, outer ones first.
         self.bodies: list[Body] = []
         self._places = Places()
@@ -482,8 +483,12 @@ class Tracer(Capturing):
         return self.origin or (scope, self._places.here(3, scope))
 
     # -- weights and constants -------------------------------------------------------------------
-    def attribute(self, module: Module, name: str, value: np.ndarray[Any, Any], wish: str | None = None) -> Proxy:
-        """A parameter or buffer is read: a get_attr node, one for each array, called ``wish``."""
+    def attribute(self, module: Module, name: str, value: np.ndarray[Any, Any], wish: str | None = None) -> Any:
+        """A parameter or buffer is read: a get_attr node, one for each array, called ``wish``; or
+        what the program has made of the buffer so far."""
+        assigned = self.states.value(module, name)
+        if assigned is not None:
+            return assigned
         known = self._attributes.get(id(value))
         if known is None:
             path = self.path_of_module(module)
@@ -492,7 +497,20 @@ class Tracer(Capturing):
             else:
                 target = f"{path}.{name}" if path else name
             known = self._attributes[id(value)] = (self._get_attr(target, value, wish), value)
+        if self.keeps_states and name in module._buffers:
+            return self.states.read(self, module, name, value, known[0].target, known[0])
         return self.proxy(known[0])
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether buffers that are written become inputs and results of the graph."""
+        return self._runs_program and self.writes_inputs
+
+    def assign_buffer(self, module: Module, name: str, value: Any) -> None:
+        """The program assigns to a buffer. Raises TraceError for a value of another type."""
+        if not self.keeps_states:
+            raise self.error(f"self.{name}, a buffer, is assigned to", "return the new value")
+        self.states.assign(self, module, name, value)
 
     def _get_attr(self, target: str, value: Any, wish: str | None = None) -> Node:
         if self.bodies:
@@ -519,7 +537,8 @@ class Tracer(Capturing):
             if own is not None:
                 raise self._changed(own, known[0])
         elif own is not None and own.is_weight:
-            return self.attribute(own.module, own.key, own.value).node
+            weight: Node = self.attribute(own.module, own.key, own.value).node
+            return weight
         kept = np.array(value, subok=False)
         if own is None:
             node = self._get_attr(self._adopt(kept, "constant"), value)
@@ -634,6 +653,7 @@ class Tracer(Capturing):
         self._runs_program = True
         self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []
         self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
+        self.states = States()
         self._own_arrays, self._used_arrays, self._options = None, [], []
         self.bodies = []
         self.begin_capture()
@@ -694,7 +714,8 @@ class Tracer(Capturing):
     def _finish(self, inputs: Inputs, result: Any) -> None:
         """Record the program's result, and what it has written into its inputs."""
         written = {t: p.node for t, p in self._inputs if p.node is not p._node}
-        if result is None and not written:
+        states = self.states.written(self)
+        if result is None and not written and not states:
             raise self.error("the program returns None", "return the arrays it computes")
         nested = None
         if result is not None and not is_traced(result):
@@ -703,10 +724,10 @@ class Tracer(Capturing):
             result = pytree.plain(result, number_as_array)
         self.origin = (None, None)  # a result belongs to the whole program
         value = self.create_arg(result)
-        if written:
-            value = (value, *written.values())
+        if written or states:
+            value = (value, *written.values(), *(new for _, _, new in states))
         self.create_node("output", "output", (value,), {})
-        self.graph.interface = inputs.interface(nested, tuple(written))
+        self.graph.interface = inputs.interface(nested, tuple(written), into_inputs(self.graph, states))
 
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from fxlite.graph import pytree
 from fxlite.graph.graph_module import GraphModule
+from fxlite.nn.module import Module
 from fxlite.tracing.read_state import ATOMS, ReadState, number_key
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -76,7 +77,8 @@ class Version:
 
     ``arguments`` are those of the first call; ``pattern`` has a number or a name for each size of
     each array, whose ``paths`` tell where they are; ``state`` is what the program reads besides,
-    None where nobody looks; ``parameters`` are those of the compiled function."""
+    None where nobody looks; ``parameters`` are those of the compiled function; ``states`` the
+    buffers that the program changes: module, name and path of each."""
 
     module: GraphModule
     compiled: Any
@@ -87,6 +89,7 @@ class Version:
     paths: Sequence[str]
     pattern: Sequence[Sequence[int | str]]
     parameters: Sequence[inspect.Parameter]
+    states: Sequence[tuple[Module, str, str]] = ()
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
 
@@ -106,7 +109,16 @@ class Version:
                 kwargs[parameter.name] = value
             else:
                 args.append(value)
-        return self.compiled(*args, **kwargs)
+        if not self.states:
+            return self.compiled(*args, **kwargs)
+        holder: GraphModule = getattr(self.compiled, "holder", self.compiled.graph_module)
+        for module, name, path in self.states:
+            if module._buffers[name] is not holder.get_attribute(path):
+                holder.put_state(path, module._buffers[name])
+        result = self.compiled(*args, **kwargs)
+        for module, name, path in self.states:
+            module._buffers[name] = holder.get_attribute(path)
+        return result
 
     def fits(self, shapes: Shapes) -> bool:
         """Whether it serves arrays of these shapes."""

@@ -189,6 +189,8 @@ def _expand(
 
 def _arguments(node: Node, child: GraphModule) -> dict[Node, Any]:
     """What each input of the child is given."""
+    if child.states:
+        raise GraphError(f"{node.describe()}: the module keeps state ({child.states[0][1]}); trace without leaf=")
     try:
         values = child.flatten_inputs(child.bind(node.args, dict(node.kwargs)).arguments)
     except ArgumentError as error:

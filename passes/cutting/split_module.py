@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fxlite.base.checked import checked
@@ -243,6 +244,9 @@ class CallingModule:
         with graph.with_origin(output):
             graph.output(map_nodes(output.args[0], self.values.__getitem__))
         graph.interface, graph.taps = old.interface, old.taps
+        if graph.interface is not None and graph.states:  # the outer module has them, at its root
+            graph.interface = replace(graph.interface, states=tuple((t, t) for t, _ in graph.states))
+            holder |= {target: self.gm.get_attribute(path) for target, path in old.states}
         made = kind(holder, graph, self.gm.name)
         made.training = self.gm.training
         return made

@@ -80,6 +80,7 @@ def extract_subgraph(
     made = build(gm, region, name)
     if region.nodes[-1:] == [graph.output_node()] and set(graph.placeholders) == set(region.inputs):
         made.graph.interface, made.graph.taps = graph.interface, graph.taps
+        made.set_attributes({path: gm.get_attribute(path) for _, path in graph.states})
         made.recompile()
     return made
 

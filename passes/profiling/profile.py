@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from fxlite.base.facade import above
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.graph.interpreter import Interpreter
+from fxlite.ops.indexing import part_size
 from fxlite.passes.profiling.record import Part, Profile, Row
 from fxlite.show.node_cost import Limits, Roofs, limits, node_cost
 from fxlite.types import shapes
@@ -87,17 +89,33 @@ def kernel_row(kernel: KernelInfo, times: Times, setting: Setting) -> Row:
     flops = sum(counts)
     shares = [c / flops for c in counts] if flops else [1 / len(counts)] * len(counts)
     parts = tuple(Part(*each) for each in zip(kernel.nodes, counts, shares))
+    read, written = _moved(kernel, setting)
+    node = kernel.anchor or kernel.root
+    found = setting.limits(flops, read, written, _dtype(node))
+    moved = read + written
+    return Row(kernel.name, node, parts, times.seconds, times.start, flops, moved, found)
+
+
+def kernel_bytes(kernels: Sequence[KernelInfo], sizes: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
+    """Bytes that each kernel of a compiled function (``fn.kernels``) reads and writes in a call, by
+    name: each input once, or as much of it as is looked up, and the result; of a part that is
+    written where it lies, that part."""
+    setting = Setting(dict(sizes), None, 1)
+    return {kernel.name: sum(_moved(kernel, setting)) for kernel in kernels}
+
+
+def _moved(kernel: KernelInfo, setting: Setting) -> tuple[int, int]:
+    """Bytes that a kernel reads and writes."""
     readers: dict[Node, list[Node]] = {source: [] for source in kernel.reads}
     for node in kernel.nodes:
         for source in node.all_input_nodes:
             if source in readers:
                 readers[source].append(node)
-    read = sum(_read_bytes(source, users, setting) for source, users in readers.items())
-    written = setting.stored(kernel.root.type)
-    node = kernel.anchor or kernel.root
-    found = setting.limits(flops, read, written, _dtype(node))
-    moved = read + written
-    return Row(kernel.name, node, parts, times.seconds, times.start, flops, moved, found)
+    root, written = kernel.root, setting.stored(kernel.root.type)
+    if kernel.over is not None and root.target.writes_part:
+        readers.pop(kernel.over, None)
+        written = (setting.number(part_size(root.arguments)) or 0) * root.type.dtype.itemsize
+    return sum(_read_bytes(source, users, setting) for source, users in readers.items()), written
 
 
 def _read_bytes(source: Node, users: Sequence[Node], setting: Setting) -> int:

@@ -247,12 +247,6 @@ def test_dropout_leaves_no_node_in_eval_mode() -> None:
     assert len(traced.graph.find_nodes(op="call_function", target="dropout")) == 2
 
 
-def test_batch_norm_in_training_mode_is_refused() -> None:
-    with pytest.raises(TraceError, match=r"eval\(\)") as caught:
-        fx.symbolic_trace(nn.Sequential(nn.BatchNorm2d(3)), x="f32[B,3,4,4]")
-    assert "BatchNorm2d" in str(caught.value)
-
-
 def test_a_named_length_is_refused_by_an_lstm_with_projections() -> None:
     with pytest.raises(TraceError, match="T is a named dim"):
         fx.symbolic_trace(nn.LSTM(4, 5, proj_size=2), x="f32[T,B,4]")

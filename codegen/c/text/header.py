@@ -6,8 +6,8 @@ In: a program, the C names of its outputs and the two prototypes. Out: the text 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fxlite.codegen.c.text.sizes import SIZE_DOCUMENTATION, size_signature
 from fxlite.codegen.c.tiles.library import error_type
@@ -17,6 +17,9 @@ from fxlite.codegen.kernel.text import comment
 from fxlite.codegen.program.program import Program
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+
+if TYPE_CHECKING:
+    from fxlite.codegen.c.state import State
 
 
 def header_text(
@@ -28,6 +31,7 @@ def header_text(
     workspace: str,
     run: str,
     counts: bool,
+    state: State,
 ) -> str:
     """The header. ``locations`` are the places that an index error may name; ``workspace`` and
     ``run`` are the prototypes; ``counts``: values are counted before a call."""
@@ -51,6 +55,7 @@ def header_text(
         "",
         _MESSAGES.replace("NAME", name),
         "",
+        *((*state.definition(), *state.declaration()) if state else ()),
         *([SIZE_DOCUMENTATION, f"{size_signature(name, program.dims)};", ""] if counts else ()),
         "/** Whether a call with these sizes is possible on this processor: 0, or the code of the",
         " * error that it would end with. The run function asks this itself. */",
@@ -59,7 +64,7 @@ def header_text(
         f"/** Bytes of workspace that a call with these arguments needs{impossible}. */",
         workspace,
         "",
-        documentation(_run_documentation(name, program, outputs)),
+        documentation(_run_documentation(name, program, outputs, state)),
         run,
         "",
         "#ifdef __cplusplus",
@@ -73,7 +78,7 @@ def header_text(
 
 def about(name: str, program: Program) -> str:
     """``digits: (x: f32[B,1,8,8]) -> f32[B,10]``, and where that comes from."""
-    inputs = ", ".join(f"{n.target}: {n.type}" for n in program.inputs)
+    inputs = ", ".join(f"{n.target}: {n.type}" for n in program.given)
     outputs = ", ".join(str(n.type) for n in program.results)
     result = outputs if len(program.results) == 1 else f"({outputs})"
     return f"{name}: ({inputs}) -> {result}\nMade by fxlite from {program.module.name}."
@@ -192,10 +197,12 @@ def check_signature(name: str, dims: Sequence[str]) -> str:
     return f"int {name}_check({parameters or 'void'})"
 
 
-def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> str:
+def _run_documentation(name: str, program: Program, outputs: Sequence[str], state: State) -> str:
     """What a caller has to know about each argument."""
-    rows = [("[in]", buffer_name(n), str(n.type)) for n in program.inputs]
-    for node, output, place in zip(program.results, outputs, result_places(program.module)):
+    rows = [("[in]", buffer_name(n), str(n.type)) for n in program.given]
+    if program.states:
+        rows.append(("[in,out]", state.label, f"what {name}_state_init made, or a call before left"))
+    for node, output, place in zip(program.results, outputs, result_places(program.module, _kept(program))):
         rows.append(("[out]", output, f"{node.type} ({place})" if place else str(node.type)))
     declared = program.module.graph.declared_dims
     for dim in program.dims:
@@ -225,19 +232,27 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> s
             "@return 0, or error->code",
             "",
             f"Arrays are dense and row-major{half}; outputs may overlap nothing else. Calls with",
-            "different workspaces and outputs may run at the same time.",
+            f"different workspaces{', states' if program.states else ''} and outputs may run at the same time.",
         ]
     )
 
 
-def result_places(module: GraphModule) -> list[str]:
+def _kept(program: Program) -> list[str]:
+    """The states that are no results, but lie with the caller."""
+    return [node.target for node in program.states]
+
+
+def result_places(module: GraphModule, kept: Collection[str] = ()) -> list[str]:
     """What each flat result is to the program: ``the program's ["logits"]``, ``what cache holds
-    afterwards``, ``the tapped relu``; empty text for a program that returns one array."""
+    afterwards``, ``the tapped relu``; empty text for a program that returns one array. ``kept`` are
+    states that are none."""
     value, told = module.take_taps(module.graph.output_node().args[0])
     writes = module.written_inputs()
+    states = dict(module.states)
     own, *_ = value if writes else (value,)
     places = [f"the program's {path}" if path else "" for path in _paths(own)]
-    places += [f"what {target} holds afterwards" for target in writes]
+    labels = {target: f"self.{path}" for target, path in states.items()}
+    places += [f"what {labels.get(t, t)} holds afterwards" for t in writes if t not in kept]
     return [*places, *(f"the tapped {tap.name}" for tap, _ in told)]
 
 

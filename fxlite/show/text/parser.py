@@ -19,6 +19,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +29,7 @@ from fxlite.base.location import Location, Scope
 from fxlite.base.outside_text import bounded, syntax_tree
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
+from fxlite.graph.pytree import one_by_one, state_target
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.show.comparison.compare import types_equal
 from fxlite.show.text.block_parser import BlockParser
@@ -194,6 +196,7 @@ class _Parser(BlockParser):
             self.graph.current_origin = self.origin
             self.graph.output(self._structure(statement.value))
             self.graph.current_origin = None
+            self._read_writes(statement)
             return
         name = _assigned(statement)
         if name is None or not isinstance(statement, (ast.Assign, ast.AnnAssign)):
@@ -212,6 +215,28 @@ class _Parser(BlockParser):
         declared = self._type(statement.annotation) if isinstance(statement, ast.AnnAssign) else None
         self._read_origin(statement)
         self._define(statement, name, value, declared)
+
+    def _read_writes(self, statement: ast.Return) -> None:
+        """``# writes add into self.count``: the inputs that the last results are written into."""
+        said = re.fullmatch(r"writes (.+)", self._comment(statement))
+        if said is None:
+            return
+        targets = [str(node.target) for node in self.graph.placeholders]
+        writes: list[str] = []
+        states: list[tuple[str, str]] = []
+        for part in said[1].split(", "):
+            path = part.partition(" into ")[2]
+            if path.startswith("self."):
+                path, _, named = path.removeprefix("self.").partition(" as ")
+                found = named or state_target(path, ())
+                states.append((found, path))
+            else:
+                found = path
+            if found not in targets or found in writes:
+                raise self.error(statement, f"the comment says that {path!r} is written, which is no input")
+            writes.append(found)
+        own = [target for target in targets if target not in dict(states)]
+        self.graph.interface = replace(one_by_one(own), writes=tuple(writes), states=tuple(states))
 
     def _reads_a_shape(self, value: ast.expr) -> bool:
         return any(

@@ -21,6 +21,7 @@ import sympy
 
 from fxlite.base import outside_text
 from fxlite.graph.graph import Graph, Node, nodes_in
+from fxlite.graph.pytree import state_target
 from fxlite.show.text.blocks import Writer
 from fxlite.show.text.words import USUAL, Words, words_of
 from fxlite.types import shapes
@@ -195,9 +196,16 @@ def _written(output: Node) -> str:
     interface, values = output.graph.interface, output.args[0]
     if interface is None or not interface.writes or not isinstance(values, tuple):
         return ""
-    pairs = zip(reversed(values), reversed(interface.writes))
+    states = dict(interface.states)
+    targets = [state_text(t, states[t]) if t in states else t for t in interface.writes]
+    pairs = zip(reversed(values), reversed(targets))
     said = [f"{node} into {target}" for node, target in pairs if isinstance(node, Node)]
     return f"  # writes {', '.join(reversed(said))}"
+
+
+def state_text(target: str, path: str) -> str:
+    """``self.cache``, with the name of its input where that is not the usual one."""
+    return f"self.{path}" + (f" as {target}" if target != state_target(path, ()) else "")
 
 
 def _signature(graph: Graph, words: Words) -> str:

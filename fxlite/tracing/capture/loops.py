@@ -272,9 +272,10 @@ class Loop:
                     )
                 self.extra.append(place)
                 learned = True
+        fixed = list(self.fixed.items())  # in this attempt
         for place, entry in list(self.entries.items()):
             learned = self._compared(place, entry, way) or learned
-        for place, reason in self.fixed.items():
+        for place, reason in fixed:
             value = way.values.get(place, MISSING)
             before = way.region.places[place]
             if reason is None and not is_same(value, before):

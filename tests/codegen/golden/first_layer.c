@@ -7,7 +7,7 @@ struct first_layer_weights {
  *
  *   values  type           bytes   kernels  begins at byte
  *   relu    f32[B,8,8,16]  4096*B  0 to 1   offset[0] */
-struct first_layer_state {
+struct first_layer_values {
     float *relu;
     unsigned char *scratch;
 };
@@ -111,11 +111,11 @@ int64_t first_layer_workspace_bytes(int64_t B, int n_threads) {
 }
 
 /* The values of a call in its workspace. */
-static struct first_layer_state first_layer_state_at(void *workspace, int64_t B) {
+static struct first_layer_values first_layer_values_at(void *workspace, int64_t B) {
     int64_t offset[3];
     layout(B, offset);
     unsigned char *const arena = workspace;
-    return (struct first_layer_state){
+    return (struct first_layer_values){
         .relu = (float *)(arena + offset[0]),
         .scratch = arena + offset[1],
     };
@@ -134,7 +134,7 @@ int first_layer_run(const float *x, float *max_pool2d_nchw, int64_t B, const voi
     error->code = first_layer_check(B);
     if (error->code) return error->code;
     const struct first_layer_weights w = first_layer_weights_at(weights);
-    const struct first_layer_state s = first_layer_state_at(workspace, B);
+    const struct first_layer_values s = first_layer_values_at(workspace, B);
     k0_relu(x, w.weight_packed, s.relu, B, s.scratch, n_threads);  // relu: f32[B,8,8,16]
     k1_max_pool2d(s.relu, max_pool2d_nchw, B, n_threads);  // max_pool2d_nchw: f32[B,16,4,4]
     return 0;

@@ -9,7 +9,7 @@ struct linear_norm_gelu_weights {
  *
  *   values  type       bytes  kernels  begins at byte
  *   linear  f32[B,32]  128*B  0 to 1   offset[0] */
-struct linear_norm_gelu_state {
+struct linear_norm_gelu_values {
     float *linear;
 };
 
@@ -113,11 +113,11 @@ int64_t linear_norm_gelu_workspace_bytes(int64_t B, int n_threads) {
 }
 
 /* The values of a call in its workspace. */
-static struct linear_norm_gelu_state linear_norm_gelu_state_at(void *workspace, int64_t B) {
+static struct linear_norm_gelu_values linear_norm_gelu_values_at(void *workspace, int64_t B) {
     int64_t offset[2];
     layout(B, offset);
     unsigned char *const arena = workspace;
-    return (struct linear_norm_gelu_state){
+    return (struct linear_norm_gelu_values){
         .linear = (float *)(arena + offset[0]),
     };
 }
@@ -137,7 +137,7 @@ int linear_norm_gelu_run(const float *x, float *gelu, int64_t B, const void *wei
     error->code = linear_norm_gelu_check(B);
     if (error->code) return error->code;
     const struct linear_norm_gelu_weights w = linear_norm_gelu_weights_at(weights);
-    const struct linear_norm_gelu_state s = linear_norm_gelu_state_at(workspace, B);
+    const struct linear_norm_gelu_values s = linear_norm_gelu_values_at(workspace, B);
     k0_linear(x, w.weight_packed, s.linear, B, n_threads);  // linear: f32[B,32]
     k1_gelu(s.linear, w.gain, w.bias, gelu, B, n_threads);  // gelu: f32[B,32]
     return 0;

@@ -4,7 +4,7 @@
  *   tanh    f32[B,N]    4*B*N    0 to 1   offset[0]
  *   exp     f32[M,B*N]  4*B*M*N  1 to 3   offset[1]
  *   max     f32[B*N]    4*B*N    2 to 3   offset[0] */
-struct named_sizes_state {
+struct named_sizes_values {
     float *tanh;
     float *exp;
     float *max;
@@ -100,12 +100,12 @@ int64_t named_sizes_workspace_bytes(int64_t B, int64_t N, int64_t M, int n_threa
 }
 
 /* The values of a call in its workspace. */
-static struct named_sizes_state named_sizes_state_at(void *workspace, int64_t B, int64_t N,
+static struct named_sizes_values named_sizes_values_at(void *workspace, int64_t B, int64_t N,
     int64_t M) {
     int64_t offset[3];
     layout(B, N, M, offset);
     unsigned char *const arena = workspace;
-    return (struct named_sizes_state){
+    return (struct named_sizes_values){
         .tanh = (float *)(arena + offset[0]),
         .exp = (float *)(arena + offset[1]),
         .max = (float *)(arena + offset[0]),
@@ -117,7 +117,7 @@ int named_sizes_run(const float *x, const float *y, float *div, int64_t B, int64
     (void)weights;  // not needed by this model
     error->code = named_sizes_check(B, N, M);
     if (error->code) return error->code;
-    const struct named_sizes_state s = named_sizes_state_at(workspace, B, N, M);
+    const struct named_sizes_values s = named_sizes_values_at(workspace, B, N, M);
     k0_tanh(x, s.tanh, B, N, n_threads);  // tanh: f32[B,N]
     k1_exp(s.tanh, y, s.exp, B, M, N, n_threads);  // exp: f32[M,B*N]
     k2_max(s.exp, s.max, B, M, N, n_threads);  // max: f32[B*N]

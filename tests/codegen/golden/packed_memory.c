@@ -5,7 +5,7 @@
  *   cumsum    f32[6,6]  144    1 to 3   0
  *   cumsum_1  f32[36]   144    2 to 4   192
  *   sum       f32       4      3 to 4   384 */
-struct packed_memory_state {
+struct packed_memory_values {
     float *matmul;
     float *cumsum;
     float *cumsum_1;
@@ -90,9 +90,9 @@ int64_t packed_memory_workspace_bytes(int n_threads) {
 }
 
 /* The values of a call in its workspace. */
-static struct packed_memory_state packed_memory_state_at(void *workspace) {
+static struct packed_memory_values packed_memory_values_at(void *workspace) {
     unsigned char *const arena = workspace;
-    return (struct packed_memory_state){
+    return (struct packed_memory_values){
         .matmul = (float *)(arena + 192),
         .cumsum = (float *)(arena + 0),
         .cumsum_1 = (float *)(arena + 192),
@@ -106,7 +106,7 @@ int packed_memory_run(const float *x, const float *y, float *div, const void *we
     (void)n_threads, (void)weights;  // not needed by this model
     error->code = packed_memory_check();
     if (error->code) return error->code;
-    const struct packed_memory_state s = packed_memory_state_at(workspace);
+    const struct packed_memory_values s = packed_memory_values_at(workspace);
     k0_matmul(x, y, s.matmul, s.arena + 384);  // matmul: f32[6,6]
     k1_cumsum(s.matmul, s.cumsum);  // cumsum: f32[6,6]
     k2_cumsum_1(s.cumsum, s.cumsum_1);  // cumsum_1: f32[36]

@@ -10,7 +10,7 @@ struct two_layers_weights {
  *
  *   values  type       bytes  kernels  begins at byte
  *   relu    f32[B,32]  128*B  0 to 1   offset[0] */
-struct two_layers_state {
+struct two_layers_values {
     float *relu;
 };
 
@@ -72,11 +72,11 @@ int64_t two_layers_workspace_bytes(int64_t B, int n_threads) {
 }
 
 /* The values of a call in its workspace. */
-static struct two_layers_state two_layers_state_at(void *workspace, int64_t B) {
+static struct two_layers_values two_layers_values_at(void *workspace, int64_t B) {
     int64_t offset[2];
     layout(B, offset);
     unsigned char *const arena = workspace;
-    return (struct two_layers_state){
+    return (struct two_layers_values){
         .relu = (float *)(arena + offset[0]),
     };
 }
@@ -97,7 +97,7 @@ int two_layers_run(const float *x, float *relu_1, int64_t B, const void *weights
     error->code = two_layers_check(B);
     if (error->code) return error->code;
     const struct two_layers_weights w = two_layers_weights_at(weights);
-    const struct two_layers_state s = two_layers_state_at(workspace, B);
+    const struct two_layers_values s = two_layers_values_at(workspace, B);
     k0_relu(x, w.w1_packed, w.b1, s.relu, B, n_threads);  // relu: f32[B,32]
     k0_relu(s.relu, w.w2_packed, w.b2, relu_1, B, n_threads);  // relu_1: f32[B,32]
     return 0;
