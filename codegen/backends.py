@@ -13,17 +13,20 @@ from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from fxlite.backend import Backend, KernelInfo, Option, Stage, described, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.state import paused_gc
 from fxlite.codegen.program.run import call_nested, restructure, run_hollow
-from fxlite.codegen.program.states import StateMemory
+from fxlite.codegen.program.states import StateMemory, check_donated, donated_results, state_results
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program, program_key
 from fxlite.codegen.runtime.load import CompiledFunction, checked_threads, default_threads
 from fxlite.codegen.runtime.sizes import STORED_VALUE, count_values
 from fxlite.codegen.runtime.toolchain import find_compiler
+from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 
 if TYPE_CHECKING:
@@ -56,8 +59,13 @@ class CFunction:
         kept: KeptProgram | None = None,
         memory_limit: int | None = None,
         small_weights: bool = False,
+        donate: Sequence[str] = (),
     ) -> None:
         self.graph_module = module
+        self._donated = donated_results(module, donate)
+        numbers = state_results(module) if self.keeps_states else {}
+        #: The inputs in whose memory flat results lie, by the numbers of these.
+        self._owned = {number: target for target, number in {**numbers, **self._donated}.items()}
         self._small_weights = small_weights
         self.matmul_precision = matmul_precision
         """What products were compiled with, see :func:`fxlite.compile`."""
@@ -109,6 +117,7 @@ class CFunction:
             "autotune": self._autotune is not None,
             "profile": self._profile,
             "small_weights": self._small_weights,
+            "donate": tuple(self._donated),
         }
 
     @cached_property
@@ -166,6 +175,7 @@ class CFunction:
             profile=self._profile,
             matmul_precision=self.matmul_precision,
             weights=None if kept is None else kept.weights,
+            donated=self._donated,
             **({} if self.tuning is None else self.tuning.options),
         )
         if kept is not None and digest_sources(program.sources) != kept.sources:
@@ -189,7 +199,7 @@ class CFunction:
         return described(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.state_memory is not None:
+        if self._owned:
             return call_nested(self.graph_module, self._step, args, kwargs)
         is_whole = len(args) == self._n_inputs and not kwargs
         if not (
@@ -204,28 +214,41 @@ class CFunction:
         return self._run(*[values[p.target] for p in self.graph_module.graph.placeholders])
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if self._owned:  # no array of the caller is written, and no state
+            targets = [p.target for p in self.graph_module.graph.placeholders]
+            values = dict(zip(targets, args)) | kwargs
+            values |= {target: np.array(values[target], order="C") for target in self._donated}
+            memory = None
+            if self.state_memory is not None:
+                memory, views = self.state_memory.filled(values)
+                values |= views
+            return self._called(values, memory)
         try:
-            if self.state_memory is not None:  # the states are arguments, and results
-                targets = [p.target for p in self.graph_module.graph.placeholders]
-                return self._with_states(args, *self.state_memory.filled(dict(zip(targets, args))))
             return self.function(*args, **kwargs)
         except HollowCall as call:
             return run_hollow(self.graph_module, call)
 
-    def _step(self, values: Sequence[Any]) -> Any:
-        """The results for the values of all inputs, of which states are written in place."""
-        assert self.state_memory is not None
-        self.state_memory.take()
-        return self._with_states(values, self.state_memory.bytes, list(self.state_memory.views.values()))
+    def _step(self, arrays: Sequence[Any]) -> Any:
+        """The flat results for the values of all inputs, of which states and what is donated are
+        written in place."""
+        values = dict(zip([p.target for p in self.graph_module.graph.placeholders], arrays))
+        if self._donated:
+            check_donated(self.graph_module.name, self._donated, values)
+        memory = None
+        if self.state_memory is not None:
+            self.state_memory.take()
+            memory = self.state_memory.bytes
+            values |= {target: self.state_memory.views[path] for target, path in self.graph_module.states}
+        return self._called(values, memory)
 
-    def _with_states(self, values: Sequence[Any], memory: Any, views: list[Any]) -> Any:
-        """The flat results of a call with this memory of states, the states among them."""
-        assert self.state_memory is not None
-        kept = {place.target for place in self.state_memory.places}
-        placeholders = self.graph_module.graph.placeholders
-        found = self.function(*(v for v, p in zip(values, placeholders) if p.target not in kept), memory)
-        told = len(self.graph_module.graph.taps)
-        return (*found[: len(found) - told], *views, *found[len(found) - told :])
+    def _called(self, values: Mapping[str, Any], memory: Any) -> Any:
+        """The flat results of a call that writes into this memory of states and into donated arrays."""
+        states = () if memory is None else dict(self.graph_module.states)
+        given = [value for target, value in values.items() if target not in states]
+        found = iter(self.function(*given, *(() if memory is None else (memory,))))
+        count = len(list(nodes_in(self.graph_module.graph.output_node().args)))
+        flat = tuple(values[self._owned[n]] if n in self._owned else next(found) for n in range(count))
+        return flat[0] if isinstance(self.graph_module.graph.output_node().args[0], Node) else flat
 
     @property
     def sources(self) -> Mapping[str, str]:
@@ -381,6 +404,14 @@ def _checked_sizes(value: Any) -> Mapping[str, int]:
     return dict(value)
 
 
+def _checked_names(value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else value
+    expect(names, (tuple, list), "donate=", 'give names of inputs: donate=("x",)')
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ArgumentError(f"donate={value!r}: give names of inputs, each once")
+    return tuple(names)
+
+
 _THREADS = Option(
     "threads",
     int,
@@ -429,6 +460,13 @@ class CBackend(Backend):
             "model's: none of Winograd's convolutions, which are faster and take up to 4 times as "
             "much",
             "",
+        ),
+        Option(
+            "donate",
+            tuple,
+            (),
+            "inputs whose memory a result of the same type takes, by name: it is stored over them",
+            check=_checked_names,
         ),
         Option("tune_sizes", dict, None, "sizes to measure at", check=_checked_sizes),
     )

@@ -20,11 +20,10 @@ from fxlite.codegen.c.build_files import build_files
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.selftest import output_files, selftest_source
 from fxlite.codegen.c.stored_weights import stored_weights
-from fxlite.codegen.c.text.header import result_places, weights_header
+from fxlite.codegen.c.text.header import places_of_results, weights_header
 from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
-from fxlite.codegen.program.program import state_results
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.types import dtypes
 from fxlite.types.agreement import leaves
@@ -113,16 +112,17 @@ def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
         (folder / f"{number}_{name}.bin").write_bytes(np.ascontiguousarray(array).tobytes())
 
     for name, node in zip(program.inputs, program.program.given):
-        write(name, case.inputs[node.target])
+        if node not in program.program.owned:
+            write(name, case.inputs[node.target])
     result = case.expected
     if result is None:
         with np.errstate(all="ignore"):
             result = module.run_flat(case.inputs)
-    flat, states = leaves(result), state_results(module)
-    for node, place in states.items():
-        write(f"before_{program.states[node.target]}", case.inputs[node.target])
-        write(f"after_{program.states[node.target]}", flat[place])
-    own = [array for place, array in enumerate(flat) if place not in states.values()]
+    flat, owned = leaves(result), program.program.owned_numbers
+    for target, member in program.owned.items():
+        write(f"before_{member}", case.inputs[target])
+        write(f"after_{member}", flat[owned[target]])
+    own = [array for place, array in enumerate(flat) if place not in owned.values()]
     for name, array in zip(output_files(program), own, strict=True):
         write(name, array)
 
@@ -226,7 +226,7 @@ def _arguments(program: CProgram) -> list[str]:
     if program.states:
         made = f"made by {program.name}_state_init, kept by the caller, written in place"
         rows.append(("in, out", "state", f"struct {program.name}_state", made))
-    places = result_places(program.program.module, [*program.states])
+    places = places_of_results(program.program)
     rows += [("out", name, str(spec), place) for name, spec, place in zip(program.outputs, entry.outputs, places)]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     lines = ["    " + "  ".join(f"{text:<{w}}" for text, w in zip(row, [*widths, 0])).rstrip() for row in rows]

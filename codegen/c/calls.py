@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from fxlite.base.errors import CodegenError
@@ -30,7 +31,8 @@ from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.updates import loops
-from fxlite.codegen.program.program import Program, plan, state_results
+from fxlite.codegen.program.program import Program, plan
+from fxlite.codegen.program.states import state_results
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group
@@ -100,16 +102,19 @@ def planned_calls(
     choices: Choices = NO_CHOICES,
     apart: Collection[Node] = (),
     plain: PlainMaker | None = None,
+    donated: Mapping[str, int] = MappingProxyType({}),
 ) -> Planned:
     """Plan a module and print its functions; for the arguments see :func:`fxlite.codegen.c.emit`.
-    ``plain`` makes the functions of a target that has no templates.
+    ``plain`` makes the functions of a target that has no templates; ``donated``: the numbers of
+    the flat results that take the memory of inputs, by target.
 
     A group that its anchor's template declines becomes loops. Where the anchor's op has none, its
     node is expanded in ``module``, which is then planned again; the ledger says why. Raises
     CodegenError for graphs that cannot be compiled."""
     while True:
         claims = templates.plain_claims if plain else templates.claims_in(matmul_precision)
-        owned = state_results(module) if plain is None else {}
+        numbers = state_results(module) | dict(donated) if plain is None else {}
+        owned = {n: numbers[n.target] for n in module.graph.placeholders if n.target in numbers}
         join = list if plain else join_scales
         program = plan(module, claims, apart, join, packed=True, control=plain is None, owned=owned)
         made = Planned(program, [], {}, module_arrays(module), [])

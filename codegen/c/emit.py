@@ -12,7 +12,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from types import MappingProxyType
 
+from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
 from fxlite.codegen.c.run import Steps
 from fxlite.codegen.c.structs import STATE, VALUES, WEIGHTS
@@ -43,7 +45,8 @@ class CProgram:
     what it includes; ``profile``: the run function takes the time after each call; ``adapter``:
     files that are built with the sources, in place of those of the same names, for calls from
     Python; ``places`` of arrays in the blob, of which some are ``packed``; ``states``: the members of
-    ``struct NAME_state`` by the targets of the inputs that they are."""
+    ``struct NAME_state`` by the targets of the inputs that they are, ``donated`` the parameters in whose
+    memory results lie."""
 
     name: str
     sources: Mapping[str, str]
@@ -61,6 +64,12 @@ class CProgram:
     places: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     packed: Packed = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
+    donated: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def owned(self) -> dict[str, str]:
+        """The names in C of the inputs in whose memory results lie, by target."""
+        return {**self.states, **self.donated}
 
 
 _ENDS = (
@@ -105,16 +114,19 @@ def emit(
     choices: Choices = NO_CHOICES,
     apart: Collection[Node] = (),
     loops: bool = True,
+    donated: Mapping[str, int] = MappingProxyType({}),
 ) -> CProgram:
     """C source of a module; with ``profile``, ``NAME_ticks()`` tells when each kernel of a thread's
     last run began and ended. ``matmul_precision`` "medium" rounds the operands of products with
     constant weights to bf16. ``weights``: the blob, if it was made before. ``choices`` decide about
     kernels in place of the models; nodes that are ``apart`` get kernels without epilogues.
-    Without ``loops`` each kernel's call is printed, also where layers are equal.
+    Without ``loops`` each kernel's call is printed, also where layers are equal. ``donated``: the
+    numbers of the flat results that take the memory of inputs, by target.
     What a template declines may be expanded in ``module``, which its ledger says. Raises
     CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
-    planned = planned_calls(module, matmul_precision, choices, apart)
+    planned = planned_calls(module, matmul_precision, choices, apart, donated=donated)
+    _require_no_copies(planned.program)
     calls, locations = planned.calls, planned.locations
     values = value_sizes(planned.program)
     structure = structure_of(prefix, planned, values, weights, loops)
@@ -144,7 +156,18 @@ def emit(
         places=structure.blob.places,
         packed=planned.packed,
         states={node.target: member.name for node, member in structure.state.members.items()},
+        donated={n.target: printed.public(buffer_name(n)) for n in program.owned if n not in program.states},
     )
+
+
+def _require_no_copies(program: Program) -> None:
+    """Raise CodegenError for a donated input that its result cannot be stored over."""
+    for node, new in program.copied:
+        if node not in program.states:
+            raise CodegenError(
+                f"donate={node.target!r}: {new.describe()} cannot be stored over {node.target}, elements of which "
+                "are read after others are written; leave it out of donate="
+            )
 
 
 def entry_of(name: str, program: Program, locations: list[str], values: tuple[ValueSize, ...]) -> Entry:
@@ -160,7 +183,7 @@ def entry_of(name: str, program: Program, locations: list[str], values: tuple[Va
         taken = {each.name for each in inputs}
         label = next(f"state{'_' * n}" for n in itertools.count() if f"state{'_' * n}" not in taken)
         inputs.append(ArgSpec(label, "u8", (state_bytes(state_places(program.module)),)))
-    single = not program.states and isinstance(structure, Node)
+    single = not program.owned and isinstance(structure, Node)
     return Entry(
         name,
         tuple(inputs),
@@ -208,7 +231,10 @@ class Source:
     @property
     def arrays(self) -> list[str]:
         """The parameters that are inputs and results."""
-        parts = [f"const {n.type.dtype.c_stored} *{buffer_name(n)}" for n in self.program.given]
+        owned = self.program.owned
+        parts = [
+            f"{'' if n in owned else 'const '}{n.type.dtype.c_stored} *{buffer_name(n)}" for n in self.program.given
+        ]
         if self.state:
             parts.append(f"{self.state.tag} *{STATE}")
         return parts + [f"{n.type.dtype.c_stored} *{o}" for n, o in zip(self.program.results, self.outputs)]

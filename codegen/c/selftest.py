@@ -109,18 +109,29 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
             f"    {ctype} *const {_expected(label)} = read_file(path, {size});",
             f"    {ctype} *const {variable} = allocate({size});",
         ]
-    states = [(member, node) for node, member in _states(program)]
-    for member, node in states:
+    nodes = {node.target: node for node in program.program.owned}
+    owned = [(member, nodes[target]) for target, member in program.owned.items()]
+    where = {m: f"{_STATE}->{m}" for m in program.states.values()} | {
+        m: own_name(f"in_{m}") for m in program.donated.values()
+    }
+    for member, node in owned:
         for variable, file in ((_before(member), "before"), (_expected(member), "after")):
             ctype = node.type.dtype.c_stored
             lines += [
                 f'    snprintf(path, sizeof path, "selftest/%d_{file}_{member}.bin", number);',
                 f"    {ctype} *const {variable} = read_file(path, {dim_c(node.type.nbytes)});",
             ]
+    for member in program.donated.values():
+        node = next(n for m, n in owned if m == member)
+        ctype, size = node.type.dtype.c_stored, dim_c(node.type.nbytes)
+        lines.append(f"    {ctype} *const {where[member]} = allocate({size});")
+    states = program.states
     if states:
         lines.append(f"    struct {name}_state *const {_STATE} = allocate((int64_t)sizeof(struct {name}_state));")
     prefix = "".join(f"{d}, " for d in dims)
-    pointers = ", ".join([*(v for v, _, _ in inputs), *([_STATE] if states else []), *(v for v, _, _ in outputs)])
+    pointers = ", ".join(
+        [*(own_name(f"in_{i}") for i in program.inputs), *([_STATE] if states else []), *(v for v, _, _ in outputs)]
+    )
     call = f"{name}_run({pointers}, {prefix}weights, workspace, n_threads, &error)"
     lines += [
         f"    void *const workspace = allocate({name}_workspace_bytes({prefix}n_threads));",
@@ -129,10 +140,7 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
         "    double best = HUGE_VAL;",
         "    for (const double end = seconds() + 0.2; runs < 3 || seconds() < end; runs++) {",
         *([f"        {name}_state_init({_STATE}, weights);"] if states else []),
-        *(
-            f"        fx_copy({_STATE}->{member}, {_before(member)}, {dim_c(node.type.nbytes)});"
-            for member, node in states
-        ),
+        *(f"        fx_copy({where[member]}, {_before(member)}, {dim_c(node.type.nbytes)});" for member, node in owned),
         "        const double start = seconds();",
         *wrap(f"        if ({call}) {{"),
         '            printf("    error %d: value %" PRId64 ", limit %" PRId64 ", where %" PRId64'
@@ -148,7 +156,7 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
     graph = program.program.module.graph
     chain = compiled_chain(graph, [case.dims for case in cases], program.matmul_precision)
     compared = [(variable, label, node) for variable, label, node in outputs]
-    compared += [(f"{_STATE}->{member}", member, node) for member, node in states]
+    compared += [(where[member], member, node) for member, node in owned]
     for variable, label, node in compared:
         dtype = node.type.dtype
         count = dim_c(node.type.size)
@@ -167,7 +175,8 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
         "    }",
         "    release(workspace);",
         *(f"    release({v});" for v, _, _ in inputs),
-        *(f"    release({_before(m)});\n    release({_expected(m)});" for m, _ in states),
+        *(f"    release({_before(m)});\n    release({_expected(m)});" for m, _ in owned),
+        *(f"    release({where[m]});" for m in program.donated.values()),
         *([f"    release({_STATE});"] if states else []),
         *(f"    release({v});\n    release({_expected(label)});" for v, label, _ in outputs),
         "    return failed;",
@@ -195,7 +204,8 @@ def _expected(label: str) -> str:
 
 def _inputs(program: CProgram) -> list[tuple[str, str, Node]]:
     """(C variable, file label, node) of each input."""
-    return [(own_name(f"in_{i}"), i, n) for i, n in zip(program.inputs, program.program.given)]
+    given = zip(program.inputs, program.program.given)
+    return [(own_name(f"in_{i}"), i, n) for i, n in given if n not in program.program.owned]
 
 
 _STATE = own_name("kept")
@@ -204,11 +214,6 @@ _STATE = own_name("kept")
 def _before(member: str) -> str:
     """The C variable of what a state is before a run."""
     return own_name(f"before_{member}")
-
-
-def _states(program: CProgram) -> list[tuple[Node, str]]:
-    """(node, member of the struct) of each state."""
-    return [(node, program.states[node.target]) for node in program.program.states]
 
 
 def _outputs(program: CProgram) -> list[tuple[str, str, Node]]:

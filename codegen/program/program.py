@@ -149,6 +149,8 @@ class Program:
     #: Inputs that the target lets the program write over, and what each of them holds in the end:
     #: states, and inputs whose memory a result may take. The new values are none of the results.
     owned: Mapping[Node, Node] = field(default_factory=dict)
+    #: By the targets of these inputs, which of the graph's flat results that is.
+    owned_numbers: Mapping[str, int] = field(default_factory=dict)
     #: Of a body: results have memory of the program as other values, values of rank 0 need none,
     #: and some have memory of their own.
     is_body: bool = False
@@ -254,6 +256,7 @@ def plan(
             break
         early |= more
     program = Program(module, kept, stored, [], {}, results, owned=held, is_body=is_body)
+    program.owned_numbers = {str(node.target): number for node, number in owned.items()}
     names = names or Names({node.name for node in module.graph.nodes})
 
     def plan_body(inner: GraphModule, own: list[Node], names: Names) -> Program:
@@ -265,16 +268,6 @@ def plan(
     if is_body:
         program = replace(program, apart=_apart(program))
     return _with_memory(program, packed)
-
-
-def state_results(module: GraphModule) -> dict[Node, int]:
-    """The inputs that are states, and the numbers of the flat results that they hold after a call."""
-    states, nodes = dict(module.states), {node.target: node for node in module.graph.placeholders}
-    if not states:
-        return {}
-    own = len(list(nodes_in(module.graph.output_node().args[0][0])))
-    writes = enumerate(module.written_inputs(), start=own)
-    return {nodes[target]: number for number, target in writes if target in states}
 
 
 def _with_copies(module: GraphModule, held: dict[Node, Node]) -> dict[Node, Node]:

@@ -2,17 +2,21 @@
 
 In: a module with states. Out: the bytes at which each begins: one after another, each aligned as C
 aligns an array of its elements in a struct. Emitted C declares the same struct (codegen/c/state.py).
+And which results lie in the memory of inputs: of states, and of inputs that the caller donates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import ArgumentError, did_you_mean
 from fxlite.codegen.runtime.load import aligned_empty
+from fxlite.graph import written_inputs
+from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.types.tensor_type import TensorType
 
@@ -63,6 +67,67 @@ def state_bytes(places: list[Place]) -> int:
     return -(-end // aligned) * aligned
 
 
+# -- results in the memory of inputs ---------------------------------------------------------------
+def state_results(module: GraphModule) -> dict[str, int]:
+    """The numbers of the flat results that states hold after a call, by the targets of inputs."""
+    states = dict(module.states)
+    if not states:
+        return {}
+    own = len(list(nodes_in(module.graph.output_node().args[0][0])))
+    writes = enumerate(module.written_inputs(), start=own)
+    return {target: number for number, target in writes if target in states}
+
+
+def donated_results(module: GraphModule, donated: Sequence[str]) -> dict[str, int]:
+    """The numbers of the flat results that take the memory of donated inputs: for each the one that
+    is made of it by writing parts, else the first of its type that is left.
+
+    Raises ArgumentError for what is no input, and where no result has the input's type."""
+    placeholders = {str(node.target): node for node in module.graph.placeholders}
+    flat = list(nodes_in(module.graph.output_node().args))
+    taken = set(state_results(module).values())
+    if donated and module.written_inputs():  # their values are results in order of their own
+        taken |= set(range(len(list(nodes_in(module.graph.output_node().args[0][0]))), len(flat)))
+    found: dict[str, int] = {}
+    for target in donated:
+        node = placeholders.get(target)
+        if node is None or target in dict(module.states) or target in module.written_inputs():
+            known = [t for t in placeholders if t not in dict(module.states) and t not in module.written_inputs()]
+            hint = did_you_mean(target, known, 1) or f"; there are {', '.join(known) or 'none'}"
+            raise ArgumentError(f"donate={target!r}: {module.name} has no such input that is only read{hint}")
+        same = [n for n, result in enumerate(flat) if n not in taken and result.type == node.type]
+        if not same:
+            types = ", ".join(str(result.type) for n, result in enumerate(flat) if n not in taken) or "nothing"
+            raise ArgumentError(
+                f"donate={target!r}: no result of {module.name} has the type of {target}, {node.type}, and is "
+                f"left to take its memory; results are {types}"
+            )
+        number = next((n for n in same if _start(flat[n]) is node), same[0])
+        found[target] = number
+        taken.add(number)
+    return found
+
+
+def _start(result: Node) -> Node:
+    """What a value is, or is made of by writing parts of it."""
+    while result.op == "call_function" and result.target.writes_part and isinstance(result.args[0], Node):
+        result = result.args[0]
+    return result
+
+
+def check_donated(name: str, donated: Collection[str], values: Mapping[str, Any]) -> None:
+    """Raises ArgumentError for arrays whose memory a result cannot take: they must be writeable,
+    C-contiguous and aligned, and share memory with no other input."""
+    written_inputs.check(name, [*donated], values, {target: f"{target}, which is donated," for target in donated})
+    for target in donated:
+        flags = values[target].flags
+        if not (flags.c_contiguous and flags.aligned):
+            raise ArgumentError(
+                f"{name}: {target} is donated, and a result can only take memory that is C-contiguous and "
+                f"aligned; pass np.ascontiguousarray({target})"
+            )
+
+
 class StateMemory:
     """The states of a compiled function, which its calls write in place. The buffers of ``holder``
     are views of it, so that its ``state_dict`` shows them."""
@@ -83,10 +148,10 @@ class StateMemory:
                 view[...] = value
                 self.holder.put_state(path, view)
 
-    def filled(self, values: Mapping[str, Any]) -> tuple[Array, list[Array]]:
-        """Other memory of the kind, with values by target; and the states in it, in order."""
+    def filled(self, values: Mapping[str, Any]) -> tuple[Array, dict[str, Array]]:
+        """Other memory of the kind, with values by target; and the states in it, by target."""
         memory = aligned_empty(self.bytes.size)
-        views = [place.view(memory) for place in self.places]
-        for place, view in zip(self.places, views):
-            view[...] = values[place.target]
+        views = {place.target: place.view(memory) for place in self.places}
+        for target, view in views.items():
+            view[...] = values[target]
         return memory, views

@@ -6,7 +6,7 @@ In: a program, the C names of its outputs and the two prototypes. Out: the text 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxlite.codegen.c.text.sizes import SIZE_DOCUMENTATION, size_signature
@@ -199,10 +199,15 @@ def check_signature(name: str, dims: Sequence[str]) -> str:
 
 def _run_documentation(name: str, program: Program, outputs: Sequence[str], state: State) -> str:
     """What a caller has to know about each argument."""
-    rows = [("[in]", buffer_name(n), str(n.type)) for n in program.given]
+    rows = [
+        ("[in,out]", buffer_name(n), f"{n.type}; a result afterwards: {program.owned[n].name}")
+        if n in program.owned
+        else ("[in]", buffer_name(n), str(n.type))
+        for n in program.given
+    ]
     if program.states:
         rows.append(("[in,out]", state.label, f"what {name}_state_init made, or a call before left"))
-    for node, output, place in zip(program.results, outputs, result_places(program.module, _kept(program))):
+    for node, output, place in zip(program.results, outputs, places_of_results(program)):
         rows.append(("[out]", output, f"{node.type} ({place})" if place else str(node.type)))
     declared = program.module.graph.declared_dims
     for dim in program.dims:
@@ -237,22 +242,22 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str], stat
     )
 
 
-def _kept(program: Program) -> list[str]:
-    """The states that are no results, but lie with the caller."""
-    return [node.target for node in program.states]
+def places_of_results(program: Program) -> list[str]:
+    """What each result is that lies in memory of its own; the others take that of inputs."""
+    places, owned = result_places(program.module), set(program.owned_numbers.values())
+    return [place for number, place in enumerate(places) if number not in owned]
 
 
-def result_places(module: GraphModule, kept: Collection[str] = ()) -> list[str]:
+def result_places(module: GraphModule) -> list[str]:
     """What each flat result is to the program: ``the program's ["logits"]``, ``what cache holds
-    afterwards``, ``the tapped relu``; empty text for a program that returns one array. ``kept`` are
-    states that are none."""
+    afterwards``, ``the tapped relu``; empty text for a program that returns one array."""
     value, told = module.take_taps(module.graph.output_node().args[0])
     writes = module.written_inputs()
     states = dict(module.states)
     own, *_ = value if writes else (value,)
     places = [f"the program's {path}" if path else "" for path in _paths(own)]
     labels = {target: f"self.{path}" for target, path in states.items()}
-    places += [f"what {labels.get(t, t)} holds afterwards" for t in writes if t not in kept]
+    places += [f"what {labels.get(t, t)} holds afterwards" for t in writes]
     return [*places, *(f"the tapped {tap.name}" for tap, _ in told)]
 
 
