@@ -54,6 +54,12 @@ def compile(
     ``small_weights=True``, for "c": no convolution by Winograd's algorithm, which is faster, but
     whose weights take up to four times as much as the model's.
 
+    ``donate=("x",)``, for "c": a result of the type of the input ``x`` takes its memory, without a copy:
+    the caller's array is that result afterwards. An error where no result can.
+
+    Buffers that the model changes in ``forward`` are its state: the compiled function begins with what
+    they hold now, and keeps its own from call to call.
+
     ``memory_limit``, for "c" and "cuda": bytes that a value, and the results and workspace of a
     call together, may take; default FXLITE_MEMORY_LIMIT (gigabytes), else what the machine has. A
     call that would need more raises MemoryLimitError, a MemoryError, before it allocates anything.

@@ -188,6 +188,17 @@ def check_surgery(output: str) -> None:
     assert output.endswith("(359, 32, 4, 4)\nstages agree: True\n")
 
 
+def check_state_and_decode(output: str) -> None:
+    story = output.split("\ndef forward(")[0]
+    assert len(story) == 150 and "the cat" in story
+    assert "add into self.count" in output and "graph writes the same: True" in output
+    assert "characters that it has seen: 431\nstates in: 5 states out: 5\n" in output
+    assert "    float keys[655360];  /* f32[4096,160], keys */" in output
+    moved = re.search(r"^a step moves (\S+) bytes; the cache has 3,145,728$", output, re.M)
+    assert moved is not None and int(moved[1].replace(",", "")) < 1.1 * 3_145_728
+    assert output.endswith(f"{story}\nC writes the same: True\n")
+
+
 def source(tutorial: str) -> list[str]:
     return (ROOT / "tutorials" / f"{tutorial}.py").read_text().splitlines()
 
@@ -204,6 +215,7 @@ CHECKS = {
     "08_regenerate_source": check_regenerate_source,
     "09_ship_c_to_a_small_device": check_ship_c_to_a_small_device,
     "10_surgery": check_surgery,
+    "12_state_and_decode": check_state_and_decode,
 }
 
 
