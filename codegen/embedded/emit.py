@@ -18,7 +18,7 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call, loops_call, planned_calls
 from fxlite.codegen.c.emit import CProgram, Source, c_name, entry_of
 from fxlite.codegen.c.run import Steps
-from fxlite.codegen.c.structs import STATE, WEIGHTS, Struct
+from fxlite.codegen.c.structs import VALUES, WEIGHTS, Struct
 from fxlite.codegen.c.structure import structure_of
 from fxlite.codegen.c.text.header import about, documentation, result_places
 from fxlite.codegen.c.tiles.library import error_type, headers
@@ -234,11 +234,11 @@ class _Source(Source):
     def _run(self) -> list[str]:
         found, name = self.structure, self.name
         declared = {"error": "fx_error *error"} if self.fails else {}
-        printer = Steps(self.calls, found.arguments, found.bodies, f"{name}_state", declared, False)
+        printer = Steps(self.calls, found.arguments, found.bodies, f"{name}_values", declared, False)
         steps = [*printer.lines(found.steps), *self.copies(printer)]
         lines = ["    error->code = 0;"] if self.fails else []
         if self.workspace.filled:
-            lines.append(f"    const struct {name}_state {STATE} = {name}_state_at(arena);")
+            lines.append(f"    const struct {name}_values {VALUES} = {name}_values_at(arena);")
         lines += [*printer.tables, *steps, *(["    return 0;"] if self.fails else [])]
         text = "\n".join(lines)
         names = [buffer_name(n) for n in self.program.inputs]

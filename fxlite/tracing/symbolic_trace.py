@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, FxliteError, ParseError, ShapeError, expect
 from fxlite.base.facade import above
+from fxlite.base.location import definition_of
 from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.doctor.promotion import warn_of_widening
 from fxlite.tracing.inputs import declare, is_concrete
+from fxlite.tracing.own_arrays import own_numbers
 from fxlite.tracing.retrace import retrace_with_dims
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import shapes
@@ -83,8 +85,11 @@ def symbolic_trace(
         (concrete_args,), types = types, ()  # torch.fx: symbolic_trace(f, concrete_args)
     declared = declare(function, types, {**(inputs or {}), **named}, concrete_args or {})
     tracer = Tracer(leaf=leaf, loops=loops) if tracer is None else tracer
+    numbers = own_numbers(root)
     try:
         tracer.trace(root, concrete_args, declared)
+        if type(tracer) is Tracer:
+            _check_numbers(root, numbers, tracer, lambda again: again.trace(root, concrete_args, declared))
     except FxliteError as error:
         if type(tracer) is Tracer:
             from fxlite.tracing.doctor.doctor import add_further_problems
@@ -93,6 +98,29 @@ def symbolic_trace(
         raise
     warn_of_widening(tracer.graph)
     return tracer.module(_name_of(root))
+
+
+def _check_numbers(
+    root: Any, before: Mapping[tuple[str, str], Any], tracer: Tracer, trace: Callable[[Tracer], Any]
+) -> None:
+    """Raise TraceError for a program that changes a number of its own, ``self.count += 1``, and
+    computes with it: another trace, which starts with what it is now, then gives another graph."""
+    after = own_numbers(root)
+    changed = [key for key, value in before.items() if after.get(key, value) != value]
+    if not changed:
+        return
+    again = Tracer(leaf=tracer.leaves, loops=tracer.loops)
+    trace(again)
+    for (path, name), value in before.items():  # tracing changes nothing of it
+        setattr(root.get_submodule(path), name, value)
+    if str(again.graph) != str(tracer.graph):
+        path, name = changed[0]
+        raise tracer.error(
+            f"the program changes {f'{path}.' if path else ''}{name}, a number of its own, while it runs, and "
+            "computes with it; a graph would compute with one of its values in every call",
+            f'make it a buffer, which is a state: self.register_buffer("{name}", np.array({before[path, name]!r}))',
+            location=definition_of(root.forward),
+        )
 
 
 def _name_of(root: Any) -> str:

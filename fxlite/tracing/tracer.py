@@ -563,7 +563,8 @@ class Tracer(Capturing):
         return self.error(
             f"the program changes {own.text}, an array of its own, while it runs; a graph would "
             "compute with one of its values in every call",
-            "take the array as an input and return what it becomes, or change a copy",
+            "make it a buffer, which is a state of the graph, register_buffer; or take the array as an input and "
+            "return what it becomes, or change a copy",
             node,
         )
 

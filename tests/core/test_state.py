@@ -172,7 +172,8 @@ def test_all_ways_to_run_agree_over_several_calls(name: str, tmp_path: Any) -> N
     if not has_control:
         runs["kernels"] = kernels(graph)
         runs["source"] = python_program(graph), None
-    for backend in ("c", "python", *(() if has_control else ("cuda",))):
+    others = () if has_control else ("cuda",) if "B" in declared else ("cuda", "embedded")
+    for backend in ("c", "python", *others):
         options = {"device": "shim"} if backend == "cuda" else {}
         function = fx.compile(graph, backend=backend, **options)
         runs[backend] = function, getattr(function, "holder", function.graph_module)
@@ -309,3 +310,32 @@ def test_state_of_a_module_outside_of_the_program_is_refused() -> None:
     inner = Recurrent()
     with pytest.raises(TraceError, match="trace the module that holds it"):
         fx.symbolic_trace(lambda x: inner(x)[1], "f32[3]")
+
+
+class PlainCounter(nn.Module):
+    """Counts in a number of its own, which no graph would see change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def forward(self, x: Any) -> Any:
+        self.count = self.count + 1
+        return x * self.count
+
+
+class PlainNote(PlainCounter):
+    """Sets a number before it reads it: a graph computes the same in every call."""
+
+    def forward(self, x: Any) -> Any:
+        self.count = 2
+        return x * self.count
+
+
+def test_a_counter_that_is_no_buffer_is_refused() -> None:
+    with pytest.raises(TraceError, match=r"(?s)changes count, a number of its own.*test_state.py.*register_buffer"):
+        fx.symbolic_trace(PlainCounter(), "f32[3]")
+    program = PlainNote()
+    graph = fx.symbolic_trace(program, "f32[3]")
+    assert program.count == 0
+    np.testing.assert_array_equal(graph(np.ones(3, np.float32)), np.full(3, 2, np.float32))
