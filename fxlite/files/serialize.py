@@ -383,3 +383,11 @@ def _check_weight_types(gm: GraphModule) -> None:
         actual = type_of(gm.get_attribute(node.target))
         if node.type is not None and actual != node.type:
             raise FileFormatError(f"the weight {node.target} is {actual}, the graph says {node.type}")
+    types = {node.target: node.type for node in gm.graph.placeholders}
+    for target, path in gm.states:
+        try:
+            actual = type_of(gm.get_buffer(path))
+        except AttributeError as error:
+            raise FileFormatError(f"the state {path} is no buffer: {error}") from None
+        if actual != types.get(target):
+            raise FileFormatError(f"the state {path} is {actual}, the graph says {types.get(target)}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fxlite.base.errors import FxliteError, GraphError
 from fxlite.graph.node import OPCODES
 from fxlite.ops.op import Op
+from fxlite.types.tensor_type import type_of
 
 if TYPE_CHECKING:
     from fxlite.graph.graph import Graph
@@ -27,6 +28,8 @@ def lint(graph: Graph, full: bool = False) -> None:
     for node in positions if full else _changed(graph, positions):
         problems.extend(_check_links(node, positions, read))
         problems.extend(_check_call(node))
+    if graph.states and not problems:
+        problems.extend(_check_states(graph))
     if problems:
         raise GraphError("the graph is not valid:\n  " + "\n  ".join(dict.fromkeys(problems)))
     graph._linted = graph.journal.version
@@ -57,6 +60,33 @@ def _walk(graph: Graph) -> tuple[dict[Node, int], list[str]]:
     if len(positions) != len(graph):
         problems.append(f"the graph counts {len(graph)} nodes, but lists {len(positions)}")
     return positions, problems
+
+
+def _check_states(graph: Graph) -> list[str]:
+    """Each state is an input, a buffer of the owner, and one of the values behind the result, all of
+    one type."""
+    interface, owner = graph.interface, graph.owning_module
+    assert interface is not None
+    inputs = {node.target: node for node in graph.placeholders}
+    values = graph.output_node().args[0]
+    if not isinstance(values, tuple) or len(values) < 1 + len(interface.writes):
+        return [f"the output must be (result, {', '.join(f'new {w}' for w in interface.writes)}), which are written"]
+    new, problems = dict(zip(interface.writes, values[1:])), []
+    for target, path in interface.states:
+        node = inputs.get(target)
+        if node is None:
+            problems.append(f"the state self.{path} is no input {target!r} any more; set graph.interface = None")
+        elif getattr(new[target], "type", None) != node.type:
+            problems.append(f"the state self.{path} is {node.type} and would be {getattr(new[target], 'type', None)}")
+        elif owner is not None:
+            try:
+                held = type_of(owner.get_attribute(path))
+            except (AttributeError, FxliteError) as error:
+                problems.append(f"the state self.{path}: {error}")
+                continue
+            if held != node.type:
+                problems.append(f"the state self.{path} is {held}, but its input {target} is {node.type}")
+    return problems
 
 
 def _same_names(nodes: Any) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.base.errors import TraceError
+from fxlite.base.errors import DTypeError, FxliteError, GraphError, TraceError
 from fxlite.codegen.c import templates
 from fxlite.codegen.program.program import optimize, plan
 from fxlite.codegen.program.run import call_nested, run_program
@@ -339,3 +340,27 @@ def test_a_counter_that_is_no_buffer_is_refused() -> None:
     graph = fx.symbolic_trace(program, "f32[3]")
     assert program.count == 0
     np.testing.assert_array_equal(graph(np.ones(3, np.float32)), np.full(3, 2, np.float32))
+
+
+def test_lint_knows_what_a_state_must_be() -> None:
+    graph = fx.symbolic_trace(Recurrent(), "f32[3]")
+    graph.set_attribute("h", np.zeros(3, np.float64))
+    with pytest.raises(GraphError, match=r"self.h is f64\[3\], but its input h is f32\[3\]"):
+        graph.graph.lint()
+    with pytest.raises(DTypeError, match=r"self.h must be f32\[3\], got float64"):
+        graph(np.ones(3, np.float32))
+    graph = fx.symbolic_trace(Recurrent(), "f32[3]")
+    output = graph.graph.output_node()
+    output.args = (output.args[0][:1],)
+    with pytest.raises(GraphError, match=r"the output must be \(result, new h\)"):
+        graph.graph.lint()
+
+
+def test_a_file_whose_state_is_no_buffer(tmp_path: Any) -> None:
+    graph = fx.symbolic_trace(Recurrent(), "f32[3]")
+    interface = graph.graph.interface
+    assert interface is not None
+    graph.graph.interface = replace(interface, states=(("h", "elsewhere.h"),))
+    with pytest.raises(FxliteError, match="elsewhere"):
+        fx.save(graph, tmp_path / "m.fxl")
+        fx.load(tmp_path / "m.fxl")
