@@ -128,7 +128,7 @@ class TableText(Text):
     @classmethod
     def helper(cls, op: Op) -> str | None:
         """The function of the library that computes an op: of its name, perhaps for any rank."""
-        names = (op.name, op.name.removesuffix("1d").removesuffix("2d"))
+        names = (op.name, op.name.removesuffix("1d").removesuffix("2d").removesuffix("3d"))
         return next((name for name in names if name in cls.library.text), None)
 
     def cast_operands(self, node: Node) -> tuple[Mapping[Node, DType], DType | None]:

@@ -94,6 +94,8 @@ class TorchText(NumpyText):
         glu         F.glu x dim=axis
         adaptive_avg_pool2d F.adaptive_avg_pool2d x output_size
         adaptive_max_pool2d F.adaptive_max_pool2d x output_size
+        adaptive_avg_pool3d F.adaptive_avg_pool3d x output_size
+        adaptive_max_pool3d F.adaptive_max_pool3d x output_size
         interpolate F.interpolate x size= scale_factor= mode= align_corners=
         mse_loss    F.mse_loss x target reduction=
         l1_loss     F.l1_loss x target reduction=
@@ -338,6 +340,7 @@ class TorchText(NumpyText):
         return text if layout == "NCHW" else f"{text}.permute({orders[1]})"
 
     op_conv1d = op_int_conv2d = op_conv_transpose1d = op_conv_transpose2d = op_conv2d
+    op_conv3d = op_conv_transpose3d = op_max_pool3d = op_avg_pool3d = op_conv2d
     op_max_pool1d = op_max_pool2d = op_avg_pool1d = op_avg_pool2d = op_conv2d
 
     def op_adaptive_avg_pool1d(self, node: Node, x: Any, output_size: Any) -> str:

@@ -125,6 +125,19 @@ class Conv2d(_Forward):
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
+class Conv3d(_Forward):
+    """[N, in_channels, D, H, W] -> [N, out_channels, D', H', W']; weight [out, in/groups, KD, KH,
+    KW].
+
+    ``padding`` is an int, three ints, "same" or "valid"; ``padding_mode`` other than zeros raises
+    ArgumentError."""
+
+    rank = 3
+
+    def forward(self, x: Any) -> Any:
+        return F.conv3d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
 class _Transposed(_Conv):
     """A transposed convolution; see ConvTranspose1d and ConvTranspose2d."""
 
@@ -181,6 +194,18 @@ class ConvTranspose2d(_Transposed):
         )
 
 
+class ConvTranspose3d(_Transposed):
+    """[N, in_channels, D, H, W] -> [N, out_channels, D', H', W']; weight [in, out/groups, KD, KH,
+    KW]."""
+
+    rank = 3
+
+    def forward(self, x: Any) -> Any:
+        return F.conv_transpose3d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )
+
+
 def _no_indices(layer: Module, return_indices: bool) -> None:
     if return_indices:
         raise ArgumentError(f"{type(layer).__name__} does not return indices")
@@ -219,6 +244,13 @@ class MaxPool2d(_MaxPool):
     function = staticmethod(F.max_pool2d)
 
 
+class MaxPool3d(_MaxPool):
+    """Largest value of each window of x [N, C, D, H, W]; ``stride`` is ``kernel_size`` unless
+    given."""
+
+    function = staticmethod(F.max_pool3d)
+
+
 class AvgPool1d(Module):
     """Mean of each window of x [N, C, L]; ``stride`` is ``kernel_size`` unless given."""
 
@@ -241,9 +273,10 @@ class AvgPool1d(Module):
         return F.avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
-class AvgPool2d(Module):
-    """Mean of each window of x [N, C, H, W]; ``stride`` is ``kernel_size`` unless given."""
+class _AvgPoolByDivisor(Module):
+    """Mean of each window, or its sum divided by ``divisor_override``."""
 
+    function: Any
     _shown = ("kernel_size", "stride", "padding")
 
     def __init__(
@@ -261,15 +294,20 @@ class AvgPool2d(Module):
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
     def forward(self, x: Any) -> Any:
-        return F.avg_pool2d(
-            x,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
+        given = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        return type(self).function(x, *given, self.divisor_override)
+
+
+class AvgPool2d(_AvgPoolByDivisor):
+    """Mean of each window of x [N, C, H, W]; ``stride`` is ``kernel_size`` unless given."""
+
+    function = staticmethod(F.avg_pool2d)
+
+
+class AvgPool3d(_AvgPoolByDivisor):
+    """Mean of each window of x [N, C, D, H, W]; ``stride`` is ``kernel_size`` unless given."""
+
+    function = staticmethod(F.avg_pool3d)
 
 
 class _Adaptive(FunctionLayer):
@@ -294,6 +332,12 @@ class AdaptiveAvgPool2d(_Adaptive):
     function = staticmethod(F.adaptive_avg_pool2d)
 
 
+class AdaptiveAvgPool3d(_Adaptive):
+    """Mean over windows: [N, C, D, H, W] -> [N, C, *output_size]; None keeps an axis."""
+
+    function = staticmethod(F.adaptive_avg_pool3d)
+
+
 class _AdaptiveMax(_Adaptive):
     """Adaptive pooling by the largest value."""
 
@@ -312,3 +356,9 @@ class AdaptiveMaxPool2d(_AdaptiveMax):
     """Largest value over windows: [N, C, H, W] -> [N, C, *output_size]; None keeps an axis."""
 
     function = staticmethod(F.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMax):
+    """Largest value over windows: [N, C, D, H, W] -> [N, C, *output_size]; None keeps an axis."""
+
+    function = staticmethod(F.adaptive_max_pool3d)

@@ -29,11 +29,14 @@ Tensor = Any
 __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "attention_weights",
     "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_norm",
     "bilinear",
     "binary_cross_entropy_with_logits",
@@ -41,8 +44,10 @@ __all__ = [
     "celu",
     "conv1d",
     "conv2d",
+    "conv3d",
     "conv_transpose1d",
     "conv_transpose2d",
+    "conv_transpose3d",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
@@ -68,6 +73,7 @@ __all__ = [
     "logsigmoid",
     "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "mish",
     "mse_loss",
     "nll_loss",
@@ -176,8 +182,10 @@ def log_softmax(x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: i
 linear = _of(ops.linear)
 conv1d = _of(ops.conv1d)
 conv2d = _of(ops.conv2d)
+conv3d = _of(ops.conv3d)
 conv_transpose1d = _of(ops.conv_transpose1d)
 conv_transpose2d = _of(ops.conv_transpose2d)
+conv_transpose3d = _of(ops.conv_transpose3d)
 
 
 def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor = None) -> Tensor:
@@ -410,6 +418,28 @@ def max_pool2d(
     return _max_pool("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices, layout=layout)
 
 
+def max_pool3d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """Largest value of each window of x [N, C, D, H, W]."""
+    return _max_pool("max_pool3d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+adaptive_avg_pool3d = _of(ops.adaptive_avg_pool3d)
+
+
+def adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Tensor:
+    """Largest value over windows so that x [N, C, D, H, W] becomes [N, C, *output_size]."""
+    _no_indices(return_indices, "adaptive_max_pool3d")
+    return ops.adaptive_max_pool3d(x, output_size=output_size)
+
+
 def avg_pool1d(
     x: Tensor,
     kernel_size: Any,
@@ -441,21 +471,50 @@ def avg_pool2d(
 ) -> Tensor:
     """Mean of each window of x [N, C, H, W], or with ``layout="NHWC"`` of x [N, H, W, C]; with
     ``divisor_override`` the sum divided by it, which cannot be combined with ``ceil_mode``."""
+    return _avg_pool(
+        "avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, layout=layout
+    )
+
+
+def avg_pool3d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Mean of each window of x [N, C, D, H, W]; ``divisor_override`` as in :func:`avg_pool2d`."""
+    return _avg_pool("avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _avg_pool(
+    name: str,
+    rank: int,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+    **others: Any,
+) -> Tensor:
     if divisor_override is not None and ceil_mode:
-        raise ArgumentError("avg_pool2d does not take divisor_override together with ceil_mode")
-    count_include_pad = count_include_pad or divisor_override is not None
-    mean = ops.avg_pool2d(
+        raise ArgumentError(f"{name} does not take divisor_override together with ceil_mode")
+    mean = lookup(name)(
         x,
         kernel_size=kernel_size,
         stride=stride,
         padding=padding,
         ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-        layout=layout,
+        count_include_pad=count_include_pad or divisor_override is not None,
+        **others,
     )
     if divisor_override is None:
         return mean
-    sides = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+    sides = (kernel_size,) * rank if isinstance(kernel_size, int) else tuple(kernel_size)
     return mean * (math.prod(sides) / divisor_override)
 
 

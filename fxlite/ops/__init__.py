@@ -26,6 +26,7 @@ FAMILIES = (
     "image.convolution",
     "image.transposed_convolution",
     "image.pooling",
+    "image.volume",
     "image.resize",
     "composite",
     "numeric.sorting",

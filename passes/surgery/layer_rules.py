@@ -66,7 +66,7 @@ def _matmul(found: AxisGraph, node: Node) -> None:
             join(found, each, -back, node, -back)
 
 
-@rule("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "int_conv2d")
+@rule("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "int_conv2d")
 def _conv(found: AxisGraph, node: Node) -> None:
     """Channels of a group go with the same place of a weight that all groups share; where each
     group has one channel (depthwise), groups go as a whole."""

@@ -43,7 +43,7 @@ def C(name: str, *args: Any, on: Any = ((2, 6),), call: Any = None, named: Any =
     return Case(name, args, on, kwargs, call or {}, named)
 
 
-IMAGE, SIGNAL = ((2, 4, 9, 11),), ((2, 4, 13),)
+IMAGE, SIGNAL, VOLUME = ((2, 4, 9, 11),), ((2, 4, 13),), ((2, 4, 5, 3, 6),)
 PLAIN = [
     "ReLU",
     "ReLU6",
@@ -100,6 +100,12 @@ CASES = [
     C("Conv1d", 4, 6, 3, on=SIGNAL),
     C("Conv1d", 4, 6, 5, stride=2, padding=3, dilation=2, groups=2, on=SIGNAL),
     C("Conv1d", 4, 2, 4, padding="same", bias=False, on=SIGNAL),
+    C("Conv3d", 4, 6, (3, 1, 2), 2, 1, groups=2, on=VOLUME),
+    C("ConvTranspose3d", 4, 6, 2, (2, 1, 3), on=VOLUME),
+    C("MaxPool3d", 2, on=VOLUME),
+    C("AvgPool3d", (2, 1, 3), 1, on=VOLUME),
+    C("AdaptiveAvgPool3d", (2, 1, 3), on=VOLUME),
+    C("AdaptiveMaxPool3d", 2, on=VOLUME),
     C("Conv2d", 4, 6, 3, on=IMAGE),
     C("Conv2d", 4, 8, (3, 5), (2, 1), (1, 2), on=IMAGE),
     C("Conv2d", 4, 4, 3, groups=4, padding="same", on=IMAGE),

@@ -96,6 +96,22 @@ def test_conv_transpose1d(stride: int, dilation: int) -> None:
     against_torch(ops.conv_transpose1d, F.conv_transpose1d, *arrays, **attributes)
 
 
+@pytest.mark.parametrize("stride", [1, (2, 1, 3)])
+@pytest.mark.parametrize("padding", [0, (1, 0, 2)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_three_axes(stride: Any, padding: Any, groups: int) -> None:
+    attributes = {"stride": stride, "padding": padding, "groups": groups, "dilation": (1, 2, 1)}
+    x, bias = random(2, 4, 5, 6, 4), random(6)
+    against_torch(ops.conv3d, F.conv3d, x, random(6, 4 // groups, 3, 2, 2), bias, **attributes)
+    weight = random(4, 6 // groups, 3, 2, 5)
+    against_torch(ops.conv_transpose3d, F.conv_transpose3d, x, weight, bias, **attributes)
+    pooled = {"kernel_size": (2, 1, 4), "stride": stride, "padding": (1, 0, 2), "ceil_mode": groups == 2}
+    against_torch(ops.max_pool3d, F.max_pool3d, x, **pooled)
+    against_torch(ops.avg_pool3d, F.avg_pool3d, x, **pooled, count_include_pad=False)
+    for name in ("adaptive_avg_pool3d", "adaptive_max_pool3d"):
+        against_torch(getattr(ops, name), getattr(F, name), x, output_size=(3, 7, groups))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int8"])
 def test_linear_and_matmul(dtype: str) -> None:
     x, weight, bias = ((5 * random(*shape)).astype(dtype) for shape in ((2, 3, 20), (5, 20), (5,)))

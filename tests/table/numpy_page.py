@@ -30,7 +30,6 @@ REASONS = {
     "eig": "eigenvalues of a general matrix are complex",
     "file": "reads or writes files",
     "iterator": "an iterator; write it for all elements at once",
-    "mask": "a part of the elements that a mask selects is given to a function",
     "memory": "is about how an array lies in memory",
     "old": "an old name",
     "own": "makes arrays of what cannot be traced",

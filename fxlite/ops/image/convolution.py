@@ -1,4 +1,5 @@
-"""Convolutions over one or two spatial axes, with torch's meaning.
+"""Convolutions over one or two spatial axes, with torch's meaning; the rules are those of any number
+of axes (:mod:`fxlite.ops.image.volume`).
 
 Attributes are ints, or a tuple with one int for each spatial axis; they are stored as an int where
 all axes agree. Padding is stored as an int, a tuple of ints, or, where the two ends of an axis
@@ -119,7 +120,7 @@ def checked_operands(
 ) -> tuple[TensorType, TensorType]:
     """x and weight of the right ranks and kernel sizes. Raises ShapeError or ArgumentError."""
     x = require_layout(x, rank)
-    kernel = ("k",) if rank == 1 else ("kh", "kw")
+    kernel = ("kd", "kh", "kw")[-rank:] if rank > 1 else ("k",)
     if not isinstance(weight, TensorType) or weight.rank != rank + 2:
         found = weight.rank if isinstance(weight, TensorType) else 0
         raise ShapeError(f"weight must be [{form}, {', '.join(kernel)}] (rank {rank + 2}), not rank {found}")
@@ -297,7 +298,7 @@ def conv1d(
     checked_type(
         conv1d, x=x, weight=weight, bias=bias, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
-    return _run(1, x, weight, bias, stride, padding, dilation, groups)
+    return run_convolution(1, x, weight, bias, stride, padding, dilation, groups)
 
 
 @op(
@@ -382,17 +383,21 @@ def conv2d(
         layout=layout,
     )
     x = channels_first(x, layout)
-    return stored(_run(2, x, weight, bias, stride, padding, dilation, groups), layout)
+    return stored(run_convolution(2, x, weight, bias, stride, padding, dilation, groups), layout)
 
 
-def _run(rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints, groups: int) -> Any:
+def run_convolution(
+    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints, groups: int
+) -> Any:
+    """The reference of a convolution over ``rank`` axes."""
     x, weight = np.asarray(x), np.asarray(weight)
     steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     pairs = padding_pairs(padding, weight.shape[2:], steps, gaps)
     return _convolve(x, weight, bias, steps, pairs, gaps, groups)
 
 
-def _attach_rules(record: Op, rank: int) -> None:
+def convolves(record: Op, rank: int) -> None:
+    """Attach the rules of a convolution over ``rank`` axes."""
     rules = partial(_infer, rank), _body
     infer, body = in_layouts(*rules) if rank == 2 else rules
     record.infer(infer)
@@ -401,5 +406,5 @@ def _attach_rules(record: Op, rank: int) -> None:
     _attach_canonical(record, rank)
 
 
-_attach_rules(conv1d, 1)
-_attach_rules(conv2d, 2)
+convolves(conv1d, 1)
+convolves(conv2d, 2)

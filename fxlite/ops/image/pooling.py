@@ -52,8 +52,11 @@ from fxlite.types.tensor_type import TensorType
 Ints = Any  # an int or a tuple of ints, one for each spatial axis
 
 
+Windows = tuple[tuple[int, ...], ...]  # kernel, stride, padding and dilation of each axis
+
+
 # -- fixed windows ---------------------------------------------------------------------------------
-def _windows(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1) -> tuple[tuple[int, ...], ...]:
+def windows_of(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1) -> Windows:
     """Kernel, stride, padding and dilation of each axis. Raises ArgumentError."""
     kernel = per_axis(kernel_size, rank, "kernel_size")
     steps = kernel if stride is None else per_axis(stride, rank, "stride")
@@ -68,7 +71,7 @@ def _windows(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: A
     return kernel, steps, pads, gaps
 
 
-def _infer(rank: int, x: Any, windows: tuple[tuple[int, ...], ...], ceil_mode: bool) -> TensorType:
+def _infer(rank: int, x: Any, windows: Windows, ceil_mode: bool) -> TensorType:
     x = require_layout(x, rank)
     sizes = [
         window_count(n, d * (k - 1) + 1, s, p, p, axis, ceil_mode)
@@ -108,9 +111,7 @@ def lowest(dtype: DType) -> bool | int | float:
     return False if dtype.is_bool else int(np.iinfo(dtype.numpy).min)
 
 
-def _shifted(
-    x: Any, sizes: Sequence[int], windows: tuple[tuple[int, ...], ...], fill: Any
-) -> Callable[[tuple[int, ...]], Any]:
+def _shifted(x: Any, sizes: Sequence[int], windows: Windows, fill: Any) -> Callable[[tuple[int, ...]], Any]:
     """For each position in the window, the input elements all windows have there."""
     kernel, steps, pads, gaps = windows
     ends = [
@@ -128,7 +129,8 @@ def _shifted(
     return at
 
 
-def _run_max(record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
+def run_max(record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
+    """The reference of pooling the largest."""
     sizes, x, layout = _first(record, x, attributes)
     at = _shifted(x, sizes, windows, x.dtype.type(lowest(dtypes.dtype(x.dtype))))
     positions = itertools.product(*(range(k) for k in windows[0]))
@@ -138,7 +140,8 @@ def _run_max(record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
     return stored(best, layout)
 
 
-def _run_avg(rank: int, record: Op, x: Any, windows: Any, count_include_pad: bool, **attributes: Any) -> Any:
+def run_avg(rank: int, record: Op, x: Any, windows: Any, count_include_pad: bool, **attributes: Any) -> Any:
+    """The reference of pooling means over ``rank`` axes."""
     attributes["count_include_pad"] = count_include_pad
     sizes, x, layout = _first(record, x, attributes)
     result = dtypes.dtype(x.dtype)
@@ -175,7 +178,7 @@ def _max_body(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Expr:
-    windows = _windows(len(i) - 2, kernel_size, stride, padding, dilation)
+    windows = windows_of(len(i) - 2, kernel_size, stride, padding, dilation)
 
     def element(*r: Index) -> Expr:
         return _read(i, x, r, windows, ceil_mode, lowest(x.dtype))
@@ -192,7 +195,7 @@ def _avg_body(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Expr:
-    windows = _windows(len(i) - 2, kernel_size, stride, padding)
+    windows = windows_of(len(i) - 2, kernel_size, stride, padding)
     computed = x.dtype.compute
 
     def element(*r: Index) -> Expr:
@@ -281,8 +284,8 @@ def max_pool2d(
     starting inside. ``stride=None`` is the kernel size. ``layout="NHWC"``: x is ``[N, H, W, C]``,
     and so is the result. Raises ShapeError for unbatched inputs and windows that do not fit,
     ArgumentError for padding of more than half a window."""
-    windows = _windows(2, kernel_size, stride, padding, dilation)
-    return _run_max(
+    windows = windows_of(2, kernel_size, stride, padding, dilation)
+    return run_max(
         max_pool2d,
         x,
         windows,
@@ -319,8 +322,8 @@ def max_pool1d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """Largest element of each window of ``x [N, C, L]``. See :func:`max_pool2d`."""
-    windows = _windows(1, kernel_size, stride, padding, dilation)
-    return _run_max(
+    windows = windows_of(1, kernel_size, stride, padding, dilation)
+    return run_max(
         max_pool1d,
         x,
         windows,
@@ -377,8 +380,8 @@ def avg_pool2d(
     The sum is divided by the number of elements of the window, padding included unless
     ``count_include_pad`` is False; what ``ceil_mode`` adds beyond the padding never counts.
     Raises also DTypeError for integers."""
-    windows = _windows(2, kernel_size, stride, padding)
-    return _run_avg(
+    windows = windows_of(2, kernel_size, stride, padding)
+    return run_avg(
         2,
         avg_pool2d,
         x,
@@ -415,8 +418,8 @@ def avg_pool1d(
     count_include_pad: bool = True,
 ) -> Tensor:
     """Mean of each window of ``x [N, C, L]``. See :func:`avg_pool2d`."""
-    windows = _windows(1, kernel_size, stride, padding)
-    return _run_avg(
+    windows = windows_of(1, kernel_size, stride, padding)
+    return run_avg(
         1,
         avg_pool1d,
         x,
@@ -429,11 +432,13 @@ def avg_pool1d(
     )
 
 
-def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
+def pools(max_pool: Op, avg_pool: Op, rank: int) -> None:
+    """Attach the rules of pooling over ``rank`` axes."""
+
     def max_type(
         x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> TensorType:
-        found = _infer(rank, x, _windows(rank, kernel_size, stride, padding, dilation), ceil_mode)
+        found = _infer(rank, x, windows_of(rank, kernel_size, stride, padding, dilation), ceil_mode)
         _require_order(found.dtype)
         return found
 
@@ -445,7 +450,7 @@ def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> TensorType:
-        found = _infer(rank, x, _windows(rank, kernel_size, stride, padding), ceil_mode)
+        found = _infer(rank, x, windows_of(rank, kernel_size, stride, padding), ceil_mode)
         require_float(found, "x")
         return found
 
@@ -459,8 +464,8 @@ def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
         _attach_canonical(record, rank)
 
 
-_attach_fixed(max_pool1d, avg_pool1d, 1)
-_attach_fixed(max_pool2d, avg_pool2d, 2)
+pools(max_pool1d, avg_pool1d, 1)
+pools(max_pool2d, avg_pool2d, 2)
 
 
 #: Windows of an axis are made one by one.
@@ -518,7 +523,8 @@ def _pool_axis(x: Any, axis: int, out: int | None, reduce: Callable[..., Any]) -
     return np.stack(parts, axis=axis)
 
 
-def _run(record: Op, x: Any, output_size: Any, rank: int, reduce: Callable[..., Any]) -> Any:
+def run_adaptive(record: Op, x: Any, output_size: Any, rank: int, reduce: Callable[..., Any]) -> Any:
+    """The reference of adaptive pooling over ``rank`` axes."""
     checked_type(record, x=x, output_size=output_size)
     x = np.asarray(x)
     result = dtypes.dtype(x.dtype)
@@ -567,7 +573,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
 
     Raises ShapeError for unbatched inputs, DTypeError for integers, ArgumentError for an
     ``output_size`` that is not ints >= 1 or None."""
-    return _run(adaptive_avg_pool2d, x, output_size, 2, np.mean)
+    return run_adaptive(adaptive_avg_pool2d, x, output_size, 2, np.mean)
 
 
 @op("window", moves_values=True, scales=True, samples=_SAMPLES_2D + _SPECIAL, bad=_BAD_2D)
@@ -576,24 +582,26 @@ def adaptive_max_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
 
     Raises ShapeError for unbatched inputs, ArgumentError for an ``output_size`` that is not ints
     >= 1 or None."""
-    return _run(adaptive_max_pool2d, x, output_size, 2, np.max)
+    return run_adaptive(adaptive_max_pool2d, x, output_size, 2, np.max)
 
 
 @op("window", role="sum", scales=True, samples=_SAMPLES_1D, bad=_BAD_1D)
 def adaptive_avg_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
     """Mean of each window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
     :func:`adaptive_avg_pool2d`."""
-    return _run(adaptive_avg_pool1d, x, output_size, 1, np.mean)
+    return run_adaptive(adaptive_avg_pool1d, x, output_size, 1, np.mean)
 
 
 @op("window", moves_values=True, scales=True, samples=_SAMPLES_1D, bad=_BAD_1D)
 def adaptive_max_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
     """Largest element of each window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
     :func:`adaptive_max_pool2d`."""
-    return _run(adaptive_max_pool1d, x, output_size, 1, np.max)
+    return run_adaptive(adaptive_max_pool1d, x, output_size, 1, np.max)
 
 
-def _attach(record: Op, rank: int, kind: str) -> None:
+def pools_adaptively(record: Op, rank: int, kind: str) -> None:
+    """Attach the rules of adaptive pooling over ``rank`` axes."""
+
     def infer(x: Any, output_size: Any) -> TensorType:
         x = require_layout(x, rank)
         if kind == "sum":
@@ -610,7 +618,7 @@ def _attach(record: Op, rank: int, kind: str) -> None:
     canonical_forms(record, {"output_size": lambda value: shortest(output_sizes(value, rank))})
 
 
-_attach(adaptive_avg_pool1d, 1, "sum")
-_attach(adaptive_avg_pool2d, 2, "sum")
-_attach(adaptive_max_pool1d, 1, "max")
-_attach(adaptive_max_pool2d, 2, "max")
+pools_adaptively(adaptive_avg_pool1d, 1, "sum")
+pools_adaptively(adaptive_avg_pool2d, 2, "sum")
+pools_adaptively(adaptive_max_pool1d, 1, "max")
+pools_adaptively(adaptive_max_pool2d, 2, "max")

@@ -27,8 +27,8 @@ from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType, type_of
 
-#: Names of the axes of an input with one or two spatial axes, for messages.
-LAYOUTS = {1: ("N", "C", "L"), 2: ("N", "C", "H", "W")}
+#: Names of the axes of an input with so many spatial axes, for messages.
+LAYOUTS = {1: ("N", "C", "L"), 2: ("N", "C", "H", "W"), 3: ("N", "C", "D", "H", "W")}
 
 
 def per_axis(value: Any, rank: int, what: str, least: int = 1) -> tuple[int, ...]:

@@ -204,7 +204,7 @@ def conv_transpose1d(
         groups=groups,
         dilation=dilation,
     )
-    return _run(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return run_transposed(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 @op(
@@ -270,10 +270,10 @@ def conv_transpose2d(
         groups=groups,
         dilation=dilation,
     )
-    return _run(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return run_transposed(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-def _run(
+def run_transposed(
     rank: int,
     x: Any,
     weight: Any,
@@ -284,6 +284,7 @@ def _run(
     groups: int,
     dilation: Ints,
 ) -> Any:
+    """The reference of a transposed convolution over ``rank`` axes."""
     x, weight = np.asarray(x), np.asarray(weight)
     return _scatter(
         x,
@@ -297,7 +298,8 @@ def _run(
     )
 
 
-def _attach_rules(record: Op, rank: int) -> None:
+def convolves_transposed(record: Op, rank: int) -> None:
+    """Attach the rules of a transposed convolution over ``rank`` axes."""
     record.infer(partial(_infer, rank))
     record.body(_body)
     requires_windows(record)
@@ -306,5 +308,5 @@ def _attach_rules(record: Op, rank: int) -> None:
     canonical_forms(record, forms | pads)
 
 
-_attach_rules(conv_transpose1d, 1)
-_attach_rules(conv_transpose2d, 2)
+convolves_transposed(conv_transpose1d, 1)
+convolves_transposed(conv_transpose2d, 2)

@@ -7,6 +7,7 @@ and ``take``.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -54,6 +55,23 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     whole = lookup("stack")(tuple(wide), axis=0)
     places = lookup("unsqueeze")(lookup("expand")(index, common), 0)
     return lookup("squeeze")(lookup("gather")(whole, places, axis=0), axis=0)
+
+
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+    """np.piecewise; functions are given all of ``x``, and their results taken where the conditions
+    hold."""
+    is_one = not isinstance(condlist, (tuple, list)) and value_type(condlist).rank == value_type(x).rank
+    conditions = [condlist] if is_one else [*condlist]
+    missing = len(funclist) - len(conditions)
+    if missing not in (0, 1):
+        raise ValueError(f"{len(conditions)} conditions take as many functions or one more, not {len(funclist)}")
+    if missing:
+        conditions.append(np.logical_not(functools.reduce(np.logical_or, conditions)))
+    found = np.zeros_like(x)
+    for condition, function in zip(conditions, funclist):
+        value = function(x, *args, **kw) if callable(function) else function
+        found = np.where(condition, lookup("cast")(value, value_type(x).dtype), found)
+    return found
 
 
 def _wide(part: Any, shape: Any, dtype: Any, like: Any) -> Any:
@@ -228,6 +246,7 @@ def deviation(*args: Any, **kwargs: Any) -> Any:
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.select: select,
     np.choose: choose,
+    np.piecewise: piecewise,
     np.compress: compress,
     np.extract: extract,
     np.take: take_at,
