@@ -218,19 +218,6 @@ def svd_rows(x, vectors=True):
     return signed(torch.cat([values[..., None], left.mT, right], dim=-1), 1 + x.shape[-2]).to(x.dtype)
 
 
-def philox(key, start, shape, stream=0):
-    """Random bits, u32: four words of Philox 4x32-10 for each counter from ``start`` on."""
-    mask, count = 2**32 - 1, math.prod(shape)
-    block = start + torch.arange(-(-count // 4))
-    a, b, d = block & mask, (block >> 32) & mask, 0
-    c, keys = torch.full_like(a, stream), key.to(torch.int64)
-    for number in range(10):
-        low, high = (keys + number * torch.tensor([0x9E3779B9, 0xBB67AE85])) & mask
-        first, second = a * 0xD2511F53, c * 0xCD9E8D57  # the high half of 64 bits, whatever the sign
-        a, b, c, d = (second >> 32 & mask) ^ b ^ low, second & mask, (first >> 32 & mask) ^ d ^ high, first & mask
-    return torch.stack([a, b, c, d], dim=-1).to(torch.uint32).reshape(-1)[:count].reshape(shape)
-
-
 # -- recurrence ------------------------------------------------------------------------------------
 def lstm_step(x, hidden, state, cell):
     """The next state and cell from what inputs and state give to the gates i, f, g, o."""

@@ -39,8 +39,8 @@ _DRAWN, _SPLIT, _FOLDED = 0, 1, 2
 @op(
     "gather",
     samples=[
-        S(np.array([0, 0], np.uint32), 0, (4,)),
-        S(np.array([5, 2**32 - 1], np.uint32), 0, (3, 5)),
+        S(_uniform("u32[2]", 0, 2**32), 0, (4,)),
+        S(_uniform("u32[2]", 2**31, 2**32), 0, (3, 5)),
         S(_uniform("u32[2]", 0, 2**31), np.array(2**40 + 3), (7,), 2),
         S(_uniform("u32[2]", 0, 2**31), -1, (2, 2), 1),
         S(_uniform("u32[2]", 0, 2**31), 3, ()),
