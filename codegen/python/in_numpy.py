@@ -89,7 +89,9 @@ def signed(rows, start):
         return rows
     first = np.argmax(sizes > 0.37 * sizes.max(axis=-1, keepdims=True), axis=-1)
     negative = np.take_along_axis(rows[..., start:], first[..., None], axis=-1) < 0
-    return np.concatenate([rows[..., :1], np.where(negative, -rows[..., 1:], rows[..., 1:])], axis=-1)
+    return np.concatenate(
+        [rows[..., :1], np.where(negative, -rows[..., 1:], rows[..., 1:])], axis=-1
+    )
 
 
 def qr_rows(x, complete=False):
@@ -122,9 +124,16 @@ def philox(key, start, shape, stream=0):
     a, b, d = block.astype(np.uint64) & mask, block.astype(np.uint64) >> half, np.uint64(0)
     c, keys = np.full_like(a, stream), np.asarray(key).astype(np.uint64)
     for number in range(10):
-        low, high = (keys + np.uint64(number) * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)) & mask
+        low, high = (
+            keys + np.uint64(number) * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
+        ) & mask
         first, second = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
-        a, b, c, d = (second >> half) ^ b ^ low, second & mask, (first >> half) ^ d ^ high, first & mask
+        a, b, c, d = (
+            (second >> half) ^ b ^ low,
+            second & mask,
+            (first >> half) ^ d ^ high,
+            first & mask,
+        )
     return np.stack([a, b, c, d], axis=-1).astype(np.uint32).reshape(-1)[:count].reshape(shape)
 
 
@@ -296,7 +305,9 @@ def rms_norm(x, weight=None, *, normalized_shape, eps=None):
     return affine(x / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + eps), weight, None)
 
 
-def batch_norm(x, running_mean=None, running_var=None, weight=None, bias=None, training=False, eps=1e-5):
+def batch_norm(
+    x, running_mean=None, running_var=None, weight=None, bias=None, training=False, eps=1e-5
+):
     """Each channel standardized by the running statistics, or by its own when ``training``."""
     weight, bias = per_channel(weight, x.ndim), per_channel(bias, x.ndim)
     if training:
@@ -312,7 +323,9 @@ def group_norm(x, weight=None, bias=None, *, num_groups, eps=1e-5):
     return affine(x, per_channel(weight, x.ndim), per_channel(bias, x.ndim))
 
 
-def instance_norm(x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, eps=1e-5):
+def instance_norm(
+    x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, eps=1e-5
+):
     """Each channel of each sample standardized, or each by the running statistics."""
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
@@ -322,7 +335,14 @@ def instance_norm(x, running_mean=None, running_var=None, weight=None, bias=None
 
 # -- attention and recurrence ----------------------------------------------------------------------
 def scaled_dot_product_attention(
-    query, key, value, attn_mask=None, is_causal=False, scale=None, empty_rows="zero", masked_score=-math.inf
+    query,
+    key,
+    value,
+    attn_mask=None,
+    is_causal=False,
+    scale=None,
+    empty_rows="zero",
+    masked_score=-math.inf,
 ):
     """``softmax(query @ key.T * scale + mask) @ value`` over the last two axes.
 
@@ -390,7 +410,9 @@ def gru(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, reverse=False):
     return states[:-1], states[-1]
 
 
-def rnn(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False):
+def rnn(
+    x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False
+):
     """All states [T, B, H] of a plain recurrent network, and the last one."""
     step = rnn_tanh_step if nonlinearity == "tanh" else rnn_relu_step
     gates = affine(x @ weight_ih.T, None, bias_ih)
@@ -431,7 +453,9 @@ def conv(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return y if bias is None else y + bias.reshape(-1, *[1] * rank)
 
 
-def conv_transpose(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose(
+    x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
     """Transposed convolution of ``x`` [N, C, ...] with ``weight`` [C, C_out / groups, ...]: each
     element adds the kernel times its value to the result."""
     n, channels, *sizes = x.shape

@@ -215,7 +215,9 @@ def svd_rows(x, vectors=True):
     if not vectors:
         return torch.linalg.svdvals(wider(x))[..., None].to(x.dtype)
     left, values, right = torch.linalg.svd(wider(x), full_matrices=False)
-    return signed(torch.cat([values[..., None], left.mT, right], dim=-1), 1 + x.shape[-2]).to(x.dtype)
+    return signed(torch.cat([values[..., None], left.mT, right], dim=-1), 1 + x.shape[-2]).to(
+        x.dtype
+    )
 
 
 # -- recurrence ------------------------------------------------------------------------------------
@@ -268,7 +270,9 @@ def gru(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, reverse=False):
     return states[:-1], states[-1]
 
 
-def rnn(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False):
+def rnn(
+    x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False
+):
     """All states [T, B, H] of a plain recurrent network, and the last one."""
     step = rnn_tanh_step if nonlinearity == "tanh" else rnn_relu_step
     gates = F.linear(x, weight_ih, bias_ih)

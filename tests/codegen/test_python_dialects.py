@@ -228,7 +228,7 @@ def clean(folder: Path) -> None:
     if shutil.which("ruff", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("ruff is not installed")
     ruff = [str(Path(sys.executable).parent / "ruff")]
-    config = ["--config", str(ROOT / "pyproject.toml"), str(folder)]
+    config = ["--config", str(ROOT / "pyproject.toml"), "--line-length=100", str(folder)]
     for command in (
         [*ruff, "format", "--diff", *config],
         [*ruff, "check", "--ignore", "F841,RET504,RUF059", *config],

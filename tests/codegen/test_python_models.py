@@ -205,7 +205,9 @@ def test_ruff_would_change_nothing_and_mypy_is_content(tmp_path: Path) -> None:
     python = Path(sys.executable).parent
     ruff, config = str(python / "ruff"), str(Path(__file__).parents[2] / "pyproject.toml")
     for command in (["format", "--diff"], ["check", "--ignore", "F841,RET504,RUF059"]):
-        done = subprocess.run([ruff, *command, "--config", config, str(tmp_path)], capture_output=True, text=True)
+        done = subprocess.run(
+            [ruff, *command, "--config", config, "--line-length=100", str(tmp_path)], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     # an optional layer is an Identity first, and then perhaps another module
     options = ["--config-file=", "--check-untyped-defs", "--disable-error-code=assignment"]

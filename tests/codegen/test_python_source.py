@@ -88,7 +88,9 @@ def test_formatted_and_clean(tmp_path: Path) -> None:
         save_python(gm, tmp_path, program.name)
     ruff, config = str(Path(sys.executable).parent / "ruff"), str(ROOT / "pyproject.toml")
     for command in (["format", "--diff"], ["check", "--ignore", "F841,RET504,RUF059"]):
-        done = subprocess.run([ruff, *command, "--config", config, str(tmp_path)], capture_output=True, text=True)
+        done = subprocess.run(
+            [ruff, *command, "--config", config, "--line-length=100", str(tmp_path)], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 

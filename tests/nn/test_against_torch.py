@@ -246,8 +246,11 @@ def test_running_statistics(name: str, momentum: float | None) -> None:
     for key, value in theirs.state_dict().items():
         if not (key == "num_batches_tracked" and name.startswith("Instance")):
             compare(key, ours.state_dict()[key], value.numpy())
-    with pytest.raises(fx.errors.TraceError, match=r"eval\(\)"):
-        fx.symbolic_trace(ours, x)
+    traced = fx.symbolic_trace(ours, x)
+    compare("traced output", traced(x), ours(x))
+    assert len(traced.states) == 3
+    for key, value in ours.state_dict().items():
+        compare(f"traced {key}", traced.state_dict()[key], value)
 
 
 def test_initial_weights_have_torchs_distribution() -> None:
