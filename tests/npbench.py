@@ -100,26 +100,34 @@ def _small(parameters: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(name: str, backend: str = "python", size: str = "") -> int:
-    """Call a program through ``fx.jit`` and compare results and written arguments with eager
-    NumPy's. Gives the number of nodes; raises what is in the way."""
-    benchmark = load(name, size)
-    eager = copy.deepcopy(dict(benchmark.arguments))
+def called(function: Any, benchmark: Benchmark) -> tuple[Any, dict[str, Any]]:
+    """What a function gives for the arguments, and these arguments after the call."""
+    given = copy.deepcopy(dict(benchmark.arguments))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = benchmark.function(**eager)
-        call = fx.jit(benchmark.function, backend=backend)
-        given = copy.deepcopy(dict(benchmark.arguments))
-        result = call(**given)
-    pairs = [(expected, result), *((eager[n], given[n]) for n in benchmark.arrays)]
-    for wanted, found in pairs:
-        wanted, found = (v if isinstance(v, (tuple, list)) else [v] for v in (wanted, found))
-        assert len(wanted) == len(found)
-        for one, other in zip(wanted, found):
+        return function(**given), {name: given[name] for name in benchmark.arrays}
+
+
+def compare(expected: tuple[Any, Mapping[str, Any]], found: tuple[Any, Mapping[str, Any]]) -> None:
+    """Raise AssertionError where results, or arguments that are written into, differ."""
+    pairs = [(expected[0], found[0]), *((array, found[1][name]) for name, array in expected[1].items())]
+    for wanted, given in pairs:
+        wanted, given = (v if isinstance(v, (tuple, list)) else [v] for v in (wanted, given))
+        assert len(wanted) == len(given)
+        for one, other in zip(wanted, given):
             if one is not None:
                 kind = np.asarray(one).dtype
                 few = 100 * float(np.finfo(kind).eps) if kind.kind in "fc" else 0.0
                 np.testing.assert_allclose(other, one, rtol=max(1e-6, few), atol=max(1e-8, few))
+
+
+def run(name: str, backend: str = "python", size: str = "") -> int:
+    """Call a program through ``fx.jit`` and compare results and written arguments with eager
+    NumPy's. Gives the number of nodes; raises what is in the way."""
+    benchmark = load(name, size)
+    expected = called(benchmark.function, benchmark)
+    call = fx.jit(benchmark.function, backend=backend)
+    compare(expected, called(call, benchmark))
     return len(call.graph.nodes)
 
 

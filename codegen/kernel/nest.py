@@ -134,6 +134,8 @@ class Nest:
         most: list[Index] = []
         if self.finite is not None:
             reduced, most = inside(reduced, self._named, self.finite)
+        elif self.shapes:
+            reduced, _ = inside(reduced, self._named, frozenset(), self._number)
         variables = _innermost_last(reduced)
         inner = self.within(variables, level)
         body = inner.bind(reduced.body)
@@ -171,6 +173,16 @@ class Nest:
         local = fresh_local(dtypes.int64, "_t")
         self.levels[self.level(frozenset(index.variables()))].append(Let(local.name, expr.index_value(index)))
         return Index.of(Value(local))
+
+    def _number(self, value: Expr) -> Index:
+        """A number that is computed, as an index: a local at the depth that its variables need."""
+        known = self.bound.get(id(value))
+        if not isinstance(known, Local):
+            level = self.level(expr.free_variables(value))
+            known, new = fresh_local(dtypes.int64, "_t"), self.bind(value)
+            self.levels[level].append(Let(known.name, new))
+            self._remember(value, known, level)
+        return Index.of(Value(known))
 
     def place(self, load: Load) -> Index:
         """The address of a load, or its last index where the shapes of buffers are not known."""

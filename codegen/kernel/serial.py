@@ -1,10 +1,11 @@
-"""Reductions on a processor that does one thing after the other, as those of small devices do.
+"""Reductions over some of the elements of an axis, and on a processor that does one thing after the
+other, as those of small devices do.
 
-In: a reduction, and the loops over which it goes. Out: loops that visit only those elements of a
-window that lie inside of the image, and sums of floats without numbers of a wider type, which such
-a processor computes by a function. A long sum is cut into blocks of at most :data:`BLOCK` numbers,
-which are added so that what rounding leaves out is kept (Knuth's TwoSum), as those of the tiles of
-products are.
+In: a reduction, and the loops over which it goes. Out: loops that visit only those elements between
+bounds, or of a window, that lie inside of the image; and for such processors sums of floats without
+numbers of a wider type, which they compute by a function. A long sum is cut into blocks of at most
+:data:`BLOCK` numbers, which are added so that what rounding leaves out is kept (Knuth's TwoSum), as
+those of the tiles of products are.
 """
 
 from __future__ import annotations
@@ -18,26 +19,37 @@ from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, Local, Reduction
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Index, Var, extremum
+from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
 #: Numbers that one accumulator adds.
 BLOCK = 512
+#: Trips of a loop that is worth computing bounds for.
+SHORT = 24
 
 
 # -- windows ---------------------------------------------------------------------------------------
-def inside(node: Reduction, named: Callable[[Index], Index], finite: frozenset[str]) -> tuple[Reduction, list[Index]]:
+def inside(
+    node: Reduction,
+    named: Callable[[Index], Index],
+    finite: frozenset[str],
+    number: Callable[[Expr], Index] | None = None,
+) -> tuple[Reduction, list[Index]]:
     """The reduction over the elements for which its conditions hold, where outside of them it adds
     zero, or what changes nothing: loops from ``named`` starts on, the outermost of all, in place of
     those conditions; and how many trips its loops have at most. A product with zero is zero where
-    the other factor is of a buffer that is ``finite``."""
+    the other factor is of a buffer that is ``finite``. ``number``: conditions may also compare with
+    numbers that are computed, for which it gives an index, and short loops stay as they are."""
     start = COMBINATIONS[node.kind].start(node.body.dtype)
     limits: dict[Var, list[Index]] = {}
     settled: set[int] = set()
     for part in _factors(node, finite) if not COMBINATIONS[node.kind].positions else ():
         for condition in conjuncts(_guard(part, 0 if node.kind == "sum" else start)):
-            index = not_negative(condition)
+            index = not_negative(condition, None if number is None else _outside(node, number))
             used = [v for v in node.variables if index is not None and v in index.variables()]
             if index is None or len(used) != 1 or _step(index, used[0]) == 0:
+                continue
+            if number is not None and (used[0].extent.constant or SHORT) < SHORT:
                 continue
             limits.setdefault(used[0], []).append(index)
             settled.add(id(condition))
@@ -55,6 +67,16 @@ def inside(node: Reduction, named: Callable[[Index], Index], finite: frozenset[s
     moved = expr.substitute_index(body, env)
     most = [v.extent for v in (*limits, *rest)]
     return Reduction(node.dtype, node.kind, (*loops, *rest), moved), most
+
+
+def _outside(node: Reduction, number: Callable[[Expr], Index]) -> Callable[[Expr, Index], Index | None]:
+    """``number`` of what stands beside a variable of a reduction and does not depend on it."""
+
+    def found(value: Expr, beside: Index) -> Index | None:
+        varies = value.dtype is not dtypes.int64 or not expr.free_variables(value).isdisjoint(node.variables)
+        return None if varies or beside.variables().isdisjoint(node.variables) else number(value)
+
+    return found
 
 
 def span(along: Var, bounds: Sequence[Index]) -> tuple[Index, Index]:
@@ -124,13 +146,19 @@ def conjuncts(condition: Expr | None) -> list[Expr]:
     return [condition]
 
 
-def not_negative(condition: Expr) -> Index | None:
-    """An index that is not negative where the condition holds, and only there."""
+def not_negative(condition: Expr, number: Callable[[Expr, Index], Index | None] | None = None) -> Index | None:
+    """An index that is not negative where the condition holds, and only there. ``number``: the index
+    for a number that is computed."""
     if not isinstance(condition, Apply) or condition.function not in ("ge", "lt"):
         return None
-    if not all(map(expr.is_index, condition.args)):
+    known = [expr.index_of(side) if expr.is_index(side) else None for side in condition.args]
+    left, right = known
+    if number is not None and left is None and right is not None:
+        left = number(condition.args[0], right)
+    elif number is not None and right is None and left is not None:
+        right = number(condition.args[1], left)
+    if left is None or right is None:
         return None
-    left, right = map(expr.index_of, condition.args)
     return left - right if condition.function == "ge" else right - left - 1
 
 

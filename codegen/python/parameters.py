@@ -107,7 +107,8 @@ def parameters_of(graph: Graph, unique: Callable[[str], str]) -> Parameters:
 
 @dataclass(frozen=True)
 class Record:
-    """An instance of a class of the program in its result: a dataclass or a named tuple."""
+    """An instance of a class of the program in its result: a dataclass or a named tuple; or the first
+    elements of an array, of so many."""
 
     structure: Structure
     values: tuple[Any, ...]
@@ -127,7 +128,7 @@ def _rebuilt(structure: Structure, value: Any) -> Any:
         return value
     values = value.values() if isinstance(value, dict) else value
     made = [_rebuilt(child, v) for child, v in zip(structure.children, values)]
-    if structure.class_name:
+    if structure.class_name or structure.kind == "first":
         return Record(structure, tuple(made))
     if structure.kind == "dict":
         return dict(zip(structure.keys, made))
@@ -138,7 +139,9 @@ def records_in(value: Any) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Kind, name and fields of the classes in a result."""
     if isinstance(value, Record):
         form = value.structure
+    if isinstance(value, Record) and form.class_name:
         yield form.kind, form.class_name.rpartition(":")[2].rpartition(".")[2], form.keys
+    if isinstance(value, Record):
         value = value.values
     elif hasattr(value, "_fields"):
         yield "namedtuple", type(value).__name__, value._fields

@@ -363,6 +363,9 @@ class Text:
             if hasattr(value, "_fields"):
                 return f"{self.file.records[next(records_in(value))]}({inner})"
             return f"({inner},)" if len(value) == 1 else f"({inner})"
+        if isinstance(value, Record) and value.structure.kind == "first":
+            elements, count = map(self.value, value.values)
+            return f"{elements}[:{count}]"
         if isinstance(value, Record):
             kind, _, keys = known = next(records_in(value))
             texts = [*map(self.value, value.values)]

@@ -50,7 +50,9 @@ class Structure:
     """The form of a nested value.
 
     ``kind`` is "leaf" (an array; ``name`` is its placeholder's target), "constant" (``value``),
-    "tuple", "list", "dict", "namedtuple" or "dataclass", which have ``keys`` and ``children``."""
+    "tuple", "list", "dict", "namedtuple" or "dataclass", which have ``keys`` and ``children``, or
+    "first": the first elements of an array, its children are that and their number. Other values
+    whose class says what their parts are, by ``__fx_children__``, are in no program's result."""
 
     kind: str
     name: str = ""
@@ -74,11 +76,23 @@ class Structure:
 
     @property
     def has_class(self) -> bool:
-        """True if a dataclass or named tuple is in it."""
-        return bool(self.class_name) or any(c.has_class for c in self.children)
+        """True if a dataclass, named tuple, or a part of an array is in it."""
+        return bool(self.class_name) or self.kind == "first" or any(c.has_class for c in self.children)
 
 
 LEAF = Structure("leaf")
+
+
+class _Like:
+    """A value of which others like it can be made; all of a kind are alike."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Like) and self.value.__fx_form__ == other.value.__fx_form__
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _step(kind: str, path: str, key: Any) -> str:
@@ -113,6 +127,8 @@ def _fields(cls: Any, kind: str) -> tuple[str, ...]:
 def children_of(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
     """(kind, keys, values) of a container; None for anything else."""
     kind = value.__class__
+    if hasattr(kind, "__fx_children__"):
+        return value.__fx_children__()  # type: ignore[no-any-return]
     if isinstance(value, dict):
         return "dict", tuple(value), tuple(value.values())
     if isinstance(value, tuple):
@@ -141,6 +157,8 @@ def structure_of(
             if not isinstance(key, CONSTANTS):
                 raise ArgumentError(f"{path}: the key {key!r} of a dict must be text or a number")
     children = tuple(structure_of(v, _step(kind, path, k), leaf, (*keys, k)) for k, v in zip(own_keys, values))
+    if hasattr(value, "__fx_rebuilt__"):
+        return Structure(kind, "", _Like(value), tuple(own_keys), children)
     if kind in ("namedtuple", "dataclass"):
         cls = register_class(value.__class__)
         return Structure(kind, "", None, tuple(own_keys), children, _class_name(cls), cls)
@@ -158,6 +176,10 @@ def build(structure: Structure, leaf: Callable[[Structure], Any]) -> Any:
 
 def _assemble(structure: Structure, values: list[Any]) -> Any:
     kind, cls = structure.kind, structure.cls
+    if isinstance(structure.value, _Like):
+        return structure.value.value.__fx_rebuilt__(values)
+    if kind == "first":
+        return values[0][: int(values[1])]
     if kind == "list":
         return values
     if kind == "dict" or (kind == "dataclass" and cls is None):
@@ -177,6 +199,8 @@ def plain(value: Any, leaf: Callable[[Any], Any]) -> Any:
     mapped = [plain(v, leaf) for v in values]
     if kind in ("dict", "dataclass"):
         return dict(zip(keys, mapped))
+    if hasattr(value, "__fx_children__"):
+        return tuple(mapped)
     return value.__class__(*mapped) if kind == "namedtuple" else value.__class__(mapped)
 
 
@@ -187,7 +211,7 @@ def fits(structure: Structure, value: Any) -> bool:
     found = children_of(value)
     if found is None:
         return False
-    shape = {"namedtuple": "tuple", "dataclass": "dict"}
+    shape = {"namedtuple": "tuple", "dataclass": "dict", "first": "tuple"}
     same_kind = shape.get(structure.kind, structure.kind) == shape.get(found[0], found[0])
     if not same_kind or len(found[2]) != len(structure.children):
         return False
@@ -449,6 +473,8 @@ def from_data(data: Any) -> Interface:
             raise FileFormatError(f"{class_name!r} cannot be the name of a class")
         if len(keys) != len(children) or (has_class and not all(map(is_name, keys))):
             raise FileFormatError(f"the keys of a {kind} do not fit what is in it")
+        if kind == "first" and len(children) != 2:
+            raise FileFormatError("a part of an array has two parts")
         if kind in ("tuple", "list") and tuple(keys) != tuple(range(len(keys))):
             raise FileFormatError(f"the keys of a {kind} are not 0, 1, ...")
         cls = _CLASSES.get(class_name)
@@ -492,7 +518,7 @@ def _baked(data: Any) -> Baked:
     return Baked(place, name, kind, value, text)
 
 
-_KINDS = ("leaf", "constant", "tuple", "list", "dict", "namedtuple", "dataclass")
+_KINDS = ("leaf", "constant", "tuple", "list", "dict", "namedtuple", "dataclass", "first")
 _CLASS = re.compile(r"[\w.]+:[\w.<>]+")  # module and qualified name
 _ONE_BY_ONE = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")
 _POSITIONS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

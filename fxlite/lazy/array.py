@@ -21,8 +21,8 @@ from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Node
 from fxlite.lazy.recorder import RECORDER
 from fxlite.ops.op import lookup
-from fxlite.tracing.masked import Masked
 from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.writes.aliasing import layout_of
 from fxlite.tracing.writes.shared_memory import View, root_of, view_of
 from fxlite.types import dtypes

@@ -29,6 +29,7 @@ from fxlite.tracing.functions import (
     statistics,
     ufuncs,
 )
+from fxlite.tracing.selections import compact
 from fxlite.tracing.writes.in_place import copyto, fill, store
 from fxlite.tracing.writes.scatter import update_at
 from fxlite.types import dtypes, shapes
@@ -270,6 +271,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **quantiles.FUNCTIONS,
     **linear.FUNCTIONS,
     **decompositions.FUNCTIONS,
+    **compact.FUNCTIONS,
 }
 
 
@@ -367,7 +369,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "squeeze": functions.squeeze,
     "clip": functions.clip,
     "take": selecting.take_at,
-    "repeat": rearranging.repeat,
+    "nonzero": compact.nonzero,
+    "repeat": compact.repeat,
     "choose": selecting.choose,
     "compress": lambda x, condition, axis=None: selecting.compress(condition, x, axis),
     "round": functions.round_,

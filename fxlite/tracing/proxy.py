@@ -22,7 +22,7 @@ from fxlite.base.state import active_tracer
 from fxlite.ops.op import lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
-from fxlite.tracing.masked import Masked
+from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.subscript import subscript
 from fxlite.tracing.writes import aliasing
 from fxlite.tracing.writes import shared_memory as memory
@@ -89,6 +89,27 @@ class Proxy:
     def shape(self) -> tuple[Any, ...]:
         """Ints, and :class:`~fxlite.types.shapes.NamedDim` for named dims."""
         return tuple(shapes.for_user(d) for d in self.type.shape)
+
+    @shape.setter
+    def shape(self, sizes: Any) -> None:
+        """``x.shape = sizes``: the name stands for a reshaped view of what it was from now on."""
+        tracer = self.tracer
+        if tracer.bodies:
+            raise tracer.error(
+                "the shape of an array is set in a loop or branch whose condition is not known while tracing",
+                "give the result a name: y = x.reshape(...)",
+                self._node,
+            )
+        if memory.is_number(self):
+            raise tracer.error("the shape of a number is set", "give the result a name: y = x.reshape(...)", self._node)
+        if self._node.op == "placeholder":
+            raise tracer.error(
+                f"the shape of the input {self._node.name} is set, and the array belongs to who calls the program",
+                "give the result a name: y = x.reshape(...)",
+                self._node,
+            )
+        view = numpy_functions.reshape(self, sizes)
+        self._node, self._view = view._node, view._view or self._view
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -28,7 +28,8 @@ from fxlite.ops.indexing import take
 from fxlite.ops.slicing import select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
 from fxlite.tracing.capture.known import known_value
-from fxlite.tracing.masked import Masked
+from fxlite.tracing.selections.masked import Masked
+from fxlite.tracing.selections.spans import Span, is_computed, mask_of, span_of, taken
 from fxlite.tracing.writes.shared_memory import fresh, is_number
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
@@ -56,6 +57,8 @@ def subscript(x: Any, index: Any) -> Any:
     Raises TraceError for what cannot be traced, ShapeError for an index that is out of range or
     does not fit the rank."""
     items = items_of(index)
+    if any(isinstance(item, Masked) for item in items):
+        return _looked_up(x, items)
     found = next((v for v in (x, *items) if is_traced(v)), None)
     if found is None:
         return x[index]
@@ -65,10 +68,14 @@ def subscript(x: Any, index: Any) -> Any:
         return fresh(x) if is_number(x) else x
     if any(_is_constant_mask(item) for item in items):
         items = _with_positions(x, items, found.tracer)
+    if not is_traced(x) and any(map(is_computed, items)):
+        x = found.tracer.proxy(found.tracer.create_arg(x))
     selected = _selected(x, items)
     if selected is not None:
         return selected
     part = basic_part(x, items, found.tracer)
+    if part.span is not None:
+        return _cut(x, items, part)
     if part.arrays and not any(_rank(a) for a in part.arrays):
         x = part.x  # traced numbers: each drops its axis, as an int does
         for axis, array in sorted(zip(part.axes, part.arrays), key=lambda p: p[0], reverse=True):
@@ -91,6 +98,56 @@ def _selected(x: Any, items: list[Any]) -> Masked | None:
     return Masked(x, mask)
 
 
+def _looked_up(x: Any, items: list[Any]) -> Masked:
+    """``x[m]`` for selected integers: what they point to, selected so."""
+    found = looked_up(items)
+    first, lead = found[0], next(n for n, item in enumerate(items) if isinstance(item, Masked))
+    if not is_traced(x):
+        x = first.tracer.proxy(first.tracer.create_arg(x))
+    inside = tuple(item.filled(0) if isinstance(item, Masked) else item for item in items)
+    whole = subscript(x, inside)
+    return first.like(whole, whole.ndim - lead - 1)
+
+
+def looked_up(items: list[Any]) -> list[Masked]:
+    """The selected integers of a subscript, which stand side by side, and beside whole axes."""
+    found = [item for item in items if isinstance(item, Masked)]
+    first, lead = found[0], next(n for n, item in enumerate(items) if isinstance(item, Masked))
+    for item in found:
+        if not item.same(first) or item.ndim > 1 or item.dtype.kind not in "iu":
+            raise first.refusal(f"an index array of {item.dtype}, or with others of another selection")
+    others = [item for item in items if not isinstance(item, Masked) and item is not Ellipsis]
+    together = all(isinstance(item, Masked) for item in items[lead : lead + len(found)])
+    if not together or not all(isinstance(item, slice) and item == slice(None) for item in others):
+        raise first.refusal("an index array beside other parts of a subscript")
+    return found
+
+
+def cut(x: Any, items: list[Any]) -> Masked:
+    """``x[a:b]`` of computed bounds as the whole axis under a mask."""
+    return _cut(x, items, basic_part(x, items, x.tracer, takes=False))
+
+
+def _cut(x: Any, items: list[Any], part: Part) -> Masked:
+    tracer = part.x.tracer
+    place, span = part.span  # type: ignore[misc]
+    if any(_rank(a) for a in part.arrays) or sum(map(is_computed, items)) > 1:
+        raise tracer.error(
+            "a slice with computed bounds beside index arrays or another one cannot be traced", "cut first: x[a:b][i]"
+        )
+    whole = subscript(x, without_span(items))
+    axis = place - sum(a < place for a in part.axes)
+    mask = mask_of(tracer, span)
+    made = Masked(whole, mask, whole.ndim - axis - 1, span)
+    made.origin = (x, tuple(items))
+    return made
+
+
+def without_span(items: list[Any]) -> tuple[Any, ...]:
+    """The subscript with the whole axis in place of a slice of computed bounds."""
+    return tuple(slice(None) if is_computed(item) else item for item in items)
+
+
 def items_of(index: Any) -> list[Any]:
     """What stands between the brackets, one by one; traced values that are known as arrays."""
     return [_known_item(i) for i in (index if isinstance(index, tuple) else (index,))]
@@ -107,17 +164,20 @@ def _known_item(item: Any) -> Any:
 class Part:
     """A subscript taken apart: its slices, ints and new axes are applied, and give the view ``x``;
     ``arrays`` index its ``axes``, and the axes they make stand at ``target`` in the result. A
-    boolean ``mask`` covers the axes ``axes[0]``, ... instead."""
+    boolean ``mask`` covers the axes ``axes[0]``, ... instead. ``span`` is a slice of computed bounds
+    that is not applied: its axis, and what :func:`span_of` gives."""
 
     x: Any
     axes: list[int]
     arrays: list[Any]
     target: int
     mask: Any = None
+    span: tuple[int, Span] | None = None
 
 
-def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False) -> Part:
-    """See :class:`Part`. Boolean masks are refused unless ``masks``."""
+def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False, takes: bool = True) -> Part:
+    """See :class:`Part`. Boolean masks are refused unless ``masks``; ``takes``: a slice of computed
+    bounds that are a known number of elements apart is applied."""
     entries = _entries(x, items, tracer, masks)
     scalar = all(e.kind in ("int", "apart") for e in entries)  # y[0] is a number, y[0, ...] a view of rank 0
     scalar = scalar and not any(item is Ellipsis for item in items)
@@ -132,11 +192,20 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False) ->
     together = not advanced or advanced[-1] - advanced[0] == len(advanced) - 1
     axis, target = 0, 0
     places: list[int] = []  # axes that arrays index
+    spans: list[tuple[int, Span]] = []
     for number, entry in enumerate(entries):
         if advanced and number == advanced[0]:
             target = axis if together else 0
         if entry.kind == "slice":
-            x = _slice(x, axis, entry.value)
+            if is_computed(entry.value):
+                span = span_of(tracer, entry.value, _type(x).shape[axis])
+                found = taken(x, axis, span) if takes else None
+                if found is None:
+                    spans.append((axis, span))
+                else:
+                    x = found
+            else:
+                x = _slice(x, axis, entry.value)
             axis += 1
         elif entry.kind == "new":
             x = unsqueeze(x, axis)
@@ -151,7 +220,12 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False) ->
             covered = _rank(entry.value) if entry.kind == "mask" else 1
             places += range(axis, axis + covered)
             axis += covered
-    return Part(x, places, arrays, target, masks_found[0] if masks_found else None)
+    if len(spans) > 1 or (spans and masks_found):
+        raise tracer.error(
+            "of one subscript a single slice may have computed bounds, and no mask stands beside it",
+            "write a loop over the other axis",
+        )
+    return Part(x, places, arrays, target, masks_found[0] if masks_found else None, spans[0] if spans else None)
 
 
 def _rank(value: Any) -> int:
@@ -224,13 +298,6 @@ def _entry(item: Any, tracer: Tracer) -> _Entry:
     if item is None:
         return _Entry("new")
     if isinstance(item, slice):
-        for bound in (item.start, item.stop, item.step):
-            if is_traced(bound):
-                raise tracer.error(
-                    "a slice with a bound that is computed while running has no shape to trace",
-                    "take a fixed number of elements: np.take(x, start + np.arange(n), axis=...)",
-                    bound.node,
-                )
         return _Entry("slice", item)
     if isinstance(item, (list, tuple)):
         item = np.asarray(item) if len(item) else np.zeros(0, np.int64)

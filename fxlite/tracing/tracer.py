@@ -57,6 +57,7 @@ from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.own_arrays import OwnArray, own_arrays
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.python_numbers import PythonNumber, settled
+from fxlite.tracing.selections.compact import with_results
 from fxlite.tracing.traced_program import TracedModule, adopt, has_attribute, is_leaf, leaf_paths, running_check
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.tracing.writes.states import States, into_inputs
@@ -137,6 +138,11 @@ class Tracer(Capturing):
         self.makes_arrays = False
         self.known: dict[Node, Any] = {}
         self.own_constants: dict[Node, Any] = {}
+        #: Of numbers of iterations: the bounds of their loops; and of inputs of bodies: the values
+        #: that they stand for.
+        self.ranges: dict[Node, tuple[Any, Any]] = {}
+        self.outside: dict[Node, Node] = {}
+        self.numbers: dict[Any, Node] = {}  # by what they compute
         self.writes, self.states = Writes(), States()
         #: The bodies of loops and conditions that are being traced, outer ones first.
         self.bodies: list[Body] = []
@@ -434,6 +440,10 @@ class Tracer(Capturing):
         traced = tuple(self.size(v) if isinstance(v, NamedDim) else v for v in inputs)
         return call_ufunc(self, ufunc, method, traced, kwargs)
 
+    def python_number(self, value: Proxy) -> PythonNumber:
+        """A traced number as one of Python's."""
+        return PythonNumber(value.node, self)
+
     def size_needed(self, problem: str, instead: str) -> Any:
         """Python needs a named size as a number: refused, unless a subclass has one to go on
         with."""
@@ -656,7 +666,7 @@ class Tracer(Capturing):
         self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
         self.states = States()
         self._own_arrays, self._used_arrays, self._options = None, [], []
-        self.bodies = []
+        self.bodies, self.ranges, self.outside, self.numbers = [], {}, {}, {}
         self.begin_capture()
         if isinstance(root, Module):
             self.root, self._adopted = root, TracedModule(root)
@@ -720,6 +730,7 @@ class Tracer(Capturing):
             raise self.error("the program returns None", "return the arrays it computes")
         nested = None
         if result is not None and not is_traced(result):
+            result = with_results(result)
             structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
             nested = structure if structure.has_class else None
             result = pytree.plain(result, number_as_array)

@@ -85,7 +85,7 @@ def computed_slice(x: Any) -> Any:
     n = 0
     while x[n] > 0:
         n += 1
-    return x[:n].sum()
+    return x[:n:2].sum()
 
 
 def computed_shape(x: Any) -> Any:
@@ -147,7 +147,7 @@ REFUSED = {
     caught: (r"stands inside of a try statement", "x[0] > 0", "take it out"),
     recursive: (r"the function calls itself until", "x[0] > 10", "write a loop"),
     falls_off: (r"returns a value on one way, and comes to its end", "x[0] > 0", "at the end"),
-    computed_slice: (r"a slice with a bound that is computed while running", "x[:n]", "np.take"),
+    computed_slice: (r"a slice with computed bounds and the step 2", "x[:n:2]", "np.take"),
     computed_shape: (r"int\(\) needs the value of", "np.zeros(int(x[0]))", "compute the number"),
     constant_written: (r"an array of NumPy from outside of a br", "TABLE[1]", "np.array(table)"),
     shared: (r"b names another array after a round of a while loop", "a[1] += 1", "copy"),

@@ -21,7 +21,7 @@ import sympy
 
 from fxlite.base import outside_text
 from fxlite.graph.graph import Graph, Node, nodes_in
-from fxlite.graph.pytree import state_target
+from fxlite.graph.pytree import fits, state_target
 from fxlite.show.text.blocks import Writer
 from fxlite.show.text.words import USUAL, Words, words_of
 from fxlite.types import shapes
@@ -185,7 +185,7 @@ def _annotation(type: Any) -> str:
 def node_line(node: Node, words: Words = USUAL) -> str:
     """``relu: f32[B,10] = ops.relu(linear)``"""
     if node.op == "output":
-        return f"return {value_text(node.args[0], words)}" + _written(node)
+        return f"return {value_text(node.args[0], words)}" + _written(node) + _counted(node)
     if node.op == "placeholder":
         return node.name + _annotation(node.type)
     return f"{node.name}{_annotation(node.type)} = {call_text(node, words)}"
@@ -206,6 +206,29 @@ def _written(output: Node) -> str:
 def state_text(target: str, path: str) -> str:
     """``self.cache``, with the name of its input where that is not the usual one."""
     return f"self.{path}" + (f" as {target}" if target != state_target(path, ()) else "")
+
+
+def _counted(output: Node) -> str:
+    """A comment that says of which results the first elements count: ``take: f32[sum ≤ N]``."""
+    interface, values = output.graph.interface, output.args[0]
+    if interface is None or interface.result is None:
+        return ""
+    values = values[0] if interface.writes and isinstance(values, tuple) and values else values
+    said: list[str] = []
+
+    def walk(structure: Any, value: Any) -> None:
+        if not fits(structure, value):
+            return
+        if structure.kind == "first":
+            elements, count = value
+            size, *rest = elements.type.shape
+            said.append(f"{elements}: {elements.type.dtype}[{', '.join(map(str, (f'{count} ≤ {size}', *rest)))}]")
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+        for child, part in zip(structure.children, parts):
+            walk(child, part)
+
+    walk(interface.result, values)
+    return f"  # {', '.join(said)}" if said else ""
 
 
 def _signature(graph: Graph, words: Words) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
+from fxlite.tracing.selections.masked import Masked
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
@@ -61,7 +62,7 @@ def _bool(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str
 
 def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``len(x)``, which may be a named dim."""
-    if len(args) == 1 and is_traced(args[0]) and args[0].ndim:
+    if len(args) == 1 and (isinstance(args[0], Masked) or (is_traced(args[0]) and args[0].ndim)):
         return args[0].shape[0]
     return function(*args, **kwargs)
 

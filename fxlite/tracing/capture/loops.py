@@ -26,6 +26,7 @@ from fxlite.tracing.capture.regions import Outcome, Region, Way, as_outcome, ass
 from fxlite.tracing.control.carried import Kind, as_value, kind_of, number_kind
 from fxlite.tracing.control.functions import record_control
 from fxlite.tracing.python_numbers import PythonNumber
+from fxlite.tracing.selections.masked import all_of, same_mask
 from fxlite.tracing.writes.aliasing import replace_root
 from fxlite.tracing.writes.shared_memory import View, root_of, view_of
 from fxlite.types.shapes import NamedDim
@@ -74,6 +75,8 @@ class Hint:
     roots: dict[View, None] = field(default_factory=dict)
     kinds: dict[Place, list[Kind]] = field(default_factory=dict)
     whole: set[Place] = field(default_factory=set)
+    selected: set[Place] = field(default_factory=set)  # a round leaves selected elements there
+    apart: set[Place] = field(default_factory=set)  # and other ones than in other places
     unrolls = False  # it cannot stay a loop
 
     @staticmethod
@@ -102,6 +105,7 @@ class Loop:
         self.what = "a while loop" if test is not None else "a for loop"
         self.hint = Hint.of(tracer, body)
         self.entries: dict[Place, _Entry] = {}
+        self.sharing: dict[Place, Place] = {}  # a selection, and another of the same positions
         self.extra: list[Place] = []  # attributes and items that the body sets
         self.fixed: dict[Place, Unavailable | None] = {}
         self.roots = [r for r in self.hint.roots if self._is_around(r)]
@@ -114,12 +118,14 @@ class Loop:
     # -- what is carried ---------------------------------------------------------------------------
     def _prepare(self) -> None:
         """Entries for the places that rounds leave to each other."""
-        self.entries = {}
+        self.entries, self.sharing = {}, {}
         exposed = [p for p in self.variables.places if p.name in self.variables.exposed]
         for place in (*exposed, *self.extra):
             value = place.get()
             if value is MISSING or place in self.fixed or isinstance(value, Unavailable):
                 continue
+            if place in self.hint.selected and is_traced(value):
+                value = all_of(value)
             entry = self._entry(value, place.name)
             if entry is None or (place in self.hint.whole and entry.structure is pytree.LEAF):
                 self.fixed.setdefault(place, None)
@@ -166,6 +172,7 @@ class Loop:
         with region:
             if index:
                 number = region.own("i", INDEX, number=True)
+                tracer.ranges[number.node] = self.over.bounds  # type: ignore[union-attr]
             self.left = [region.own(name.lower(), _FLAG.type, number=True) for name in self.leaving]
             for place, entry in self.entries.items():
                 several = len(entry.kinds) > 1
@@ -193,7 +200,21 @@ class Loop:
             if reason is not None:
                 place.set(reason)
         for place, entry in self.entries.items():
-            place.set(entry.built(entry.inputs))
+            place.set(entry.built(self._with_shared_mask(place, entry.inputs, lambda e: e.inputs)))
+
+    def _with_shared_mask(self, place: Place, leaves: list[Any], of: Callable[[_Entry], list[Any]]) -> list[Any]:
+        """The leaves of a place; of a selection with the mask of another one that selects the same."""
+        entry = self.entries[place]
+        if entry.structure.kind != "masked" or place in self.hint.apart:
+            return leaves
+        for other, found in self.entries.items():
+            if other == place:
+                return leaves
+            alike = found.structure.kind == "masked" and other not in self.hint.apart
+            if alike and same_mask(found.values[1].node, entry.values[1].node):
+                self.sharing[place] = other
+                return [leaves[0], of(found)[1]]
+        return leaves
 
     def _before(self, place: Place) -> Unavailable:
         return Unavailable(
@@ -240,6 +261,8 @@ class Loop:
         if entry is None:
             return value is not before and value is not MISSING and not isinstance(value, Unavailable)
         found = self._entry(value, place.name)
+        if found is not None and found.structure.kind == "masked":
+            return found.values[0]._node is not entry.inputs[0]._node
         return found is None or any(a is not b for a, b in zip(found.values, entry.inputs))
 
     def record(self) -> Outcome:
@@ -290,6 +313,10 @@ class Loop:
             self.fixed[place] = after
             return True
         found = self._entry(after, place.name)
+        becomes_part = found is not None and found.structure.kind == "masked" and entry.structure is pytree.LEAF
+        if becomes_part and place not in self.hint.selected and entry.kinds[0].type.shape:
+            self.hint.selected.add(place)
+            return True
         if found is None or found.structure != entry.structure:
             self.fixed[place] = Unavailable(self.tracer, *self._other_form(place, entry, after))
             return True
@@ -298,6 +325,11 @@ class Loop:
             if root in way.region.written and entry.kinds[0].type.shape:
                 self.hint.whole.add(place)  # written into, but always this array
                 self.fixed[place] = None
+                return True
+        if place in self.sharing:
+            leader = way.values[self.sharing[place]]
+            if not (hasattr(leader, "mask") and same_mask(leader.mask.node, after.mask.node)):
+                self.hint.apart.add(place)
                 return True
         kinds = []
         for before, new in zip(entry.kinds, found.kinds):
@@ -455,6 +487,7 @@ class Loop:
         """Set what the loop has set to its results."""
         tracer, variables, done = self.tracer, self.variables, set[Place]()
         own = {root_of(view_of(inner)) for _, _, inner, _ in self._arrays(way)}
+        ends: dict[Place, list[Any]] = {}
         for place, entry in self.entries.items():
             after = self._entry(way.values[place], place.name)
             values = [next(results) for _ in entry.kinds]
@@ -463,6 +496,9 @@ class Loop:
                     continue
                 if not self.runs or root_of(view_of(last)) in own:
                     share(root_of(view_of(before)), view_of(result), "as the loop leaves it")
+            ends[place] = values
+            shared = self.sharing.get(place)
+            values = values if shared is None else [values[0], ends[shared][1]]
             assign(tracer, place, entry.built(values))
             done.add(place)
         for root in self.roots:

@@ -21,6 +21,7 @@ from fxlite.ops.op import lookup
 from fxlite.tracing.capture.places import MISSING, Unavailable
 from fxlite.tracing.control.carried import Kind, as_value, kind_of, number_kind
 from fxlite.tracing.python_numbers import DTYPES
+from fxlite.tracing.selections.masked import same_mask
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
@@ -111,6 +112,7 @@ class Merging:
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    masks: list[int] = field(default_factory=list)  # the numbers of those that select
 
     def leaf(self, path: str, one: Any, other: Any, kind: Kind) -> Callable[[Sequence[Any]], Any]:
         """A pair of leaves; how to take its result."""
@@ -119,6 +121,14 @@ class Merging:
         self.kinds.append(kind)
         self.paths.append(path)
         return lambda results: results[number]
+
+    def mask(self, path: str, one: Any, other: Any) -> Callable[[Sequence[Any]], Any]:
+        """The mask of a selection: one result for all those that select the same."""
+        for place in self.masks:
+            if all(same_mask(a.node, b.node) for a, b in zip(self.pairs[place], (one, other))):
+                return lambda results: results[place]
+        self.masks.append(len(self.pairs))
+        return self.leaf(f"{path}.mask", one, other, kind_of(self.tracer, one, path))
 
     def merged(self, path: str, one: Any, other: Any) -> Callable[[Sequence[Any]], Any]:
         """How to make the value behind the ways of the results for its leaves. Where there can be
@@ -148,6 +158,10 @@ class Merging:
         parts, more = pytree.children_of(one), pytree.children_of(other)
         if parts is not None and more is not None and type(one) is type(other):
             kind, keys, values = parts
+            if kind == "masked" and one.after == other.after:
+                makers = [self.merged(f"{path}.values", *(v.values for v in (one, other)))]
+                makers.append(self.mask(path, one.mask, other.mask))
+                return lambda results: one.__fx_rebuilt__([m(results) for m in makers])
             if tuple(keys) == tuple(more[1]):
                 named = kind in ("dataclass", "namedtuple")
                 makers = [
@@ -188,6 +202,8 @@ class Merging:
 
 def _rebuilt(value: Any, kind: str, keys: Sequence[Any], parts: Sequence[Any]) -> Any:
     """A container of the same class with other values."""
+    if hasattr(value, "__fx_rebuilt__"):
+        return value.__fx_rebuilt__(parts)
     if kind == "dict":
         return type(value)(zip(keys, parts))
     if kind in ("tuple", "list"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxlite.graph.graph import Node
 from fxlite.graph.subgraph import BodyBuilder, SubGraph
@@ -55,6 +55,12 @@ class Body(BodyBuilder):
         proxy._view = View(node, memory, self.tracer.writes.count)
         return proxy
 
+    def note(self, place: Any) -> None:
+        """A place is about to be set."""
+
+    def own_object(self, value: Any) -> None:
+        """An object was made in here."""
+
     def may_write(self, root: View) -> bool:
         """Whether the body may write into memory: into its own."""
         return root.home is self.graph
@@ -74,7 +80,9 @@ class Body(BodyBuilder):
                 'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
                 outside,
             )
-        return self.capture(outside)
+        found = self.capture(outside)
+        self.tracer.outside[found] = self.tracer.outside.get(outside, outside)
+        return found
 
     def finish(self, results: Sequence[Node], captured: Iterable[Node]) -> SubGraph:
         """The sub-graph, whose names no other value of the program gets."""

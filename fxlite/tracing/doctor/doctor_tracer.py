@@ -274,7 +274,7 @@ class _DoctorProxy(Proxy):
     __slots__ = ()
     tracer: Any
 
-    @property
+    @property  # type: ignore[misc]
     def shape(self) -> Any:
         return self._known("shape", _PoisonShape())
 
@@ -405,7 +405,7 @@ class _Poison(_DoctorProxy):
     def type(self) -> TensorType:
         return TensorType((), dtypes.float32)
 
-    @property
+    @property  # type: ignore[misc]
     def shape(self) -> Any:
         return _PoisonShape()
 

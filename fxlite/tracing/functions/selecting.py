@@ -16,9 +16,12 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
+from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions.rearranging import within
 from fxlite.tracing.numpy_functions import astype, ravel, take, value_type
 from fxlite.tracing.numpy_functions import reduction as plain_reduction
+from fxlite.tracing.selections import compact
+from fxlite.tracing.selections.masked import chosen
 from fxlite.types import dtypes, shapes
 
 
@@ -82,16 +85,20 @@ def _wide(part: Any, shape: Any, dtype: Any, like: Any) -> Any:
 
 
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
-    """np.compress by a condition that is known while tracing."""
+    """np.compress; by a condition that is not known while tracing, a selection."""
+    if is_traced(condition) and known_value(condition) is None:
+        return compact.compress(condition, a, axis)
     if is_traced(condition):
-        condition = np.asarray(condition)  # where it is known
+        condition = np.asarray(condition)
     if axis is None:
         a, axis = ravel(a), 0
     return lookup("take")(a, np.flatnonzero(condition), axis=axis)
 
 
 def extract(condition: Any, arr: Any) -> Any:
-    """np.extract by a condition that is known while tracing."""
+    """np.extract; by a condition that is not known while tracing, a selection."""
+    if is_traced(condition) and known_value(condition) is None:
+        return compact.extract(condition, arr)
     condition = np.ravel(np.asarray(condition))
     return lookup("take")(ravel(arr), np.flatnonzero(condition), axis=0)
 
@@ -144,7 +151,7 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
             other = initial if neutral is None else neutral
             if other is None:
                 raise ValueError(f"{name} of some elements needs initial=, as in NumPy")
-            x = lookup("where")(where, x, _as_array(x, other))
+            x = chosen(where, x, other)
         found = plain(x, axis, **options)
         if initial is None or (type(initial) is float and _is_neutral(name, initial)):
             return found
@@ -182,16 +189,11 @@ def extreme(name: str, plain: Callable[..., Any], neutral: Any = None, combined:
     return call
 
 
-def _as_array(x: Any, number: Any) -> Any:
-    """A number as one of x's dtype, so that the dtype stays."""
-    return lookup("cast")(number, value_type(x).dtype) if not is_traced(number) else number
-
-
 def _mean_of_some(x: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
     kind = value_type(x).dtype if dtype is None else dtypes.dtype(dtype)
     wide = kind if kind.is_float else dtypes.float64
-    chosen = lookup("where")(where, lookup("cast")(x, wide), _as_array(x, 0))
-    total = np.sum(lookup("cast")(chosen, wide), axis=axis, keepdims=keepdims)
+    some = chosen(where, lookup("cast")(x, wide), 0)
+    total = np.sum(some, axis=axis, keepdims=keepdims)
     return lookup("cast")(total / count_of(x, axis, keepdims, where, total), wide)
 
 
@@ -232,7 +234,7 @@ def spread(
         mean = _mean_of_some(x, axis, None, True, where)
     square = np.square(x - mean)
     if where is not True:
-        square = lookup("where")(where, square, _as_array(square, 0))
+        square = chosen(where, square, 0)
     total = np.sum(square, axis=axis, keepdims=keepdims)
     left = np.maximum(count_of(x, axis, keepdims, where, total) - ddof, 0)
     return lookup("cast")(total / left, kind if kind.is_float else dtypes.float64)

@@ -20,8 +20,9 @@ from fxlite.base.location import Location, here
 from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
-from fxlite.tracing.masked import Masked, same_mask
-from fxlite.tracing.subscript import Part, basic_part, items_of
+from fxlite.tracing.selections.masked import Masked, aligned, same_mask
+from fxlite.tracing.selections.spans import counting, is_computed
+from fxlite.tracing.subscript import Part, basic_part, cut, items_of, looked_up, without_span
 from fxlite.tracing.writes.aliasing import Step, as_position, folded, updated, write
 from fxlite.tracing.writes.shared_memory import View, is_number, view_of
 from fxlite.types import dtypes, shapes
@@ -183,6 +184,12 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
             y._node,
         )
     items = items_of(index)
+    if any(map(is_computed, items)):
+        _set_span(y, items, value, what)
+        return
+    if any(isinstance(item, Masked) for item in items):
+        _set_looked_up(y, items, value, what)
+        return
     planned = Planned(tracer, y.type)
     try:
         part = basic_part(planned, items, tracer, masks=True)
@@ -198,6 +205,58 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
         _set_indexed(y, part, value, what)
     elif not _is_same(value, view_of(y), part.x.steps):
         write(y, prepared(tracer, part.x.type, value, what), part.x.steps, what)
+
+
+def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
+    """``y[a:b] = value`` with computed bounds: the whole axis, by np.where."""
+    if isinstance(value, Masked) and value.origin is not None:
+        x, given = value.origin
+        if x is y and len(given) == len(items) and all(map(_is_like_item, given, items)):
+            return  # as Python writes at the end of y[a:b] += 1
+    part = cut(y, items)
+    new = aligned(value, part)
+    kind = part.values.type.dtype
+    if is_traced(new):
+        new = y.tracer.proxy(prepared(y.tracer, part.values.type, new, what))
+    else:
+        new = np.asarray(prepared(y.tracer, part.values.type, new, what), kind.numpy) if np.ndim(new) == 0 else new
+    set_item(y, without_span(items), lookup("where")(part.condition, new, part.values))
+
+
+def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:
+    """``y[m] = value`` for selected integers: what is not selected is written behind the end."""
+    tracer = y.tracer
+    found = looked_up(items)
+    first = found[0]
+    if items[: len(found)] != found:
+        raise first.refusal("a write with an index array beside other parts of a subscript")
+    sizes, rest = y.type.shape[: len(found)], y.type.shape[len(found) :]
+    count, chosen_ones = shapes.product(sizes), shapes.product(first.mask.type.shape)
+    places: Any = 0
+    for item, size in zip(found, sizes):
+        checked = lookup("take")(counting(tracer, size), item.filled(0))
+        places = places * shapes.for_user(size) + checked
+    places = lookup("where")(first.mask, places, shapes.for_user(count))
+    kind = TensorType((*first.mask.type.shape, *rest), y.type.dtype)
+    new = value
+    if isinstance(value, Masked) or np.ndim(value) > len(rest) if not is_traced(value) else value.ndim > len(rest):
+        new = aligned(value, first.like(first.values, 0) if not rest else first)
+    node = tracer.create_arg(as_proxy(tracer, prepared(tracer, kind, new, what)))
+    wide = (chosen_ones, *rest)
+    if not hasattr(node, "all_input_nodes"):
+        new = lookup("full")(wide, node, y.type.dtype)
+    else:
+        new = lookup("reshape")(lookup("expand")(tracer.proxy(node), kind.shape), wide)
+    ones = (1,) * len(rest)
+    index = lookup("expand")(lookup("reshape")(places, (chosen_ones, *ones)), wide)
+    flat = lookup("reshape")(y, (count, *rest))
+    longer = lookup("concat")((flat, lookup("full")((1, *rest), 0, y.type.dtype)), axis=0)
+    written = lookup("slice")(lookup("scatter_set")(longer, index, new, axis=0), 0, 0, count)
+    set_item(y, Ellipsis, lookup("reshape")(written, y.type.shape))
+
+
+def _is_like_item(one: Any, other: Any) -> bool:
+    return one is other or (isinstance(one, slice) and one == other)
 
 
 #: Ufuncs whose ``at`` is a scatter.

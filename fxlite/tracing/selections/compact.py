@@ -1,0 +1,398 @@
+"""Arrays whose size is known when the program runs, with a bound that is known before: what is selected,
+one element behind the other, and what depends on where in this order an element stands.
+
+In: :class:`Masked` values; traced arrays of which NumPy makes an array of such a size
+(``np.nonzero``, ``np.unique``, ``np.repeat``). Out: :class:`Masked` values; those that are *compact* are
+the first elements of an array as long as their bound, up to a count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.state import is_traced
+from fxlite.graph.graph import Node
+from fxlite.ops.op import lookup
+from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.functions import rearranging
+from fxlite.tracing.numpy_functions import astype, ravel, value_type
+from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
+from fxlite.tracing.selections.masked import Masked, chosen
+from fxlite.tracing.selections.numbers import Sum, sum_of
+from fxlite.tracing.selections.spans import Span, counting, mask_of
+from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim
+
+
+def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
+    """The first ``count`` elements along an axis, that before the last ``after`` ones (all but one)."""
+    tracer = values.tracer
+    after = values.ndim - 1 if after is None else after
+    size: Dim = values.type.shape[values.ndim - after - 1]
+    span = Span(size, Sum((), 0), sum_of(tracer, count), 0, count, 0, None)
+    return Masked(tracer.proxy(values.node), mask_of(tracer, span), after, span)
+
+
+def compact(m: Masked) -> Masked:
+    """The same elements, one behind the other from the start of the axis on."""
+    if m.span is not None and type(m.span.start.size) is int and m.span.start.size == 0:
+        return m
+    tracer, axis, mask = m.tracer, m.before, m.mask
+    if m.span is not None:
+        count, size, values = m.count, m.span.size, m.values
+        places = lookup("maximum")(m.span.first, 0) + counting(tracer, size)
+        source = lookup("minimum")(places, shapes.for_user(size) - 1)
+    else:
+        size = shapes.product(mask.type.shape)
+        sizes = m.values.type.shape
+        values = lookup("reshape")(m.values, (*sizes[:axis], size, *sizes[axis + mask.ndim :]))
+        source, count = _positions(lookup("reshape")(mask, (size,)))
+    tracer.ranges[count._node] = (0, shapes.for_user(shapes.normalize(size + 1)))
+    return first_of(lookup("take")(values, source, axis=axis), count, m.after)
+
+
+def _positions(mask: Any) -> tuple[Any, Any]:
+    """Where a mask of one axis holds, then zeros; and how often it does."""
+    tracer, size = mask.tracer, mask.type.shape[0]
+    number = lookup("cumsum")(lookup("cast")(mask, "i64"), axis=0)
+    place = lookup("where")(mask, number - 1, shapes.for_user(size))
+    empty = lookup("full")((shapes.normalize(size + 1),), 0, dtypes.int64)
+    found = lookup("scatter_set")(empty, place, counting(tracer, size), axis=0)
+    return found[: shapes.for_user(size)], tracer.python_number(lookup("sum")(lookup("cast")(mask, "i64")))
+
+
+class Result:
+    """What is selected as a result of the program: ``elements`` of an array, of which the first
+    ``count`` ones count."""
+
+    def __init__(self, m: Masked) -> None:
+        if m.before:
+            raise m.refusal("a result with axes before those that are selected")
+        made = compact(m)
+        self.elements, self.count = made.values, made.count
+        if not is_traced(self.count):
+            self.count = made.tracer.size(self.count) if isinstance(self.count, shapes.NamedDim) else self.count
+
+    def __fx_children__(self) -> tuple[str, Sequence[str], Sequence[Any]]:
+        return "first", ("elements", "count"), (self.elements, self.count)
+
+
+def with_results(value: Any) -> Any:
+    """A nested result with a :class:`Result` in the place of what is selected."""
+    if isinstance(value, Masked):
+        return Result(value)
+    if isinstance(value, dict):
+        return {key: with_results(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        parts = map(with_results, value)
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (f.name for f in dataclasses.fields(value) if f.init)
+        found = {name: getattr(value, name) for name in fields}
+        made = {name: with_results(part) for name, part in found.items()}
+        changed = {name: part for name, part in made.items() if part is not found[name]}
+        return dataclasses.replace(value, **changed) if changed else value
+    return value
+
+
+# -- parts -----------------------------------------------------------------------------------------
+def part(m: Masked, index: Any) -> Any:
+    """``m[i]``, ``m[a:b]``, ``m[places]``."""
+    if m.before or isinstance(index, tuple) or index is None or index is Ellipsis:
+        raise m.refusal("a part of it beside others axes")
+    m = compact(m)
+    count = m.count
+    if isinstance(index, slice):
+        if index.step not in (None, 1):
+            raise m.refusal(f"a part of it with step {index.step}")
+        start, stop = (_clipped(b, count, other) for b, other in ((index.start, 0), (index.stop, count)))
+        span = Span(m.span.size, sum_of(m.tracer, start), sum_of(m.tracer, stop), start, stop, start, None)  # type: ignore[union-attr]
+        return Masked(m.tracer.proxy(m.values.node), mask_of(m.tracer, span), m.after, span)
+    if isinstance(index, Masked):
+        return index.like(part(m, index.filled(0)), m.after)
+    if not is_traced(index):
+        index = np.asarray(index)
+    if value_type(index).dtype.is_bool or not value_type(index).dtype.is_integer:
+        raise m.refusal("a part of it at what is no integer")
+    index = index.item() if isinstance(index, np.ndarray) and not index.ndim else index
+    negative = index < 0
+    wrapped = index + count if negative is True else index
+    if is_traced(index) or isinstance(index, np.ndarray):
+        wrapped = lookup("where")(negative, index + count, index)
+    inside = lookup("logical_and")(wrapped >= 0, wrapped < count)
+    return lookup("take")(m.values, lookup("where")(inside, wrapped, shapes.for_user(m.span.size)), axis=0)  # type: ignore[union-attr]
+
+
+def _clipped(bound: Any, count: Any, otherwise: Any) -> Any:
+    if bound is None:
+        return otherwise
+    if type(bound) is int:
+        if bound == 0:
+            return 0
+        return lookup("minimum")(count, bound) if bound > 0 else lookup("maximum")(count + bound, 0)
+    bound = lookup("where")(bound < 0, bound + count, bound)
+    return lookup("minimum")(lookup("maximum")(bound, 0), count)
+
+
+# -- order -----------------------------------------------------------------------------------------
+def _line(m: Masked, what: str) -> Masked:
+    if m.ndim > 1:
+        raise m.refusal(f"{what} of several axes")
+    return compact(m)
+
+
+def _last(kind: dtypes.DType) -> Any:
+    """What stands behind all others in order."""
+    if kind.is_bool:
+        return True
+    return np.nan if kind.is_float else int(np.iinfo(kind.numpy).max)
+
+
+def _sort(a: Masked, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Masked:
+    m = _line(a, "np.sort")
+    return m.like(lookup("sort")(m.filled(_last(m.values.type.dtype)), axis=0))
+
+
+def _argsort(a: Masked, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Masked:
+    m = _line(a, "np.argsort")
+    return m.like(lookup("argsort")(m.filled(_last(m.values.type.dtype)), axis=0))
+
+
+def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(a: Masked, axis: Any = None, dtype: Any = None) -> Masked:
+        m = _line(a, f"np.{function.__name__}")
+        return m.like(function(m.values, axis=0, dtype=dtype))
+
+    return call
+
+
+def _arg(name: str) -> Callable[..., Any]:
+    def call(a: Masked, axis: Any = None) -> Any:
+        m = _line(a, f"np.{name}")
+        kind = m.values.type.dtype
+        if kind.is_bool:
+            low: Any = name == "argmin"
+        elif kind.is_float:
+            low = -np.inf if name == "argmax" else np.inf
+        else:
+            info = np.iinfo(kind.numpy)
+            low = int(info.min if name == "argmax" else info.max)
+        found = lookup(name)(m.filled(low), axis=0)
+        return part(first_of(counting(m.tracer, m.span.size), m.count), found)  # type: ignore[union-attr]
+
+    return call
+
+
+def _diff(a: Masked, n: int = 1, axis: int = -1) -> Any:
+    m = _line(a, "np.diff")
+    for _ in range(n):
+        m = part(m, slice(1, None)) - part(m, slice(None, -1))
+    return m
+
+
+def _joined(arrays: Sequence[Any], axis: Any = 0, **options: Any) -> Masked:
+    one = next(a for a in arrays if isinstance(a, Masked))
+    if axis not in (0, None) or options:
+        raise one.refusal("np.concatenate along other axes")
+    values: list[Any] = []
+    masks: list[Any] = []
+    for a in arrays:
+        if isinstance(a, Masked) and (a.mask.ndim > 1 or a.before):
+            a = compact(a)
+        if isinstance(a, Masked):
+            values, masks = [*values, a.values], [*masks, a.mask]
+        else:
+            values.append(a)
+            size = value_type(a).shape[0]
+            masks.append(lookup("full")((size,), True, dtypes.bool_))
+    whole: tuple[Any, Any] = np.concatenate(values), np.concatenate(masks)
+    return Masked(*whole)
+
+
+def _unique_of(a: Masked, *options: Any, **named: Any) -> Any:
+    m = _line(a, "np.unique")
+    return unique(m, *options, **named)
+
+
+# -- made of whole arrays --------------------------------------------------------------------------
+def nonzero(a: Any) -> tuple[Masked, ...]:
+    """np.nonzero."""
+    a = _whole(a)
+    mask = lookup("ne")(a, 0) if not a.type.dtype.is_bool else a
+    sizes, found = a.type.shape, []
+    for axis, size in enumerate(sizes):
+        numbers = counting(a.tracer, size)
+        row = lookup("reshape")(numbers, (size, *[1] * (len(sizes) - axis - 1)))
+        found.append(Masked(lookup("expand")(row, sizes), mask))
+    return tuple(found)
+
+
+def flatnonzero(a: Any) -> Masked:
+    """np.flatnonzero."""
+    return nonzero(ravel(_whole(a)))[0]
+
+
+def argwhere(a: Any) -> Masked:
+    """np.argwhere."""
+    found = nonzero(a)
+    return Masked(lookup("stack")(tuple(m.values for m in found), axis=-1), found[0].mask, 1)
+
+
+def _whole(a: Any) -> Any:
+    if isinstance(a, Masked):
+        raise a.refusal("the places of what is not 0")
+    return a
+
+
+def compress(condition: Any, a: Any, axis: Any = None) -> Masked:
+    """np.compress by a condition that is computed."""
+    a, axis = (ravel(a), 0) if axis is None else (a, axis % value_type(a).rank)
+    size, given = value_type(a).shape[axis], condition.type.shape[0]
+    if not shapes.equal(size, given):
+        a = lookup("slice")(a, axis, 0, given)
+    return Masked(a, condition, value_type(a).rank - axis - 1)
+
+
+def extract(condition: Any, arr: Any) -> Masked:
+    """np.extract by a condition that is computed."""
+    mask = condition if condition.type.dtype.is_bool else lookup("ne")(condition, 0)
+    return Masked(ravel(arr), ravel(mask))
+
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: Any = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,
+) -> Any:
+    """np.unique."""
+    if axis is not None:
+        raise ValueError("np.unique of rows, axis=, is not traced")
+    count = ar.count if isinstance(ar, Masked) else None
+    shape = None if count is not None else value_type(ar).shape
+    values = ar.filled(_last(ar.values.type.dtype)) if isinstance(ar, Masked) else ravel(ar)
+    tracer, size, kind = values.tracer, values.type.shape[0], values.type.dtype
+    order = lookup("argsort")(values, axis=0)
+    ranked = lookup("take")(values, order, axis=0)
+    place: Any = counting(tracer, size)
+    before = lookup("take")(ranked, lookup("maximum")(place - 1, 0), axis=0)
+    differs = lookup("ne")(ranked, before)
+    if kind.is_float and equal_nan:
+        differs = lookup("logical_and")(differs, lookup("logical_not")(lookup("isnan")(before)))
+    is_new = lookup("logical_or")(differs, place == 0)
+    if count is not None:
+        is_new = lookup("logical_and")(is_new, counting(tracer, size) < count)
+    found: list[Any] = [compact(Masked(ranked, is_new))]
+    if return_index:
+        found.append(compact(Masked(order, is_new)))
+    number = lookup("cumsum")(lookup("cast")(is_new, "i64"), axis=0) - 1
+    if return_inverse:
+        inverse = lookup("scatter_set")(lookup("full")((size,), 0, dtypes.int64), order, number, axis=0)
+        found.append(lookup("reshape")(inverse, shape) if count is None else first_of(inverse, count))
+    if return_counts:
+        one: Any = lookup("full")((size,), 1, dtypes.int64)
+        one = one if count is None else lookup("cast")(counting(tracer, size) < count, "i64")
+        counts = lookup("scatter_add")(lookup("full")((size,), 0, dtypes.int64), number, one, axis=0)
+        found.append(found[0].like(counts))
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
+    """np.repeat; also by numbers that are computed, of which it is known how large they can be."""
+    if not is_traced(repeats) or known_value(repeats) is not None:
+        return rearranging.repeat(a, repeats, axis)
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis %= value_type(a).rank
+    tracer, size = repeats.tracer, value_type(a).shape[axis]
+    most = _most(repeats.node)
+    if most is None:
+        raise tracer.error(
+            "np.repeat by numbers that are computed: how large its result can be is not known",
+            "say how often at most: np.repeat(x, np.minimum(counts, 4))",
+            repeats.node,
+        )
+    counts = lookup("cast")(repeats, "i64")
+    counts = lookup("expand")(counts, (size,)) if not counts.type.shape else counts
+    ends = lookup("cumsum")(counts, axis=0)
+    bound = shapes.normalize(size * most)
+    place = lookup("searchsorted")(ends, counting(tracer, bound), side="right")
+    total = tracer.python_number(lookup("sum")(counts))
+    tracer.ranges[total._node] = (0, shapes.for_user(shapes.normalize(bound + 1)))
+    source = lookup("minimum")(place, shapes.for_user(size) - 1)
+    if not is_traced(a):
+        a = tracer.proxy(tracer.create_arg(a))
+    return first_of(lookup("take")(a, source, axis=axis), total, value_type(a).rank - axis - 1)
+
+
+def _most(node: Any) -> int | None:
+    """A number that no element is above, where one can be seen."""
+    if not isinstance(node, Node):
+        return node if type(node) is int else None
+    if node.type.dtype.is_bool:
+        return 1
+    if node.op != "call_function":
+        return None
+    bound = node.bound
+    if node.target is lookup("cast"):
+        return _most(bound["x"])
+    if node.target is lookup("clip"):
+        return bound["max"] if type(bound.get("max")) is int else None
+    if node.target is lookup("remainder"):
+        return bound["y"] - 1 if type(bound["y"]) is int and bound["y"] > 0 else None
+    if node.target is lookup("minimum"):
+        found = [m for m in (_most(bound["x"]), _most(bound["y"])) if m is not None]
+        return min(found) if found else None
+    return None
+
+
+OF_MASKED.update(
+    {
+        "part": part,
+        np.sort: _sort,
+        np.argsort: _argsort,
+        np.cumsum: _scanned(np.cumsum),
+        np.cumprod: _scanned(np.cumprod),
+        np.argmax: _arg("argmax"),
+        np.argmin: _arg("argmin"),
+        np.diff: _diff,
+        np.concatenate: _joined,
+        np.hstack: _joined,
+        np.append: lambda arr, values, axis=None: _joined((arr, values)),
+        np.unique: _unique_of,
+        np.median: lambda a, axis=None: _median(a),
+    }
+)
+
+
+def _median(a: Masked) -> Any:
+    """np.median of one axis; of none an IndexError."""
+    m = _sort(a)
+    count = m.count
+    low, high = part(m, (count - 1) // 2), part(m, count // 2)
+    kind = m.values.type.dtype
+    wide = kind if kind.is_float else dtypes.float64
+    middle = (astype(low, wide) + astype(high, wide)) / 2
+    last = part(m, count - 1)
+    return chosen(lookup("logical_not")(lookup("isnan")(last)), middle, np.nan) if kind.is_float else middle
+
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.nonzero: nonzero,
+    np.flatnonzero: flatnonzero,
+    np.argwhere: argwhere,
+    np.unique: unique,
+    np.unique_all: lambda x: unique(x, True, True, True, equal_nan=False),
+    np.unique_counts: lambda x: unique(x, return_counts=True, equal_nan=False),
+    np.unique_inverse: lambda x: unique(x, return_inverse=True, equal_nan=False),
+    np.unique_values: lambda x: unique(x, equal_nan=False),
+    np.repeat: repeat,
+}

@@ -1,0 +1,511 @@
+"""``x[mask]`` for a mask that is computed, and ``x[a:b]`` for computed bounds: how many elements that
+selects is known when the program runs only, but what is done to each of them, to all of them
+together, or to where they stood, is not a question of their number.
+
+In: a traced value and a mask of some of its axes. Out: a :class:`Masked` value, which ufuncs and
+operators compute for all elements of the whole array; its reductions and products are those of
+``where``; and ``y[mask] = ...`` under the same mask writes it back by ``np.where``. Everything else is
+an error that says so.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.errors import TraceError
+from fxlite.base.state import is_traced
+from fxlite.ops.op import lookup
+from fxlite.tracing.capture.places import Attribute
+from fxlite.tracing.selections.numbers import sum_of
+from fxlite.tracing.selections.spans import counting
+from fxlite.types import dtypes, shapes
+
+if TYPE_CHECKING:
+    from fxlite.graph.graph import Node
+    from fxlite.tracing.proxy import Proxy
+    from fxlite.tracing.selections.spans import Span
+    from fxlite.tracing.tracer import Tracer
+
+_REDUCTIONS = frozenset(
+    (np.sum, np.prod, np.mean, np.max, np.min, np.amax, np.amin, np.any, np.all, np.std, np.var, np.count_nonzero)
+)
+_REDUCED: dict[np.ufunc, Any] = {
+    np.add: np.sum,
+    np.multiply: np.prod,
+    np.maximum: np.max,
+    np.minimum: np.min,
+    np.logical_and: np.all,
+    np.logical_or: np.any,
+}
+_ELEMENTWISE = frozenset(
+    (np.where, np.clip, np.round, np.nan_to_num, np.real, np.isclose, np.zeros_like, np.ones_like, np.full_like)
+)
+
+
+class Masked:
+    """The elements of ``values`` where ``mask``, of some of its axes, holds: those before the last
+    ``after`` ones. ``span``: they are cut out of one axis, by bounds that are computed; ``origin``:
+    the array and the subscript that this is a view of, None for a copy."""
+
+    __slots__ = ("after", "mask", "origin", "span", "values")
+    __array_priority__ = 2000.0
+
+    def __init__(self, values: Proxy, mask: Proxy, after: int | None = None, span: Span | None = None) -> None:
+        """A selection of what both hold now; one that is cut out shows later writes, as a view."""
+        tracer = values.tracer
+        self.values = values if span is not None else tracer.proxy(values.node)
+        self.mask = tracer.proxy(mask.node)
+        self.after = values.ndim - mask.ndim if after is None else after
+        self.span = span
+        self.origin: tuple[Proxy, tuple[Any, ...]] | None = None
+        if tracer.bodies:
+            tracer.bodies[-1].own_object(self)
+
+    def like(self, values: Any, after: int | None = None) -> Masked:
+        """The same positions of another array."""
+        made = Masked(values, self.mask, self.after if after is None else after)
+        made.span = self.span
+        return made
+
+    # -- what is known -----------------------------------------------------------------------
+    @property
+    def tracer(self) -> Tracer:
+        return self.values.tracer
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim - self.mask.ndim + 1
+
+    @property
+    def before(self) -> int:
+        """How many axes stand before those of the mask."""
+        return self.values.ndim - self.mask.ndim - self.after
+
+    @property
+    def count(self) -> Any:
+        """How many positions are selected: a traced number, or one that is known."""
+        if self.span is not None:
+            return self.span.count(self.tracer)
+        return self.tracer.python_number(lookup("sum")(lookup("cast")(self.mask, "i64")))
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        sizes = tuple(map(shapes.for_user, self.values.type.shape))
+        return (*sizes[: self.before], self.count, *sizes[self.values.ndim - self.after :])
+
+    @property
+    def size(self) -> Any:
+        """How many elements there are: a traced number."""
+        sizes = self.values.type.shape
+        rest = shapes.product((*sizes[: self.before], *sizes[self.values.ndim - self.after :]))
+        return self.count if rest == 1 else lookup("mul")(self.count, shapes.for_user(rest))
+
+    def same(self, other: Masked) -> bool:
+        """Whether both select the same positions, of as many."""
+        if self.span is not None and self.span.same(other.span):
+            return True
+        fits = shapes.shapes_equal(self.mask.type.shape, other.mask.type.shape)
+        return fits and same_mask(self.mask.node, other.mask.node)
+
+    def refusal(self, what: str) -> TraceError:
+        """The error for what would need the number of elements."""
+        tracer = self.tracer  # of a result nobody runs any more: where it was selected
+        place = None if tracer.origin is None else self.mask.node.loc
+        if self.span is not None:
+            return tracer.error(
+                f"{what}: the bounds of a slice are computed, so its size is not known before the program runs",
+                "take a fixed number of elements: x[i:i + n], or reduce it in the same line: x[i:j].sum()",
+                self.mask.node,
+                location=place,
+            )
+        return tracer.error(
+            f"{what}: a boolean mask selects a number of elements that is not known before the program runs",
+            "keep the shape: np.where(mask, x, other), or (x * mask).sum() for a masked sum",
+            self.mask.node,
+            location=place,
+        )
+
+    # -- each element ------------------------------------------------------------------------
+    def _applied(self, function: Callable[..., Any], operands: tuple[Any, ...], **kw: Any) -> Any:
+        """``function`` of whole arrays, of which the same elements are selected."""
+        given = []
+        for operand in operands:
+            if isinstance(operand, Masked) or not self._stretches(operand):
+                operand = aligned(operand, self)
+            given.append(operand)
+        result = function(*given, **kw)
+        if isinstance(result, tuple):
+            return tuple(map(self.like, result))
+        return self.like(result)
+
+    def _stretches(self, operand: Any) -> bool:
+        """Whether an operand is the same for all selected positions."""
+        shape = operand.type.shape if is_traced(operand) else np.shape(operand)
+        if len(shape) <= self.after:
+            return True
+        return self.mask.ndim == 1 and type(shape[-self.after - 1]) is int and shape[-self.after - 1] == 1
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if ufunc is np.matmul and method == "__call__" and not kwargs:
+            return product(*inputs)
+        if method == "reduce" and ufunc in _REDUCED and inputs[0] is self:
+            kwargs.setdefault("axis", 0)
+            return self._reduced(_REDUCED[ufunc], **kwargs)
+        out = kwargs.pop("out", None)
+        if method != "__call__" or "where" in kwargs:
+            raise self.refusal(f"np.{ufunc.__name__}.{method}")
+        result = self._applied(ufunc, inputs, **kwargs)
+        return result if out is None else stored(out[0], result, f"np.{ufunc.__name__}(out=...)")
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function in _REDUCTIONS and args and args[0] is self:
+            return self._reduced(function, *args[1:], **kwargs)
+        if function in _ELEMENTWISE:
+            return self._applied(function, args, **kwargs)
+        if function in FUNCTIONS:
+            return FUNCTIONS[function](*args, **kwargs)
+        raise self.refusal(f"np.{function.__name__}")
+
+    def __fx_children__(self) -> tuple[str, Sequence[str], Sequence[Any]]:
+        """What loops and branches hand on; a view is none behind them."""
+        if self.origin is not None:
+            raise self.tracer.error(
+                "a part of an array with computed bounds goes from round to round of a loop, or out of a branch",
+                "copy it: x[a:b].copy()",
+                self.mask.node,
+            )
+        return "masked", ("values", "mask"), (self.values, self.mask)
+
+    @property
+    def __fx_form__(self) -> Any:
+        return self.after
+
+    def __fx_rebuilt__(self, parts: Sequence[Any]) -> Masked:
+        return Masked(parts[0], parts[1], self.after)
+
+    def __fx_create_arg__(self, tracer: Any) -> Any:
+        raise self.refusal("the elements of a mask as a result, or beside other arrays")
+
+    def astype(self, dtype: Any, **options: Any) -> Masked:
+        return self.like(self.values.astype(dtype))
+
+    def copy(self) -> Masked:
+        return self.like(self.values.copy())
+
+    def clip(self, *bounds: Any, **options: Any) -> Any:
+        return self._applied(np.clip, (self, *bounds), **options)
+
+    def round(self, decimals: int = 0) -> Any:
+        return self._applied(np.round, (self,), decimals=decimals)
+
+    # -- all of them -------------------------------------------------------------------------
+    @property
+    def condition(self) -> Any:
+        """The mask with axes of size 1 behind it, to stand beside the values."""
+        rest = (1,) * self.after
+        return lookup("reshape")(self.mask, (*self.mask.type.shape, *rest)) if rest else self.mask
+
+    def filled(self, number: Any) -> Any:
+        """The values, with a number in the place of those that are not selected."""
+        return chosen(self.condition, self.values, number)
+
+    def _reduced(self, function: Callable[..., Any], axis: Any = None, dtype: Any = None, **options: Any) -> Any:
+        name = function.__name__.removeprefix("a") if function in (np.amax, np.amin) else (function.__name__)
+        if options.pop("keepdims", False) or options.pop("out", None) is not None:
+            raise self.refusal(f"np.{name} with keepdims= or out=")
+        if axis is None:
+            chosen = [*range(self.ndim)]
+        else:
+            chosen = [operator.index(a) % self.ndim for a in (axis if isinstance(axis, tuple) else (axis,))]
+        more, place = self.mask.ndim - 1, self.before
+        axes: Any = tuple(a for c in chosen for a in range(c + more * (c > place), c + 1 + more * (c >= place)))
+        where, values = self.condition, self.values
+        if dtype is not None:
+            options["dtype"] = dtype
+        if place not in chosen:
+            if name == "count_nonzero":
+                return self.like(np.count_nonzero(values, axis=axes), self.after - sum(c > place for c in chosen))
+            found = function(values, axis=axes, **options)
+            return self.like(found, self.after - sum(c > place for c in chosen))
+        axes = None if len(axes) == values.ndim else axes
+        if name == "count_nonzero":
+            return np.sum(np.not_equal(values, 0), axis=axes, where=where)
+        if function in (np.max, np.min, np.amax, np.amin):
+            return self._extreme(name, axes, where, **options)
+        return function(values, axis=axes, where=where, **options)
+
+    def _extreme(self, name: str, axes: Any, where: Any, initial: Any = None) -> Any:
+        """The largest element; of none an error when the program runs, as in NumPy."""
+        kind = self.values.type.dtype
+        if kind.is_bool:
+            other: Any = name == "min"
+        elif kind.is_float:
+            other = -np.inf if name == "max" else np.inf
+        else:
+            info = np.iinfo(kind.numpy)
+            other = int(info.min if name == "max" else info.max)
+        if initial is not None:
+            return getattr(np, name)(self.values, axis=axes, where=where, initial=initial)
+        found = getattr(np, name)(self.values, axis=axes, where=where, initial=other)
+        none = lookup("cast")(lookup("logical_not")(self.mask.any()), "i64")
+        lost = lookup("take")(np.zeros(1, np.int64), none, axis=0)
+        return lookup("where")(lost == 0, found, other)
+
+    def dot(self, other: Any) -> Any:
+        return product(self, other)
+
+    def __matmul__(self, other: Any) -> Any:
+        return product(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return product(other, self)
+
+    # -- in place ----------------------------------------------------------------------------
+    def changed(self, values: Masked) -> Masked:
+        """``x[a:b] += ...``: these positions have other values from now on, also in the array that
+        they are a view of."""
+        if self.origin is not None:
+            x, items = self.origin
+            x[items] = values
+            return self
+        if self.tracer.bodies:
+            self.tracer.bodies[-1].note(Attribute(self, "values", "selected"))
+        self.values = values.values
+        return self
+
+    # -- what needs their number -------------------------------------------------------------
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self.refusal(f".{name}")
+
+    def __len__(self) -> int:
+        raise self.refusal("len() outside of captured code")
+
+    def __iter__(self) -> Any:
+        raise self.refusal("a loop")
+
+    def __bool__(self) -> bool:
+        raise self.refusal("if, while, and, or")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise self.refusal("np.asarray")
+
+    def __getitem__(self, index: Any) -> Any:
+        index = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+        if isinstance(index, Masked) and index.dtype == bool and index.after == 0 and index.same(self):
+            mask = lookup("logical_and")(self.mask, index.values)
+            return Masked(self.tracer.proxy(self.values.node), mask, self.after)
+        if type(index) is slice and index == slice(None, None, -1) and not self.before:
+            return flipped(self)
+        if type(index) is slice and index == slice(None):
+            return self
+        return FUNCTIONS["part"](self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise self.refusal("a write into x[mask], which is a copy")
+
+
+#: Python's operators and the ufuncs that they are.
+_BINARY = """
+add=add sub=subtract mul=multiply truediv=true_divide floordiv=floor_divide mod=remainder pow=power
+and=bitwise_and or=bitwise_or xor=bitwise_xor lshift=left_shift rshift=right_shift
+"""
+_COMPARED = "lt=less le=less_equal gt=greater ge=greater_equal eq=equal ne=not_equal"
+_UNARY = "neg=negative abs=absolute invert=invert"
+
+
+def _operators(text: str) -> Iterator[tuple[str, Any]]:
+    for pair in text.split():
+        name, _, ufunc = pair.partition("=")
+        yield name, getattr(np, ufunc)
+
+
+def _operator(ufunc: np.ufunc, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self: Masked, other: Any) -> Any:
+        operands = (other, self) if reflected else (self, other)
+        return self.__array_ufunc__(ufunc, "__call__", *operands)
+
+    return method
+
+
+def _in_place(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+    def method(self: Masked, other: Any) -> Any:
+        return stored(self, self.__array_ufunc__(ufunc, "__call__", self, other), f"np.{ufunc.__name__} in place")
+
+    return method
+
+
+def _method(function: Any) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: FUNCTIONS[function](self, *args, **kwargs)
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: self._reduced(function, *args, **kwargs)
+
+
+_METHODS: tuple[Any, ...] = (np.argsort, np.cumsum, np.cumprod, np.argmax, np.argmin)
+for _called in _METHODS:
+    setattr(Masked, _called.__name__, _method(_called))
+for _reduces in (np.sum, np.prod, np.mean, np.std, np.var, np.max, np.min, np.any, np.all):
+    setattr(Masked, _reduces.__name__, _reduction(_reduces))
+for _name, _ufunc in _operators(_BINARY):
+    setattr(Masked, f"__{_name}__", _operator(_ufunc))
+    setattr(Masked, f"__r{_name}__", _operator(_ufunc, reflected=True))
+    setattr(Masked, f"__i{_name}__", _in_place(_ufunc))
+for _name, _ufunc in _operators(_COMPARED):
+    setattr(Masked, f"__{_name}__", _operator(_ufunc))
+for _name, _ufunc in _operators(_UNARY):
+    setattr(Masked, f"__{_name}__", lambda self, _ufunc=_ufunc: _ufunc(self))
+Masked.__hash__ = None  # type: ignore[assignment]
+
+
+def all_of(values: Any) -> Masked:
+    """All elements of the first axis, selected."""
+    mask = lookup("full")((values.type.shape[0],), True, dtypes.bool_)
+    return Masked(values, mask)
+
+
+# -- of two ----------------------------------------------------------------------------------------
+def stored(out: Any, result: Any, what: str) -> Any:
+    """What ``out=`` and ``+=`` write into selected positions."""
+    if not (isinstance(out, Masked) and isinstance(result, Masked) and out.same(result)):
+        raise result.refusal(f"{what}: what another mask selects, or an array, as the destination")
+    if out.values.ndim != result.values.ndim or out.after != result.after:
+        raise result.refusal(f"{what}: a destination with fewer axes")
+    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+        raise out.tracer.error(
+            f"{what} would have to turn {result.dtype} into {out.dtype}, which NumPy does not do in place",
+            "cast the values first: .astype",
+        )
+    values = lookup("cast")(result.values, out.values.type.dtype)
+    return out.changed(result.like(values))
+
+
+def product(x: Any, y: Any) -> Any:
+    """``x @ y``, of which one or both are selected."""
+    one = x if isinstance(x, Masked) else y
+    ranks = [v.ndim if isinstance(v, Masked | np.ndarray) or is_traced(v) else np.ndim(v) for v in (x, y)]
+    if 0 in ranks or one.mask.ndim != 1:
+        raise one.refusal("a matrix product")
+    summed = [isinstance(x, Masked) and not x.after, isinstance(y, Masked) and y.after == (ranks[1] > 1)]
+    if any(summed):
+        if not all(summed) or not x.same(y):
+            raise one.refusal("a sum of products with values that another mask selects, or all of an axis")
+        if ranks == [1, 1]:
+            kind = dtypes.result_type(x.values.type.dtype, y.values.type.dtype)
+            return np.sum(x.like(lookup("mul")(x.values, y.values)).filled(0), dtype=kind.numpy)
+        return lookup("matmul")(x.filled(0), y.filled(0))
+    if isinstance(x, Masked) and isinstance(y, Masked):
+        raise one.refusal("a product of two selections")
+    if isinstance(x, Masked):
+        return x.like(lookup("matmul")(x.values, y), x.after - (ranks[1] == 1))
+    return y.like(lookup("matmul")(x, y.values))
+
+
+def chosen(where: Any, x: Any, number: Any) -> Any:
+    """``np.where(where, x, number)`` of x's dtype."""
+    kind = x.type.dtype if is_traced(x) else dtypes.dtype(np.asarray(x).dtype)
+    if kind.is_bool and type(number) is int:
+        number = bool(number)
+    weak = type(number) in (bool, int, float) and dtypes.result_type(kind, number) is kind
+    return lookup("where")(where, x, number if weak or is_traced(number) else lookup("cast")(number, kind))
+
+
+def aligned(value: Any, to: Masked) -> Any:
+    """What stands beside the selected positions of ``to``, element by element: values of all
+    positions. An IndexError when the program runs where they are not as many."""
+    tracer, span = to.tracer, to.span
+    if isinstance(value, Masked) and value.after == to.after and value.same(to):
+        return value.values
+    if not isinstance(value, Masked) and to._stretches(value):
+        return value
+    source = value.span if isinstance(value, Masked) else None
+    if span is None or to.mask.ndim > 1 or (isinstance(value, Masked) and (source is None or value.after != to.after)):
+        what = "values that another mask selects" if isinstance(value, Masked) else "an array with an element for each"
+        raise to.refusal(f"{what}, beside those of a selection")
+    own = value.values if source is not None else value
+    if not is_traced(own):
+        own = tracer.proxy(tracer.create_arg(np.asarray(own)))
+    axis = own.ndim - to.after - 1
+    size = own.type.shape[axis]
+    places = counting(tracer, span.size) - span.first
+    places = places if source is None else places + source.first
+    counts = to.count, value.count if source is not None else shapes.for_user(size)
+    places = lookup("where")(to.mask, places, 0)
+    if not sum_of(tracer, counts[0]).same(sum_of(tracer, counts[1])):
+        numbers = [tracer.size(c) if isinstance(c, shapes.NamedDim) else c for c in counts]
+        places = lookup("where")(lookup("eq")(*numbers), places, shapes.for_user(size))  # is out of range
+    return lookup("take")(own, places, axis=axis)
+
+
+def flipped(x: Masked) -> Masked:
+    """The selected elements of the first axis from the last one to the first: at the start of the
+    axis, where they all stand there."""
+    start = None if x.span is None else x.span.start.size
+    if x.before or x.mask.ndim > 1 or type(start) is not int or start:
+        raise x.refusal("np.flip")
+    places = x.count - 1 - counting(x.tracer, x.values.type.shape[0])
+    return x.like(lookup("take")(x.values, lookup("where")(x.mask, places, 0), axis=0))
+
+
+def _flip(m: Masked, axis: Any = None) -> Masked:
+    if axis not in (None, 0) or (axis is None and m.ndim > 1):
+        raise m.refusal("np.flip of other axes")
+    return flipped(m)
+
+
+def _dot(a: Any, b: Any) -> Any:
+    if any(np.ndim(v) == 0 if not isinstance(v, Masked) else False for v in (a, b)):
+        return a * b
+    return product(a, b)
+
+
+#: NumPy's functions of what is selected.
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.dot: _dot,
+    np.flip: _flip,
+    np.ndim: lambda a: a.ndim,
+    np.shape: lambda a: a.shape,
+    np.size: lambda a: a.size,
+    np.copy: lambda a: a.copy(),
+    np.ravel: lambda a: a if a.ndim == 1 else _refused(a, "np.ravel"),
+}
+
+
+def _refused(x: Masked, what: str) -> Any:
+    raise x.refusal(what)
+
+
+#: Calls above a mask that are looked at, to see whether two masks are the same.
+_DEEPEST = 8
+
+
+def same_mask(a: Node, b: Node, depth: int = _DEEPEST) -> bool:
+    """Whether two nodes hold the same: one node, or the same call of the same."""
+    if a is b:
+        return True
+    if not (depth and a.op == b.op == "call_function" and a.target is b.target):
+        return False
+    if a.is_impure() or a.target.is_random or a.kwargs != b.kwargs or len(a.args) != len(b.args):
+        return False
+    return all(_same_argument(x, y, depth - 1) for x, y in zip(a.args, b.args))
+
+
+def _same_argument(x: Any, y: Any, depth: int) -> bool:
+    if hasattr(x, "all_input_nodes") and hasattr(y, "all_input_nodes"):
+        return same_mask(x, y, depth)
+    return type(x) is type(y) and x == y
+
+
+def is_masked(value: Any) -> bool:
+    """Whether a value is ``x[mask]``."""
+    return isinstance(value, Masked)

@@ -1,0 +1,142 @@
+"""Slices whose bounds are computed: ``x[i:i + 3]``, ``x[:k]``, ``x[start[i]:start[i + 1]]``.
+
+In: a traced value, one of its axes, and a slice. Out: where the bounds are a known number of
+elements apart these elements; else the elements as a :class:`Masked` value of all of them, whose
+mask says which positions lie between the bounds. A write goes to the whole axis under that mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxlite.base.state import is_traced
+from fxlite.ops.op import lookup
+from fxlite.tracing.selections.numbers import Sum, at_least, at_most, sum_of
+from fxlite.tracing.writes.shared_memory import attach
+from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim, NamedDim
+
+if TYPE_CHECKING:
+    from fxlite.tracing.proxy import Proxy
+    from fxlite.tracing.tracer import Tracer
+
+
+def is_computed(item: Any) -> bool:
+    """Whether a part of a subscript is a slice with a bound that is computed."""
+    return isinstance(item, slice) and any(map(is_traced, (item.start, item.stop, item.step)))
+
+
+@dataclass(frozen=True)
+class Span:
+    """The positions from ``start`` to before ``stop`` of an axis of ``size`` elements; sums, as
+    :mod:`fxlite.tracing.selections.numbers` has them, of ``first`` and ``last``: an int, a size, or a
+    traced number, perhaps outside of the axis. ``given`` is the first as the program gave it, and
+    ``length`` how many positions there are if all are inside, where that is known."""
+
+    size: Dim
+    start: Sum
+    stop: Sum
+    first: Any
+    last: Any
+    given: Any
+    length: Dim | None
+
+    def count(self, tracer: Tracer) -> Any:
+        """How many positions there are: an int, a size, or a traced number."""
+        first, last = self.first, self.last
+        if not at_least(tracer, first, 0):
+            first = lookup("maximum")(first, 0)
+        if not at_most(tracer, last, self.size):
+            last = lookup("minimum")(last, shapes.for_user(self.size))
+        length = self.stop.minus(self.start)
+        if first is self.first and last is self.last and length.size is not None:
+            return max(length.size, 0) if type(length.size) is int else shapes.for_user(length.size)
+        if type(first) is int and first == 0:
+            return last
+        number = last - first
+        return number if at_least(tracer, number, 0) else lookup("maximum")(number, 0)
+
+    def same(self, other: Span | None) -> bool:
+        """Whether both are the same positions in every run."""
+        if other is None or not shapes.equal(self.size, other.size):
+            return False
+        return self.start.same(other.start) and self.stop.same(other.stop)
+
+
+def span_of(tracer: Tracer, item: slice, size: Dim) -> Span:
+    """The positions that a slice of computed bounds cuts out of an axis."""
+    if item.step is not None and not (type(item.step) is int and item.step == 1):
+        raise tracer.error(
+            f"a slice with computed bounds and the step {item.step} cannot be traced",
+            "take its elements one by one: np.take(x, start + step * np.arange(n), axis=...)",
+        )
+    start = _bound(tracer, 0 if item.start is None else item.start, size)
+    stop = _bound(tracer, shapes.for_user(size) if item.stop is None else item.stop, size)
+    apart = None
+    if is_traced(item.start) and is_traced(item.stop):
+        apart = sum_of(tracer, item.stop).minus(sum_of(tracer, item.start)).size
+    elif at_least(tracer, start, 0) and at_least(tracer, stop, 0):
+        apart = sum_of(tracer, stop).minus(sum_of(tracer, start)).size
+    fits = apart is not None and shapes.at_least(apart, 0) and shapes.at_least(size, apart)
+    length = apart if fits else None
+    given = start if item.start is None else item.start
+    return Span(size, sum_of(tracer, start), sum_of(tracer, stop), start, stop, given, length)
+
+
+def _bound(tracer: Tracer, bound: Any, size: Dim) -> Any:
+    """A bound counted from the start; perhaps less than 0 or more than the size."""
+    if not is_traced(bound):
+        number = shapes.normalize(bound)
+        return shapes.for_user(shapes.normalize(size + number)) if type(number) is int and number < 0 else bound
+    if bound.type.shape or not bound.type.dtype.is_integer:
+        raise tracer.error(
+            f"the bounds of a slice are integers, and {bound.node.name} is {bound.type}",
+            "select by a mask in brackets, x[mask], and cut by numbers: x[a:b]",
+            bound.node,
+        )
+    if bound.type.dtype is not dtypes.int64:
+        narrow, bound = bound, lookup("cast")(bound, dtypes.int64)
+        if at_least(tracer, narrow, 0):
+            return bound
+    if at_least(tracer, bound, 0):
+        return bound
+    return lookup("where")(bound < 0, bound + shapes.for_user(size), bound)
+
+
+def taken(x: Proxy, axis: int, span: Span) -> Proxy | None:
+    """The elements of a span whose bounds are a known number of elements apart; an IndexError when
+    the program runs where the axis has not so many there. None for other spans."""
+    tracer = x.tracer
+    length, start = span.length, span.given
+    if length is None:
+        return None
+    if not at_least(tracer, start, 0):
+        start = lookup("where")(start < 0, shapes.for_user(span.size), start)
+    found: Proxy = lookup("take")(x, start + counting(tracer, length), axis)
+    attach(found, x, None, {})
+    return found
+
+
+def counting(tracer: Tracer, size: Dim) -> Proxy:
+    """0, 1, ... to before a size: no constant, so that back ends know what they are."""
+    bound = {"start": 0, "stop": size, "step": 1, "dtype": dtypes.int64}
+    return tracer.record(lookup("arange"), bound)  # type: ignore[no-any-return]
+
+
+def mask_of(tracer: Tracer, span: Span) -> Proxy:
+    """Which positions of the axis are in the span."""
+    size, start, stop = span.size, span.first, span.last
+    places = counting(tracer, size)
+    from_start, to_stop = at_most(tracer, start, 0), at_least(tracer, stop, size)
+    before = None if to_stop else places < _number(tracer, stop)
+    behind = None if from_start else places >= _number(tracer, start)
+    if before is None and behind is None:
+        return lookup("full")((size,), True, dtypes.bool_)  # type: ignore[no-any-return]
+    if before is None or behind is None:
+        return behind if before is None else before  # type: ignore[return-value]
+    return lookup("logical_and")(behind, before)  # type: ignore[no-any-return]
+
+
+def _number(tracer: Tracer, value: Any) -> Any:
+    return tracer.size(value) if isinstance(value, NamedDim) else value

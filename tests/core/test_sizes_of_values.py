@@ -1,0 +1,169 @@
+"""Arrays whose size values decide: what masks select, np.nonzero, np.unique, np.repeat; as results, where
+their order counts, and from round to round of loops, on all rungs as NumPy has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.base.errors import FxliteError, TraceError
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(0, 2, 11)
+K = RNG.integers(-3, 4, 17)
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+    "selected": (lambda x: x[x > 0], [X]),
+    "none": (lambda x: (x[x > 99], np.flatnonzero(x > 99), len(x[x > 99]) + x), [X]),
+    "nested": (lambda x: {"a": (x[x > 0] * 2, x.sum()), "b": [x[x < 0]]}, [X]),
+    "rows": (lambda x: (x[x[:, 0] > 0], x[x > 1], x[x[:, 1] > 0].sum(axis=1)), [X[:10].reshape(5, 2)]),
+    "order": (
+        lambda x: (
+            np.sort(x[x > 0]),
+            np.argsort(x[x < 1]),
+            np.cumsum(x[x > 0]),
+            np.diff(x[x > 0]),
+            x[x > 0].argmax() * x,
+            np.argmin(x[x > 0]),
+            np.median(x[x > 0]),
+        ),
+        [X],
+    ),
+    "parts": (
+        lambda x: (x[x > 0][0], x[x > 0][-1], x[x > 0][1:], x[x > 0][:-1][::-1], x[x > 0][np.array([1, 0])]),
+        [X],
+    ),
+    "pairs": (lambda x: (x[x > 0][1:] - x[x > 0][:-1]).sum(), [X]),
+    "joined": (lambda x: np.concatenate([x[x > 0], x[x < -1], x[:2]]), [X]),
+    "dot": (lambda x: (x[x > 0] @ x[x > 0], np.dot(x[x > 0], x[x > 0] + 1)), [X]),
+    "nonzero": (lambda k: (np.nonzero(k), np.flatnonzero(k > 1), np.argwhere(k < 0), k[np.nonzero(k)]), [K]),
+    "nonzero of two axes": (lambda k: (np.nonzero(k), np.argwhere(k > 0), k.nonzero()[0]), [K[:12].reshape(3, 4)]),
+    "unique": (lambda k: np.unique(k), [K]),
+    "unique and more": (
+        lambda k: np.unique(k, return_index=True, return_inverse=True, return_counts=True),
+        [K.astype(np.float64)],
+    ),
+    "unique of some": (lambda k: (np.unique(k[k > 0]), np.unique(k[k != 1], return_counts=True)), [K]),
+    "unique with NaN": (lambda x: np.unique(x, return_counts=True), [np.array([np.nan, 1, 1, np.nan, 0])]),
+    "repeat": (lambda x, n: (np.repeat(x, np.minimum(n, 3)), np.repeat(x, n % 2), x.repeat(n > 0)), [X[:5], K[:5] % 5]),
+    "compress": (lambda x, k: (np.compress(k > 0, x), np.extract(x > 0, x) * 2), [X[:6], K[:6]]),
+    "loop": (lambda x: _halved(x), [X]),
+    "loop of lists": (lambda x: _escaping(x), [RNG.uniform(0, 1.3, 12)]),
+    "branch": (lambda x: _either(x), [X]),
+    "compact loop": (lambda x: _longest(x), [X]),
+}
+
+
+def _turned(y: Any) -> Any:
+    return y[np.array([1, 0])]
+
+
+def _halved(x: Any) -> Any:
+    for _ in range(4):
+        x = x[x > x.mean()]
+        if len(x) < 2:
+            break
+    return x, x.sum()
+
+
+def _escaping(c: Any) -> Any:
+    z, out = np.zeros(c.shape), np.zeros(c.shape, np.int64)
+    where = np.arange(len(c))
+    for i in range(5):
+        if not len(z):
+            break
+        np.multiply(z, z, z)
+        np.add(z, c, z)
+        gone = abs(z) > 1.2
+        out[where[gone]] = i + 1
+        np.logical_not(gone, gone)
+        z, c, where = z[gone], c[gone], where[gone]
+    return out, z
+
+
+def _either(x: Any) -> Any:
+    y = x[x > 0]
+    if x.sum() > 0:
+        y = y[y > 1]
+    return y
+
+
+def _longest(x: Any) -> Any:
+    places = np.flatnonzero(x > 0)
+    best = 0.0
+    for i in range(len(places) - 1):
+        best = max(best, x[places[i]] + x[places[i + 1]])
+    return best
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    program, inputs = PROGRAMS[name]
+    module = fx.symbolic_trace(program, *inputs, loops="keep" if "loop" in name else "auto")
+    module.graph.lint()
+    expected = program(*(x.copy() for x in inputs))
+    for rung in (fx.Interpreter(module).run, module, fx.compile(module)):
+        _same(rung(*inputs), expected)
+
+
+def _same(found: Any, expected: Any) -> None:
+    if isinstance(expected, dict):
+        found, expected = [*found.values()], [*expected.values()]
+    if isinstance(expected, (tuple, list)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected):
+            _same(one, other)
+        return
+    expected = np.asarray(expected)
+    assert (np.shape(found), np.asarray(found).dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_of_named_sizes() -> None:
+    module = fx.symbolic_trace(lambda x: (x[x > 0], np.unique(x)), "f64[N]")
+    for size in (0, 1, 9):
+        x = RNG.integers(-2, 3, size).astype(float)
+        for function in (module, fx.compile(module)):
+            _same(function(x), (x[x > 0], np.unique(x)))
+
+
+def test_the_text_says_how_many() -> None:
+    graph = fx.symbolic_trace(lambda x: x[x > 0], "f32[N]").graph
+    assert "f32[sum ≤ N]" in str(graph)
+    fx.parse(str(graph)).lint()
+
+
+def test_kept_in_a_file(tmp_path: Any) -> None:
+    module = fx.symbolic_trace(lambda x: (x[x > 0], x), "f64[5]")
+    fx.save(module, tmp_path / "m.fxl")
+    x = np.arange(-2.0, 3)
+    _same(fx.load(tmp_path / "m.fxl")(x), (x[x > 0], x))
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "a mask as a shape": (lambda x: np.zeros(x > 0), "shape|integer|value"),
+    "repeat without a bound": (lambda x: np.repeat(x, x.astype(int)), "np.minimum"),
+    "a list that grows": (lambda x: _grown(x), "final size|length|shape"),
+    "beside other axes": (lambda x: x.reshape(3, 3)[:, x[:3] > 0] @ x, "known before|refused|mask"),
+    "iterated": (lambda x: sum(x[x > 0]), "known before"),
+}
+
+
+def _grown(x: Any) -> Any:
+    y = x[:1]
+    while y.sum() < 9:
+        y = np.concatenate([y, x])
+    return y
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_had_is_refused(name: str) -> None:
+    program, said = REFUSED[name]
+    with pytest.raises(FxliteError, match=said) as found:
+        fx.symbolic_trace(program, "f64[9]")
+    assert "test_sizes_of_values.py" in str(found.value)
+    assert isinstance(found.value, TraceError) or found.value
