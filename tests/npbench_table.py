@@ -28,11 +28,11 @@ from tests import npbench
 from tests.oracle import RUNGS, compare
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "npbench.md"
-SIZES = ("S", "M")
+SIZES = ("S",)
 #: Seconds that a program may take, with its builds.
-LIMIT = 240
+LIMIT = 60
 #: Seconds after which no further call is timed.
-ENOUGH = 2.0
+ENOUGH = 0.3
 _START = """# NPBench
 
 The 54 NumPy programs of [NPBench](https://github.com/spcl/npbench), unchanged, through `fx.jit` with `backend="c"`. A
@@ -49,7 +49,7 @@ _HEAD = f"| {' | '.join(_COLUMNS)} |\n{'|---' * len(_COLUMNS)}|\n"
 
 
 def measured(name: str) -> dict[str, Any]:
-    """What the page says of one program, measured in this process line by line."""
+    """What the page says of one program, measured in this process; printed as far as it came."""
     found: dict[str, Any] = {"rungs": _rungs(name)}
     print(json.dumps(found), flush=True)
     for size in SIZES:
@@ -153,7 +153,7 @@ def in_process(name: str) -> dict[str, Any]:
 def page(lines: Mapping[str, str]) -> str:
     """The page with these lines of the table."""
     right = [n for n, text in lines.items() if "**" not in text and "| all |" in text]
-    said = f"{len(right)} of {len(lines)} are right at both sizes and on all rungs."
+    said = f"{len(right)} of {len(lines)} are right at size S and on all rungs."
     return f"{_START}{said}\n\n{_HEAD}" + "".join(f"{lines[name]}\n" for name in sorted(lines))
 
 

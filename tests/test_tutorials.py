@@ -175,6 +175,15 @@ def check_ship_c_to_a_small_device(output: str) -> None:
     assert "integers, C and NumPy equal: True" in output and "OK: 1 of 1 cases" in output
 
 
+def check_any_numpy_program(output: str) -> None:
+    assert "9 dead pixels, the first at " in output
+    assert "10 with another one, by the same code: 1 version\n" in output
+    assert "for i in range(1, 239):\n        for i_1 in range(1, 319):\n" in output
+    assert "i64[sum ≤ 76800, 2]" in output and "f64[sum_1 ≤ 76800]" in output
+    assert "< 239; " in output and "< 319; " in output
+    assert "refused: y is f64[1] before a while loop and f64[5] after a round of it" in output
+
+
 def check_surgery(output: str) -> None:
     assert re.search(r"^relu_1 +relu +.*52.8%", output, re.M)
     assert "least active channels: " in output and "accuracy before: 0.9944" in output
@@ -215,6 +224,7 @@ CHECKS = {
     "08_regenerate_source": check_regenerate_source,
     "09_ship_c_to_a_small_device": check_ship_c_to_a_small_device,
     "10_surgery": check_surgery,
+    "11_any_numpy_program": check_any_numpy_program,
     "12_state_and_decode": check_state_and_decode,
 }
 
