@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, fresh_local
 from fxlite.codegen.kernel.loops import is_flat
@@ -29,7 +30,11 @@ LANES = 16
 #: Numbers that so many accumulators add before a wider one takes their sums.
 BLOCK = 64 * LANES
 #: Sums that lie side by side and are computed together.
-COLUMNS = 256
+COLUMNS = 512
+#: Rows that are added to them at a time: more would not be read faster from memory.
+ROWS = 4
+#: Parts of an element up to which rows are added so; what computes more waits for no memory.
+_FEW_PARTS = 8
 
 
 def is_long(node: Reduction, most: int = SERIAL) -> bool:
@@ -261,6 +266,24 @@ def sum_of_rows(
         value = expr.substitute_index(body, {along: first + column} | moved)
         return [_plus(Local(computed, parts.name, (column,)), value)]
 
+    def rows_of(start: Index, count: Index) -> list[Stmt]:
+        """Rows of the last loop, several at a time where memory is what they wait for."""
+        at_once = ROWS if sum(1 for _ in expr.walk(body)) <= _FEW_PARTS else 1
+        whole, rest = (count // at_once) * at_once, count % at_once
+        here = Var(fresh_local(dtypes.int64, "_r").name, whole)
+
+        def several(column: Index) -> list[Stmt]:
+            place, number = {along: first + column}, start + Index.of(here)
+            values = [expr.substitute_index(body, place | {last: number + n}) for n in range(at_once)]
+            return [_plus(Local(computed, parts.name, (column,)), reduce(partial(_binary, "add"), values))]
+
+        found: list[Stmt] = [For(here, (row(several),), "serial", at_once)] if whole.constant != 0 else []
+        if rest.constant != 0:
+            left = expr.fresh_var(rest)
+            moved[last] = start + whole + Index.of(left)
+            found.append(For(left, (row(step),)))
+        return found
+
     def finished(column: Index) -> list[Stmt]:
         return [store(first + column, expr.cast(wides.value((column,)), computed))]
 
@@ -277,14 +300,12 @@ def sum_of_rows(
         while cut and terms * (order[cut - 1].extent.constant or SERIAL + 1) <= SERIAL:
             cut -= 1
             terms *= order[cut].extent.constant or 1
-        statements = [For(last, (row(step),))]
+        statements = rows_of(Index.of(0), last.extent)
         statements = statements if cut < len(order) - 1 else emptied(statements)
     else:
         block = Var(fresh_local(dtypes.int64, "_block").name, last.extent)
         rows = extremum("min", Index.of(SERIAL), last.extent - Index.of(block))
-        here = expr.fresh_var(rows)
-        moved = {last: Index.of(block) + Index.of(here)}
-        statements = [For(block, tuple(emptied([For(here, (row(step),))])), "serial", SERIAL)]
+        statements = [For(block, tuple(emptied(rows_of(Index.of(block), rows))), "serial", SERIAL)]
     for depth in range(len(order) - 2, -1, -1):
         statements = [For(order[depth], tuple(statements))]
         if depth == cut:

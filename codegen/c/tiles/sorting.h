@@ -3,10 +3,10 @@
 
 #if INSTANCE == 0
 #define T float
-#define OR_LAST || (b != b && a == a)
+#define OR_LAST | ((b != b) & (a == a))
 #elif INSTANCE == 1
 #define T double
-#define OR_LAST || (b != b && a == a)
+#define OR_LAST | ((b != b) & (a == a))
 #elif INSTANCE == 2
 #define T int8_t
 #define OR_LAST
@@ -36,7 +36,7 @@
 /* ---- Sorting --------------------------------------------------------------------------------- */
 
 /* Whether a number stands before another one, and is not equal to it. */
-static inline bool is_before_T(T a, T b) { return a < b OR_LAST; }
+static inline bool is_before_T(T a, T b) { return (a < b) OR_LAST; }
 
 /* Elements that are sorted by insertion, before runs of them are merged. */
 enum { SHORT_RUN = 16 };
@@ -118,13 +118,12 @@ static void sort_positions_T(int64_t n, int64_t stride, const T *x, int64_t *y, 
 /* How many of n ascending elements stand before the value, or with `behind` at most equal to it. */
 static int64_t search_sorted_T(int64_t n, const T *x, T value, int behind)
 {
-    int64_t low = 0, high = n;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        const bool goes_on =
-            behind ? !is_before_T(value, x[middle]) : is_before_T(x[middle], value);
-        low = goes_on ? middle + 1 : low;
-        high = goes_on ? high : middle;
+    int64_t low = 0;
+    for (int64_t left = n; left > 0;) {  // without a jump that depends on the value
+        const int64_t half = (left + 1) / 2;
+        const T middle = x[low + half - 1];
+        low += half & -(int64_t)(behind ? !is_before_T(value, middle) : is_before_T(middle, value));
+        left -= half;
     }
     return low;
 }

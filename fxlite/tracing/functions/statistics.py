@@ -249,17 +249,25 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     return lookup("cast")(edges, kind if kind.is_float and kind.itemsize > 2 else edges.dtype)
 
 
-def _bin_of(x: Any, edges: Any) -> tuple[Any, Any]:
-    """The bin of each element, and whether it has one: the last one holds its upper edge."""
+def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
+    """The bin of each element, and whether it has one: the last one holds its upper edge. Among
+    ``even`` bins it is computed, and put right by the edges beside it, as NumPy does."""
     count = value_type(edges).shape[0] - 1
     kinds = [value_type(v).dtype for v in (x, edges)]
     common = dtypes.result_type(*kinds)
     tracer = x.tracer if is_traced(x) else edges.tracer
     x, edges = _traced(tracer, x, common), _traced(tracer, edges, common)
-    place = lookup("searchsorted")(edges, x, side="right") - 1
     first, last = edges[0], edges[-1]
-    place = lookup("where")(x == last, count - 1, place)
     inside = (x >= first) & (x <= last)
+    if even and common.is_float and type(count) is int:
+        place = lookup("cast")(lookup("where")(inside, (x - first) / (last - first) * count, 0.0), "i64")
+        place = np.clip(place, 0, count - 1)
+        place = place - lookup("cast")(x < np.take(edges, place), "i64")
+        place = np.clip(place, 0, count - 1)  # which it is already, but for elements that have none
+        place = place + lookup("cast")(x >= np.take(edges, place + 1), "i64")
+        return np.clip(place, 0, count - 1), inside
+    place = lookup("searchsorted")(edges, x, side="right") - 1
+    place = lookup("where")(x == last, count - 1, place)
     return np.clip(place, 0, count - 1), inside
 
 
@@ -267,7 +275,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
     """np.histogram: bins of a number that is known while tracing."""
     edges = histogram_bin_edges(a, bins, range)
     a = ravel(a) if is_traced(a) else np.ravel(a)
-    places, inside = _bin_of(a, edges)
+    places, inside = _bin_of(a, edges, isinstance(bins, (int, np.integer)))
     if weights is None:
         addends = lookup("cast")(inside, "i64")
     else:
@@ -297,8 +305,8 @@ def histogramdd(
     edges = [histogram_bin_edges(c, b, r) for c, b, r in zip(columns, each, ranges)]
     total: Any = 0
     inside: Any = True
-    for column, edge in zip(columns, edges):
-        place, holds = _bin_of(column, edge)
+    for column, edge, given in zip(columns, edges, each):
+        place, holds = _bin_of(column, edge, isinstance(given, (int, np.integer)))
         total = total * (value_type(edge).shape[0] - 1) + place
         inside = holds if inside is True else inside & holds
     shape = [value_type(edge).shape[0] - 1 for edge in edges]
