@@ -16,6 +16,7 @@ needs, and the parameters it takes beyond the caller's. The arithmetic is in the
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fxlite.codegen.c.product.gemm_fused import fused_call, fused_tile, is_fused
 from fxlite.codegen.c.product.gemm_long import MOST_TILES, cut_of, long_reason
@@ -29,7 +30,7 @@ from fxlite.codegen.c.product.gemm_spec import (
     copies_a,
     packs_b,
 )
-from fxlite.codegen.c.product.gemm_walk import Place, Product, Tile
+from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, Place, Product, Tile
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, pack_b, pack_b_bf16, pack_b_split
 from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, divide_up, factors, smaller, symbol, text_of
@@ -50,7 +51,12 @@ _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"
 """Which part of the second-level cache a block of A's rows takes, and how `count_row_blocks` is
 told: by the bytes of a tile."""
 
+SMALL_ROWS = 128 << 10
+"""Bytes of A that half of any second-level cache holds."""
+
 Finish = Callable[[Product, Place], None]
+
+_ZERO = Index.of(0)
 
 
 def tile_of(spec: GemmSpec) -> Tile:
@@ -69,6 +75,7 @@ class _Floats(Product):
         self.takes_tiles, self.vector = bool(spec.bf16), spec.ctype
         self.copies_a, self.packs_b = copies_a(spec), packs_b(spec)
         self.cut = cut_of(spec)
+        self.packs_whole = self.packs_b and self.cut is None and _is_read_often(spec)
         self.in_registers = finish is None and self.cut is None and is_fused(spec)
         self.a_low = self.depth + 16  # where the lower parts of a row are, if it is split
 
@@ -85,7 +92,10 @@ class _Floats(Product):
             self.a_pitch = body.let("a_pitch", f"2*({low})" if spec.split else low)
             rows = self.repeats * spec.m
             self.allot("a_rows", item[0], rows * pitch, item[1], rows * self.a_pitch)
-        if self.packs_b:
+        if self.packs_whole:
+            self.panel_size = body.let("panel_size", factors((self.depth, self.width)))
+            self.allot("b_panels", item[0], self.panel_count * self.depth * self.width, item[1])
+        elif self.packs_b:
             steps = divide_up(self.depth, self.cut.total if self.cut else 1)
             steps = steps + (spec.b.margin if isinstance(spec.b, WidenedOperand) else 0)
             panel, own = steps * self.width, Index.of(0)
@@ -128,12 +138,13 @@ class _Floats(Product):
 
     # -- the left operand ------------------------------------------------------------------------
     def phases(self) -> list[Callable[[str, str], None]]:
+        found: list[Callable[[str, str], None]] = [self.pack_whole] if self.packs_whole else []
         if not self.copies_a:
-            return []
+            return found
         if self.spec.bf16 and at_most(self.spec.m, 4) and not self.spec.batch:
             self.copy_a("", "")  # takes less than to wait for a thread that does
             return []
-        return [self.copy_a]
+        return [self.copy_a, *found]
 
     def copy_a(self, directive: str, clauses: str) -> None:
         """Copy A's rows, where the tile cannot read them in place."""
@@ -160,6 +171,20 @@ class _Floats(Product):
                 body.call(pack, at.rows, spec.k, *source, target, *pitch)
         body.comment("The product.")
 
+    def pack_whole(self, directive: str, clauses: str) -> None:
+        """Pack B where several blocks of rows read it: each would pack it anew."""
+        body = self.body
+        with body.block("if (row_blocks > 1)"), body.shared([("panel", self.panels)], directive, clauses) as (panel,):
+            self._pack_panel(self.in_panel(replace(self.blank(()), panel=panel)))
+
+    def _pack_panel(self, at: Place) -> None:
+        """Pack a panel in its place of the whole."""
+        spec, b = self.spec, self.spec.b
+        assert isinstance(b, Operand)
+        target = Pointer("b_panels") + at.panel * self.panel_size
+        given = spec.k, at.columns, b.start(_ZERO, at.column_0), b.row_stride, b.col_stride
+        self.body.call(f"pack_panel_{spec.ctype}", *given, target)
+
     def copied_row(self, at: Place) -> Pointer:
         """Where the rows of a tile are copied."""
         matrix = self.matrix(at.batch) if at.batch else Index.of(0)
@@ -184,6 +209,10 @@ class _Floats(Product):
         if isinstance(b, PackedOperand):
             start = Pointer(b.pointer) + at.panel * self.panel_size + at.k_0 * self.width
             body.pointer(f"const {self.kind.item}", "b_panel", start)
+        elif self.packs_whole:
+            with body.block("if (row_blocks == 1)"):
+                self._pack_panel(at)
+            body.pointer(f"const {self.kind.item}", "b_panel", Pointer("b_panels") + at.panel * self.panel_size)
         elif isinstance(b, WidenedOperand):
             steps = at.depth if self.cut else spec.k
             widened = b.widen(at.panel, at.k_0, steps, self.own_panel)
@@ -268,6 +297,8 @@ class _Floats(Product):
             cut = self.cut
             steps = f", {bare(divide_up(spec.k, cut.total))} steps of K at a time" if cut else ""
             said.append(f"Threads widen the weight to floats, once for a block of rows{steps}.")
+        elif self.packs_whole:
+            said.append(f"The right operand is packed first, in panels of {self.width} columns.")
         elif self.packs_b:
             said.append(f"Threads pack the right operand, a panel of {self.width} columns at a time.")
         else:
@@ -283,6 +314,14 @@ class _Floats(Product):
         if self.in_registers:
             said.append("K is short: the epilogue runs in the registers of a tile.")
         return [*said, _precision(spec)]
+
+
+def _is_read_often(spec: GemmSpec) -> bool:
+    """Whether several blocks of rows may read a B that is packed when it is multiplied."""
+    if spec.bf16 or spec.batch or not isinstance(spec.b, Operand):
+        return False
+    m, k = spec.m.constant, spec.k.constant
+    return m is None or (m > FEW_ROWS and (k is None or m * k * ITEM_BYTES[spec.ctype] > SMALL_ROWS))
 
 
 def _precision(spec: GemmSpec) -> str:
