@@ -77,7 +77,8 @@ def taken_over(
             else:
                 stored[value] = memory
                 holders.setdefault(memory, set()).add(value)
-            group.taken[value] = operand
+            if operand in group.reads or group.kind == "control":
+                group.taken[value] = operand  # else all of it is stored anew, whatever was there
     return early
 
 

@@ -95,6 +95,20 @@ class Shift(nn.Module):
         return self.window.mean(0)
 
 
+class Anew(nn.Module):
+    """A state that is computed anew, of other elements, and then written into in part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", np.arange(12, dtype=np.float32).reshape(4, 3))
+
+    def forward(self, x: Any) -> Any:
+        self.table = self.table[::-1] * 0.5
+        self.table[1] = x
+        self.table[0] = self.table[2]  # of what stands there now
+        return self.table.sum(0)
+
+
 class Nested(nn.Module):
     """Layers with states, one of which has several calls in a row; a state that a loop changes."""
 
@@ -124,6 +138,7 @@ PROGRAMS: dict[str, tuple[Any, str]] = {
     "one_branch": (OneBranch, "f32[3]"),
     "swap": (Swap, "f32[3]"),
     "shift": (Shift, "f32[3]"),
+    "anew": (Anew, "f32[3]"),
     "nested": (Nested, "f32[3]"),
     "batch_norm": (batch_norm, "f32[B,3]"),
 }
