@@ -76,7 +76,9 @@ class _Function:
         self.printer = _Printer(locations)
         self.scratch: Dim = 0
         self.pointers: list[str] = []  # declarations of what lies in scratch
-        self.turning: list[str] = []  # those of places that take turns in the loop at hand
+        #: Those that stand before the loop or condition at hand: of places that take turns in it, and
+        #: of results of a branch that cannot be computed where they are wanted.
+        self.turning: list[str] = []
         self.kernels = 0
 
     # -- the whole -----------------------------------------------------------------------------
@@ -133,12 +135,16 @@ class _Function:
     # -- loops and conditions ------------------------------------------------------------------
     def control(self, group: Group, program: Program | None, depth: int) -> list[str]:
         """The lines of a group of ``program``, None: of the function itself."""
-        plan: ControlPlan = group.bodies
-        if group.root.target.name == "cond":
-            return self._cond(group, plan, program, depth)
+        around, self.turning = self.turning, list[str]()
+        is_cond = group.root.target.name == "cond"
+        inside = (self._cond if is_cond else self._loop)(group, group.bodies, program, depth)
+        lines = [*("    " * depth + line for line in self.turning), *inside]
+        self.turning = around
+        return lines
+
+    def _loop(self, group: Group, plan: ControlPlan, program: Program | None, depth: int) -> list[str]:
         pad, node = "    " * depth, group.root
         lines, places = self._start(group, plan, program, depth)
-        around, self.turning = self.turning, []
         for each in plan.bodies.values():
             self._bind(each, group, program)
         body = plan.bodies["body_fn"]
@@ -160,8 +166,6 @@ class _Function:
         inner = [*self._body(body, depth + 1), *self._next(body, plan.carried, depth + 1)]
         if self.printer.uses_error:
             inner += checks
-        lines += [f"{pad}{line}" for line in self.turning]
-        self.turning = around
         return [*lines, *head, *inner, f"{pad}}}", *self._end(group, plan, places, depth)]
 
     def _start(

@@ -53,6 +53,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "compress": (lambda x, k: (np.compress(k > 0, x), np.extract(x > 0, x) * 2), [X[:6], K[:6]]),
     "loop": (lambda x: _halved(x), [X]),
     "loop of lists": (lambda x: _escaping(x), [RNG.uniform(0, 1.3, 12)]),
+    "nested branches": (lambda x: _escaping(x), [RNG.uniform(0, 1.3, 12)]),
     "branch": (lambda x: _either(x), [X]),
     "compact loop": (lambda x: _longest(x), [X]),
 }
