@@ -38,7 +38,7 @@ from fxlite.scalar.index import DimVar, Index, extremum
 Array = np.ndarray[Any, Any]
 _HOST_WORDS = "arena cudaStream_t dim3 error kernel LAUNCH layout offset stream weights workspace".split()
 
-SHARED = (*definitions("complex"), *TILES)
+SHARED = (*definitions("numeric/complex"), *TILES)
 """What sources have of C's tiles, as far as they mention it."""
 
 

@@ -13,7 +13,7 @@ from fxlite.ops.op import ALIASES, REGISTRY, WRAPPED, lookup
 
 FAMILIES = (
     "elementwise",
-    "complex_numbers",
+    "numeric.complex_numbers",
     "numeric.fourier",
     "numeric.elementary",
     "reduction",

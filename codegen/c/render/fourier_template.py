@@ -1,4 +1,4 @@
-"""Match discrete Fourier transforms to their template (`tiles/fourier.h`).
+"""Match discrete Fourier transforms to their template (`tiles/numeric/fourier.h`).
 
 In and out as in :mod:`fxlite.codegen.c.templates`.
 """

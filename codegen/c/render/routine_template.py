@@ -2,8 +2,8 @@
 factors of matrices.
 
 In: a group that is one such op. Out: a loop over rows or matrices, which threads share, around a
-call of a tile (``tiles/sorting.h``, ``tiles/factor.h``, ``tiles/numeric/orthogonal.h``); of a
-single matrix the threads share the tile's own loops. Scratch is each thread's own.
+call of a tile (``sorting.h``, ``factor.h`` and ``orthogonal.h`` in ``tiles/numeric``); of a single
+matrix the threads share the tile's own loops. Scratch is each thread's own.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from fxlite.codegen.kernel.text import wrap
 
 FILES = (
     "helpers",
-    "complex",
+    "numeric/complex",
     "matrix",
     "amx",
     "bf16",
@@ -45,9 +45,9 @@ FILES = (
     "channels_last",
     "winograd",
     "attention",
-    "fourier",
-    "sorting",
-    "factor",
+    "numeric/fourier",
+    "numeric/sorting",
+    "numeric/factor",
     "numeric/orthogonal",
 )
 """The definitions of each may use those of the files before it."""

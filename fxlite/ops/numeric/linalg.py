@@ -1,7 +1,7 @@
 """Linear algebra: ``cholesky``, ``solve``, ``slogdet``, over any leading axes.
 
 In: matrices of float32 or float64 (half types are computed in float32). Out: factors, solutions,
-determinants. C has routines (``codegen/c/tiles/factor.h``), which report a matrix that has no
+determinants. C has routines (``codegen/c/tiles/numeric/factor.h``), which report a matrix that has no
 factors as NumPy does, by a LinAlgError. Back ends without them unroll the loop over columns, up to
 :data:`MOST_COLUMNS`, and have NaN or infinities there.
 """

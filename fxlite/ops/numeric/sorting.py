@@ -1,7 +1,7 @@
 """Sorting: ``sort``, ``argsort``, ``searchsorted``.
 
 In: a tensor and an axis. Out: its elements in ascending order, equal ones as they stood, NaN last,
-as NumPy has it; or their positions (int64). C merges (``codegen/c/tiles/sorting.h``); back ends
+as NumPy has it; or their positions (int64). C merges (``codegen/c/tiles/numeric/sorting.h``); back ends
 without that count for each element those before it, which takes n² comparisons.
 """
 
