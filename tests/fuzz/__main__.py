@@ -103,15 +103,17 @@ def main() -> int:
 
 def _control(count: int, seed: int) -> int:
     """The fuzzer of loops and conditions; returns the exit status."""
-    start, lines = time.perf_counter(), 0
+    start, lines, refused = time.perf_counter(), 0, 0
     for number in range(count):
         try:
-            lines += check_control(seed, number)
+            found = check_control(seed, number)
+            lines += found
+            refused += not found
         except Exception as error:
             print(f"FAILED: program {number} of seed {seed}: {error}")
             return 1
     seconds = time.perf_counter() - start
-    print(f"{count} programs, {lines} lines of graphs; seed {seed}, {seconds:.0f} s")
+    print(f"{count} programs, {refused} of them refused, {lines} lines of graphs; seed {seed}, {seconds:.0f} s")
     return 0
 
 
