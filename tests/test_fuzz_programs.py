@@ -173,9 +173,9 @@ def test_a_panel_is_as_large_as_a_depth_that_is_a_sum() -> None:
         return y.T @ np.tanh(y)
 
     source = fx.compile(program, x="f32[T,64]").sources["program.c"]
-    shares = [line for line in source.splitlines() if "t share = " in line]
-    assert any("share = (T + 2)*32 + 32;" in line for line in shares)
-    assert not any("share = T + 2*32" in line for line in shares)
+    sizes = [line for line in source.splitlines() if "t panel_size = " in line]
+    assert any("panel_size = (T + 2)*32;" in line for line in sizes)
+    assert not any("panel_size = T + 2*32" in line for line in sizes)
 
 
 def test_what_no_op_rounds_is_compared_bit_by_bit() -> None:

@@ -205,7 +205,7 @@ class Scorer(nn.Module):
         y = self.fc(x)
         while y.mean() > 0.1:
             y = y - y.mean()
-        return y[y > np.median(y)]
+        return np.repeat(y.ravel(), np.maximum(y, 0).ravel().astype(int))
 
 
 diagnosis = fx.trace_doctor(Scorer(), x="f32[B,8]")
@@ -217,7 +217,7 @@ class Fixed(Scorer):
         y = self.fc(x)
         while y.mean() > 0.1:
             y = y - y.mean()
-        return np.where(y > np.median(y), y, 0)
+        return np.repeat(y.ravel(), np.minimum(np.maximum(y, 0).ravel().astype(int), 4))
 
 
 x = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
@@ -225,7 +225,7 @@ scorer, fixed = Scorer(), Fixed()
 fixed.load_state_dict(scorer.state_dict())
 print("fixed:", fx.trace_doctor(fixed, x="f32[B,8]"))
 found = fx.symbolic_trace(fixed, x="f32[B,8]")(x)
-np.testing.assert_allclose(found[found != 0], scorer(x), rtol=1e-5)
+np.testing.assert_allclose(found, scorer(x), rtol=1e-5)
 
 # %% [markdown]
 # # 7. Keep it that way

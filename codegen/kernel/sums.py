@@ -30,7 +30,7 @@ LANES = 16
 #: Numbers that so many accumulators add before a wider one takes their sums.
 BLOCK = 64 * LANES
 #: Sums that lie side by side and are computed together.
-COLUMNS = 512
+COLUMNS = 256
 #: Rows that are added to them at a time: more would not be read faster from memory.
 ROWS = 4
 #: Parts of an element up to which rows are added so; what computes more waits for no memory.

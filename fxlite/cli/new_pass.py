@@ -97,9 +97,7 @@ def _(x: Any) -> bool | str:
 NAME.example(lambda x: x * F.sigmoid(x), "the gate is the value itself", x="f32[4]")
 
 # ... and leave these as they are.
-NAME.counterexample(
-    lambda x, y: x * F.sigmoid(y), "the gate is another value", x="f32[4]", y="f32[4]"
-)
+NAME.counterexample(lambda x, y: x * F.sigmoid(y), "the gate is another value", x="f32[4]", y="f32[4]")
 '''
 
 _TEST = '''\

@@ -144,6 +144,8 @@ class Tracer(Capturing):
         self.outside: dict[Node, Node] = {}
         self.numbers: dict[Any, Node] = {}  # by what they compute
         self.writes, self.states = Writes(), States()
+        #: Random generators that the program makes of a seed, each with the body that it makes it in.
+        self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
         self.bodies: list[Body] = []
         self._places = Places()
@@ -278,6 +280,11 @@ class Tracer(Capturing):
         if node.graph.is_body and node.graph is not self.graph:
             raise self.value_of_body(node)
         return node
+
+    def is_own_generator(self, generator: Any) -> bool:
+        """Whether the running body made a generator of a seed: it draws the same numbers in every
+        call of the program, which are constants."""
+        return any(made is generator and body == self.bodies[-1:] for made, body in self.generators)
 
     def value_of_body(self, node: Node) -> TraceError:
         """The error for a value that the program reads where the body is over that computed it."""

@@ -12,6 +12,7 @@ from fxlite.codegen.python.source import python_program
 from fxlite.files.serialize import from_bytes, to_bytes
 
 IMAGE, SIGNAL, VECTOR = "f32[B,6,8,8]", "f32[B,6,8]", "f32[B,6]"
+VOLUME = "f32[B,4,6,5,6]"
 Case = tuple[dict[str, Any], tuple[str, ...]]
 
 
@@ -28,6 +29,12 @@ PLAIN += "Softsign Tanh Tanhshrink GELU CELU ELU Hardtanh LeakyReLU Softplus Sof
 CASES: dict[str, list[Case]] = {
     **{name: [of(IMAGE)] for name in PLAIN.split()},
     "AdaptiveAvgPool1d": [of(SIGNAL, output_size=2)],
+    "AdaptiveAvgPool3d": [of(VOLUME, output_size=2)],
+    "AdaptiveMaxPool3d": [of(VOLUME, output_size=(2, 1, 3))],
+    "AvgPool3d": [of(VOLUME, kernel_size=2, count_include_pad=False)],
+    "Conv3d": [of(VOLUME, in_channels=4, out_channels=6, kernel_size=(3, 1, 2), padding=1, groups=2)],
+    "ConvTranspose3d": [of(VOLUME, in_channels=4, out_channels=2, kernel_size=2, stride=2, bias=False)],
+    "MaxPool3d": [of(VOLUME, kernel_size=2, stride=1)],
     "AdaptiveAvgPool2d": [of(IMAGE, output_size=2), of(IMAGE, output_size=(2, 4))],
     "AdaptiveMaxPool1d": [of(SIGNAL, output_size=2)],
     "AdaptiveMaxPool2d": [of(IMAGE, output_size=2)],

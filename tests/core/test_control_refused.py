@@ -150,7 +150,7 @@ REFUSED = {
     computed_slice: (r"a slice with computed bounds and the step 2", "x[:n:2]", "np.take"),
     computed_shape: (r"int\(\) needs the value of", "np.zeros(int(x[0]))", "compute the number"),
     constant_written: (r"an array of NumPy from outside of a br", "TABLE[1]", "np.array(table)"),
-    shared: (r"b names another array after a round of a while loop", "a[1] += 1", "copy"),
+    shared: (r"a shares memory with another array after a round of a while loop", "a[0] < 5", "copy"),
     view_of_either: (r"which may share memory with", "y[0]", "copy"),
     unbound_behind: (r"last has no value where a while loop runs no", "x.sum() > 1", "before"),
     written_name: (r"writes into x under the name buffer", "buffer.sum() < 10", "copy"),

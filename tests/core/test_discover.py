@@ -46,6 +46,7 @@ _MODULES = {
     "functional",
     "init",
     "lazy",
+    "random",
     "predicates",
     "quantize",
 }

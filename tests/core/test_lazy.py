@@ -127,6 +127,7 @@ def constructors(np: Any) -> Any:
 def modules(np: Any) -> Any:
     a = np.array([[4.0, 1.0], [1.0, 3.0]])
     values, vectors = np.linalg.eigh(a)
+    vectors = abs(vectors)  # their signs are free
     q, r = np.linalg.qr(a)
     return values, vectors, q @ r, np.linalg.inv(a), np.histogram(a, bins=3), divmod(a, 2.0)
 
@@ -394,6 +395,6 @@ def test_settings_are_checked() -> None:
 
 
 def test_explain_names_what_was_not_recorded() -> None:
-    lazy.linalg.eigvalsh(lazy.eye(2))
-    assert "eigvalsh, 1 times" in lazy.explain()
+    lazy.linalg.eigvals(lazy.eye(2))
+    assert "eigvals, 1 times" in lazy.explain()
     assert {"linalg", "sin", "configure", "explain"} <= set(dir(lazy))

@@ -100,12 +100,28 @@ def test_keys_have_nothing_to_do_with_each_other() -> None:
 _RNG = np.random.default_rng(0)
 
 
+def _drawn_in_a_loop(x: Any) -> Any:
+    rng = np.random.default_rng(1)
+    while x.sum() < 9:
+        x = x + rng.random(3)
+    return x
+
+
+def test_a_generator_of_the_program_s_own_draws_constants() -> None:
+    def program(x: Any) -> Any:
+        return x + np.random.default_rng(1).random(3)
+
+    module = fx.symbolic_trace(program, "f64[3]")
+    np.testing.assert_array_equal(module(np.zeros(3)), program(np.zeros(3)))
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
         (lambda x: x + np.random.randn(3), r"(?s)randn\(\) draws from a hidden state.*fx.random.normal"),
         (lambda x: x + _RNG.integers(0, 3, 3), r"fx.random.randint\(key"),
-        (lambda x: x + np.random.default_rng(1).random(3), r"fx.random.uniform\(key"),
+        (lambda x: x + np.random.default_rng().random(3), r"fx.random.uniform\(key"),
+        (lambda x: _drawn_in_a_loop(x), r"fx.random.uniform\(key"),
         (lambda x: fx.random.normal(x, 3), "a key is u32"),
         (lambda x: fx.random.uniform(KEY, 3, "i32") + x, "a float dtype"),
         (lambda x: fx.random.randint(KEY, 3, 5, 5) + x, "high must be larger"),

@@ -30,7 +30,7 @@ def everything(x: Any, n: Any) -> Any:
     if x.sum() > 0:
         y = x * 2
     else:
-        y = np.linalg.svd(x)
+        y = np.linalg.eig(x)
     z = float(x.mean())
     for i in range(n):
         y = y + i
@@ -49,7 +49,7 @@ def test_all_problems_in_one_run() -> None:
     assert not diagnosis
     assert [p.expression for p in diagnosis] == [
         "x.sum() > 0",
-        "np.linalg.svd(x)",
+        "np.linalg.eig(x)",
         "float(x.mean())",
         "range(n)",
         "x @ x",
@@ -58,7 +58,7 @@ def test_all_problems_in_one_run() -> None:
     line = everything.__code__.co_firstlineno + 2
     assert first.location == f"{__file__}:{line}"
     assert first.origin.endswith(f":{line}: x.sum() > 0")
-    assert first.fix == "y = np.where(x.sum() > 0, x * 2, np.linalg.svd(x))"
+    assert first.fix == "y = np.where(x.sum() > 0, x * 2, np.linalg.eig(x))"
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.fix = ""  # type: ignore[misc]
 
@@ -66,7 +66,7 @@ def test_all_problems_in_one_run() -> None:
 def test_fixes_are_in_the_names_of_the_program() -> None:
     found = fixes(everything, x="f32[B,4]", n="i64[]")
     assert found["float(x.mean())"].startswith("x.mean()")
-    assert "matmul" in found["np.linalg.svd(x)"]
+    assert "compute it before tracing" in found["np.linalg.eig(x)"]
     assert "fixed number of steps" in found["range(n)"]
 
 
@@ -100,13 +100,13 @@ def early_return(x: Any) -> Any:
     locals()
     if x.min() < 0:
         return np.abs(x)
-    return np.unique(x)
+    return np.trim_zeros(x)
 
 
 def test_early_return_and_what_comes_after_it() -> None:
     found = fixes(early_return, x="f32[3]")
-    assert found["x.min() < 0"] == "return np.where(x.min() < 0, np.abs(x), np.unique(x))"
-    assert "np.unique(x)" in found
+    assert found["x.min() < 0"] == "return np.where(x.min() < 0, np.abs(x), np.trim_zeros(x))"
+    assert "np.trim_zeros(x)" in found
 
 
 def test_without_types() -> None:
@@ -156,7 +156,7 @@ class Net(nn.Module):
         self.a, self.b, self.c = Half(False), Half(True), Half(False)
 
     def forward(self, x: Any) -> Any:
-        return self.c(self.b(x) + self.a(x)) + np.unique(self.b(x))
+        return self.c(self.b(x) + self.a(x)) + np.trim_zeros(self.b(x))
 
 
 def test_modules_go_on_behind_one_that_fails() -> None:
@@ -164,7 +164,7 @@ def test_modules_go_on_behind_one_that_fails() -> None:
     diagnosis = fx.trace_doctor(model, x="f32[2,3]")
     texts = [p.problem for p in diagnosis]
     assert any("needs dim=" in t for t in texts)
-    assert any("np.unique" in t for t in texts)
+    assert any("np.trim_zeros" in t for t in texts)
     assert model.b.calls >= 2
     assert set(model.__dict__["_modules"]) == {"a", "b", "c"}
 
@@ -182,19 +182,19 @@ def test_the_error_of_symbolic_trace_lists_all() -> None:
         fx.symbolic_trace(everything, x="f32[B,4]", n="i64[]")
     text = str(caught.value)
     assert text.startswith("if, while, and, or")
-    assert "instead: y = np.where(x.sum() > 0, x * 2, np.linalg.svd(x))" in text
+    assert "instead: y = np.where(x.sum() > 0, x * 2, np.linalg.eig(x))" in text
     assert "and 4 more problems:\n2. " in text
     assert "float(x.mean())" in text
     assert "x @ x" in text
 
     def program(x: Any) -> Any:
-        return x.reshape(5), np.unique(x)
+        return x.reshape(5), np.trim_zeros(x)
 
-    with pytest.raises(ShapeError, match=r"(?s)12 elements.*and 1 more problem:\n2\. np\.unique"):
+    with pytest.raises(ShapeError, match=r"(?s)12 elements.*and 1 more problem:\n2\. np\.trim_zeros"):
         fx.symbolic_trace(program, x="f32[12]")
 
     def one(x: Any) -> Any:
-        return np.unique(x)
+        return np.trim_zeros(x)
 
     with pytest.raises(TraceError) as caught:
         fx.symbolic_trace(one, x="f32[3]")
@@ -206,10 +206,10 @@ def test_control_flow_that_is_captured_is_no_problem() -> None:
         if x.sum() > 0 and not x[0] > 3:
             x = x * 2
         for i in range(n):
-            x = np.unique(x) + i
+            x = np.trim_zeros(x) + i
         return x + float(x[0])
 
-    assert [p.expression for p in fx.trace_doctor(program, "f32[3]", "i64[]")] == ["np.unique(x)"]
+    assert [p.expression for p in fx.trace_doctor(program, "f32[3]", "i64[]")] == ["np.trim_zeros(x)"]
 
     def generated(x: Any) -> Any:
         def parts() -> Any:
@@ -257,11 +257,11 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     file = tmp_path / "model.py"
     file.write_text(
         "import numpy as np\n\n\ndef f(x):\n    assert x.sum() > 0 and locals()\n"
-        "    return float(np.unique(x) + x.sum())\n"
+        "    return float(np.trim_zeros(x) + x.sum())\n"
     )
     assert main(["trace", f"{file}:f", "-i", "x=f32[3]", "--doctor"]) == 1
     out = capsys.readouterr().out
-    assert "np.unique" in out
+    assert "np.trim_zeros" in out
     assert "model.py:6" in out
     assert "take the assert out" in out
     file.write_text("def f(x):\n    return x + 1\n")

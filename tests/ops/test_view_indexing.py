@@ -148,7 +148,6 @@ def test_index_out_of_range_is_an_index_error_when_run() -> None:
 @pytest.mark.parametrize(
     ("program", "error", "match"),
     [
-        (lambda x: x[x > 0], TraceError, "np.where"),
         (lambda x: x[True], TraceError, "np.where"),
         (lambda x: x[3], ShapeError, "index 3 is out of range for axis 0 of size 3"),
         (lambda x: x[0, -5], ShapeError, "out of range for axis 0 of size 4"),
@@ -159,7 +158,7 @@ def test_index_out_of_range_is_an_index_error_when_run() -> None:
         (lambda x: x[np.array([0.5])], FxliteError, "float64"),
         (lambda x: x[::0], FxliteError, "other than 0"),
         (lambda x: x[x], FxliteError, "must hold integers"),
-        (lambda x: x[: x.sum()], TraceError, "np.arange(n)"),
+        (lambda x: x[: x.sum()], TraceError, "bounds of a slice are integers"),
     ],
 )
 def test_refused_subscripts_say_why_and_where(program: Any, error: Any, match: str) -> None:

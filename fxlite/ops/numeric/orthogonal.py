@@ -149,7 +149,8 @@ def eigh_rows(x: Tensor, vectors: bool = True) -> Tensor:
     if not vectors:
         return np.linalg.eigvalsh(x)[..., None]
     values, found = np.linalg.eigh(x)
-    return signed(np.concatenate([values[..., None], np.swapaxes(found, -1, -2)], axis=-1), 1)
+    rows = np.concatenate([values[..., None], np.swapaxes(found, -1, -2)], axis=-1)
+    return signed(np.ascontiguousarray(rows), 1)
 
 
 @eigh_rows.cost

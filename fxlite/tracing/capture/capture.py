@@ -79,7 +79,8 @@ class Caller:
         if tracer is None:
             return function(*args, **kwargs)
         kind = type(function)
-        if isinstance(getattr(function, "__self__", None), _DRAWING):
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, _DRAWING) and not tracer.is_own_generator(owner):
             raise _drawn(tracer, function.__name__)
         if kind is MethodType:
             return captured(function, self.name)(*args, **kwargs)
@@ -95,6 +96,8 @@ class Caller:
             given = {**function.keywords, **kwargs}
             return self.call(function.func, *function.args, *args, **given)
         result = function(*args, **kwargs)
+        if isinstance(result, _DRAWING) and args and isinstance(args[0], (int, np.integer)):
+            tracer.generators.append((result, tracer.bodies[-1:]))
         if type(result) is np.ndarray and kind in _NUMPYS:
             return fresh_array(tracer, result, (getattr(function, "__self__", None), *args))
         return result

@@ -23,30 +23,30 @@ static void k0_max_pool2d(const float *restrict x, float *restrict max_pool2d, i
                     + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*i + j
                     + fx_floor_div(W - 1, 2)*j + k] = total;
             }
-            for (int64_t block = 0; block < t1 - t0; block += 512) {
-                float total[512];
-                for (int e = 0; e < 512; ++e) total[e] = -INFINITY;
+            for (int64_t block = 0; block < t1 - t0; block += 256) {
+                float total[256];
+                for (int e = 0; e < 256; ++e) total[e] = -INFINITY;
                 for (int64_t r = 0; r < 3; ++r) {
                     if (j*2 + r - 1 >= 0 && j*2 + r - 1 < H) {
                         #pragma omp simd
-                        for (int64_t lane = 0; lane < fx_min(512, t1 - t0 - block); ++lane) {
+                        for (int64_t lane = 0; lane < fx_min(256, t1 - t0 - block); ++lane) {
                             total[lane] = fx_maximum_f32(total[lane],
                                 x[(j*W + t0 + block + lane)*2 + i*H*W + r*W - W - 1]);
                         }
                         #pragma omp simd
-                        for (int64_t lane = 0; lane < fx_min(512, t1 - t0 - block); ++lane) {
+                        for (int64_t lane = 0; lane < fx_min(256, t1 - t0 - block); ++lane) {
                             total[lane] = fx_maximum_f32(total[lane],
                                 x[(j*W + t0 + block + lane)*2 + i*H*W + r*W - W]);
                         }
                         #pragma omp simd
-                        for (int64_t lane = 0; lane < fx_min(512, t1 - t0 - block); ++lane) {
+                        for (int64_t lane = 0; lane < fx_min(256, t1 - t0 - block); ++lane) {
                             total[lane] = fx_maximum_f32(total[lane],
                                 x[(j*W + t0 + block + lane)*2 + i*H*W + r*W - W + 1]);
                         }
                     }
                 }
                 #pragma omp simd
-                for (int64_t lane = 0; lane < fx_min(512, t1 - t0 - block); ++lane) {
+                for (int64_t lane = 0; lane < fx_min(256, t1 - t0 - block); ++lane) {
                     max_pool2d[i + fx_floor_div(W - 1, 2)*i + fx_floor_div(H - 1, 2)*i
                         + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*i + j
                         + fx_floor_div(W - 1, 2)*j + t0 + block + lane] = total[lane];

@@ -38,17 +38,17 @@ static void k1_exp(const float *restrict tanh, const float *restrict y, float *r
 static void k2_max(const float *restrict exp, float *restrict max, int64_t B, int64_t M, int64_t N,
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*M*N >= PARALLEL_OPERATIONS)
-    for (int64_t block = 0; block < B*N; block += 512) {
-        float total[512];
-        for (int e = 0; e < 512; ++e) total[e] = -INFINITY;
+    for (int64_t block = 0; block < B*N; block += 256) {
+        float total[256];
+        for (int e = 0; e < 256; ++e) total[e] = -INFINITY;
         for (int64_t r = 0; r < M; ++r) {
             #pragma omp simd
-            for (int64_t lane = 0; lane < fx_min(512, B*N - block); ++lane) {
+            for (int64_t lane = 0; lane < fx_min(256, B*N - block); ++lane) {
                 total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + block + lane]);
             }
         }
         #pragma omp simd
-        for (int64_t lane = 0; lane < fx_min(512, B*N - block); ++lane) {
+        for (int64_t lane = 0; lane < fx_min(256, B*N - block); ++lane) {
             max[block + lane] = total[lane];
         }
     }
