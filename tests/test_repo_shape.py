@@ -118,7 +118,7 @@ def test_downward_imports_pass() -> None:
 #: The rooms of each folder from the ground up: a room knows those before it. A file may be a room.
 #: Other files at the root of a folder come last: what only passes on names, back ends, commands.
 ROOMS = {
-    "fxlite": "base types scalar ops nn graph tracing show files backend lazy".split(),
+    "fxlite": "base types scalar ops nn graph tracing show files importing backend lazy".split(),
     "passes": (
         "attributes installed derived ledger inside origins base group rewrite cutting checking "
         "manager shape_prop rules costing profiling quantize.schemes quantize.conversion "

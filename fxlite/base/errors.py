@@ -100,6 +100,11 @@ class FileFormatError(FxliteError, ValueError):
     """A file is not a saved graph, is damaged, or was written by a newer version."""
 
 
+class ModelImportError(FxliteError, ValueError):
+    """A model of another library cannot be imported: the file is damaged, or an op of it, named with
+    its node, has no meaning in fxlite or is given what it cannot take."""
+
+
 def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
     """Raise ArgumentError unless ``value`` is of a class, or of one in a tuple of classes: ``what``
     it stands for, what it must be, what it is, and what to give ``instead``."""

@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fxlite.base.checked import checked, checked_methods
 from fxlite.base.errors import ArgumentError, GraphError, ShapeError, expect
 from fxlite.base.facade import above
@@ -39,6 +41,7 @@ from fxlite.graph.node import (
 )
 from fxlite.graph.node_store import NodeList, NodeStore, add_user, is_container
 from fxlite.graph.retype import explained, retype
+from fxlite.nn.module import Module
 from fxlite.ops.op import Op, as_op
 from fxlite.types import shapes
 from fxlite.types.guards import DimConditions, Guard
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
     from fxlite.graph.pytree import Interface
     from fxlite.graph.size_origin import SizeOrigin
     from fxlite.graph.taps import Tap
-    from fxlite.nn.module import Module
     from fxlite.show.query.search import QueryMatch
 
 __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
@@ -79,6 +81,12 @@ def _declared_type(type_expr: Any) -> Any:
     if isinstance(type_expr, (TensorType, tuple)):
         return type_expr
     return type_of(type_expr) if isinstance(type_expr, str) else None
+
+
+def _holds_array(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_holds_array, value))
+    return isinstance(value, np.ndarray)
 
 
 def _check_target(op: str, target: Any) -> None:
@@ -250,11 +258,17 @@ class Graph:
         return node
 
     def placeholder(self, name: str, type_expr: TensorType | None = None, default_value: Any = ...) -> Node:
-        """An input of the graph, which a call may give by that name. Raises GraphError for what
-        Python cannot use as the name of a parameter."""
+        """An input of the graph, which a call may give by that name. Of a name that no parameter in
+        Python can have (``input:0``) it gets the nearest one (``input_0``), and the entry
+        ``original_name`` of its meta has the other."""
         expect(name, str, "the name of a placeholder")
         args = () if default_value is ... else (default_value,)
-        return self.create_node("placeholder", name, args, {}, name, type_expr)
+        valid = name if is_name(name) else re.sub(r"\W", "_", name, flags=re.ASCII)
+        valid = valid if is_name(valid) else f"input_{valid}"
+        node = self.create_node("placeholder", valid, args, {}, valid, type_expr)
+        if valid != name:
+            node.meta = {"original_name": name}
+        return node
 
     def get_attr(self, qualified_name: str, type_expr: TensorType | None = None) -> Node:
         """A parameter, buffer or constant of the owning module."""
@@ -269,8 +283,35 @@ class Graph:
         type_expr: Any = None,
         name: str | None = None,
     ) -> Node:
-        """A call of an op: ``graph.call_function(fx.ops.sum, (x,), {"axis": 1})``."""
+        """A call of an op: ``graph.call_function(fx.ops.sum, (x,), {"axis": 1})``. Arrays among
+        the arguments become buffers of the graph's module; of a call that has several results,
+        :meth:`parts` gives each."""
+        if any(map(_holds_array, args)) or (kwargs and any(map(_holds_array, kwargs.values()))):
+            args = tuple(map(self._with_buffers, args))
+            kwargs = {k: self._with_buffers(v) for k, v in (kwargs or {}).items()}
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
+
+    def parts(self, node: Node) -> list[Node]:
+        """The results of a call that has several (``split``), one node each. Raises GraphError for a
+        node that has one."""
+        if not isinstance(node.type, tuple):
+            raise GraphError(f"{node.name} has one result, {node.type}")
+        with self.with_origin(node):
+            return [self.call_function("getitem", (node,), {"index": i}) for i in range(len(node.type))]
+
+    def _with_buffers(self, value: Any) -> Any:
+        """An argument with nodes in the places of arrays, which the graph's module keeps."""
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self._with_buffers, value))
+        if not isinstance(value, np.ndarray):
+            return value
+        if self.owning_module is None:
+            self.owning_module = Module()
+        owner, number = self.owning_module, 0
+        while hasattr(owner, f"constant_{number}"):
+            number += 1
+        owner.register_buffer(f"constant_{number}", value)
+        return self.get_attr(f"constant_{number}")
 
     def call_method(
         self,
@@ -311,9 +352,12 @@ class Graph:
         """``with graph.inserting_after(n):`` new nodes go just after n (None: the end)."""
         return _InsertionPoint(self, self._store.root if n is None else n._next)
 
-    def with_origin(self, node: Node) -> _Origin:
-        """``with graph.with_origin(n):`` new nodes get n's scope and location."""
-        return _Origin(self, (node.scope, node.loc))
+    def with_origin(self, node: Node | None = None, scope: Scope | None = None, loc: Location | None = None) -> _Origin:
+        """``with graph.with_origin(n):`` new nodes get n's scope and location, or those given: of
+        the model that a graph is built from, not of the program that builds it."""
+        if node is not None:
+            scope, loc = scope or node.scope, loc or node.loc
+        return _Origin(self, (scope, loc))
 
     # -- editing -----------------------------------------------------------------------------
     def erase_node(self, to_erase: Node) -> None:

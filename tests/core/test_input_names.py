@@ -90,7 +90,7 @@ def test_a_literal_is_no_input() -> None:
 @pytest.mark.parametrize("name", ["gpu_0/data:0", "a b", "class", "3", "", "ﬁ"])
 def test_what_is_no_name_is_refused_where_it_is_given(name: Any) -> None:
     with pytest.raises(GraphError, match=r"a Python identifier that is no keyword.*, not "):
-        fx.Graph().placeholder(name)
+        fx.Graph().create_node("placeholder", name)
     module = under("x")
     with pytest.raises(GraphError, match=r"a Python identifier that is no keyword.*, not "):
         module.graph.placeholders[0].target = name

@@ -1,0 +1,138 @@
+"""The importer of models: it runs another library's nodes on proxies, so that what tracing does
+(types and named sizes, promotion, control flow, constants, errors) is done for them as well.
+
+In: inputs with types, arrays by name, a function that runs the model's nodes. Out: a GraphModule
+whose nodes come from the model: its module paths are scopes, its places (or the user's, where the
+model knows them) are locations, its names are those of inputs and weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import FxliteError, ModelImportError
+from fxlite.base.location import Location, Scope
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.importing.names import Names, class_name, valid_name
+from fxlite.importing.weights import Weights
+from fxlite.nn.module import Module
+from fxlite.ops.op import lookup
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.tracer import Tracer
+from fxlite.types.shapes import NamedDim
+from fxlite.types.tensor_type import TensorType
+
+#: What is raised by ops and by NumPy for a call that does not fit.
+_MISFITS = (FxliteError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
+
+
+class Importer:
+    """One model while it becomes a graph. ``kind`` says of what library it is ("ONNX"), ``source``
+    is its file or the name of its class, and ``model`` what its module is called."""
+
+    def __init__(self, kind: str, source: str, model: str) -> None:
+        self.kind, self.source = kind, source
+        name = valid_name(model, "Model")
+        self.root: Module = type(name, (Module,), {"__module__": __name__, "__doc__": f"{source}, imported."})()
+        self.root.training = False
+        self.weights = Weights(self.root)
+        self.names = Names()
+        self.inputs: dict[str, TensorType] = {}
+        self.tracer = Tracer()
+        self._scopes: dict[str, Scope] = {}
+
+    # -- before the trace ----------------------------------------------------------------------
+    def add_input(self, name: str, type: TensorType) -> str:
+        """Declare an input; returns the name of its parameter."""
+        own = self.names.of(name, "input")
+        self.inputs[own] = type
+        return own
+
+    def trace(self, run: Callable[..., Any], loc: Location | None = None) -> GraphModule:
+        """The graph of ``run(*proxies)``, which gets one for each input, in order. ``loc``: where
+        what is in no :meth:`step` comes from. Raises ModelImportError and what tracing raises."""
+
+        def forward(*given: Any) -> Any:
+            return run(*given)
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        forward.__dict__["__signature__"] = inspect.Signature([inspect.Parameter(n, kind) for n in self.inputs])
+        self.root.__dict__["forward"] = forward
+        self.tracer.origin = (None, loc or self.place(0, self.root.__class__.__name__, ""))
+        try:
+            self.tracer.trace(self.root, None, dict(self.inputs))
+            made = self.tracer.module(type(self.root).__name__)
+        finally:
+            del self.root.__dict__["forward"]
+        originals = self.names.renamed
+        for node in made.graph.placeholders:
+            if node.target in originals:
+                node.meta = {"original_name": originals[node.target]}
+        made.meta["imported_from"] = {"kind": self.kind, "source": self.source}
+        return made
+
+    # -- nodes of the model --------------------------------------------------------------------
+    def place(self, line: int, function: str, text: str, file: str = "") -> Location:
+        """A place in the model: the number and text of a node; or in the ``file`` of the user's
+        program."""
+        return Location(resolved=(file or self.source, line, function, text))
+
+    def scope(self, path: str, class_: str = "") -> Scope | None:
+        """The scope of a module's path; ``class_`` is the name of its class where that is known."""
+        if not path:
+            return None
+        if path not in self._scopes:
+            self._scopes[path] = Scope(path, class_ or class_name(path))
+        return self._scopes[path]
+
+    @contextlib.contextmanager
+    def step(self, what: str, scope: Scope | None, loc: Location | None, wanted: str = "") -> Iterator[None]:
+        """What is computed inside comes from one node of the model. What goes wrong is a
+        ModelImportError that says ``what`` it is (op, node, version of the op), and what would have to
+        be there, ``wanted``."""
+        saved, self.tracer.origin = self.tracer.origin, (scope, loc)
+        try:
+            yield
+        except ModelImportError:
+            raise
+        except _MISFITS as error:
+            problem = str(error) or type(error).__name__
+            place = "" if loc is None else f"\n  at {loc}: {loc.expression}"
+            place = "" if place in problem else place
+            hint = f"\n  wanted: {wanted}" if wanted else ""
+            raise ModelImportError(f"{self.kind} {what}: {problem}{place}{hint}") from error
+        finally:
+            self.tracer.origin = saved
+
+    def as_proxy(self, value: Any) -> Any:
+        """An array, a size or an array of sizes as a traced value; a proxy as it is."""
+        if isinstance(value, NamedDim):
+            return self.tracer.size(value)
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            full, record = lookup("full"), self.tracer.record
+            rows = [record(full, full.bind((), {"shape": (), "value": v, "dtype": "i64"})) for v in value.flat]
+            if not value.ndim:
+                return rows[0]
+            return np.stack(rows) if value.ndim == 1 else np.stack(rows).reshape(value.shape)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self.tracer.proxy(self.tracer.create_arg(value))
+        return value
+
+    def name_result(self, value: Any, name: str) -> None:
+        """Call the node of a value as the model does, where it is one that something computes."""
+        node = getattr(value, "node", None)
+        if isinstance(value, Proxy) and isinstance(node, Node) and node.op == "call_function":
+            graph: Graph = node.graph
+            graph.rename_node(node, valid_name(name))
+
+
+def unsupported(kind: str, ops: Mapping[str, int], hint: str) -> ModelImportError:
+    """The error for ops that no table has: all of them, with how often each is there."""
+    listed = ", ".join(f"{op} ({count})" for op, count in ops.items())
+    return ModelImportError(f"{kind}: no fxlite op stands for {listed}; {hint}")
