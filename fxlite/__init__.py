@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fxlite.codegen.reporting.report import report
     from fxlite.compiler import compile
     from fxlite.files.serialize import load, load_safetensors, save, save_safetensors
+    from fxlite.files.weights.read import load_weights
     from fxlite.just_in_time import jit
     from fxlite.show.comparison.compare import assert_same
     from fxlite.show.comparison.graph_diff import diff
@@ -58,6 +59,7 @@ _LAZY = {
     "load": "fxlite.files.serialize",
     "load_safetensors": "fxlite.files.serialize",
     "save_safetensors": "fxlite.files.serialize",
+    "load_weights": "fxlite.files.weights.read",
     "diff": "fxlite.show.comparison.graph_diff",
     "assert_same": "fxlite.show.comparison.compare",
     "replace_pattern": "fxlite.passes.rewrite.match",

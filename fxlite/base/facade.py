@@ -49,6 +49,8 @@ ABOVE = {
     "standard_passes": "fxlite.compiler",
     "random_inputs": "fxlite.compiler",
     "machine_roofs": "fxlite.compiler",
+    # weights by the names of a module, from a file
+    "state_of": "fxlite.files.weights.read",
     # what may be given as a file wherever a program is
     "load_if_saved": "fxlite.files.serialize",
 }

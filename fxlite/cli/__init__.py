@@ -36,6 +36,7 @@ examples:
   fxlite reimport model.py:Net out/net.py --input "x=f32[B,3,224,224]" -o edited.fxl
   fxlite optimize model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn --diff
   fxlite migrate my_torch_fx_passes.py -o ported/
+  fxlite weights net.safetensors
   fxlite passes
   fxlite info
 
@@ -64,12 +65,13 @@ _COMMANDS = {
     "reimport": "read regenerated source that was edited: what changed, and the graph",
     "optimize": "show or apply what passes do as a patch on the program's own files",
     "migrate": "port a file written for torch.fx, and list what is left to a person",
+    "weights": "list the arrays of a file of weights",
     "textconv": "print a saved graph as text, for git diff",
     "info": "version, compiler, CPU, cache and devices",
 }
 
 #: Commands that read neither programs nor graphs.
-_READ_NO_PROGRAM = ("new-pass", "migrate", "info")
+_READ_NO_PROGRAM = ("new-pass", "migrate", "weights", "info")
 
 
 #: Commands that stand in the file of another, with their names before those of its functions.

@@ -20,7 +20,7 @@ from typing import Any
 
 from fxlite.base.errors import FxliteError, did_you_mean
 from fxlite.base.location import described, is_own_file
-from fxlite.files.serialize import load, load_safetensors
+from fxlite.files.serialize import load
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module, StateDictError
 from fxlite.tracing.symbolic_trace import symbolic_trace
@@ -257,6 +257,6 @@ def _load_weights(program: Any, path: str) -> None:
     if not Path(path).is_file():
         raise ProgramError(f"there is no file of weights {path}")
     try:
-        program.load_state_dict(load_safetensors(path))
+        program.load_state_dict(path)
     except StateDictError as error:
         raise ProgramError(f"{path}: {error}") from error

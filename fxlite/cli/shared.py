@@ -43,7 +43,7 @@ def program_options(parser: argparse.ArgumentParser) -> None:
         help='what is known of a named dim of the inputs: "T=1..512", "T=8..512%%8" (a multiple of '
         '8), "T=1..", "T=%%8"; repeat for each',
     )
-    parser.add_argument("-w", "--weights", metavar="FILE", help="a safetensors file to load")
+    parser.add_argument("-w", "--weights", metavar="FILE", help="weights to load: safetensors, torch, GGUF or npz")
 
 
 def backend_option(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from fxlite.base.checked import checked_methods
 from fxlite.base.errors import ArgumentError, FxliteError, MemberError, expect
+from fxlite.base.facade import above
 from fxlite.base.outside_text import is_path_part
 from fxlite.base.state import active_tracer
 from fxlite.types.dtypes import plain_array
@@ -364,10 +366,18 @@ class Module:
         return result
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+        self,
+        state_dict: Mapping[str, Any] | str | os.PathLike[str],
+        strict: bool = True,
+        assign: bool = False,
+        rename: Callable[[str], str | None] | Mapping[str, str] | None = None,
     ) -> tuple[list[str], list[str]]:
         """Copy arrays into the parameters and buffers (cast to their dtype). Nothing is copied
         unless everything fits. Returns (missing keys, unexpected keys).
+
+        ``state_dict`` is a dict of arrays, or a file that ``fx.load_weights`` reads. ``rename`` gives
+        the module's name of an array for its name there, or None for one to leave out; or is a dict
+        of the names that differ.
 
         With ``assign`` the arrays themselves take the place of the module's own, where they have
         the same dtype: weights that are mapped from a file stay there. As in torch, what was tied
@@ -375,11 +385,14 @@ class Module:
 
         Raises StateDictError naming all missing and unexpected keys (``strict``), all wrong shapes,
         and for an unexpected key the nearest missing one."""
-        expect(state_dict, Mapping, "a state dict", "give arrays by name, as state_dict() does")
+        given: Any = state_dict
+        if rename is not None or isinstance(given, (str, os.PathLike)):
+            given = above("state_of")(given, rename)
+        expect(given, Mapping, "a state dict", "give arrays by name, as state_dict() does, or a file")
         own = self.state_dict()
-        missing = [k for k in own if k not in state_dict]
-        unexpected = [k for k in state_dict if k not in own]
-        arrays = {k: plain_array(state_dict[k], k) for k in own if k in state_dict}
+        missing = [k for k in own if k not in given]
+        unexpected = [k for k in given if k not in own]
+        arrays = {k: plain_array(given[k], k) for k in own if k in given}
         problems = [
             f"{k}: expected shape {own[k].shape}, got {v.shape}" for k, v in arrays.items() if v.shape != own[k].shape
         ]
@@ -391,9 +404,11 @@ class Module:
         if strict:
             import difflib
 
+            problems += _prefix_advice(missing, unexpected)
             problems += [f"missing: {k} {own[k].shape}" for k in missing]
-            for key in unexpected:
-                near = difflib.get_close_matches(key, missing, 1)
+            for number, key in enumerate(unexpected):
+                # each takes a look at all that are missing
+                near = difflib.get_close_matches(key, missing, 1) if number < 50 else []
                 problems.append(f"unexpected: {key}" + (f" (did you mean {near[0]}?)" if near else ""))
         if problems:
             listed = "\n  ".join(problems)
@@ -427,6 +442,28 @@ class Module:
             return f"{type(self).__name__}({extra})"
         body = "\n  ".join(([extra] if extra else []) + lines)
         return f"{type(self).__name__}(\n  {body}\n)"
+
+
+def _prefix_advice(missing: list[str], unexpected: list[str]) -> list[str]:
+    """What to do where most unexpected names are missing ones with something before them, or lack
+    what these have there: one line, or none."""
+    if not missing or not unexpected:
+        return []
+
+    def common(longer: list[str], shorter: list[str]) -> str:
+        """What more than half of ``longer`` have before names of ``shorter``."""
+        names, parts = {*shorter}, longer[0].split(".")
+        for count in range(1, len(parts)):
+            prefix = ".".join(parts[:count]) + "."
+            if sum(n.startswith(prefix) and n.removeprefix(prefix) in names for n in longer) * 2 > len(longer):
+                return prefix
+        return ""
+
+    if prefix := common(unexpected, missing):
+        return [f"most names begin with {prefix!r}: give rename=lambda name: name.removeprefix({prefix!r})"]
+    if prefix := common(missing, unexpected):
+        return [f"most names lack {prefix!r}: give rename=lambda name: {prefix!r} + name"]
+    return []
 
 
 def made_with(module: Module) -> dict[str, Any] | None:

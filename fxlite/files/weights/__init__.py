@@ -1,0 +1,1 @@
+"""Files of weights that other programs write: safetensors, PyTorch, GGUF, NumPy."""

@@ -1,0 +1,130 @@
+"""What all formats of weights share: an entry for each array, a file in memory, arrays in it.
+
+In: a path. Out: entries with what a listing shows, whose arrays are made when they are asked for:
+views of the mapped file where its numbers are NumPy's, and else computed from it.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fxlite.base import outside_text
+from fxlite.base.errors import FileFormatError
+from fxlite.files.archive import LIMIT_VARIABLE, load_limit
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An array of a file: its name there, the name of its dtype (of how it is stored, such as
+    ``q4_K``), its shape, its bytes in the file; ``load`` makes the array."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    load: Callable[[], Array]
+
+
+class MappedFile:
+    """A file in memory, read-only; ``name`` is how messages call it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(path)
+        with Path(path).open("rb") as file:
+            self.size = os.fstat(file.fileno()).st_size
+            # an empty file cannot be mapped
+            self.bytes: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
+
+    def array(self, dtype: np.dtype[Any], count: int, start: int, what: str) -> Array:
+        """``count`` numbers from byte ``start`` on, read-only. Raises FileFormatError where the file
+        ends before them."""
+        if count < 0 or start < 0 or start + count * dtype.itemsize > self.size:
+            raise self.damaged(
+                f"{what} would be bytes {start:,} to {start + count * dtype.itemsize:,} of {self.size:,}"
+            )
+        if not count:
+            empty = np.empty(0, dtype)
+            empty.flags.writeable = False
+            return empty
+        return np.frombuffer(self.bytes, dtype, count, start)
+
+    def damaged(self, what: str) -> FileFormatError:
+        """The error that says what is wrong with the file."""
+        return FileFormatError(f"{self.name} is damaged: {shown(what)}")
+
+    def members(self) -> dict[str, zipfile.ZipInfo]:
+        """Name -> what is known of it, of the members of a zip archive. Raises FileFormatError."""
+        try:
+            with zipfile.ZipFile(self.name) as archive:
+                found = archive.infolist()
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OSError, struct.error) as error:
+            raise self.damaged(f"{error}") from None
+        if len({info.filename for info in found}) < len(found):
+            raise self.damaged("two members of the archive have one name")
+        return {info.filename: info for info in found}
+
+    def place(self, info: zipfile.ZipInfo) -> int:
+        """Where the bytes of a member begin. Raises FileFormatError.
+
+        A member's own header is 30 bytes, its name and an extra field, whose lengths it says
+        (PKWARE's APPNOTE.TXT, 4.3.7)."""
+        start = info.header_offset
+        if start < 0 or bytes(self.bytes[start : start + 4]) != b"PK\x03\x04":
+            raise self.damaged(f"the member {info.filename} is not where the archive says")
+        lengths = self.bytes[start + 26 : start + 30]
+        start += 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+        is_stored = info.compress_type == zipfile.ZIP_STORED
+        if start + info.compress_size > self.size or (is_stored and info.compress_size != info.file_size):
+            raise self.damaged(f"the member {info.filename} does not have the bytes that the archive says")
+        return start
+
+    def unpacked(self, info: zipfile.ZipInfo) -> bytes:
+        """The bytes of a member, with its checksum compared. Raises FileFormatError, also for one
+        that would take more memory than the file may (:func:`load_limit`)."""
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise self.damaged(f"the member {info.filename} is packed by a method other than deflate")
+        limit = max(load_limit(), self.size)
+        if info.file_size > limit:
+            raise FileFormatError(
+                f"{self.name}: {shown(info.filename)} has {info.file_size:,} bytes when it is unpacked, more than the "
+                f"{limit:,.0f} that are allowed; set {LIMIT_VARIABLE} to more megabytes if you trust it"
+            )
+        start = self.place(info)
+        content = bytes(self.bytes[start : start + info.compress_size])
+        if info.compress_type == zipfile.ZIP_DEFLATED:
+            try:
+                content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, info.file_size + 1)
+            except zlib.error as error:
+                raise self.damaged(f"{info.filename}: {error}") from None
+        if len(content) != info.file_size or zlib.crc32(content) != info.CRC:
+            raise self.damaged(f"the checksum of {info.filename} is another")
+        return content
+
+
+def shown(text: str) -> str:
+    """Text of a file in a message: on one line, not much of it."""
+    text = outside_text.line(text)
+    return text if len(text) <= 300 else f"{text[:200]} ... {text[-80:]}"
+
+
+def shaped(flat: Array, shape: Sequence[int], what: str, file: MappedFile) -> Array:
+    """A flat array in a shape of as many elements. Raises FileFormatError."""
+    if min(shape, default=0) < 0 or math.prod(shape) != flat.size:
+        raise file.damaged(f"{what} has shape {list(shape)}, and {flat.size:,} numbers")
+    try:
+        return flat.reshape(tuple(shape))
+    except (ValueError, OverflowError) as error:
+        raise file.damaged(f"{what} has a shape that NumPy lacks: {error}") from None
