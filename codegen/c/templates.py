@@ -112,6 +112,7 @@ TEMPLATES = {
     "int_recurrence": Template(claims_int_recurrence, render_recurrence_node),
     "sort": _routine(routines.SORT),
     "argsort": _routine(routines.ARGSORT),
+    "argtopk": _routine(routines.ARGTOPK),
     "searchsorted": _routine(routines.SEARCHSORTED),
     "cholesky": _routine(routines.CHOLESKY, routines.claims_floats),
     "solve": _routine(routines.SOLVE, routines.claims_floats),

@@ -67,14 +67,28 @@ def exponent(x):
     return np.frexp(x)[1]
 
 
+def ordered(x):
+    """Numbers in NumPy's order: in that of bfloat16 NaN has no place."""
+    return x.astype(np.float32) if x.dtype.kind == "V" else x
+
+
 def sort(x, axis=-1):
     """Ascending, equal elements in their order."""
-    return np.sort(x, axis=axis, kind="stable")
+    return np.sort(ordered(x), axis=axis, kind="stable").astype(x.dtype)
 
 
 def argsort(x, axis=-1):
     """Positions that sort, of equal elements in their order."""
-    return np.argsort(x, axis=axis, kind="stable")
+    return np.argsort(ordered(x), axis=axis, kind="stable")
+
+
+def argtopk(x, k, axis=-1, largest=True):
+    """Positions of the k largest or smallest elements; equal ones in their order, NaN the largest."""
+    x = ordered(x)
+    if not largest:
+        return np.take(np.argsort(x, axis=axis, kind="stable"), np.arange(k), axis)
+    backward = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return np.take(x.shape[axis] - 1 - np.flip(backward, axis), np.arange(k), axis)
 
 
 def slogdet(x):

@@ -157,6 +157,12 @@ def argsort(x, axis=-1):
     return torch.sort(x, dim=axis, stable=True).indices
 
 
+def argtopk(x, k, axis=-1, largest=True):
+    """Positions of the k largest or smallest elements; equal ones in their order."""
+    order = torch.sort(x, dim=axis, stable=True, descending=largest).indices
+    return order.narrow(axis, 0, k)
+
+
 def searchsorted(x, values, side="left"):
     """Where values would stand in ``x``."""
     found = torch.searchsorted(x, values.contiguous(), side=side)

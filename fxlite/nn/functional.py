@@ -97,6 +97,7 @@ __all__ = [
     "tanh",
     "tanhshrink",
     "threshold",
+    "topk",
     "unflatten",
 ]
 
@@ -368,6 +369,14 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
 
 # -- shapes: what moves, pools and resizes ---------------------------------------------------------
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The ``k`` largest elements of x along ``dim`` in descending order, or if not ``largest`` the
+    smallest in ascending order, and their positions (torch.topk, which is not in torch.nn). Of equal
+    elements the first ones are taken; ``sorted=False`` allows any order, here the same."""
+    positions = ops.argtopk(x, k=k, axis=dim, largest=largest)
+    return ops.gather(x, positions, axis=dim), positions
+
+
 # -- pooling ---------------------------------------------------------------------------------------
 def _no_indices(return_indices: bool, name: str) -> None:
     if return_indices:

@@ -123,6 +123,8 @@ embedding(a, b) : i64[7] [5,3] / i32[] [5,3] / i8[0] [5,3] / u8[2,3] [5,1] / i64
 embedding(a, b) : [7] f32[5,3] : index mild
 embedding(a, b, 2) : i64[7] [5,3] : index hard
 one_hot(a, 5) : [7] / [] / [0] / [2,3] : index
+topk(a, 3)[0] : [70,7] / [9] / [0,3] / [3,1037] : hard
+topk(a, 2, 0, False)[1] : [7,3] / [2] : hard
 max_pool1d(a, 2) : [70,3,9] / [0,3,9] / [3,9]
 max_pool1d(a, 3, 2, 1, 2, True) : [70,3,9]
 max_pool2d(a, 2) : [70,3,6,5] / [0,3,6,5] / [1,1,2,2]

@@ -71,7 +71,7 @@ def _problem(case: Case, arrays: list[Any], ours: Any) -> str | None:
     import torch
     import torch.nn.functional as functional
 
-    elsewhere = ("flatten", "unflatten", "tanh", "sigmoid")
+    elsewhere = ("flatten", "unflatten", "tanh", "sigmoid", "topk")
     space = {**vars(functional), **{name: getattr(torch, name) for name in elsewhere}}
     space = {"functional": SimpleNamespace(**space)}
     names = dict(zip("abcdefgh", (torch.from_numpy(np.array(a)) for a in arrays)))

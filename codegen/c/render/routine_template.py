@@ -79,6 +79,21 @@ def _row_call(tile: str) -> Callable[[Node, Sizes, Index, str, str], str]:
     return call
 
 
+def _top_sizes(node: Node) -> dict[str, Dim]:
+    axis = normalize_axis(node.bound["axis"], node.type.rank)
+    sizes = _row_sizes(node)
+    return {**sizes, "n": node.args[0].type.shape[axis], "k": node.type.shape[axis]}
+
+
+def _top(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -> str:
+    n, k, stride = sizes["n"], sizes["k"], sizes["stride"]
+    row, column = item // stride * stride, item % stride
+    x, y = Pointer("x") + (row * n + column), Pointer("y") + (row * k + column)
+    name = f"top_positions_{ctype_of(node.args[0].type.dtype)}"
+    largest = int(node.bound["largest"])
+    return f"{name}({bare(n)}, {bare(k)}, {bare(stride)}, {largest}, {x}, {y}, {scratch})"
+
+
 def _search_sizes(node: Node) -> dict[str, Dim]:
     return {"items": node.type.size, "n": node.args[0].type.shape[0]}
 
@@ -128,6 +143,7 @@ def _names(node: Node) -> list[str]:
 
 SORT = Routine(_row_sizes, _row_call("sort_row"), lambda s, item: s["n"] * (2 * item))
 ARGSORT = Routine(_row_sizes, _row_call("sort_positions"), lambda s, item: s["n"] * (16 + item))
+ARGTOPK = Routine(_top_sizes, _top, lambda s, item: (s["k"] + 64) * 64)
 SEARCHSORTED = Routine(_search_sizes, _search)
 CHOLESKY = Routine(
     _matrix_sizes,
@@ -182,7 +198,7 @@ def render_routine(
     with body.shared([("item", count)], directive, clauses) as (item,):
         scratch = ""
         if routine.scratch is not None:
-            kind = ctype_of((node if routine is ARGSORT else node.args[0]).type.dtype)
+            kind = ctype_of((node if routine in (ARGSORT, ARGTOPK) else node.args[0]).type.dtype)
             at = "workspace" if single else f"(char *)workspace + this_thread()*{_atom(share)}"
             body.pointer(kind, "memory", f"({kind} *)({at})" if not single else at)
             scratch = "memory"

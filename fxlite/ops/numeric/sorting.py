@@ -1,8 +1,9 @@
-"""Sorting: ``sort``, ``argsort``, ``searchsorted``.
+"""Sorting: ``sort``, ``argsort``, ``argtopk``, ``searchsorted``.
 
 In: a tensor and an axis. Out: its elements in ascending order, equal ones as they stood, NaN last,
-as NumPy has it; or their positions (int64). C merges (``codegen/c/tiles/numeric/sorting.h``); back ends
-without that count for each element those before it, which takes n² comparisons.
+as NumPy has it; or their positions (int64), of all or of the k first. C merges
+(``codegen/c/tiles/numeric/sorting.h``); back ends without that count for each element those before
+it, which takes n² comparisons.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import sympy
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.composite import created
 from fxlite.ops.op import Tensor, normalize_axis, op, ops, shape_of, weak_dtype
+from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S, special, uniform
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
@@ -27,7 +30,7 @@ _SAMPLES = [
     S(special("f32[3,9]"), axis=1),
     S(special("f64[11]")),
     S("f16[4,9]"),
-    S("bf16[3,8]", axis=0),
+    S(special("bf16[3,8]"), axis=0),
     S(uniform("u8[30]", 0, 9)),
     S("bool[2,9]"),
     S("i8[5,1]"),
@@ -51,6 +54,12 @@ def _steps(x: TensorType, axis: int = -1) -> Dim:
     return shapes.normalize(x.size * depth)
 
 
+def _ordered(x: Any) -> Any:
+    """Numbers in NumPy's order: in that of bfloat16 NaN has no place."""
+    x = np.asarray(x)
+    return x.astype(np.float32) if dtypes.dtype(x.dtype) is dtypes.bfloat16 else x
+
+
 def _is_before(x: Any, y: Any) -> Any:
     """Whether ``x`` stands before ``y``, and is not equal: NaN is the last."""
     less = x < y
@@ -59,8 +68,9 @@ def _is_before(x: Any, y: Any) -> Any:
     return less | (ops.isnan(y) & ~ops.isnan(x))
 
 
-def _positions(x: Any, axis: int = -1) -> Any:
-    """How many elements stand before each one, which is where it goes; and who goes where."""
+def _positions(x: Any, axis: int = -1, count: Any = None, descending: bool = False) -> Any:
+    """How many elements stand before each one, which is where it goes; and who goes where, at all
+    places or the first ``count``."""
     axis = normalize_axis(axis, x.ndim)
     size = x.shape[axis]
     if dtypes.dtype(x.dtype).is_bool:
@@ -69,9 +79,11 @@ def _positions(x: Any, axis: int = -1) -> Any:
     one, other = ops.unsqueeze(last, -1), ops.unsqueeze(last, -2)
     numbers = created(x, ops.arange, 0, size, 1, "i64")
     earlier = ops.unsqueeze(numbers, 0) < ops.unsqueeze(numbers, 1)
-    before = _is_before(other, one) | (earlier & ~_is_before(one, other))
+    first, second = (one, other) if descending else (other, one)
+    before = _is_before(first, second) | (earlier & ~_is_before(second, first))
     goes = ops.sum(ops.cast(before, "i64"), axis=-1)
-    here = ops.eq(ops.unsqueeze(goes, -2), ops.unsqueeze(numbers, 1))
+    places = numbers if count is None else created(x, ops.arange, 0, count, 1, "i64")
+    here = ops.eq(ops.unsqueeze(goes, -2), ops.unsqueeze(places, 1))
     found = ops.sum(ops.where(here, numbers, 0), axis=-1)
     return found if axis == x.ndim - 1 else ops.permute(found, _moved(x.ndim, x.ndim - 1, axis))
 
@@ -93,7 +105,7 @@ def _require_order(x: TensorType, axis: int) -> None:
 def argsort(x: Tensor, axis: int = -1) -> Tensor:
     """Positions (int64) that bring ``x`` into ascending order along ``axis``; equal elements keep
     theirs, NaN is the last."""
-    return np.argsort(np.asarray(x), axis=axis, kind="stable")
+    return np.argsort(_ordered(x), axis=axis, kind="stable")
 
 
 @argsort.infer
@@ -106,7 +118,7 @@ def _(x: TensorType, axis: int = -1) -> TensorType:
 def sort(x: Tensor, axis: int = -1) -> Tensor:
     """``x`` in ascending order along ``axis``; equal elements stay in their order, NaN is the
     last."""
-    return np.sort(np.asarray(x), axis=axis, kind="stable")
+    return np.sort(_ordered(x), axis=axis, kind="stable").astype(np.asarray(x).dtype)
 
 
 @sort.infer
@@ -125,6 +137,83 @@ def _(x: Any, axis: int = -1) -> Any:
 
 for _record in (argsort, sort):
     _record.cost(_steps)
+
+
+# -- the first few ---------------------------------------------------------------------------------
+_TOP_SAMPLES = [
+    S("f32[B,9]", 3, dims={"B": 4}),
+    S("f64[2,200]", 5),
+    S("f64[300]", 100),
+    S(uniform("i32[3,40]", -3, 3), 7, largest=False),
+    S(uniform("i64[3,30,5]", 0, 3), 4, axis=1),
+    S("f32[3,N]", 2, dims={"N": 17}, largest=False),
+    S(special("f32[4,40]"), 9),
+    S(special("f32[2,400]"), 30),
+    S(uniform("i16[500]", 0, 3), 40, largest=False),
+    S(special("f64[40]"), 6, largest=False),
+    S("f16[4,9]", 2),
+    S(special("bf16[3,8]"), 8, axis=-1),
+    S(uniform("u8[90]", 0, 9), 10),
+    S("bool[2,9]", 3),
+    S("f32[5]", 0),
+    S("f32[0,3]", 2),
+    S("f32[0]", 0),
+]
+
+
+@op(
+    "composite",
+    stands_alone=True,
+    needs_whole={"x": "axis"},
+    samples=_TOP_SAMPLES,
+    bad=[
+        Bad("f32[3]", 4, match="has 3 elements, not 4"),
+        Bad("f32[3]", -1, match="k must be"),
+        Bad("f32[3]", 1, axis=1, match="out of range"),
+        Bad("c64[3]", 1, match="in no order"),
+    ],
+)
+def argtopk(x: Tensor, k: Attribute, axis: int = -1, largest: bool = True) -> Tensor:
+    """Positions (int64) of the ``k`` largest elements along ``axis`` in descending order, or if not
+    ``largest`` of the smallest in ascending order; of equal elements the first ones, in their order.
+    NaN is the largest, as in torch.topk. ``k`` is an int or a named dim, at most the size of the axis.
+
+    Raises ArgumentError for another ``k``, ShapeError if the axis has fewer elements, DTypeError for
+    complex numbers."""
+    x = _ordered(x)
+    if not largest:
+        found = np.argsort(x, axis=axis, kind="stable")
+    else:  # equal elements of the reversed order stand in the wrong order, until it is reversed, too
+        backward = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+        found = x.shape[axis] - 1 - np.flip(backward, axis)
+    return np.take(found, np.arange(k), axis)
+
+
+@argtopk.infer
+def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> TensorType:
+    _require_order(x, axis)
+    if not isinstance(k, sympy.Expr) and (type(k) is not int or k < 0):
+        raise ArgumentError(f"k must be an int >= 0 or a named dim, not {k!r}")
+    axis = normalize_axis(axis, x.rank)
+    room = shapes.normalize(x.shape[axis] - k)
+    if type(room) is int and room < 0:
+        raise ShapeError(f"axis {axis} of x has {x.shape[axis]} elements, not {k}")
+    return TensorType((*x.shape[:axis], k, *x.shape[axis + 1 :]), dtypes.int64)
+
+
+@argtopk.elements
+def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> list[Dim]:
+    return [shapes.normalize(x.shape[normalize_axis(axis, x.rank)] - k + 1)]
+
+
+@argtopk.expansion
+def _(x: Any, k: Any, axis: int = -1, largest: bool = True) -> Any:
+    return _positions(x, axis, k, largest)
+
+
+@argtopk.cost
+def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> Dim:
+    return shapes.normalize(2 * x.size)
 
 
 # -- searching -------------------------------------------------------------------------------------

@@ -75,22 +75,26 @@ static void sort_row_T(int64_t n, int64_t stride, const T *x, T *y, T *memory)
     for (int64_t i = 0; i < n; i++) y[i * stride] = from[i];
 }
 
-/* The positions that sort the n elements that are `stride` apart in x, to y. `memory` has room for
- * 2 n positions and n elements. */
-static void sort_positions_T(int64_t n, int64_t stride, const T *x, int64_t *y, int64_t *memory)
+/* Whether `a` comes before `b`, and is not equal to it: the larger one does, or the smaller one. */
+static inline bool comes_first_T(int largest, T a, T b)
 {
-    int64_t *from = memory, *to = memory + n;
-    T *const keys = (T *)(void *)(memory + 2 * n);
-    for (int64_t i = 0; i < n; i++) {
-        keys[i] = x[i * stride];
-        from[i] = i;
-    }
+    return largest ? is_before_T(b, a) : is_before_T(a, b);
+}
+
+/* The numbers from 0 to n in the order of the keys that they are of, equal keys as they stand. They
+ * are in one of the two arrays, which is returned; both have room for n. */
+static inline int64_t *order_keys_T(int64_t n, int largest, const T *keys, int64_t *from,
+                                    int64_t *to)
+{
+    for (int64_t i = 0; i < n; i++) from[i] = i;
     for (int64_t start = 0; start < n; start += SHORT_RUN) {
         const int64_t end = start + SHORT_RUN < n ? start + SHORT_RUN : n;
         for (int64_t i = start + 1; i < end; i++) {
             const T value = keys[i];
             int64_t j = i;
-            for (; j > start && is_before_T(value, keys[from[j - 1]]); j--) from[j] = from[j - 1];
+            for (; j > start && comes_first_T(largest, value, keys[from[j - 1]]); j--) {
+                from[j] = from[j - 1];
+            }
             from[j] = i;
         }
     }
@@ -102,7 +106,7 @@ static void sort_positions_T(int64_t n, int64_t stride, const T *x, int64_t *y, 
             for (int64_t i = start; i < end; i++) {
                 const bool second =
                     left == middle ||
-                    (right < end && is_before_T(keys[from[right]], keys[from[left]]));
+                    (right < end && comes_first_T(largest, keys[from[right]], keys[from[left]]));
                 to[i] = second ? from[right] : from[left];
                 right += second;
                 left += !second;
@@ -112,7 +116,151 @@ static void sort_positions_T(int64_t n, int64_t stride, const T *x, int64_t *y, 
         to = from;
         from = sorted;
     }
-    for (int64_t i = 0; i < n; i++) y[i * stride] = from[i];
+    return from;
+}
+
+/* The positions that sort the n elements that are `stride` apart in x, to y. `memory` has room for
+ * 2 n positions and n elements. */
+static void sort_positions_T(int64_t n, int64_t stride, const T *x, int64_t *y, int64_t *memory)
+{
+    T *const keys = (T *)(void *)(memory + 2 * n);
+    for (int64_t i = 0; i < n; i++) keys[i] = x[i * stride];
+    const int64_t *const order = order_keys_T(n, 0, keys, memory, memory + n);
+    for (int64_t i = 0; i < n; i++) y[i * stride] = order[i];
+}
+
+/* The key that would stand at `place` if n keys were in order. They are moved: those that come
+ * before a pivot to the front, then those that are equal to it (quickselect). */
+static inline T select_key_T(int64_t n, int64_t place, int largest, T *keys)
+{
+    int64_t low = 0, high = n;
+    uint64_t drawn = 1;
+    while (high - low > 1) {
+        T pivot[3];
+        for (int i = 0; i < 3; i++) {
+            drawn = drawn * 6364136223846793005 + 1442695040888963407;
+            pivot[i] = keys[low + (int64_t)((drawn >> 33) % (uint64_t)(high - low))];
+        }
+        const bool is_second = comes_first_T(largest, pivot[0], pivot[1]);
+        const T first = pivot[!is_second], second = pivot[is_second];
+        const T middle = comes_first_T(largest, pivot[2], first)    ? first
+                         : comes_first_T(largest, second, pivot[2]) ? second
+                                                                    : pivot[2];
+        int64_t end = low;
+        for (int64_t i = low; i < high; i++) {
+            const T key = keys[i];
+            keys[i] = keys[end];
+            keys[end] = key;
+            end += comes_first_T(largest, key, middle);
+        }
+        if (place < end) {
+            high = end;
+            continue;
+        }
+        for (int64_t i = end; i < high; i++) {
+            const T key = keys[i];
+            keys[i] = keys[end];
+            keys[end] = key;
+            end += !comes_first_T(largest, middle, key);
+        }
+        if (place < end) return middle;
+        low = end;
+    }
+    return keys[low];
+}
+
+/* Elements that are compared with the worst candidate at once; and up to how many candidates are
+ * kept in order. */
+enum { TOP_BLOCK = 64, FEW = 16 };
+
+/* Keeps the k best of `count` candidates, in their order, and returns the worst of them. */
+static inline T keep_best_T(int64_t count, int64_t k, int largest, T *keys, int64_t *at, T *memory)
+{
+    memcpy(memory, keys, (size_t)count * sizeof(T));
+    const T worst = select_key_T(count, k - 1, largest, memory);
+    int64_t equal = k, kept = 0;
+    for (int64_t i = 0; i < count; i++) equal -= comes_first_T(largest, keys[i], worst);
+    for (int64_t i = 0; i < count; i++) {
+        const T key = keys[i];
+        const bool is_better = comes_first_T(largest, key, worst);
+        const bool is_equal = !is_better & !comes_first_T(largest, worst, key);
+        const bool stays = is_better | (is_equal & (equal > 0));
+        equal -= is_equal;
+        keys[kept] = key;
+        at[kept] = at[i];
+        kept += stays;
+    }
+    return worst;
+}
+
+/* What top_positions does, for a `largest` that is known. */
+static inline __attribute__((always_inline)) void
+top_in_order_T(int64_t n, int64_t k, int64_t stride, int largest, const T *x, int64_t *y,
+               int64_t *memory)
+{
+    const int64_t most = 2 * k + TOP_BLOCK, room = most + TOP_BLOCK;
+    int64_t *const at = memory, *const spare = memory + room, *const other = memory + 2 * room;
+    T *const keys = (T *)(void *)(memory + 3 * room);
+    int64_t count = 0;
+    bool is_full = false;
+    T worst = 0;
+    for (int64_t start = 0; start < n; start += TOP_BLOCK) {
+        const int64_t end = start + TOP_BLOCK < n ? start + TOP_BLOCK : n;
+        if (is_full && stride == 1) {
+            int better = 0;
+            for (int64_t i = start; i < end; i++) better |= comes_first_T(largest, x[i], worst);
+            if (!better) continue;
+        }
+        if (k <= FEW) {  // in order at once
+            for (int64_t i = start; i < end; i++) {
+                const T key = x[i * stride];
+                if (is_full && !comes_first_T(largest, key, keys[k - 1])) continue;
+                int64_t j = is_full ? k - 1 : count++;
+                for (; j > 0 && comes_first_T(largest, key, keys[j - 1]); j--) {
+                    keys[j] = keys[j - 1];
+                    at[j] = at[j - 1];
+                }
+                keys[j] = key;
+                at[j] = i;
+                is_full = count == k;
+            }
+            worst = keys[count - 1];
+            continue;
+        }
+        for (int64_t i = start; i < end; i++) {
+            const T key = x[i * stride];
+            keys[count] = key;
+            at[count] = i;
+            count += !is_full | comes_first_T(largest, key, worst);
+        }
+        if (count > most) {
+            worst = keep_best_T(count, k, largest, keys, at, (T *)(void *)spare);
+            count = k;
+            is_full = true;
+        }
+    }
+    if (k <= FEW) {
+        for (int64_t i = 0; i < k; i++) y[i * stride] = at[i];
+        return;
+    }
+    if (count > k) keep_best_T(count, k, largest, keys, at, (T *)(void *)spare);
+    const int64_t *const order = order_keys_T(k, largest, keys, spare, other);
+    for (int64_t i = 0; i < k; i++) y[i * stride] = at[order[i]];
+}
+
+/* The positions of the k largest (or smallest) of the n elements that are `stride` apart in x, the
+ * first of them first, to y. Candidates are those that come before the worst of the k best so far;
+ * of them the k best are kept whenever there are over twice as many. `memory` has room for 8 k and
+ * 512 numbers. */
+static void top_positions_T(int64_t n, int64_t k, int64_t stride, int largest, const T *x,
+                            int64_t *y, int64_t *memory)
+{
+    if (k == 0) return;
+    if (largest) {
+        top_in_order_T(n, k, stride, 1, x, y, memory);
+    } else {
+        top_in_order_T(n, k, stride, 0, x, y, memory);
+    }
 }
 
 /* How many of n ascending elements stand before the value, or with `behind` at most equal to it. */
