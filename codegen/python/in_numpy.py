@@ -493,9 +493,47 @@ def conv_transpose(
 def max_pool(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
     """The largest element of each window of ``x`` [N, C, ...]."""
     stride = kernel_size if stride is None else stride
-    lowest = np.iinfo(x.dtype).min if np.issubdtype(x.dtype, np.integer) else -np.inf
-    view = windows(x, kernel_size, stride, padding, dilation, ceil_mode, lowest)
+    view = windows(x, kernel_size, stride, padding, dilation, ceil_mode, lowest_of(x))
     return view.max(axis=tuple(range(x.ndim, view.ndim)))
+
+
+def positions_of_largest(x, at):
+    """Of candidates at the positions ``at`` [..., count] of the plane of ``x`` [N, C, ...], where
+    the largest stands: the first of equal ones, of NaNs the last; -1 is no position."""
+    values = x.reshape(*x.shape[:2], math.prod(x.shape[2:]))[:, :, np.where(at < 0, 0, at)]
+    largest = np.max(values, axis=-1, keepdims=True, where=at >= 0, initial=lowest_of(x))
+    key = np.where((at >= 0) & (values == largest), at, np.iinfo(np.int64).max)
+    return np.abs(np.where(values != values, np.minimum(-at, 0), key).min(axis=-1))
+
+
+def lowest_of(x):
+    """What no number is smaller than."""
+    return np.iinfo(x.dtype).min if np.issubdtype(x.dtype, np.integer) else x.dtype.type(-np.inf)
+
+
+def max_pool_positions(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    """Where the largest element of each window of ``x`` [N, C, ...] stands on its plane."""
+    stride, rank = kernel_size if stride is None else stride, x.ndim - 2
+    plane = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
+    at = windows(plane, kernel_size, stride, padding, dilation, ceil_mode, -1)[0, 0]
+    return positions_of_largest(x, at.reshape(*at.shape[:rank], math.prod(at.shape[rank:])))
+
+
+def adaptive_max_pool_positions(x, output_size):
+    """Where the largest element of each of ``output_size`` windows stands on its plane."""
+    plane, rank = np.zeros((1,) * (x.ndim - 2), int), x.ndim - 2
+    sizes = output_size if isinstance(output_size, tuple) else (output_size,) * rank
+    for axis, (n, out) in enumerate(zip(x.shape[2:], sizes)):
+        out = n if out is None else out
+        first, end = np.arange(out) * n // out, -(-(np.arange(out) + 1) * n // out)
+        along = first[:, None] + np.arange((end - first).max())
+        along = np.where(along < end[:, None], along, -1)
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = along.shape
+        along = along.reshape(shape)
+        plane = along if axis == 0 else np.where((plane < 0) | (along < 0), -1, plane * n + along)
+    at = plane.reshape(*plane.shape[:rank], math.prod(plane.shape[rank:]))
+    return positions_of_largest(x, at)
 
 
 def avg_pool(x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):

@@ -401,3 +401,17 @@ def int_recurrence(
         states.append(state)
     states = states[::-1] if reverse else states
     return torch.stack([*states, state] if cell is None else [*states, state, cell])
+
+
+def max_pool_positions(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    """Where the largest element of each window stands."""
+    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[x.dim() - 3]
+    wide = x if x.is_floating_point() else x.double()
+    return pool(wide, kernel_size, stride, padding, dilation, ceil_mode, True)[1]
+
+
+def adaptive_max_pool_positions(x, output_size):
+    """Where the largest element of each of ``output_size`` windows stands."""
+    pools = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)
+    wide = x if x.is_floating_point() else x.double()
+    return pools[x.dim() - 3](wide, output_size, True)[1]

@@ -277,7 +277,7 @@ class NumpyText(TableText):
 
     op_conv1d = op_int_conv2d = op_conv_transpose1d = op_conv_transpose2d = op_conv2d
     op_conv3d = op_conv_transpose3d = op_max_pool3d = op_avg_pool3d = op_conv2d
-    op_max_pool1d = op_max_pool2d = op_avg_pool1d = op_avg_pool2d = op_conv2d
+    op_max_pool1d = op_max_pool2d = op_avg_pool1d = op_avg_pool2d = op_max_pool_positions = op_conv2d
 
     @uses("recurrence", "int_recurrence", "lstm_step", "gru_step", "rnn_tanh_step", "rnn_relu_step")
     def op_recurrence(self, node: Node, mode: str, **bound: Any) -> str:

@@ -341,7 +341,7 @@ class TorchText(NumpyText):
 
     op_conv1d = op_int_conv2d = op_conv_transpose1d = op_conv_transpose2d = op_conv2d
     op_conv3d = op_conv_transpose3d = op_max_pool3d = op_avg_pool3d = op_conv2d
-    op_max_pool1d = op_max_pool2d = op_avg_pool1d = op_avg_pool2d = op_conv2d
+    op_max_pool1d = op_max_pool2d = op_avg_pool1d = op_avg_pool2d = op_max_pool_positions = op_conv2d
 
     def op_adaptive_avg_pool1d(self, node: Node, x: Any, output_size: Any) -> str:
         if output_size is None:  # the size that x has

@@ -55,6 +55,9 @@ from fxlite.nn.conv import (
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
 )
 from fxlite.nn.linear import Bilinear, Embedding, Identity, Linear
 from fxlite.nn.loss import BCEWithLogitsLoss, CosineSimilarity, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
@@ -140,6 +143,9 @@ __all__ = [
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
     "Module",
     "ModuleDict",

@@ -206,11 +206,6 @@ class ConvTranspose3d(_Transposed):
         )
 
 
-def _no_indices(layer: Module, return_indices: bool) -> None:
-    if return_indices:
-        raise ArgumentError(f"{type(layer).__name__} does not return indices")
-
-
 class _MaxPool(FunctionLayer):
     """Largest value of each window; ``stride`` is ``kernel_size`` unless given."""
 
@@ -226,9 +221,13 @@ class _MaxPool(FunctionLayer):
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
-        _no_indices(self, return_indices)
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+        self.return_indices = return_indices
+
+    def forward(self, x: Any) -> Any:
+        given = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        return type(self).function(x, *given, self.return_indices)
 
 
 class MaxPool1d(_MaxPool):
@@ -249,6 +248,39 @@ class MaxPool3d(_MaxPool):
     given."""
 
     function = staticmethod(F.max_pool3d)
+
+
+class _MaxUnpool(Module):
+    """What max pooling took, back where it was, with zeros in between."""
+
+    function: Any
+    _shown = ("kernel_size", "stride", "padding")
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding = padding
+
+    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
+        return type(self).function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Undoes :class:`MaxPool1d` with ``return_indices=True``, see :func:`F.max_unpool2d`."""
+
+    function = staticmethod(F.max_unpool1d)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Undoes :class:`MaxPool2d` with ``return_indices=True``, see :func:`F.max_unpool2d`."""
+
+    function = staticmethod(F.max_unpool2d)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Undoes :class:`MaxPool3d` with ``return_indices=True``, see :func:`F.max_unpool2d`."""
+
+    function = staticmethod(F.max_unpool3d)
 
 
 class AvgPool1d(Module):
@@ -343,7 +375,10 @@ class _AdaptiveMax(_Adaptive):
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         super().__init__(output_size)
-        _no_indices(self, return_indices)
+        self.return_indices = return_indices
+
+    def forward(self, x: Any) -> Any:
+        return type(self).function(x, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMax):

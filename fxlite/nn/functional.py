@@ -17,10 +17,11 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.base.public_names import public_names
 from fxlite.base.state import is_traced
 from fxlite.ops.composite import created
+from fxlite.ops.image.spatial import per_axis
 from fxlite.ops.op import Op, lookup, normalize_axis
 from fxlite.types import shapes
 
@@ -74,6 +75,9 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
     "mish",
     "mse_loss",
     "nll_loss",
@@ -378,13 +382,8 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 
 
 # -- pooling ---------------------------------------------------------------------------------------
-def _no_indices(return_indices: bool, name: str) -> None:
-    if return_indices:
-        raise ArgumentError(f"{name} does not return indices; leave return_indices out")
-
-
 def _max_pool(
-    name: str,
+    rank: int,
     x: Tensor,
     kernel_size: Any,
     stride: Any,
@@ -393,11 +392,65 @@ def _max_pool(
     ceil_mode: bool,
     return_indices: bool,
     **others: Any,
+) -> Any:
+    given = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
+    given["ceil_mode"] = ceil_mode
+    values = lookup(f"max_pool{rank}d")(x, **given, **others)
+    if not return_indices:
+        return values
+    if others.get("layout", "NCHW") != "NCHW":
+        raise ArgumentError("return_indices is for images [N, C, H, W]; permute x before, or leave layout out")
+    return values, ops.max_pool_positions(x, **given)
+
+
+def _adaptive_max_pool(rank: int, x: Tensor, output_size: Any, return_indices: bool) -> Any:
+    values = lookup(f"adaptive_max_pool{rank}d")(x, output_size=output_size)
+    return (values, ops.adaptive_max_pool_positions(x, output_size=output_size)) if return_indices else values
+
+
+def _max_unpool(
+    rank: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, output_size: Any
 ) -> Tensor:
-    _no_indices(return_indices, name)
-    return lookup(name)(
-        x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode, **others
-    )
+    name = f"max_unpool{rank}d"
+    if np.ndim(x) != rank + 2 or np.ndim(indices) != rank + 2:
+        raise ShapeError(f"{name}: x and indices must have rank {rank + 2}, not {np.ndim(x)} and {np.ndim(indices)}")
+    kernel, pads = per_axis(kernel_size, rank, "kernel_size"), per_axis(padding, rank, "padding", 0)
+    steps = kernel if stride is None else per_axis(stride, rank, "stride")
+    if output_size is None:
+        output_size = [(n - 1) * s - 2 * p + k for n, s, p, k in zip(np.shape(x)[2:], steps, pads, kernel)]
+    sizes = tuple(output_size)[-rank:]
+    if len(sizes) != rank or len(output_size) not in (rank, rank + 2):
+        raise ArgumentError(f"{name}: output_size must be {rank} sizes, or those of all axes, not {output_size!r}")
+    lead = tuple(np.shape(x)[:2])
+    plane = (*lead, math.prod(np.shape(x)[2:]))
+    zeros = created(x, ops.full, (*lead, math.prod(sizes)), 0, x.dtype)
+    flat = ops.scatter_set(zeros, ops.reshape(indices, plane), ops.reshape(x, plane), axis=-1)
+    return ops.reshape(flat, (*lead, *sizes))
+
+
+def max_unpool1d(
+    x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Tensor:
+    """x [N, C, L] put where ``indices`` say, see :func:`max_unpool2d`."""
+    return _max_unpool(1, x, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+    x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Tensor:
+    """x [N, C, H, W] put where ``indices``, of a max pooling with ``return_indices``, say, with zeros
+    elsewhere. The size is ``output_size`` or, by default, ``(H - 1) * stride - 2 * padding +
+    kernel_size``. Where windows overlap, the last of equal indices counts.
+
+    Raises ShapeError for other ranks, IndexError at run time for an index that is out of range."""
+    return _max_unpool(2, x, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(
+    x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Tensor:
+    """x [N, C, D, H, W] put where ``indices`` say, see :func:`max_unpool2d`."""
+    return _max_unpool(3, x, indices, kernel_size, stride, padding, output_size)
 
 
 def max_pool1d(
@@ -408,9 +461,9 @@ def max_pool1d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Tensor:
-    """Largest value of each window of x [N, C, L]."""
-    return _max_pool("max_pool1d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+) -> Any:
+    """Largest value of each window of x [N, C, L]; ``return_indices`` as in :func:`max_pool2d`."""
+    return _max_pool(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(
@@ -422,9 +475,11 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
     layout: str = "NCHW",
-) -> Tensor:
-    """Largest value of each window of x [N, C, H, W]; with ``layout="NHWC"`` of x [N, H, W, C]."""
-    return _max_pool("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices, layout=layout)
+) -> Any:
+    """Largest value of each window of x [N, C, H, W]; with ``layout="NHWC"`` of x [N, H, W, C].
+    With ``return_indices`` also where each stands among the elements of its channel (int64), row by
+    row: the first of equal ones, of NaNs the last."""
+    return _max_pool(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices, layout=layout)
 
 
 def max_pool3d(
@@ -435,18 +490,18 @@ def max_pool3d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Tensor:
-    """Largest value of each window of x [N, C, D, H, W]."""
-    return _max_pool("max_pool3d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+) -> Any:
+    """Largest value of each window of x [N, C, D, H, W]; ``return_indices`` as in
+    :func:`max_pool2d`."""
+    return _max_pool(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 adaptive_avg_pool3d = _of(ops.adaptive_avg_pool3d)
 
 
-def adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Tensor:
+def adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """Largest value over windows so that x [N, C, D, H, W] becomes [N, C, *output_size]."""
-    _no_indices(return_indices, "adaptive_max_pool3d")
-    return ops.adaptive_max_pool3d(x, output_size=output_size)
+    return _adaptive_max_pool(3, x, output_size, return_indices)
 
 
 def avg_pool1d(
@@ -537,16 +592,14 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     return ops.adaptive_avg_pool2d(x, output_size=output_size)
 
 
-def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Tensor:
+def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """Largest value over windows so that x [N, C, L] becomes [N, C, output_size]."""
-    _no_indices(return_indices, "adaptive_max_pool1d")
-    return ops.adaptive_max_pool1d(x, output_size=output_size)
+    return _adaptive_max_pool(1, x, output_size, return_indices)
 
 
-def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Tensor:
+def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """Largest value over windows so that x [N, C, H, W] becomes [N, C, *output_size]."""
-    _no_indices(return_indices, "adaptive_max_pool2d")
-    return ops.adaptive_max_pool2d(x, output_size=output_size)
+    return _adaptive_max_pool(2, x, output_size, return_indices)
 
 
 def interpolate(

@@ -27,6 +27,7 @@ FAMILIES = (
     "image.transposed_convolution",
     "image.pooling",
     "image.volume",
+    "image.pool_positions",
     "image.resize",
     "composite",
     "numeric.sorting",

@@ -103,7 +103,14 @@ CASES: dict[str, list[Case]] = {
     "LogSoftmax": [of(IMAGE, dim=-1), of(IMAGE, dim=1)],
     "MSELoss": [of(VECTOR, VECTOR)],
     "MaxPool1d": [of(SIGNAL, kernel_size=2)],
-    "MaxPool2d": [of(IMAGE, kernel_size=2), of(IMAGE, kernel_size=(3, 2), stride=2, padding=1)],
+    "MaxPool2d": [
+        of(IMAGE, kernel_size=2),
+        of(IMAGE, kernel_size=2, return_indices=True),
+        of(IMAGE, kernel_size=(3, 2), stride=2, padding=1),
+    ],
+    "MaxUnpool1d": [of("f32[2,6,4]", "i64[2,6,4]", kernel_size=2)],
+    "MaxUnpool2d": [of("f32[2,6,4,4]", "i64[2,6,4,4]", kernel_size=2)],
+    "MaxUnpool3d": [of("f32[2,6,2,2,2]", "i64[2,6,2,2,2]", kernel_size=2)],
     "MultiheadAttention": [
         of("f32[B,5,8]", embed_dim=8, num_heads=2, batch_first=True),
         of("f32[5,B,8]", embed_dim=8, num_heads=4, bias=False),

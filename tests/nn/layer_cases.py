@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Ints:
@@ -41,6 +43,12 @@ class Case:
 def C(name: str, *args: Any, on: Any = ((2, 6),), call: Any = None, named: Any = None, **kwargs: Any) -> Case:
     """A case; ``on``: the inputs."""
     return Case(name, args, on, kwargs, call or {}, named)
+
+
+def places(*shape: int, of: int) -> Any:
+    """Positions in a plane of so many elements, no two of a channel the same."""
+    drawn = np.random.default_rng(0).permuted(np.broadcast_to(np.arange(of), (*shape[:2], of)), axis=-1)
+    return drawn[:, :, : np.prod(shape[2:])].reshape(shape).astype(np.int64)
 
 
 IMAGE, SIGNAL, VOLUME = ((2, 4, 9, 11),), ((2, 4, 13),), ((2, 4, 5, 3, 6),)
@@ -104,6 +112,16 @@ CASES = [
     C("ConvTranspose3d", 4, 6, 2, (2, 1, 3), on=VOLUME),
     C("MaxPool3d", 2, on=VOLUME),
     C("AvgPool3d", (2, 1, 3), 1, on=VOLUME),
+    C("MaxPool3d", 2, 1, return_indices=True, on=VOLUME),
+    C("MaxPool1d", 3, 2, 1, return_indices=True, ceil_mode=True, on=SIGNAL),
+    C("MaxPool2d", (3, 2), (2, 1), (1, 0), return_indices=True, on=IMAGE),
+    C("AdaptiveMaxPool1d", 4, True, on=SIGNAL),
+    C("AdaptiveMaxPool2d", (2, 5), return_indices=True, on=IMAGE),
+    C("AdaptiveMaxPool3d", 2, return_indices=True, on=VOLUME),
+    C("MaxUnpool1d", 2, on=((2, 3, 5), places(2, 3, 5, of=10))),
+    C("MaxUnpool2d", (3, 2), 2, (1, 0), on=((2, 3, 4, 3), places(2, 3, 4, 3, of=42))),
+    C("MaxUnpool2d", 2, on=((2, 3, 4, 3), places(2, 3, 4, 3, of=63)), call={"output_size": [9, 7]}),
+    C("MaxUnpool3d", 2, on=((2, 3, 2, 2, 3), places(2, 3, 2, 2, 3, of=96))),
     C("AdaptiveAvgPool3d", (2, 1, 3), on=VOLUME),
     C("AdaptiveMaxPool3d", 2, on=VOLUME),
     C("Conv2d", 4, 6, 3, on=IMAGE),
@@ -262,6 +280,9 @@ CASES = [
 
 #: Layers whose forward needs shapes: they cannot be traced without input types.
 TYPED = {
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "ConstantPad1d",
     "ConstantPad2d",
     "ZeroPad1d",

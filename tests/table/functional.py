@@ -131,6 +131,12 @@ max_pool2d(a, 2) : [70,3,6,5] / [0,3,6,5] / [1,1,2,2]
 max_pool2d(a, 3, 2, 1) : [70,3,6,5]
 max_pool2d(a, (2, 3), 1, (1, 0), (2, 1), True) : [5,3,6,5]
 max_pool2d(a, 2, layout="NHWC") : [5,6,5,3]
+max_pool2d(a, 3, 2, 1, return_indices=True)[1] : [70,3,6,5] / [0,3,6,5]
+max_pool1d(a, 2, return_indices=True)[1] : [70,3,9]
+adaptive_max_pool2d(a, (2, 3), True)[1] : [70,3,6,5]
+max_unpool1d(a, b, 9) : [7,3,1] i64[7,3,1] / [0,3,1] i64[0,3,1] : salted index
+max_unpool2d(a, b, 3) : [7,3,1,1] i64[7,3,1,1] : salted index
+max_unpool3d(a, b, 2, output_size=(2, 2, 3)) : [7,3,1,1,1] i64[7,3,1,1,1] : salted index
 avg_pool1d(a, 2) : [70,3,9] / [0,3,9] / [3,9]
 avg_pool1d(a, 3, 2, 1, True, False) : [70,3,9]
 avg_pool2d(a, 2) : [70,3,6,5] / [0,3,6,5]

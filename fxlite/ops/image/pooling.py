@@ -486,7 +486,7 @@ def output_sizes(output_size: Any, rank: int) -> tuple[int | None, ...]:
     raise ArgumentError(f"output_size must be {wanted}, not {output_size!r}")
 
 
-def _adaptive_window(o: Index, size: Index, out: int | None) -> tuple[Index, Index]:
+def adaptive_window(o: Index, size: Index, out: int | None) -> tuple[Index, Index]:
     """(start, length) of the window of output element ``o``."""
     if out is None or size == out:
         return o, Index.of(1)
@@ -498,7 +498,7 @@ def _adaptive_window(o: Index, size: Index, out: int | None) -> tuple[Index, Ind
 def _body(kind: str, i: MultiIndex, x: Reader, output_size: Any) -> Expr:
     computed = x.dtype.compute if kind == "sum" else x.dtype
     sizes = output_sizes(output_size, len(i) - 2)
-    windows = [_adaptive_window(*each) for each in zip(i[2:], x.shape[2:], sizes)]
+    windows = [adaptive_window(*each) for each in zip(i[2:], x.shape[2:], sizes)]
 
     def element(*r: Index) -> Expr:
         place = (start + offset for (start, _), offset in zip(windows, r))
