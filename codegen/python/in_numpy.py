@@ -602,6 +602,62 @@ def interpolate(x, size=None, scale_factor=None, mode="nearest", align_corners=F
     return x
 
 
+def resize_weight(mode, distance, coefficient):
+    """The weight of what is at a distance."""
+    if mode == "linear":
+        return np.maximum(1 - distance, 0)
+    a, d = coefficient, distance
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, (((d - 5) * d + 8) * d - 4) * a
+    return np.where(d < 1, near, np.where(d < 2, far, 0))
+
+
+def resize(
+    x,
+    size,
+    axis=-1,
+    mode="nearest",
+    coordinates="half_pixel",
+    rounding="round_prefer_floor",
+    scale=None,
+    coefficient=-0.75,
+    antialias=False,
+    exclude_outside=False,
+):
+    """``x`` with an axis resampled to ``size`` elements, as ONNX's Resize."""
+    axis, n, m = axis % x.ndim, x.shape[axis], size
+    step = n / m if scale is None else 1 / scale
+    shift = {
+        "asymmetric": 0,
+        "align_corners": 0,
+        "half_pixel_symmetric": ((1 - m) * step + n - 1) / 2,
+        "tf_half_pixel_for_nn": step / 2,
+    }.get(coordinates, step / 2 - 0.5)
+    if coordinates == "align_corners":
+        step = (n - 1) / max(m - 1, 1)
+    if m == 1 and coordinates in ("align_corners", "pytorch_half_pixel"):
+        step = shift = 0
+    at = np.arange(m) * step + shift
+    if mode == "nearest":
+        at = np.round(at, 9)  # as if it were exact
+        rounds = {
+            "floor": np.floor,
+            "ceil": np.ceil,
+            "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+            "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+        }
+        return np.take(x, np.clip(rounds[rounding](at).astype(int), 0, n - 1), axis)
+    wide = max(step, 1) if antialias else 1
+    reach = math.ceil((2 if mode == "cubic" else 1) * wide)
+    places = np.floor(at).astype(int)[:, None] + np.arange(1 - reach, reach + 1)
+    weights = resize_weight(mode, np.abs(places - at[:, None]) / wide, coefficient)
+    if exclude_outside:
+        weights = np.where((places >= 0) & (places < n), weights, 0)
+    if exclude_outside or antialias:
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    weights = weights.astype(x.dtype).reshape(m, 2 * reach, *[1] * (x.ndim - 1 - axis))
+    return (np.take(x, np.clip(places, 0, n - 1), axis) * weights).sum(axis=axis + 1)
+
+
 # -- indices ---------------------------------------------------------------------------------------
 def updated(x, at, values):
     """A copy of ``x`` with other values at an index."""

@@ -415,3 +415,60 @@ def adaptive_max_pool_positions(x, output_size):
     pools = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)
     wide = x if x.is_floating_point() else x.double()
     return pools[x.dim() - 3](wide, output_size, True)[1]
+
+
+def resize_weight(mode, distance, coefficient):
+    """The weight of what is at a distance."""
+    if mode == "linear":
+        return torch.clamp(1 - distance, min=0)
+    a, d = coefficient, distance
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, (((d - 5) * d + 8) * d - 4) * a
+    return torch.where(d < 1, near, torch.where(d < 2, far, 0))
+
+
+def resize(
+    x,
+    size,
+    axis=-1,
+    mode="nearest",
+    coordinates="half_pixel",
+    rounding="round_prefer_floor",
+    scale=None,
+    coefficient=-0.75,
+    antialias=False,
+    exclude_outside=False,
+):
+    """``x`` with an axis resampled to ``size`` elements, as ONNX's Resize."""
+    axis, n, m = axis % x.dim(), x.shape[axis], size
+    step = n / m if scale is None else 1 / scale
+    shift = {
+        "asymmetric": 0,
+        "align_corners": 0,
+        "half_pixel_symmetric": ((1 - m) * step + n - 1) / 2,
+        "tf_half_pixel_for_nn": step / 2,
+    }.get(coordinates, step / 2 - 0.5)
+    if coordinates == "align_corners":
+        step = (n - 1) / max(m - 1, 1)
+    if m == 1 and coordinates in ("align_corners", "pytorch_half_pixel"):
+        step = shift = 0
+    at = torch.arange(m, dtype=torch.float64) * step + shift
+    if mode == "nearest":
+        at = torch.round(at, decimals=9)  # as if it were exact
+        rounds = {
+            "floor": torch.floor,
+            "ceil": torch.ceil,
+            "round_prefer_floor": lambda v: torch.ceil(v - 0.5),
+            "round_prefer_ceil": lambda v: torch.floor(v + 0.5),
+        }
+        return x.index_select(axis, rounds[rounding](at).long().clamp(0, n - 1))
+    wide = max(step, 1) if antialias else 1
+    reach = math.ceil((2 if mode == "cubic" else 1) * wide)
+    places = torch.floor(at).long()[:, None] + torch.arange(1 - reach, reach + 1)
+    weights = resize_weight(mode, torch.abs(places - at[:, None]) / wide, coefficient)
+    if exclude_outside:
+        weights = torch.where((places >= 0) & (places < n), weights, 0)
+    if exclude_outside or antialias:
+        weights = weights / weights.sum(dim=1, keepdim=True)
+    weights = weights.to(x.dtype).reshape(m, 2 * reach, *[1] * (x.dim() - 1 - axis))
+    chosen = x.index_select(axis, places.clamp(0, n - 1).flatten())
+    return (chosen.unflatten(axis, (m, 2 * reach)) * weights).sum(dim=axis + 1)

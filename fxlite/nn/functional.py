@@ -21,6 +21,7 @@ from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.base.public_names import public_names
 from fxlite.base.state import is_traced
 from fxlite.ops.composite import created
+from fxlite.ops.image.resize import factors_of, target_sizes
 from fxlite.ops.image.spatial import per_axis
 from fxlite.ops.op import Op, lookup, normalize_axis
 from fxlite.types import shapes
@@ -602,11 +603,56 @@ def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = Fals
     return _adaptive_max_pool(2, x, output_size, return_indices)
 
 
+_RESIZED = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+
+
 def interpolate(
-    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
+    x: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Tensor:
-    """Resize the spatial axes of x [N, C, ...] to ``size`` or by ``scale_factor``."""
-    return ops.interpolate(x, size=size, scale_factor=scale_factor, mode=mode, align_corners=bool(align_corners))
+    """Resize the spatial axes of x [N, C, ...] to ``size`` or by ``scale_factor``, one to three of
+    them. ``mode``: "nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear" or
+    "bicubic"; the last and "bilinear" also with ``antialias``.
+
+    Raises ArgumentError for another mode, or one that does not fit the rank."""
+    known = x.node.type if is_traced(x) else np.asarray(x)  # None in a trace without types
+    is_volume = getattr(known, "ndim", getattr(known, "rank", 0)) == 5
+    if mode in ("nearest", "linear", "bilinear") and not (antialias or recompute_scale_factor or is_volume):
+        return ops.interpolate(x, size=size, scale_factor=scale_factor, mode=mode, align_corners=bool(align_corners))
+    rank = np.ndim(x) - 2
+    if mode not in (*_RESIZED, "nearest", "nearest-exact", "area") or _RESIZED.get(mode, rank) != rank:
+        known = ["nearest", "nearest-exact", "area", *(m for m, r in _RESIZED.items() if r == rank)]
+        raise ArgumentError(f"interpolate: mode must be one of {known} for rank {rank + 2}, not {mode!r}")
+    if rank not in (1, 2, 3):
+        raise ShapeError(f"interpolate: x must be [N, C, ...] with one to three spatial axes, not of rank {rank + 2}")
+    if antialias and (mode not in ("bilinear", "bicubic") or align_corners):
+        raise ArgumentError('interpolate: antialias is for mode="bilinear" and "bicubic" without align_corners')
+    lengths = tuple(np.shape(x))[2:]
+    sizes = target_sizes(size, scale_factor, tuple(map(shapes.normalize, lengths)))
+    if mode == "area":
+        return lookup(f"adaptive_avg_pool{rank}d")(x, output_size=sizes)
+    factors: tuple[float | None, ...] = (None,) * rank
+    if scale_factor is not None and not recompute_scale_factor:
+        factors = factors_of(scale_factor, rank)
+    given: dict[str, Any] = {"mode": "cubic" if mode == "bicubic" else "linear"}
+    if mode == "nearest":
+        given = {"coordinates": "asymmetric", "rounding": "floor"}
+    elif mode == "nearest-exact":
+        given = {"coordinates": "tf_half_pixel_for_nn", "rounding": "floor"}
+    elif align_corners:
+        given["coordinates"] = "align_corners"
+    if antialias:
+        given |= {"antialias": True, "exclude_outside": True}
+        given |= {"coefficient": -0.5} if mode == "bicubic" else {}
+    for axis, n, m, factor in reversed([*zip(range(2, rank + 2), lengths, sizes, factors)]):
+        if n is not m and not (type(n) is type(m) is int and n == m and factor is None):
+            x = ops.resize(x, size=shapes.for_user(m), axis=axis, scale=factor, **given)
+    return x
 
 
 # -- shape -----------------------------------------------------------------------------------------

@@ -89,14 +89,21 @@ class Upsample(Module):
     """The spatial axes of x [N, C, ...] resized to ``size`` or by ``scale_factor``."""
 
     def __init__(
-        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
+        self,
+        size: Any = None,
+        scale_factor: Any = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
     ) -> None:
         super().__init__()
         self.size, self.scale_factor = size, scale_factor
         self.mode, self.align_corners = mode, align_corners
+        self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, x: Any) -> Any:
-        return F.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
+        given = (self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
+        return F.interpolate(x, *given)
 
     def extra_repr(self) -> str:
         what = "size" if self.size is not None else "scale_factor"

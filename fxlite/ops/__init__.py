@@ -29,6 +29,7 @@ FAMILIES = (
     "image.volume",
     "image.pool_positions",
     "image.resize",
+    "image.resample",
     "composite",
     "numeric.sorting",
     "numeric.linalg",

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxlite import ops
+from fxlite import nn, ops
 from fxlite.base.errors import ArgumentError, FxliteError, ShapeError
 from fxlite.graph.graph import Graph
+from fxlite.ops.op import Op
 from fxlite.types.tensor_type import parse_type
 from tests.oracle import compare
 
@@ -28,7 +29,7 @@ def random(*shape: int, dtype: Any = np.float32) -> Any:
 def against_torch(ours: Any, theirs: Any, *arrays: Any, **attributes: Any) -> None:
     """Compare an op with torch's function on the same arrays and attributes."""
     expected = theirs(*(None if a is None else torch.from_numpy(a) for a in arrays), **attributes)
-    compare(ours.name, ours(*arrays, **attributes), expected.numpy())
+    compare(ours.name if isinstance(ours, Op) else ours.__name__, ours(*arrays, **attributes), expected.numpy())
 
 
 CONV2D = [
@@ -211,6 +212,29 @@ def test_interpolate_by_factor(factor: float) -> None:
             attributes = {"scale_factor": factor, "align_corners": corners}
             against_torch(ops.interpolate, F.interpolate, x, mode="linear", **attributes)
             against_torch(ops.interpolate, F.interpolate, image, mode="bilinear", **attributes)
+
+
+@pytest.mark.parametrize(
+    ("mode", "shape"),
+    [
+        *((mode, (1, 2, 7, 9)) for mode in ("bicubic", "bilinear", "nearest-exact", "area")),
+        *((mode, (1, 2, 5, 6, 7)) for mode in ("trilinear", "nearest", "nearest-exact", "area")),
+        *((mode, (1, 2, 11)) for mode in ("nearest-exact", "area", "linear")),
+    ],
+)
+def test_interpolate_axis_by_axis(mode: str, shape: tuple[int, ...]) -> None:
+    """What is resized one axis after the other: all modes of torch, by size and factor."""
+    x, rank = random(*shape), len(shape) - 2
+    calls: list[dict[str, Any]] = [{"size": s[:rank]} for s in ((4, 5, 6), (10, 13, 8), (1, 2, 3), (7, 9, 11))]
+    if mode != "area":
+        factors: list[dict[str, Any]] = [{"scale_factor": f} for f in (2, 0.5, 1.7, 0.6)]
+        calls += factors + [{**c, "recompute_scale_factor": True} for c in factors]
+    if mode in ("bicubic", "bilinear"):
+        calls += [{**c, "antialias": True} for c in calls]
+    if "linear" in mode or mode == "bicubic":
+        calls += [{**c, "align_corners": True} for c in calls if "antialias" not in c]
+    for call in calls:
+        against_torch(nn.functional.interpolate, F.interpolate, x, mode=mode, **call)
 
 
 @pytest.mark.parametrize("size", [1, 3, (7, 4), (10, 12), (2, 31)])

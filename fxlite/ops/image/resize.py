@@ -49,11 +49,12 @@ def _per_axis(value: Any, rank: int, what: str, kinds: tuple[type, ...]) -> tupl
     return tuple(values)
 
 
-def _factors(scale_factor: Any, rank: int) -> tuple[float, ...]:
+def factors_of(scale_factor: Any, rank: int) -> tuple[float, ...]:
+    """One factor for each axis. Raises ArgumentError."""
     return tuple(float(f) for f in _per_axis(scale_factor, rank, "scale_factor", (int, float)))
 
 
-def _target(size: Any, scale_factor: Any, lengths: tuple[Any, ...]) -> tuple[Any, ...]:
+def target_sizes(size: Any, scale_factor: Any, lengths: tuple[Any, ...]) -> tuple[Any, ...]:
     """Size of each axis of the result, as dims. Raises ArgumentError or ShapeError."""
     rank = len(lengths)
     if (size is None) == (scale_factor is None):
@@ -61,7 +62,7 @@ def _target(size: Any, scale_factor: Any, lengths: tuple[Any, ...]) -> tuple[Any
     if size is not None:
         return _per_axis(size, rank, "size", (int, sympy.Expr))
     found = []
-    for axis, (n, factor) in enumerate(zip(lengths, _factors(scale_factor, rank))):
+    for axis, (n, factor) in enumerate(zip(lengths, factors_of(scale_factor, rank))):
         if type(n) is int:
             m = math.floor(n * factor)
             if m < 1:
@@ -137,7 +138,7 @@ def _nearest_index(o: Index, n: Index, m: Index, factor: float | None, how: str)
 
 
 def _scaled(n: Index, factor: float) -> Index:
-    """Size of an axis resized by a factor, as :func:`_target` has it."""
+    """Size of an axis resized by a factor, as :func:`target_sizes` has it."""
     if n.constant is not None:
         return Index.of(math.floor(n.constant * factor))
     exact = Fraction(factor)
@@ -246,7 +247,7 @@ def interpolate(
     known = checked_type(interpolate, x=x, size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)
     value = np.asarray(x)
     rank = value.ndim - 2
-    factors = (None,) * rank if scale_factor is None else _factors(scale_factor, rank)
+    factors = (None,) * rank if scale_factor is None else factors_of(scale_factor, rank)
     lengths: list[Any] = list(zip(value.shape[2:], known.shape[2:], factors))
     how = _how(mode, rank, align_corners)
     if mode == "nearest":
@@ -299,7 +300,7 @@ def _(
         raise ArgumentError('align_corners is for mode="linear" and "bilinear" only')
     if any(type(n) is int and n < 1 for n in x.shape[2:]):
         raise ShapeError("there is nothing to interpolate: a spatial axis has size 0")
-    return TensorType((*x.shape[:2], *_target(size, scale_factor, x.shape[2:])), x.dtype)
+    return TensorType((*x.shape[:2], *target_sizes(size, scale_factor, x.shape[2:])), x.dtype)
 
 
 @interpolate.body
@@ -316,7 +317,7 @@ def _(
     if scale_factor is None:
         target = [Index.of(m) for m in _per_axis(size, rank, "size", (int, sympy.Expr))]
     else:
-        factors = _factors(scale_factor, rank)
+        factors = factors_of(scale_factor, rank)
         target = [_scaled(n, f) for n, f in zip(x.shape[2:], factors) if f is not None]
     axes = list(zip(i[2:], x.shape[2:], target, factors))
     how = _how(mode, rank, align_corners)
