@@ -658,6 +658,52 @@ def resize(
     return (np.take(x, np.clip(places, 0, n - 1), axis) * weights).sum(axis=axis + 1)
 
 
+def padded(at, n, padding_mode, align_corners):
+    """Positions along an axis of n elements as the padding has them; NaN is the smallest."""
+    if padding_mode == "zeros":
+        return np.where(at > -2, np.minimum(at, n + 1), -2)
+    if padding_mode == "reflection":
+        low, span = (0, max(n - 1, 1)) if align_corners else (-0.5, n)
+        rest = np.abs(at - low) % (2 * span)
+        at = np.where(rest > span, 2 * span - rest, rest) + low
+    return np.where(at > 0, np.minimum(at, n - 1), 0)
+
+
+def grid_taps(at, n, mode, padding_mode, align_corners):
+    """Positions along an axis and weights of what is added up."""
+    at = (at + 1) / 2 * (n - 1) if align_corners else ((at + 1) * n - 1) / 2
+    if mode == "nearest":
+        return [(np.rint(padded(at, n, padding_mode, align_corners)), 1)]
+    if mode == "bilinear":
+        at = padded(at, n, padding_mode, align_corners)
+        low = np.floor(at)
+        return [(low, 1 - (at - low)), (low + 1, at - low)]
+    at = np.where(at > -1e6, np.minimum(at, 1e6), -1e6)
+    low = np.floor(at)
+    weights = [resize_weight("cubic", np.abs(tap - (at - low)), -0.75) for tap in range(-1, 3)]
+    places = [padded(low + tap, n, padding_mode, align_corners) for tap in range(-1, 3)]
+    return list(zip(places, weights))
+
+
+def grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False):
+    """``x`` [N, C, ...] read at positions between -1 and 1, x (along the last axis) first."""
+    sizes, total = x.shape[2:], 0
+    with np.errstate(invalid="ignore"):
+        axes = [
+            grid_taps(grid[..., -1 - a], n, mode, padding_mode, align_corners)
+            for a, n in enumerate(sizes)
+        ]
+    batch = np.arange(len(x)).reshape(-1, *[1] * len(sizes))
+    for chosen in np.ndindex(*map(len, axes)):
+        taps = [axis[tap] for axis, tap in zip(axes, chosen)]
+        places = [at.astype(int) for at, _ in taps]
+        read = math.prod((p >= 0) & (p < n) for p, n in zip(places, sizes))
+        value = x[batch, :, *(np.clip(p, 0, n - 1) for p, n in zip(places, sizes))]
+        weight = math.prod(weight for _, weight in taps) * np.ones_like(grid[..., 0])
+        total = total + np.where(read[..., None], value, 0) * weight[..., None]
+    return np.moveaxis(total, -1, 1).astype(x.dtype)
+
+
 # -- indices ---------------------------------------------------------------------------------------
 def updated(x, at, values):
     """A copy of ``x`` with other values at an index."""

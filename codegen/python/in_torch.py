@@ -472,3 +472,10 @@ def resize(
     weights = weights.to(x.dtype).reshape(m, 2 * reach, *[1] * (x.dim() - 1 - axis))
     chosen = x.index_select(axis, places.clamp(0, n - 1).flatten())
     return (chosen.unflatten(axis, (m, 2 * reach)) * weights).sum(dim=axis + 1)
+
+
+def grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False):
+    """``x`` read at positions between -1 and 1, of which NaN and what is large lie outside."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    grid = torch.nan_to_num(grid.to(wide), nan=-1e4).clamp(-1e4, 1e4)
+    return F.grid_sample(x.to(wide), grid, mode, padding_mode, align_corners).to(x.dtype)

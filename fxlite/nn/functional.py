@@ -35,6 +35,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "attention_weights",
     "avg_pool1d",
     "avg_pool2d",
@@ -60,6 +61,7 @@ __all__ = [
     "flatten",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "hardshrink",
     "hardsigmoid",
@@ -653,6 +655,37 @@ def interpolate(
         if n is not m and not (type(n) is type(m) is int and n == m and factor is None):
             x = ops.resize(x, size=shapes.for_user(m), axis=axis, scale=factor, **given)
     return x
+
+
+def grid_sample(
+    x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
+) -> Tensor:
+    """x [N, C, H, W] read at ``grid`` [N, H_out, W_out, 2], or x [N, C, D, H, W] at [N, D_out, H_out,
+    W_out, 3]: positions between -1 and 1, see :func:`fxlite.ops.grid_sample`."""
+    return ops.grid_sample(x, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(align_corners))
+
+
+def affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None = None) -> Tensor:
+    """Positions for :func:`grid_sample` of images of ``size``, (N, C, H, W) or (N, C, D, H, W): those
+    of the result's elements by the matrices ``theta`` [N, 2, 3] or [N, 3, 4].
+
+    Raises ArgumentError for another size, ShapeError for matrices that do not fit."""
+    rank = len(size) - 2
+    if rank not in (2, 3):
+        raise ArgumentError(f"affine_grid: size must be (N, C, H, W) or (N, C, D, H, W), not {tuple(size)}")
+    if np.ndim(theta) != 3 or tuple(np.shape(theta)[1:]) != (rank, rank + 1):
+        raise ShapeError(f"affine_grid: theta must be [N, {rank}, {rank + 1}], not {tuple(np.shape(theta))}")
+    total = ops.reshape(theta[:, :, rank], (np.shape(theta)[0], *[1] * rank, rank))
+    for axis, n in enumerate(size[2:]):
+        steps = ops.cast(created(theta, ops.arange, 0, n, 1, "i64"), theta.dtype)
+        if align_corners:
+            along = steps * (2 / (n - 1)) - 1 if n != 1 else steps
+        else:
+            along = (steps * 2 + 1) / n - 1
+        along = ops.reshape(along, (n, *[1] * (rank - axis)))
+        column = ops.reshape(theta[:, :, rank - 1 - axis], (np.shape(theta)[0], *[1] * rank, rank))
+        total = total + along * column
+    return total
 
 
 # -- shape -----------------------------------------------------------------------------------------

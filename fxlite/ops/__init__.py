@@ -30,6 +30,7 @@ FAMILIES = (
     "image.pool_positions",
     "image.resize",
     "image.resample",
+    "image.grid_sample",
     "composite",
     "numeric.sorting",
     "numeric.linalg",

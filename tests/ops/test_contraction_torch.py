@@ -237,6 +237,25 @@ def test_interpolate_axis_by_axis(mode: str, shape: tuple[int, ...]) -> None:
         against_torch(nn.functional.interpolate, F.interpolate, x, mode=mode, **call)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_grid_sample(mode: str, padding: str) -> None:
+    for shape, places in (((2, 3, 7, 6), (5, 4)), ((1, 2, 1, 1), (5, 5)), ((2, 3, 4, 7, 6), (3, 4, 2))):
+        if mode == "bicubic" and len(places) == 3:
+            continue
+        grid = 1.5 * random(shape[0], *places, len(places))
+        for corners in (False, True):
+            attributes = {"mode": mode, "padding_mode": padding, "align_corners": corners}
+            against_torch(ops.grid_sample, F.grid_sample, random(*shape), grid, **attributes)
+
+
+def test_affine_grid() -> None:
+    for size, corners in itertools.product(((2, 3, 5, 4), (2, 3, 4, 2, 5)), (False, True)):
+        rank = len(size) - 2
+        theta = random(2, rank, rank + 1)
+        against_torch(nn.functional.affine_grid, F.affine_grid, theta, size=size, align_corners=corners)
+
+
 @pytest.mark.parametrize("size", [1, 3, (7, 4), (10, 12), (2, 31)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_interpolate_to_size(size: Any, dtype: str) -> None:

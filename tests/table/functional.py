@@ -149,6 +149,11 @@ adaptive_avg_pool2d(a, (2, 3)) : [70,3,6,5]
 adaptive_avg_pool2d(a, 1) : [70,3,6,5] / [0,3,6,5]
 adaptive_max_pool1d(a, 4) : [70,3,9]
 adaptive_max_pool2d(a, (2, 3)) : [70,3,6,5] / [0,3,6,5]
+grid_sample(a, b, align_corners=False) : [5,3,4,5] [5,2,3,2] / [0,3,4,5] [0,2,3,2] : mild mild
+grid_sample(a, b, "bicubic", "border", True) : [5,3,4,5] [5,2,3,2] : mild mild
+grid_sample(a, b, "nearest", "reflection", False) : [5,3,2,4,5] [5,1,2,3,3] : mild mild
+affine_grid(a, (5, 3, 4, 6), False) : [5,2,3] : mild
+affine_grid(a, (5, 3, 4, 2, 6), True) : [5,3,4] : mild
 interpolate(a, 7) : [70,3,4] / [0,3,4]
 interpolate(a, scale_factor=2) : [70,3,4,5] / [2,3,1,1]
 interpolate(a, (3, 9)) : [5,3,4,5]

@@ -103,12 +103,12 @@ def _affine(n: Any, m: Any, scale: float | None, coordinates: str, unless_one: C
 def _weight(mode: str, distance: Any, coefficient: float, where: Callable[..., Any]) -> Any:
     """The kernel at a distance >= 0 from its middle, for arrays and expressions. R. Keys, Cubic
     convolution interpolation for digital image processing (1981)."""
-    near = _weight_within(1, mode, distance, coefficient)
-    far = _weight_within(2, mode, distance, coefficient) if mode == "cubic" else 0.0
+    near = weight_within(1, mode, distance, coefficient)
+    far = weight_within(2, mode, distance, coefficient) if mode == "cubic" else 0.0
     return where(distance < 1, near, where(distance < 2, far, 0.0) if mode == "cubic" else far)
 
 
-def _weight_within(reach: int, mode: str, d: Any, a: float) -> Any:
+def weight_within(reach: int, mode: str, d: Any, a: float) -> Any:
     """The kernel at a distance from ``reach - 1`` to ``reach``."""
     if mode == "linear":
         return 1 - d
@@ -301,7 +301,7 @@ def _(
         offset, whole = expr.index_value(number), number.constant
         if wide is None and whole is not None:
             distance = whole - fraction if whole > 0 else fraction - whole if whole else fraction
-            weight = _weight_within(1 if whole in (0, 1) else 2, mode, distance, coefficient)
+            weight = weight_within(1 if whole in (0, 1) else 2, mode, distance, coefficient)
         else:
             distance = expr.apply("abs", expr.cast(offset, computed) - fraction) / wide
             weight = _weight(mode, distance, coefficient, expr.where)
