@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fxlite.compiler import compile
     from fxlite.files.serialize import load, load_safetensors, save, save_safetensors
     from fxlite.files.weights.read import load_weights
+    from fxlite.importing.onnx.model import from_onnx
     from fxlite.just_in_time import jit
     from fxlite.show.comparison.compare import assert_same
     from fxlite.show.comparison.graph_diff import diff
@@ -60,6 +61,7 @@ _LAZY = {
     "load_safetensors": "fxlite.files.serialize",
     "save_safetensors": "fxlite.files.serialize",
     "load_weights": "fxlite.files.weights.read",
+    "from_onnx": "fxlite.importing.onnx.model",
     "diff": "fxlite.show.comparison.graph_diff",
     "assert_same": "fxlite.show.comparison.compare",
     "replace_pattern": "fxlite.passes.rewrite.match",

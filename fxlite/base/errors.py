@@ -104,6 +104,9 @@ class ModelImportError(FxliteError, ValueError):
     """A model of another library cannot be imported: the file is damaged, or an op of it, named with
     its node, has no meaning in fxlite or is given what it cannot take."""
 
+    #: The node that it is about, once that is part of the message.
+    node: str = ""
+
 
 def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
     """Raise ArgumentError unless ``value`` is of a class, or of one in a tuple of classes: ``what``

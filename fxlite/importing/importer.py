@@ -43,30 +43,41 @@ class Importer:
         self.root.training = False
         self.weights = Weights(self.root)
         self.names = Names()
-        self.inputs: dict[str, TensorType] = {}
+        self.inputs: dict[str, Any] = {}
+        self.known: dict[str, Any] = {}
         self.tracer = Tracer()
         self._scopes: dict[str, Scope] = {}
 
     # -- before the trace ----------------------------------------------------------------------
-    def add_input(self, name: str, type: TensorType) -> str:
-        """Declare an input; returns the name of its parameter."""
+    def add_input(self, name: str, type: TensorType | list[TensorType]) -> str:
+        """Declare an input, or a list of them; returns the name of its parameter."""
         own = self.names.of(name, "input")
         self.inputs[own] = type
         return own
 
+    def add_known(self, name: str, value: np.ndarray[Any, Any] | None) -> str:
+        """Declare an input that always has this value; returns the name of its parameter. A call may
+        leave it out."""
+        own = self.names.of(name, "input")
+        self.known[own] = value
+        return own
+
     def trace(self, run: Callable[..., Any], loc: Location | None = None) -> GraphModule:
-        """The graph of ``run(*proxies)``, which gets one for each input, in order. ``loc``: where
+        """The graph of ``run(*values)``, which gets a proxy for each input and then what is known of
+        the others, in order. ``loc``: where
         what is in no :meth:`step` comes from. Raises ModelImportError and what tracing raises."""
 
         def forward(*given: Any) -> Any:
             return run(*given)
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        forward.__dict__["__signature__"] = inspect.Signature([inspect.Parameter(n, kind) for n in self.inputs])
+        parameters = [inspect.Parameter(name, kind) for name in self.inputs]
+        parameters += [inspect.Parameter(name, kind, default=None) for name in self.known]
+        forward.__dict__["__signature__"] = inspect.Signature(parameters)
         self.root.__dict__["forward"] = forward
         self.tracer.origin = (None, loc or self.place(0, self.root.__class__.__name__, ""))
         try:
-            self.tracer.trace(self.root, None, dict(self.inputs))
+            self.tracer.trace(self.root, dict(self.known), dict(self.inputs))
             made = self.tracer.module(type(self.root).__name__)
         finally:
             del self.root.__dict__["forward"]
@@ -99,14 +110,18 @@ class Importer:
         saved, self.tracer.origin = self.tracer.origin, (scope, loc)
         try:
             yield
-        except ModelImportError:
-            raise
         except _MISFITS as error:
-            problem = str(error) or type(error).__name__
+            if getattr(error, "node", ""):
+                raise
+            problem = (str(error) or type(error).__name__).removeprefix(f"{self.kind}: ")
             place = "" if loc is None else f"\n  at {loc}: {loc.expression}"
             place = "" if place in problem else place
             hint = f"\n  wanted: {wanted}" if wanted else ""
-            raise ModelImportError(f"{self.kind} {what}: {problem}{place}{hint}") from error
+            made = (type(error) if isinstance(error, ModelImportError) else ModelImportError)(
+                f"{self.kind} {what}: {problem}{place}{hint}"
+            )
+            made.__dict__.update(error.__dict__ if isinstance(error, ModelImportError) else {}, node=what)
+            raise made from error
         finally:
             self.tracer.origin = saved
 

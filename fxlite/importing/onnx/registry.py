@@ -1,0 +1,186 @@
+"""The table of ONNX ops: what each is in fxlite's ops, one function for one op.
+
+A function gets the call (attributes with their defaults, opset, what is known while importing) and
+the op's inputs: proxies, arrays that are constants, arrays of named sizes, lists that are
+sequences; None for an input that is left out. It returns the result, or a tuple of them. Differences
+between opsets are inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.errors import ModelImportError
+from fxlite.base.state import is_traced
+from fxlite.tracing.capture.known import known_value
+from fxlite.types import dtypes
+from fxlite.types.shapes import NamedDim
+
+if TYPE_CHECKING:
+    from fxlite.importing.onnx.walk import Walk
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the table has of one op. ``partly``: what of it is not done, in words. ``moves``: its
+    result holds elements of its first input as they are. ``folds``: it is computed while importing
+    where all inputs are small constants. ``sizes``: the inputs that may be arrays of named sizes."""
+
+    name: str
+    domain: str
+    function: Callable[..., Any]
+    partly: str = ""
+    moves: bool = False
+    folds: bool = True
+    sizes: tuple[int, ...] = ()
+
+
+#: By domain and name.
+TABLE: dict[tuple[str, str], Row] = {}
+MICROSOFT = "com.microsoft"
+
+
+def onnx_op(
+    *names: str,
+    domain: str = "",
+    partly: str = "",
+    moves: bool = False,
+    folds: bool = True,
+    sizes: tuple[int, ...] = (),
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function into the table under these names of ops."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            TABLE[domain, name] = Row(name, domain, function, partly, moves, folds, sizes)
+        return function
+
+    return enter
+
+
+class Unknown(ModelImportError):
+    """A value has to be known while importing and is not: ``inputs`` are the inputs of the model
+    that it is computed from."""
+
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass
+class Call:
+    """One node while it is imported."""
+
+    walk: Walk
+    op: str
+    name: str
+    opset: int
+    attributes: dict[str, Any]
+    defaults: dict[str, Any]
+    n_outputs: int
+    wanted: tuple[bool, ...]
+    """Of each output whether anybody reads it."""
+    env: Any = None
+    """The values around, which graphs among the attributes see."""
+
+    def __getitem__(self, attribute: str) -> Any:
+        """An attribute, its default in this opset, or None."""
+        return self.attributes.get(attribute, self.defaults.get(attribute))
+
+    def wants(self, output: int) -> bool:
+        """Whether anybody reads the output of that number."""
+        return output < len(self.wanted) and self.wanted[output]
+
+    def refuse(self, problem: str) -> ModelImportError:
+        """The error for what is not done of an op; the node is named around it."""
+        return ModelImportError(problem)
+
+    # -- values -------------------------------------------------------------------------------
+    def sizes(self, value: Any, what: str) -> list[Any]:
+        """Integers that must be known while importing, numbers or named sizes: a shape, axes,
+        paddings. Raises Unknown, which names the inputs of the model that they depend on."""
+        found = self.known(value, what)
+        flat = np.asarray(found).reshape(-1)
+        return [v if isinstance(v, NamedDim) else int(v) for v in flat]
+
+    def numbers(self, value: Any, what: str) -> list[int]:
+        """Integers that must be known while importing, and may not depend on named sizes."""
+        found = self.sizes(value, what)
+        if any(isinstance(v, NamedDim) for v in found):
+            raise self.refuse(f"{what} is {found}, and must be numbers")
+        return found
+
+    def known(self, value: Any, what: str) -> np.ndarray[Any, Any]:
+        """The array of a value that does not depend on inputs. Raises Unknown."""
+        if not is_traced(value):
+            return np.asarray(value)
+        found = known_value(value)
+        if found is not None:
+            return found
+        inputs = self.walk.inputs_of(value)
+        error = Unknown(
+            f"{what} must be known while importing, and is computed from {', '.join(inputs) or 'other values'}"
+            + (f"; give the value: sizes={{{', '.join(f'{n!r}: array' for n in inputs)}}}" if inputs else "")
+        )
+        error.inputs = inputs
+        raise error
+
+    def dtype(self, value: Any) -> np.dtype[Any]:
+        """The element type that ONNX has for a value: also one that is computed in a wider dtype."""
+        return self.walk.dtype_of(value)
+
+    def stored_as(self, value: Any, dtype: np.dtype[Any]) -> Any:
+        """A value whose elements are of ``dtype`` in ONNX and of a wider one here."""
+        return self.walk.stored_as(value, dtype)
+
+    def proxy(self, value: Any) -> Any:
+        """A value as a traced one."""
+        return self.walk.as_proxy(value)
+
+    def proxies(self, values: Sequence[Any]) -> list[Any]:
+        """Values as traced ones."""
+        return [self.proxy(v) for v in values]
+
+
+def rank(value: Any) -> int:
+    """The number of axes of a value."""
+    return int(value.ndim)
+
+
+def shape(value: Any) -> tuple[Any, ...]:
+    """The sizes of a value: numbers, and named sizes."""
+    return tuple(value.shape)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front. Raises ModelImportError for one that is not there."""
+    if not -rank <= axis < max(rank, 1):
+        raise ValueError(f"there is no axis {axis} among {rank}")
+    return axis % rank if rank else 0
+
+
+def is_sizes(value: Any) -> bool:
+    """Whether a value is an array of named sizes."""
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def as_sizes(values: Any) -> np.ndarray[Any, Any]:
+    """Sizes as an array: of int64 where all are numbers, else of objects."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = [v if isinstance(v, NamedDim) else int(v) for v in values]
+    return settled(found)
+
+
+def settled(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array of sizes as one of int64 where all of them are numbers."""
+    return found if any(isinstance(v, NamedDim) for v in found.flat) else found.astype(np.int64)
+
+
+def cast(value: Any, dtype: Any) -> Any:
+    """A value in another dtype, as NumPy casts; itself where it has it."""
+    wanted = np.dtype(dtype)
+    if value.dtype == wanted:
+        return value
+    return value.astype(dtypes.dtype(wanted).numpy if is_traced(value) else wanted)

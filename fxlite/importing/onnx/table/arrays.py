@@ -1,0 +1,238 @@
+"""ONNX's ops that make arrays, ask for shapes or rearrange: no arithmetic."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxlite import ops
+from fxlite.base.state import is_traced
+from fxlite.importing.onnx import proto
+from fxlite.importing.onnx.registry import Call, as_sizes, axis_of, is_sizes, onnx_op, rank, shape
+from fxlite.types.dtypes import dtype
+from fxlite.types.shapes import NamedDim
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+@onnx_op("Shape")
+def shape_(n: Call, x: Any) -> Any:
+    """Named sizes stay such."""
+    found = shape(x)
+    return as_sizes(found[slice(n["start"] or 0, n["end"])])
+
+
+@onnx_op("Size")
+def size(n: Call, x: Any) -> Any:
+    return as_sizes([math.prod(shape(x))]).reshape(())
+
+
+@onnx_op("Reshape", sizes=(1,), moves=True)
+def reshape(n: Call, x: Any, wanted: Any = None) -> Any:
+    """0 is the size of the input there, -1 what is left."""
+    sizes = list(n["shape"]) if wanted is None else n.sizes(wanted, "the shape")
+    known = shape(x)
+    if not n["allowzero"]:
+        sizes = [known[i] if type(s) is int and s == 0 else s for i, s in enumerate(sizes)]
+    return x.reshape(tuple(sizes))
+
+
+@onnx_op("Flatten", moves=True)
+def flatten(n: Call, x: Any) -> Any:
+    axis = n["axis"]
+    axis = axis + rank(x) if axis < 0 else axis
+    rows, columns = shape(x)[:axis], shape(x)[axis:]
+    return x.reshape((math.prod(rows), math.prod(columns)))
+
+
+def _axes(n: Call, axes: Any) -> list[int] | None:
+    return n["axes"] if axes is None else n.numbers(axes, "axes")
+
+
+@onnx_op("Squeeze", sizes=(0, 1), moves=True)
+def squeeze(n: Call, x: Any, axes: Any = None) -> Any:
+    found = _axes(n, axes)
+    if found is None:
+        found = [a for a, s in enumerate(shape(x)) if type(s) is int and s == 1]
+    return np.squeeze(x, axis=tuple(axis_of(a, rank(x)) for a in found)) if found else x
+
+
+@onnx_op("Unsqueeze", sizes=(0, 1), moves=True)
+def unsqueeze(n: Call, x: Any, axes: Any = None) -> Any:
+    found = _axes(n, axes) or []
+    return np.expand_dims(x, tuple(axis_of(a, rank(x) + len(found)) for a in found)) if found else x
+
+
+@onnx_op("Transpose", moves=True)
+def transpose(n: Call, x: Any) -> Any:
+    return np.transpose(x, n["perm"])
+
+
+@onnx_op("Expand", sizes=(1,), moves=True)
+def expand(n: Call, x: Any, wanted: Any) -> Any:
+    """Both shapes broadcast: a size of 1 in the wanted one leaves the input's."""
+    sizes, known = n.sizes(wanted, "the shape"), shape(x)
+    length = max(len(sizes), len(known))
+    own = [1] * (length - len(known)) + list(known)
+    asked = [1] * (length - len(sizes)) + sizes
+    return np.broadcast_to(x, tuple(o if type(a) is int and a == 1 else a for o, a in zip(own, asked)))
+
+
+@onnx_op("Tile", sizes=(1,), moves=True)
+def tile(n: Call, x: Any, repeats: Any, axis: Any = None) -> Any:
+    """Before opset 6 it was along one axis."""
+    if axis is not None:
+        counts: list[Any] = [1] * rank(x)
+        counts[n.numbers(axis, "the axis")[0]] = n.sizes(repeats, "the count")[0]
+    else:
+        counts = n.sizes(repeats, "the counts")
+    return np.tile(x, tuple(counts))
+
+
+@onnx_op("Concat", moves=True)
+def concat(n: Call, *values: Any) -> Any:
+    axis = 1 if n["axis"] is None else n["axis"]
+    return np.concatenate(values, axis=axis) if len(values) > 1 else values[0]
+
+
+@onnx_op("Split", sizes=(1,), moves=True)
+def split(n: Call, x: Any, parts: Any = None) -> Any:
+    """Equal parts are ``num_outputs``, the last one smaller, or as many as the node has outputs."""
+    axis = axis_of(n["axis"] or 0, rank(x))
+    if parts is not None or n["split"]:
+        sizes = n["split"] if parts is None else n.sizes(parts, "the sizes of the parts")
+    else:
+        count, length = n["num_outputs"] or n.n_outputs, shape(x)[axis]
+        if isinstance(length, NamedDim):
+            return tuple(np.split(x, count, axis=axis))
+        each = -(-length // count)
+        sizes = [each] * (length // each) + ([length % each] if length % each else [])
+        sizes += [0] * (count - len(sizes))
+    if is_traced(x):
+        return tuple(ops.split(x, tuple(sizes), axis=axis))
+    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=axis))
+
+
+@onnx_op("DepthToSpace")
+def depth_to_space(n: Call, x: Any) -> Any:
+    b, (batch, channels, height, width) = n["blocksize"], shape(x)
+    if n["mode"] == "CRD":
+        parts = x.reshape((batch, channels // (b * b), b, b, height, width)).transpose((0, 1, 4, 2, 5, 3))
+    else:
+        parts = x.reshape((batch, b, b, channels // (b * b), height, width)).transpose((0, 3, 4, 1, 5, 2))
+    return parts.reshape((batch, channels // (b * b), height * b, width * b))
+
+
+@onnx_op("SpaceToDepth")
+def space_to_depth(n: Call, x: Any) -> Any:
+    b, (batch, channels, height, width) = n["blocksize"], shape(x)
+    parts = x.reshape((batch, channels, height // b, b, width // b, b))
+    order = (0, 1, 3, 5, 2, 4) if n["mode"] == "CRD" else (0, 3, 5, 1, 2, 4)
+    return parts.transpose(order).reshape((batch, channels * b * b, height // b, width // b))
+
+
+# -- creation --------------------------------------------------------------------------------------
+@onnx_op("Constant")
+def constant(n: Call) -> Any:
+    kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+    for name, value in n.attributes.items():
+        if name == "value":
+            return value
+        if name in kinds:
+            return np.asarray(value, kinds[name])
+        if name in ("value_string", "value_strings"):
+            return np.asarray(value, dtype="U")
+    raise n.refuse("it holds a sparse tensor, which no value of fxlite stands for")
+
+
+@onnx_op("ConstantOfShape", sizes=(0,), folds=True)
+def constant_of_shape(n: Call, wanted: Any) -> Any:
+    sizes, value = n.sizes(wanted, "the shape"), n["value"]
+    value = np.zeros(1, np.float32) if value is None else np.asarray(value)
+    if any(isinstance(s, NamedDim) for s in sizes) or math.prod(sizes) > 4096:
+        return np.broadcast_to(n.proxy(value.reshape(())), tuple(sizes))
+    return np.full(sizes, value.reshape(-1)[0], value.dtype)
+
+
+@onnx_op("Range", sizes=(0, 1, 2))
+def range_(n: Call, start: Any, stop: Any, step: Any) -> Any:
+    kind = n.dtype(start)
+    if kind.kind in "iu":
+        (first,), (last,) = n.sizes(start, "the start"), n.sizes(stop, "the end")
+        (by,) = n.numbers(step, "the step")
+        if isinstance(first, NamedDim) or isinstance(last, NamedDim):
+            return ops.arange(first, last, by, dtype=dtype(kind))
+        return np.arange(int(first), int(last), by).astype(kind)
+    bounds = [n.known(v, w).item() for v, w in ((start, "the start"), (stop, "the end"), (step, "the step"))]
+    count = max(math.ceil((bounds[1] - bounds[0]) / bounds[2]), 0)
+    return (bounds[0] + np.arange(count) * bounds[2]).astype(kind)
+
+
+@onnx_op("EyeLike")
+def eye_like(n: Call, x: Any) -> Any:
+    rows, columns = shape(x)
+    kind = n.dtype(x) if n["dtype"] is None else proto.element(n["dtype"], "the result")
+    if isinstance(rows, int) and isinstance(columns, int):
+        return np.eye(rows, columns, n["k"], dtype=kind)
+    index = [ops.arange(0, size, 1, dtype="i64") for size in (rows, columns)]
+    return np.equal(np.expand_dims(index[0] + n["k"], 1), index[1]).astype(dtype(kind).numpy)
+
+
+@onnx_op("OneHot", sizes=(1,))
+def one_hot(n: Call, indices: Any, depth: Any, values: Any) -> Any:
+    count, axis = n.sizes(depth, "the depth")[0], axis_of(n["axis"], rank(indices) + 1)
+    if indices.dtype.kind == "f":
+        indices = indices.astype(np.int64)
+    index = np.expand_dims(np.where(np.less(indices, 0), indices + count, indices), axis)
+    numbers = ops.arange(0, count, 1, dtype="i64").reshape(
+        tuple(-1 if a == axis else 1 for a in range(rank(indices) + 1))
+    )
+    off, on = (values[i] if is_traced(values) else np.asarray(values)[i] for i in (0, 1))
+    return np.where(np.equal(index, numbers), on, off)
+
+
+@onnx_op("Trilu", sizes=(1,))
+def trilu(n: Call, x: Any, k: Any = None) -> Any:
+    offset = 0 if k is None else n.numbers(k, "k")[0]
+    return np.triu(x, offset) if n["upper"] else np.tril(x, offset)
+
+
+# -- types -----------------------------------------------------------------------------------------
+@onnx_op("Cast", folds=True)
+def cast_(n: Call, x: Any) -> Any:
+    return converted(n, x, proto.element(n["to"], "the result"))
+
+
+@onnx_op("CastLike")
+def cast_like(n: Call, x: Any, like: Any) -> Any:
+    return converted(n, x, n.dtype(like))
+
+
+def converted(n: Call, x: Any, wanted: np.dtype[Any]) -> Any:
+    """A value as another type. Sizes that become int64 stay such."""
+    held = n.dtype(x)
+    if held.kind in "OUS" or (is_sizes(x) and wanted == np.int64):
+        if is_sizes(x):
+            return x
+        raise n.refuse("it holds text (string), which no dtype of fxlite stands for")
+    if is_sizes(x):
+        x = n.proxy(x)
+    if wanted == held:
+        return x
+    wide = proto.widened(wanted)
+    if wide == wanted:
+        return x.astype(wanted) if is_traced(x) else np.asarray(x).astype(wanted)
+    from fxlite.importing.onnx.table import narrow
+
+    saturate = n["saturate"] is None or bool(n["saturate"])
+    return narrow.rounded(n, x, wanted, saturate, n["round_mode"] or "up")
+
+
+@onnx_op("BitCast")
+def bit_cast(n: Call, x: Any) -> Any:
+    """The bytes of each element as another type of the same size: constants only."""
+    wanted = proto.element(n["to"], "the result")
+    if is_traced(x):
+        raise n.refuse("no fxlite op reads the bytes of a value as another type; of constants it is done")
+    return np.asarray(x).view(wanted)

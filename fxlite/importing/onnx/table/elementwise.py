@@ -1,0 +1,286 @@
+"""ONNX's element-wise ops: arithmetic, comparisons, logic, elementary functions, activations."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxlite import ops
+from fxlite.importing.onnx.registry import Call, cast, is_sizes, onnx_op, rank
+from fxlite.types import dtypes
+
+
+def _kind(value: Any) -> str:
+    """``i`` signed, ``u`` unsigned, ``b`` bool, ``f`` float (NumPy's letters)."""
+    found = np.dtype(value.dtype)
+    return "i" if is_sizes(value) else "f" if found.kind in "fV" else found.kind
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+_BINARY: dict[str, Callable[..., Any]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+}
+
+
+def _with_axis(n: Call, y: Any, x: Any) -> Any:
+    """The second operand with axes behind, as ops before opset 7 broadcast it."""
+    if n.opset >= 7 or not n["broadcast"] or n["axis"] is None:
+        return y
+    behind = rank(x) - (n["axis"] % max(rank(x), 1)) - rank(y)
+    return y.reshape(*y.shape, *[1] * behind)
+
+
+def _enter_binary(name: str, function: Callable[..., Any]) -> None:
+    @onnx_op(name)
+    def call(n: Call, x: Any, y: Any) -> Any:
+        return function(x, _with_axis(n, y, x))
+
+
+for _name, _function in _BINARY.items():
+    _enter_binary(_name, _function)
+
+
+@onnx_op("Div")
+def div(n: Call, x: Any, y: Any) -> Any:
+    """Of integers it rounds towards zero."""
+    y = _with_axis(n, y, x)
+    if _kind(x) == "f":
+        return np.true_divide(x, y)
+    quotient = np.floor_divide(x, y)
+    if is_sizes(x) or is_sizes(y) or _kind(x) != "i":
+        return quotient  # never negative
+    inexact = np.not_equal(x - quotient * y, 0)
+    opposite = np.not_equal(np.less(x, 0), np.less(y, 0))
+    return quotient + cast(np.logical_and(inexact, opposite), x.dtype)
+
+
+@onnx_op("Mod")
+def mod(n: Call, x: Any, y: Any) -> Any:
+    """The remainder with the divisor's sign, with ``fmod`` with the dividend's."""
+    return np.fmod(x, y) if n["fmod"] else np.mod(x, y)
+
+
+@onnx_op("Pow")
+def pow_(n: Call, x: Any, y: Any) -> Any:
+    """The result has the base's type."""
+    y = _with_axis(n, y, x)
+    if x.dtype == y.dtype and _kind(x) == "f":
+        return np.power(x, y)
+    if _kind(x) == "f":
+        return np.power(x, cast(y, x.dtype))
+    if _kind(y) == "f":
+        return cast(np.power(cast(x, np.float64), cast(y, np.float64)), x.dtype)
+    return cast(np.power(cast(x, np.int64), cast(y, np.int64)), x.dtype)
+
+
+@onnx_op("Neg")
+def neg(n: Call, x: Any) -> Any:
+    return np.negative(x)
+
+
+@onnx_op("Reciprocal")
+def reciprocal(n: Call, x: Any) -> Any:
+    return np.divide(np.asarray(1, x.dtype) if isinstance(x, np.ndarray) else 1, x)
+
+
+@onnx_op("Max")
+def max_(n: Call, *values: Any) -> Any:
+    return functools.reduce(np.maximum, values)
+
+
+@onnx_op("Min")
+def min_(n: Call, *values: Any) -> Any:
+    return functools.reduce(np.minimum, values)
+
+
+@onnx_op("Sum")
+def sum_(n: Call, *values: Any) -> Any:
+    return functools.reduce(np.add, values)
+
+
+@onnx_op("Mean")
+def mean(n: Call, *values: Any) -> Any:
+    total = functools.reduce(np.add, values)
+    return total / len(values) if not isinstance(total, np.ndarray) else (total / len(values)).astype(total.dtype)
+
+
+@onnx_op("BitShift")
+def bit_shift(n: Call, x: Any, y: Any) -> Any:
+    return np.left_shift(x, y) if n["direction"] == "LEFT" else np.right_shift(x, y)
+
+
+@onnx_op("BitwiseNot")
+def bitwise_not(n: Call, x: Any) -> Any:
+    return np.invert(x)
+
+
+@onnx_op("Not")
+def not_(n: Call, x: Any) -> Any:
+    return np.logical_not(x)
+
+
+@onnx_op("Where", folds=True)
+def where(n: Call, condition: Any, x: Any, y: Any) -> Any:
+    return np.where(condition, x, y)
+
+
+@onnx_op("Clip")
+def clip(n: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+    """Before opset 11 the bounds are attributes."""
+    if n.opset < 11:
+        low, high = n["min"], n["max"]
+        return ops.clip(x, low, high)
+    known = [None if v is None else v.item() if isinstance(v, np.ndarray) and v.size == 1 else v for v in (low, high)]
+    if all(v is None or type(v) in (int, float) for v in known) and _kind(x) == "f":
+        return ops.clip(x, *known)
+    x = x if low is None else np.maximum(x, low)
+    return x if high is None else np.minimum(x, high)
+
+
+# -- elementary functions --------------------------------------------------------------------------
+_UNARY: dict[str, Callable[..., Any]] = {
+    "Abs": np.abs,
+    "Acos": np.arccos,
+    "Acosh": np.arccosh,
+    "Asin": np.arcsin,
+    "Asinh": np.arcsinh,
+    "Atan": np.arctan,
+    "Atanh": np.arctanh,
+    "Ceil": np.ceil,
+    "Cos": np.cos,
+    "Cosh": np.cosh,
+    "Erf": ops.erf,
+    "Exp": np.exp,
+    "Floor": np.floor,
+    "IsNaN": np.isnan,
+    "Log": np.log,
+    "Round": np.round,
+    "Sign": np.sign,
+    "Sin": np.sin,
+    "Sinh": np.sinh,
+    "Sqrt": np.sqrt,
+    "Tan": np.tan,
+    "Tanh": np.tanh,
+    # activations
+    "HardSwish": ops.hardswish,
+    "Mish": ops.mish,
+    "Relu": ops.relu,
+    "Sigmoid": ops.sigmoid,
+    "Softsign": ops.softsign,
+}
+
+
+def _enter_unary(name: str, function: Callable[..., Any]) -> None:
+    @onnx_op(name)
+    def call(n: Call, x: Any) -> Any:
+        return function(x)
+
+
+for _name, _function in _UNARY.items():
+    _enter_unary(_name, _function)
+
+
+@onnx_op("IsInf")
+def isinf(n: Call, x: Any) -> Any:
+    if n["detect_negative"] and n["detect_positive"]:
+        return np.isinf(x)
+    sign = np.less if n["detect_negative"] else np.greater
+    if not (n["detect_negative"] or n["detect_positive"]):
+        return np.logical_and(np.isinf(x), False)
+    return np.logical_and(np.isinf(x), sign(x, 0))
+
+
+# -- activations with parameters -------------------------------------------------------------------
+@onnx_op("Softplus")
+def softplus(n: Call, x: Any) -> Any:
+    return ops.softplus(x, threshold=float("inf"))
+
+
+@onnx_op("LeakyRelu")
+def leaky_relu(n: Call, x: Any) -> Any:
+    return ops.leaky_relu(x, n["alpha"])
+
+
+@onnx_op("Elu")
+def elu(n: Call, x: Any) -> Any:
+    return ops.elu(x, n["alpha"])
+
+
+@onnx_op("Celu")
+def celu(n: Call, x: Any) -> Any:
+    return ops.celu(x, n["alpha"])
+
+
+@onnx_op("Selu")
+def selu(n: Call, x: Any) -> Any:
+    """With other numbers than the usual ones it is written out."""
+    alpha, gamma = n["alpha"], n["gamma"]
+    if abs(alpha - 1.6732632) < 1e-6 and abs(gamma - 1.0507010) < 1e-6:
+        return ops.selu(x)
+    return gamma * np.where(x > 0, x, alpha * np.expm1(x))
+
+
+@onnx_op("Gelu")
+def gelu(n: Call, x: Any) -> Any:
+    return ops.gelu(x, n["approximate"])
+
+
+@onnx_op("HardSigmoid")
+def hard_sigmoid(n: Call, x: Any) -> Any:
+    if n["beta"] == 0.5 and abs(n["alpha"] - 1 / 6) < 1e-7:
+        return ops.hardsigmoid(x)
+    return ops.clip(x * n["alpha"] + n["beta"], 0.0, 1.0)
+
+
+@onnx_op("Swish")
+def swish(n: Call, x: Any) -> Any:
+    return ops.silu(x) if n["alpha"] == 1 else x * ops.sigmoid(x * n["alpha"])
+
+
+@onnx_op("PRelu")
+def prelu(n: Call, x: Any, slope: Any) -> Any:
+    """The slope broadcasts from behind, one of a channel has axes of one element."""
+    return np.where(np.less(x, 0), x * slope, x)
+
+
+@onnx_op("ThresholdedRelu")
+def thresholded_relu(n: Call, x: Any) -> Any:
+    return ops.threshold(x, n["alpha"], 0.0)
+
+
+@onnx_op("Shrink")
+def shrink(n: Call, x: Any) -> Any:
+    low, high, bias = -n["lambd"], n["lambd"], n["bias"]
+    zero = np.zeros((), dtypes.dtype(x.dtype).numpy)
+    x_plus, x_minus = cast(x + bias, x.dtype), cast(x - bias, x.dtype)
+    return np.where(np.less(x, low), x_plus, np.where(np.greater(x, high), x_minus, zero))
+
+
+@onnx_op("Identity", moves=True)
+def identity(n: Call, x: Any) -> Any:
+    return x
+
+
+@onnx_op("Dropout")
+def dropout(n: Call, x: Any, ratio: Any = None, training: Any = None) -> Any:
+    """What it does when a model runs: nothing."""
+    if training is not None and bool(n.known(training, "training_mode")) and (ratio is None or n.known(ratio, "ratio")):
+        raise n.refuse("it is used in training mode, in which it draws random numbers; export the model in eval mode")
+    mask = np.ones_like(x, dtype=bool) if n.wants(1) else None
+    return (x, mask) if mask is not None else x

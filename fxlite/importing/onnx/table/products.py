@@ -1,0 +1,333 @@
+"""ONNX's matrix products, convolutions and pools."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite import ops
+from fxlite.importing.onnx.registry import Call, cast, onnx_op, rank, shape
+from fxlite.types.shapes import NamedDim
+
+
+# -- products --------------------------------------------------------------------------------------
+@onnx_op("MatMul")
+def matmul(n: Call, x: Any, y: Any) -> Any:
+    return cast(np.matmul(x, y), x.dtype)  # NumPy gives float32 for bfloat16
+
+
+@onnx_op("Gemm")
+def gemm(n: Call, a: Any, b: Any, c: Any = None) -> Any:
+    """A linear layer where it has the form of one."""
+    alpha, beta = n["alpha"], n["beta"]
+    a = np.transpose(a) if n["transA"] else a
+    whole = np.dtype(a.dtype).kind in "iu"
+    is_linear = alpha == 1 and (c is None or (beta == 1 and rank(c) == 1 and _same_size(shape(c)[0], b, n["transB"])))
+    if n["transB"] and is_linear and not whole:
+        return cast(ops.linear(a, b, c), a.dtype)
+    found = cast(np.matmul(a, np.transpose(b) if n["transB"] else b), a.dtype)
+    found = found if alpha == 1 else cast(found * alpha, a.dtype)
+    if c is None or beta == 0:
+        return found
+    return found + (c if beta == 1 else cast(c * beta, a.dtype))
+
+
+def _same_size(size: Any, b: Any, is_transposed: Any) -> bool:
+    return bool(type(size) is int and size == shape(b)[0 if is_transposed else 1])
+
+
+@onnx_op("Einsum")
+def einsum(n: Call, *values: Any) -> Any:
+    equation = n["equation"].replace(" ", "")
+    terms = equation.partition("->")[0].split(",")
+    if len(terms) == 1 and terms[0][-1:] == terms[0][-2:-1] and terms[0].count(terms[0][-1]) == 2:  # a diagonal
+        values = (np.diagonal(values[0], axis1=-2, axis2=-1),)
+        equation = equation.replace(terms[0], terms[0][:-1], 1)
+    return cast(np.einsum(equation, *values), values[0].dtype)
+
+
+@onnx_op("Det")
+def det(n: Call, x: Any) -> Any:
+    return np.linalg.det(x)
+
+
+# -- windows ---------------------------------------------------------------------------------------
+def window(n: Call, x: Any, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    """Strides, dilations and (before, after) paddings of the spatial axes."""
+    count = len(kernel)
+    strides, dilations = list(n["strides"] or [1] * count), list(n["dilations"] or [1] * count)
+    pads, auto = list(n["pads"] or [0] * (2 * count)), n["auto_pad"] or "NOTSET"
+    if auto == "VALID":
+        pads = [0] * (2 * count)
+    each = list(zip(pads[:count], pads[count:]))
+    if auto.startswith("SAME"):
+        each = []
+        for size, k, s, d in zip(shape(x)[2:], kernel, strides, dilations):
+            if isinstance(size, NamedDim) and s != 1:
+                raise n.refuse(f"auto_pad={auto} needs the size {size} as a number; give it in sizes=")
+            wide = (k - 1) * d + 1
+            total = wide - 1 if s == 1 else max((-(-size // s) - 1) * s + wide - size, 0)
+            low = total // 2 if auto == "SAME_UPPER" else -(-total // 2)
+            each.append((low, total - low))
+    return strides, dilations, each
+
+
+def padded(x: Any, pads: Sequence[tuple[int, int]], value: float = 0.0) -> tuple[Any, Any]:
+    """The input and the paddings that a window takes: those that differ before and after an axis
+    are put into the input."""
+    if all(low == high and low >= 0 for low, high in pads):
+        return x, tuple(low for low, _ in pads)
+    width = [(0, 0)] * (rank(x) - len(pads)) + list(pads)
+    return np.pad(x, tuple(width), constant_values=value), tuple(0 for _ in pads)
+
+
+_CONV = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}
+_TRANSPOSED = {1: ops.conv_transpose1d, 2: ops.conv_transpose2d, 3: ops.conv_transpose3d}
+
+
+def _spatial(n: Call, x: Any, table: dict[int, Any]) -> Any:
+    found = table.get(rank(x) - 2)
+    if found is None:
+        raise n.refuse(f"its input has {rank(x)} axes; there is one for {' and '.join(str(r + 2) for r in table)}")
+    return found
+
+
+@onnx_op("Conv")
+def conv(n: Call, x: Any, weight: Any, bias: Any = None) -> Any:
+    x, weight = n.proxies((x, weight))
+    op = _spatial(n, x, _CONV)
+    strides, dilations, pads = window(n, x, [int(k) for k in shape(weight)[2:]])
+    x, padding = padded(x, pads)
+    return op(x, weight, bias, tuple(strides), padding, tuple(dilations), n["group"])
+
+
+@onnx_op("ConvTranspose")
+def conv_transpose(n: Call, x: Any, weight: Any, bias: Any = None) -> Any:
+    """Paddings cut the full result; an ``output_shape`` says how much."""
+    x, weight = n.proxies((x, weight))
+    op = _spatial(n, x, _TRANSPOSED)
+    kernel = [int(k) for k in shape(weight)[2:]]
+    count = len(kernel)
+    strides, dilations = list(n["strides"] or [1] * count), list(n["dilations"] or [1] * count)
+    extra, pads = list(n["output_padding"] or [0] * count), list(n["pads"] or [0] * (2 * count))
+    wanted, auto = n["output_shape"], n["auto_pad"] or "NOTSET"
+    if wanted or auto.startswith("SAME"):
+        for i, size in enumerate(shape(x)[2:]):
+            goal = wanted[-count:][i] if wanted else size * strides[i]
+            total = strides[i] * (size - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - goal
+            if isinstance(total, NamedDim):
+                raise n.refuse(f"its paddings need the size {size} as a number; give it in sizes=")
+            if total < 0:  # the result is longer than the windows reach
+                extra[i], total = extra[i] - total, 0
+            small = total // 2
+            pads[i], pads[i + count] = (small, total - small) if auto == "SAME_UPPER" else (total - small, small)
+    each = list(zip(pads[:count], pads[count:]))
+    if all(low == high for low, high in each):
+        padding = tuple(low for low, _ in each)
+        if all(e < max(s, d) for e, s, d in zip(extra, strides, dilations)):
+            return op(x, weight, bias, tuple(strides), padding, tuple(extra), n["group"], tuple(dilations))
+    whole = op(x, weight, bias, tuple(strides), 0, 0, n["group"], tuple(dilations))
+    if any(extra):
+        grown = [(0, 0), (0, 0), *[(0, e) for e in extra]]
+        whole = np.pad(op(x, weight, None, tuple(strides), 0, 0, n["group"], tuple(dilations)), tuple(grown))
+        if bias is not None:
+            whole = whole + bias.reshape((-1, *[1] * count))
+    cut = tuple(slice(low, shape(whole)[2 + i] - high) for i, (low, high) in enumerate(each))
+    return whole[(slice(None), slice(None), *cut)]
+
+
+# -- pools -----------------------------------------------------------------------------------------
+_MAX = {1: ops.max_pool1d, 2: ops.max_pool2d, 3: ops.max_pool3d}
+_AVERAGE = {1: ops.avg_pool1d, 2: ops.avg_pool2d, 3: ops.avg_pool3d}
+
+
+def _out_size(size: Any, k: int, s: int, d: int, pads: tuple[int, int], ceil: Any) -> Any:
+    """The number of windows; the last one begins in the input or the padding before it."""
+    room = size + pads[0] + pads[1] - ((k - 1) * d + 1)
+    if not ceil:
+        return room // s + 1
+    count = -((-room) // s) + 1
+    if type(count) is int and (count - 1) * s >= size + pads[0]:
+        count -= 1
+    return count
+
+
+def _windows(n: Call, x: Any, fill: Any) -> tuple[Any, list[Any], tuple[int, ...]]:
+    """The padded input, of each place in the window the slice of the input that the windows have
+    there, and the sizes of the result: a pool as a fold over places."""
+    kernel = list(n["kernel_shape"])
+    strides, dilations, pads = window(n, x, kernel)
+    sizes = [
+        _out_size(size, k, s, d, p, n["ceil_mode"])
+        for size, k, s, d, p in zip(shape(x)[2:], kernel, strides, dilations, pads)
+    ]
+    width = [(0, 0), (0, 0)]
+    for size, out, k, s, d, (low, high) in zip(shape(x)[2:], sizes, kernel, strides, dilations, pads):
+        need = (out - 1) * s + (k - 1) * d + 1 - size - low
+        width.append((low, max(need, 0) if type(need) is int else high))
+    used = tuple(slice(0, (out - 1) * s + (k - 1) * d + 1) for out, k, s, d in zip(sizes, kernel, strides, dilations))
+    whole = np.pad(x, tuple(width), constant_values=fill)[(slice(None), slice(None), *used)]
+    places = []
+    for position in np.ndindex(*kernel):
+        cut: list[Any] = [slice(None), slice(None)]
+        for i, (p, out) in enumerate(zip(position, sizes)):
+            start = p * dilations[i]
+            cut.append(slice(start, start + (out - 1) * strides[i] + 1, strides[i]))
+        places.append(tuple(cut))
+    return whole, places, tuple(sizes)
+
+
+@onnx_op("MaxPool")
+def max_pool(n: Call, x: Any) -> Any:
+    (x,) = n.proxies((x,))
+    kernel = list(n["kernel_shape"])
+    strides, dilations, pads = window(n, x, kernel)
+    kind = np.dtype(x.dtype)
+    lowest: Any = -np.inf if kind.kind in "fV" else int(np.iinfo(kind).min)
+    if n.wants(1):
+        return _max_with_indices(n, x, lowest)
+    op = _MAX.get(rank(x) - 2)
+    fits = all(low == high and 2 * low <= k for (low, high), k in zip(pads, kernel))
+    if op is not None and fits and kind.kind in "fV":
+        padding = tuple(low for low, _ in pads)
+        return op(x, tuple(kernel), tuple(strides), padding, tuple(dilations), bool(n["ceil_mode"]))
+    whole, places, _ = _windows(n, x, lowest)
+    if op is not None and kind.kind in "fV":
+        return op(whole, tuple(kernel), tuple(strides), 0, tuple(dilations), False)
+    found = whole[places[0]]
+    for place in places[1:]:
+        found = np.maximum(found, whole[place])
+    return found
+
+
+def _max_with_indices(n: Call, x: Any, lowest: Any) -> tuple[Any, Any]:
+    """The largest elements and where they are in the flat input: the first one in the window's order."""
+    sizes = shape(x)
+    count = math.prod(sizes)
+    if isinstance(count, NamedDim):
+        flat = ops.arange(0, count, 1, dtype="i64").reshape(sizes)
+    else:
+        flat = n.proxy(np.arange(count).reshape(sizes))
+    if n["storage_order"]:
+        inner = np.arange(math.prod(sizes[2:])).reshape(sizes[:1:-1]).transpose(range(rank(x) - 3, -1, -1))
+        planes = np.arange(sizes[0] * sizes[1]).reshape((*sizes[:2], *[1] * (rank(x) - 2)))
+        flat = n.proxy(planes * math.prod(sizes[2:]) + inner)
+    whole, places, _ = _windows(n, x, lowest)
+    indices, _, _ = _windows(n, flat, 0)
+    best, where = whole[places[0]], indices[places[0]]
+    for place in places[1:]:
+        value = whole[place]
+        larger = np.greater(value, best)
+        best, where = np.where(larger, value, best), np.where(larger, indices[place], where)
+    return best, where
+
+
+@onnx_op("AveragePool")
+def average_pool(n: Call, x: Any) -> Any:
+    (x,) = n.proxies((x,))
+    kernel = list(n["kernel_shape"])
+    strides, dilations, pads = window(n, x, kernel)
+    op, counts_pads = _AVERAGE.get(rank(x) - 2), bool(n["count_include_pad"])
+    fits = all(low == high and 2 * low <= k for (low, high), k in zip(pads, kernel)) and set(dilations) == {1}
+    if op is not None and fits and not n["ceil_mode"]:
+        return op(x, tuple(kernel), tuple(strides), tuple(low for low, _ in pads), False, counts_pads)
+    whole, places, _ = _windows(n, x, 0)
+    held = _counts(n, x, pads, counts_pads, whole, places)
+    if op is not None and set(dilations) == {1}:  # sums as means of whole windows
+        mean = op(whole, tuple(kernel), tuple(strides))
+        return mean * (math.prod(kernel) / held)
+    total = whole[places[0]]
+    for place in places[1:]:
+        total = total + whole[place]
+    return total / held
+
+
+def _counts(n: Call, x: Any, pads: Any, counts_pads: bool, whole: Any, places: Any) -> Any:
+    """How many elements each window has: of the input, or of it and the padding that is given; what
+    a rounded-up size adds behind counts nothing."""
+    ones = np.ones_like(x[:1, :1])
+    spatial = ((0, 0), (0, 0), *pads)
+    ones = np.pad(ones, spatial, constant_values=1) if counts_pads else np.pad(ones, spatial)
+    missing = [size - have for size, have in zip(shape(whole)[2:], shape(ones)[2:])]
+    ones = np.pad(ones, ((0, 0), (0, 0), *[(0, max(m, 0) if type(m) is int else m) for m in missing]))
+    ones = ones[(slice(None), slice(None), *[slice(0, size) for size in shape(whole)[2:]])]
+    found = ones[places[0]]
+    for place in places[1:]:
+        found = found + ones[place]
+    return found
+
+
+@onnx_op("LpPool")
+def lp_pool(n: Call, x: Any) -> Any:
+    (x,) = n.proxies((x,))
+    p = n["p"]
+    whole, places, _ = _windows(n, np.abs(x) ** p, 0)
+    total = whole[places[0]]
+    for place in places[1:]:
+        total = total + whole[place]
+    return cast(total ** (1.0 / p), x.dtype)
+
+
+def _spatial_axes(x: Any) -> tuple[int, ...]:
+    return tuple(range(2, rank(x)))
+
+
+@onnx_op("GlobalAveragePool")
+def global_average_pool(n: Call, x: Any) -> Any:
+    return np.mean(x, axis=_spatial_axes(x), keepdims=True)
+
+
+@onnx_op("GlobalMaxPool")
+def global_max_pool(n: Call, x: Any) -> Any:
+    return np.max(x, axis=_spatial_axes(x), keepdims=True)
+
+
+@onnx_op("GlobalLpPool")
+def global_lp_pool(n: Call, x: Any) -> Any:
+    total = np.sum(np.abs(x) ** n["p"], axis=_spatial_axes(x), keepdims=True)
+    return cast(total ** (1.0 / n["p"]), x.dtype)
+
+
+@onnx_op("MaxUnpool", sizes=(2,))
+def max_unpool(n: Call, x: Any, indices: Any, wanted: Any = None) -> Any:
+    """Each element goes where it was the largest; the indices are of the smallest output."""
+    x, indices = n.proxies((x, indices))
+    kernel = list(n["kernel_shape"])
+    strides, pads = list(n["strides"] or [1] * len(kernel)), list(n["pads"] or [0] * (2 * len(kernel)))
+    count = len(kernel)
+    small = [(s - 1) * strides[i] - pads[i] - pads[i + count] + kernel[i] for i, s in enumerate(shape(x)[2:])]
+    sizes = [*shape(x)[:2], *small]
+    out = ops.zeros((math.prod(sizes),), dtype=str(x.type.dtype))
+    flat = ops.scatter_set(n.proxy(out), indices.reshape(-1), x.reshape(-1), 0).reshape(tuple(sizes))
+    if wanted is None:
+        return flat
+    goal = n.numbers(wanted, "the output's shape")
+    if goal[2:] == small:
+        return flat
+    # the indices are of the wanted shape
+    out = ops.zeros((math.prod(goal),), dtype=str(x.type.dtype))
+    return ops.scatter_set(n.proxy(out), indices.reshape(-1), x.reshape(-1), 0).reshape(tuple(goal))
+
+
+@onnx_op("Col2Im", sizes=(1, 2))
+def col2im(n: Call, x: Any, image: Any, block: Any) -> Any:
+    """The sum of blocks at their places: for each place in a block one padded addition."""
+    sizes, kernel = n.numbers(image, "the image's shape"), n.numbers(block, "the block's shape")
+    count = len(kernel)
+    strides, dilations = list(n["strides"] or [1] * count), list(n["dilations"] or [1] * count)
+    pads = list(n["pads"] or [0] * (2 * count))
+    whole = [s + pads[i] + pads[i + count] for i, s in enumerate(sizes)]
+    steps = [(w - (k - 1) * d - 1) // s + 1 for w, k, d, s in zip(whole, kernel, dilations, strides)]
+    (x,) = n.proxies((x,))
+    batch, columns, _ = shape(x)
+    channels = columns // math.prod(kernel)
+    blocks = x.reshape((batch, channels, math.prod(kernel), *steps))
+    out = n.proxy(ops.zeros((batch, channels, *whole), dtype=str(x.type.dtype))).copy()
+    for number, position in enumerate(np.ndindex(*kernel)):
+        cut = tuple(slice(p * d, p * d + (t - 1) * s + 1, s) for p, d, t, s in zip(position, dilations, steps, strides))
+        out[(slice(None), slice(None), *cut)] += blocks[:, :, number]
+    inner = tuple(slice(pads[i], pads[i] + s) for i, s in enumerate(sizes))
+    return out[(slice(None), slice(None), *inner)]

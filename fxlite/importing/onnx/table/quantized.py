@@ -1,0 +1,263 @@
+"""ONNX's quantization (QDQ) and integer products, onto fxlite's integer ops.
+
+Where an op of fxlite takes the types and zero points it stands for the node, and passes and kernels
+of quantized models know it; elsewhere the same integers are computed by plain ops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fxlite import ops
+from fxlite.base.state import is_traced
+from fxlite.importing.onnx import proto
+from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, onnx_op, rank, shape
+from fxlite.importing.onnx.table import narrow
+from fxlite.importing.onnx.table.products import padded, window
+from fxlite.tracing.capture.known import known_value
+
+_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
+def _spread(value: Any, n: Call, x: Any, axis: int, block: int) -> Any:
+    """A scale or zero point as one that broadcasts to ``x``: one number, one for each element along
+    an axis, or one for each block of elements there."""
+    if value is None or not rank(value) or (rank(value) == 1 and shape(value) == (1,) and not block):
+        return value if value is None or not rank(value) else value.reshape(())
+    along = axis_of(axis, rank(x))
+    if block:
+        wide = np.repeat(value, block, axis=along)
+        length = shape(x)[along]
+        return wide[tuple(slice(0, length) if a == along else slice(None) for a in range(rank(x)))]
+    return value.reshape(tuple(-1 if a == along else 1 for a in range(rank(x))))
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    info = ml_dtypes.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def _axis(n: Call) -> int:
+    return 1 if n["axis"] is None else int(n["axis"])
+
+
+@onnx_op("QuantizeLinear", folds=False)
+@onnx_op("QuantizeLinear", domain=MICROSOFT, folds=False)
+def quantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> Any:
+    block = n["block_size"] or 0
+    number = n["output_dtype"]
+    wanted = np.dtype(np.uint8) if zero_point is None else n.dtype(zero_point)
+    if number:
+        wanted = proto.element(number, "the result")
+    x, scale, zero_point = n.proxies((x, scale, zero_point))
+    scale, zero_point = _spread(scale, n, x, _axis(n), block), _spread(zero_point, n, x, _axis(n), block)
+    if "float" in wanted.name:
+        return narrow.rounded(n, cast(x, np.float32) / cast(scale, np.float32), wanted, bool(n["saturate"]), "nearest")
+    return _quantized(n, x, scale, zero_point, wanted)
+
+
+def _quantized(n: Call, x: Any, scale: Any, zero_point: Any, wanted: np.dtype[Any]) -> Any:
+    low, high = _limits(wanted)
+    wide = np.dtype(x.dtype)
+    if proto.widened(wanted) in _BYTES and wide == np.float32 and scale.dtype == np.float32:
+        name = "i8" if low < 0 else "u8"
+        limits = {} if wanted in _BYTES else {"qmin": low, "qmax": high}
+        if scale.node.op != "get_attr":  # quantize multiplies by the reciprocal: not what a division gives
+            x, scale = x / scale, np.float32(1)
+        return n.stored_as(ops.quantize(x, scale, zero_point, name, **limits), wanted)
+    if wide.kind not in "fV":
+        x = cast(x, np.float32)
+    ratio = np.round(cast(x / cast(scale, x.dtype), np.float64))
+    offset = 0.0 if zero_point is None else cast(zero_point, np.float64)
+    return n.stored_as(
+        cast(np.minimum(np.maximum(ratio + offset, float(low)), float(high)), proto.widened(wanted)), wanted
+    )
+
+
+@onnx_op("DequantizeLinear", folds=False)
+@onnx_op("DequantizeLinear", domain=MICROSOFT, folds=False)
+def dequantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> Any:
+    held, block = n.dtype(x), n["block_size"] or 0
+    kind = n.dtype(scale)
+    number = n["output_dtype"]
+    wanted = proto.element(number, "the result") if number else kind
+    x, scale, zero_point = n.proxies((x, scale, zero_point))
+    scale, zero_point = _spread(scale, n, x, _axis(n), block), _spread(zero_point, n, x, _axis(n), block)
+    if "float" in held.name:
+        return cast(cast(x, scale.dtype) * scale, wanted)
+    if np.dtype(x.dtype) in (*_BYTES, np.dtype(np.int32)) and kind == wanted == np.float32:
+        return ops.dequantize(x, scale, zero_point)
+    whole = cast(x, np.int32)
+    if zero_point is not None:
+        whole = whole - cast(zero_point, np.int32)
+    return cast(cast(whole, np.float32) * cast(scale, np.float32), wanted)
+
+
+@onnx_op("DynamicQuantizeLinear", folds=False)
+def dynamic_quantize_linear(n: Call, x: Any) -> Any:
+    """To uint8 over the range of the values and 0."""
+    (x,) = n.proxies((x,))
+    high, low = np.maximum(np.max(x), np.float32(0)), np.minimum(np.min(x), np.float32(0))
+    scale = (high - low) / np.float32(255)
+    zero_point = cast(np.round(np.minimum(np.maximum(-low / scale, np.float32(0)), np.float32(255))), np.uint8)
+    return ops.quantize(x / scale, np.float32(1), zero_point, "u8"), scale, zero_point
+
+
+# -- products --------------------------------------------------------------------------------------
+def _point(value: Any) -> int | None:
+    """A zero point that is one number and known."""
+    if value is None:
+        return 0
+    held = known_value(value) if is_traced(value) else np.asarray(value)
+    if held is None or not held.size or (held != held.reshape(-1)[0]).any():
+        return None
+    return int(held.reshape(-1)[0])
+
+
+def _sums(n: Call, a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
+    """The product of integers without their zero points, in int32."""
+    one, other = _point(a_zero), _point(b_zero)
+    a, b, a_zero, b_zero = n.proxies((a, b, a_zero, b_zero))
+    if one is not None and other is not None and rank(a) > 1 and rank(b) > 1:
+        return ops.int_matmul(a, b, one, other)
+    a, b = cast(a, np.int32), cast(b, np.int32)
+    if a_zero is not None:
+        a = a - cast(a_zero.reshape((-1, 1)) if rank(a_zero) == 1 and shape(a_zero)[0] != 1 else a_zero, np.int32)
+    if b_zero is not None:
+        b = b - cast(b_zero, np.int32)
+    return cast(np.matmul(a, b), np.int32)
+
+
+@onnx_op("MatMulInteger", folds=False)
+def matmul_integer(n: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    return _sums(n, a, b, a_zero, b_zero)
+
+
+@onnx_op("MatMulIntegerToFloat", domain=MICROSOFT, folds=False)
+def matmul_integer_to_float(
+    n: Call, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None, bias: Any = None
+) -> Any:
+    a_scale, b_scale = n.proxies((a_scale, b_scale))
+    found = ops.dequantize(_sums(n, a, b, a_zero, b_zero), a_scale * b_scale)
+    return found if bias is None else found + bias
+
+
+@onnx_op("QLinearMatMul", folds=False)
+def qlinear_matmul(
+    n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
+) -> Any:
+    a_scale, b_scale, y_scale, y_zero = n.proxies((a_scale, b_scale, y_scale, y_zero))
+    sums = _sums(n, a, b, a_zero, b_zero)
+    return _requantized(n, sums, a_scale, b_scale, y_scale, y_zero)
+
+
+def _requantized(n: Call, sums: Any, x_scale: Any, w_scale: Any, y_scale: Any, y_zero: Any) -> Any:
+    wanted = n.dtype(y_zero)
+    scale = cast(x_scale, np.float32) * cast(w_scale, np.float32) / cast(y_scale, np.float32)
+    return ops.requantize(sums, scale, y_zero, "i8" if wanted == np.int8 else "u8")
+
+
+def _convolution(n: Call, x: Any, weight: Any, x_zero: Any, w_zero: Any, bias: Any) -> Any:
+    """The sums of a convolution of integers, in int32."""
+    one, other = _point(x_zero), _point(w_zero)
+    x, weight, x_zero, w_zero = n.proxies((x, weight, x_zero, w_zero))
+    strides, dilations, pads = window(n, x, [int(k) for k in shape(weight)[2:]])
+    options = {"stride": tuple(strides), "dilation": tuple(dilations), "groups": n["group"]}
+    if one is not None and other == 0 and rank(x) == 4 and np.dtype(weight.dtype) == np.int8:
+        x, padding = padded(x, pads, one)
+        return ops.int_conv2d(x, weight, bias, padding=padding, x_zero_point=one, **options)
+    count = rank(x) - 2
+    conv = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}[count]
+    x, weight = cast(x, np.float64), cast(weight, np.float64)  # exact: sums of products stay below 2**53
+    if x_zero is not None:
+        x = x - cast(x_zero.reshape(()), np.float64)
+    if w_zero is not None:
+        each = w_zero.reshape((-1, *[1] * (count + 1))) if rank(w_zero) else w_zero
+        weight = weight - cast(each, np.float64)
+    x, padding = padded(x, pads)
+    found = cast(conv(x, weight, None, padding=padding, **options), np.int32)
+    return found if bias is None else found + bias.reshape((-1, *[1] * count))
+
+
+@onnx_op("ConvInteger", folds=False)
+def conv_integer(n: Call, x: Any, weight: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
+    return _convolution(n, x, weight, x_zero, w_zero, None)
+
+
+@onnx_op("QLinearConv", folds=False)
+def qlinear_conv(
+    n: Call,
+    x: Any,
+    x_scale: Any,
+    x_zero: Any,
+    weight: Any,
+    w_scale: Any,
+    w_zero: Any,
+    y_scale: Any,
+    y_zero: Any,
+    bias: Any = None,
+) -> Any:
+    count = rank(x) - 2
+    sums = _convolution(n, x, weight, x_zero, w_zero, bias)
+    x_scale, w_scale, y_scale, y_zero = n.proxies((x_scale, w_scale, y_scale, y_zero))
+    if rank(w_scale):
+        w_scale = w_scale.reshape((-1, *[1] * count))
+    return _requantized(n, sums, x_scale, w_scale, y_scale, y_zero)
+
+
+# -- element by element, of com.microsoft ----------------------------------------------------------
+def _real(x: Any, scale: Any, zero: Any) -> Any:
+    return ops.dequantize(x, scale, zero)
+
+
+def _whole(n: Call, x: Any, scale: Any, zero: Any, like: Any) -> Any:
+    return ops.quantize(x, scale, zero, "i8" if n.dtype(like) == np.int8 else "u8")
+
+
+@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT, folds=False)
+def qlinear_binary(
+    n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any = None
+) -> Any:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.proxies(
+        (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)
+    )
+    one, other = _real(a, a_scale, a_zero), _real(b, b_scale, b_zero)
+    return _whole(n, one + other if n.op == "QLinearAdd" else one * other, y_scale, y_zero, a)
+
+
+@onnx_op("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", domain=MICROSOFT, folds=False)
+def qlinear_unary(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None) -> Any:
+    x, x_scale, x_zero, y_scale, y_zero = n.proxies((x, x_scale, x_zero, y_scale, y_zero))
+    real = _real(x, x_scale, x_zero)
+    if n.op == "QLinearSigmoid":
+        found = ops.sigmoid(real)
+    elif n.op == "QLinearSoftmax":
+        found = ops.softmax(real, axis=-1 if n["axis"] is None else n["axis"])
+    else:
+        found = ops.leaky_relu(real, 0.01 if n["alpha"] is None else n["alpha"])
+    return _whole(n, found, y_scale, y_zero, x)
+
+
+@onnx_op("QLinearGlobalAveragePool", domain=MICROSOFT, folds=False)
+def qlinear_global_average_pool(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any) -> Any:
+    x, x_scale, x_zero, y_scale, y_zero = n.proxies((x, x_scale, x_zero, y_scale, y_zero))
+    axes = tuple(range(1, rank(x) - 1)) if n["channels_last"] else tuple(range(2, rank(x)))
+    return _whole(n, np.mean(_real(x, x_scale, x_zero), axis=axes, keepdims=True), y_scale, y_zero, x)
+
+
+@onnx_op("QLinearAveragePool", domain=MICROSOFT, folds=False)
+def qlinear_average_pool(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None) -> Any:
+    from fxlite.importing.onnx.table.products import average_pool
+
+    x, x_scale, x_zero, y_scale, y_zero = n.proxies((x, x_scale, x_zero, y_scale, y_zero))
+    return _whole(n, average_pool(n, _real(x, x_scale, x_zero)), y_scale, y_zero, x)
+
+
+@onnx_op("QLinearConcat", domain=MICROSOFT, folds=False)
+def qlinear_concat(n: Call, y_scale: Any, y_zero: Any, *values: Any) -> Any:
+    y_scale, y_zero, *given = n.proxies((y_scale, y_zero, *values))
+    parts = [_real(*given[i : i + 3]) for i in range(0, len(given), 3)]
+    return _whole(n, np.concatenate(parts, axis=n["axis"]), y_scale, y_zero, y_zero)

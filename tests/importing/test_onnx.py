@@ -1,0 +1,254 @@
+"""ONNX models become graphs: official cases over all ops, names, scopes, sizes, weights, errors.
+
+All official cases: python -m tests.onnx_cases."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.base.errors import ArgumentError, ModelImportError
+from fxlite.importing.onnx.model import coverage
+
+onnx = pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from tests import onnx_cases  # noqa: E402
+
+F32, I64 = TensorProto.FLOAT, TensorProto.INT64
+RNG = np.random.default_rng(0)
+
+
+def value(name: str, shape: Any, kind: int = F32) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(nodes: Any, inputs: Any, outputs: Any, weights: Any = (), opset: int = 21, **options: Any) -> Any:
+    held = [numpy_helper.from_array(array, name) for name, array in dict(weights).items()]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, held)
+    domains = [helper.make_opsetid("", opset), *options.pop("domains", ())]
+    return helper.make_model(graph, opset_imports=domains, **options)
+
+
+def encoder(text: str = "batch") -> Any:
+    """Two layers, with names as exporters write them, and shape arithmetic."""
+    weights, nodes, x = {}, [], "x"
+    for i in range(2):
+        weights[f"layers.{i}.proj.weight"] = RNG.standard_normal((8, 8)).astype(np.float32)
+        weights[f"layers.{i}.proj.bias"] = np.ones(8, np.float32)
+        path = f"/layers.{i}"
+        nodes += [
+            helper.make_node("MatMul", [x, f"layers.{i}.proj.weight"], [f"m{i}"], name=f"{path}/proj/MatMul"),
+            helper.make_node("Add", [f"m{i}", f"layers.{i}.proj.bias"], [f"a{i}"], name=f"{path}/proj/Add"),
+            helper.make_node("Relu", [f"a{i}"], [f"r{i}"], name=f"{path}/act/Relu"),
+        ]
+        x = f"r{i}"
+    nodes += [
+        helper.make_node("Shape", [x], ["shape"], name="/Shape"),
+        helper.make_node("Gather", ["shape", "zero"], ["rows"], name="/Gather"),
+        helper.make_node("Unsqueeze", ["rows", "axes"], ["rows1"], name="/Unsqueeze"),
+        helper.make_node("Concat", ["rows1", "rest"], ["goal"], axis=0, name="/Concat"),
+        helper.make_node("Reshape", [x, "goal"], ["logits:0"], name="/Reshape"),
+    ]
+    weights |= {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([2, -1])}
+    return model(nodes, [value("x", [text, "seq", 8])], [value("logits:0", None)], weights)
+
+
+def test_a_model_keeps_its_names_scopes_and_sizes() -> None:
+    gm = fx.from_onnx(encoder())
+    assert "seq" in gm.graph.input_dims and "batch" in gm.graph.input_dims
+    relu = gm.graph.find_nodes(op="call_function", target="relu")[1]
+    assert str(relu.scope) == "layers.1.act (Act)" and relu.loc.expression == "r1 = Relu(a1)"
+    ops = [n.target.name for n in gm.graph.nodes if n.op == "call_function"]
+    assert ops == ["matmul", "add", "relu"] * 2 + ["reshape"], "the arithmetic of shapes is sizes"
+    result = next(n for n in gm.graph.nodes if n.target is fx.ops.reshape)
+    assert result.name == "logits_0" and str(result.type) == "f32[batch,2,4*seq]"
+    assert sorted(gm.state_dict()) == [f"layers.{i}.proj.{w}" for i in (0, 1) for w in ("bias", "weight")]
+    source = gm.source()
+    assert "class Layers(nn.Module)" in source and "for " in source, "equal layers are one class and a loop"
+    x = RNG.standard_normal((2, 3, 8)).astype(np.float32)
+    np.testing.assert_allclose(fx.compile(gm, backend="c")(x), gm(x), rtol=1e-5)
+    assert gm(x).shape == (2, 2, 12)
+
+
+def test_sizes_are_numbers_other_names_or_types() -> None:
+    def first(**sizes: Any) -> str:
+        return str(fx.from_onnx(encoder(), sizes).graph.placeholders[0].type)
+
+    assert first(batch=4) == "f32[4,seq,8]"
+    assert first(batch="B", seq=7) == "f32[B,7,8]"
+    assert first(x="f32[2,T,8]") == "f32[2,T,8]"
+    assert str(fx.from_onnx(encoder("batch size"), {"batch size": "N"}).graph.placeholders[0].type) == "f32[N,seq,8]"
+    odd = fx.from_onnx(encoder("batch size"))
+    assert str(odd.graph.placeholders[0].type) == "f32[batch_size,seq,8]"
+    assert odd.meta["imported_from"]["renamed"]["batch_size"] == "batch size"
+    with pytest.raises(ArgumentError, match="did you mean 'batch'"):
+        fx.from_onnx(encoder(), {"bacth": 2})
+    with pytest.raises(ArgumentError, match="a size is a number"):
+        fx.from_onnx(encoder(), {"batch": -1})
+
+
+def test_a_shape_from_outside_has_to_be_given() -> None:
+    net = model(
+        [helper.make_node("Reshape", ["x", "to"], ["y"], name="/view")],
+        [value("x", [2, 6]), value("to", [2], I64)],
+        [value("y", None)],
+    )
+    with pytest.raises(ModelImportError, match=r"Reshape \(/view\), opset 21: the shape must be known.*'to': array"):
+        fx.from_onnx(net)
+    gm = fx.from_onnx(net, {"to": np.array([3, 4])})
+    assert gm(np.ones((2, 6), np.float32)).shape == (3, 4)
+
+
+def test_weights_of_a_file_are_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    big = RNG.standard_normal((64, 64)).astype(np.float32)
+    net = model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", ["B", 64])], [value("y", None)], {"w": big}
+    )
+    onnx.save_model(net, path, save_as_external_data=True, location="m.bin", size_threshold=0)
+    gm = fx.from_onnx(path)
+    base = gm.get_attribute("w")
+    while base is not None and not isinstance(base, np.memmap):
+        base = base.base
+    assert isinstance(base, np.memmap)
+    x = np.ones((2, 64), np.float32)
+    np.testing.assert_allclose(gm(x), x @ big, rtol=1e-5)
+    data = onnx.load(path, load_external_data=False)
+    for location in ("../m.bin", str(tmp_path / "m.bin"), "a/../../m.bin", "C:\\m.bin", "", "m\0.bin"):
+        for entry in data.graph.initializer[0].external_data:
+            if entry.key == "location":
+                entry.value = location
+        onnx.save_model(data, path) if location else path.write_bytes(data.SerializeToString())
+        with pytest.raises(ModelImportError, match="outside of the model's folder"):
+            fx.from_onnx(path)
+    os.symlink("/etc/hostname", tmp_path / "link.bin")
+    data.graph.initializer[0].external_data[0].value = "link.bin"
+    path.write_bytes(data.SerializeToString())
+    with pytest.raises(ModelImportError, match="outside of the model's folder"):
+        fx.from_onnx(path)
+    data.graph.initializer[0].external_data[0].value = "gone.bin"
+    path.write_bytes(data.SerializeToString())
+    with pytest.raises(ModelImportError, match="cannot be read"):
+        fx.from_onnx(path)
+
+
+def test_bad_models_say_what_is_wrong() -> None:
+    x, y = value("x", [2, 3]), value("y", None)
+    cases = {
+        "no ONNX file": b"\x0a\xff\xff",
+        "has no graph and opset": b"",
+        "opset 99": model([helper.make_node("Relu", ["x"], ["y"])], [x], [y], opset=99),
+        r"Foo \(/n\), opset 1: opset 1 of ONNX has no such op": model(
+            [helper.make_node("Foo", ["x"], ["y"], name="/n", domain="own")],
+            [x],
+            [y],
+            domains=[helper.make_opsetid("own", 1)],
+        ),
+        "read each other in no circle": model(
+            [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])],
+            [x],
+            [value("b", None)],
+        ),
+        "nothing computes the output 'z'": model([helper.make_node("Relu", ["x"], ["y"])], [x], [value("z", None)]),
+        "has no shape; give its type": model([helper.make_node("Relu", ["x"], ["y"])], [value("x", None)], [y]),
+        r"holds text \(string\)": model(
+            [helper.make_node("Identity", ["x"], ["y"])], [value("x", [1], TensorProto.STRING)], [y]
+        ),
+        r"MatMul, opset 21: matmul.*\n.*y = MatMul\(x, x\)": model(
+            [helper.make_node("MatMul", ["x", "x"], ["y"])], [x], [y]
+        ),
+    }
+    for message, net in cases.items():
+        with pytest.raises(ModelImportError, match=f"(?s){message}"):
+            fx.from_onnx(net)
+    with pytest.raises(ModelImportError, match="cannot be read"):
+        fx.from_onnx("no/such/file.onnx")
+    with pytest.raises(ModelImportError, match="a model is a path"):
+        fx.from_onnx(3)
+
+
+def test_functions_and_control_flow() -> None:
+    double = helper.make_function(
+        "own", "Double", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 21)]
+    )
+    then = helper.make_graph([helper.make_node("Neg", ["t"], ["p"])], "then", [], [value("p", None)])
+    other = helper.make_graph([helper.make_node("Abs", ["t"], ["q"])], "else", [], [value("q", None)])
+    zero = numpy_helper.from_array(np.float32(0), "zero")
+    net = model(
+        [
+            helper.make_node("Double", ["x"], ["t"], name="/block", domain="own"),
+            helper.make_node("ReduceSum", ["t"], ["s"], keepdims=0),
+            helper.make_node("Greater", ["s", "zero"], ["c"]),
+            helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+        ],
+        [value("x", ["N"])],
+        [value("y", None)],
+        {"zero": numpy_helper.to_array(zero)},
+        functions=[double],
+        domains=[helper.make_opsetid("own", 1)],
+    )
+    gm = fx.from_onnx(net)
+    assert gm.graph.find_nodes(op="call_function", target="cond")
+    add = gm.graph.find_nodes(op="call_function", target="add")[0]
+    assert add.scope is not None and add.scope.path == "block"
+    compiled = fx.compile(gm, backend="c")
+    for x in (np.array([1.0, 2.0], np.float32), np.array([-1.0, -3.0, 1.0], np.float32)):
+        expected = -2 * x if x.sum() > 0 else np.abs(2 * x)
+        np.testing.assert_array_equal(gm(x), expected)
+        np.testing.assert_array_equal(compiled(x), expected)
+
+
+def test_notes_of_an_exporter_are_places() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="n0")
+    notes = {
+        "pkg.torch.onnx.name_scopes": "['', 'encoder.layers.0', 'relu']",
+        "pkg.torch.onnx.class_hierarchy": "['net.Net', 'net.EncoderLayer', 'aten.relu.default']",
+        "pkg.torch.onnx.stack_trace": 'File "/home/me/net.py", line 31, in forward\n    return relu(x)',
+    }
+    for key, text in notes.items():
+        entry = node.metadata_props.add()
+        entry.key, entry.value = key, text
+    gm = fx.from_onnx(model([node], [value("x", [2])], [value("y", None)]))
+    (relu,) = gm.graph.find_nodes(op="call_function", target="relu")
+    assert str(relu.scope) == "encoder.layers.0 (EncoderLayer)" and str(relu.loc) == "/home/me/net.py:31"
+
+
+def test_coverage_is_known_before() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("NonZero", ["a"], ["b"]),
+        helper.make_node("StringSplit", ["b"], ["c", "d"]),
+    ]
+    found = coverage(model(nodes, [value("x", [2])], [value("c", None)]))
+    assert [(op, count, verdict.split(":")[0]) for op, count, verdict in found] == [
+        ("StringSplit", 1, "not"),
+        ("NonZero", 1, "partly"),
+        ("Relu", 1, "supported"),
+    ]
+
+
+#: One case in so many, over the sorted names, which begin with the op: some of each op.
+_EACH = 12
+
+
+def sample() -> list[str]:
+    known = sorted(onnx_cases.cases())
+    return [n for n in known[::_EACH] if not n.startswith("light_")]
+
+
+def test_official_cases_in_the_graph() -> None:
+    outcomes = [onnx_cases.check(name, with_c=False) for name in sample()]
+    assert sum(not o.graph for o in outcomes) > 0.85 * len(outcomes)
+
+
+@pytest.mark.parametrize("name", ["light_squeezenet", "test_lstm_with_peepholes", "test_qlinearconv", "test_scan_sum"])
+def test_official_cases_in_c(name: str) -> None:
+    outcome = onnx_cases.check(name)
+    assert (outcome.graph, outcome.c) == ("", "")
