@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fxlite.files.serialize import load, load_safetensors, save, save_safetensors
     from fxlite.files.weights.read import load_weights
     from fxlite.importing.onnx.model import from_onnx
+    from fxlite.importing.torch import from_torch
     from fxlite.just_in_time import jit
     from fxlite.show.comparison.compare import assert_same
     from fxlite.show.comparison.graph_diff import diff
@@ -60,6 +61,7 @@ _LAZY = {
     "load": "fxlite.files.serialize",
     "load_safetensors": "fxlite.files.serialize",
     "save_safetensors": "fxlite.files.serialize",
+    "from_torch": "fxlite.importing.torch",
     "load_weights": "fxlite.files.weights.read",
     "from_onnx": "fxlite.importing.onnx.model",
     "diff": "fxlite.show.comparison.graph_diff",

@@ -1,0 +1,356 @@
+"""ATen's element-wise ops. Torch's rules of promotion are those of the exported program: operands
+are cast to the dtype that it says, where NumPy's rules would give another."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import fxlite.nn.functional as F
+from fxlite.importing.torch.table import Call, as_array, aten, cast, dtype_of_value, is_number, op, rank_of, shape_of
+from fxlite.types import dtypes
+
+#: Functions of one value: ATen's name -> fxlite's op.
+_UNARY = dict.fromkeys(
+    "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf sigmoid reciprocal floor ceil trunc sign relu silu mish relu6 hardswish hardsigmoid selu signbit "
+    "deg2rad rad2deg isnan isinf isfinite square logical_not bitwise_not conj real imag".split()
+)
+_NAMES = {
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "negative": "neg",
+    "absolute": "abs",
+    "sgn": "sign",
+    "fix": "trunc",
+    "log_sigmoid": "logsigmoid",
+    "special_expit": "sigmoid",
+    "special_erf": "erf",
+    "special_log1p": "log1p",
+}
+_KEEP = "isnan isinf isfinite signbit logical_not abs real imag".split()
+
+
+def _unary(own: str) -> Any:
+    def entry(c: Call, x: Any, **_: Any) -> Any:
+        if own not in _KEEP:
+            x = cast(x, c.dtype)
+        return op(own)(x)
+
+    return entry
+
+
+for _name, _own in {**{n: n for n in _UNARY}, **_NAMES}.items():
+    aten(_name)(_unary(_own))
+
+
+@aten("round")
+def _round(c: Call, x: Any, *, decimals: int = 0) -> Any:
+    return np.round(x, decimals) if decimals else op("round")(x)
+
+
+@aten("frac")
+def _frac(c: Call, x: Any) -> Any:
+    return x - op("trunc")(x)
+
+
+@aten("special_erfc", "erfc")
+def _erfc(c: Call, x: Any) -> Any:
+    return 1 - op("erf")(cast(x, c.dtype))
+
+
+@aten("logit", "special_logit")
+def _logit(c: Call, x: Any, eps: float | None = None) -> Any:
+    x = cast(x, c.dtype)
+    x = x if eps is None else op("clip")(x, eps, 1 - eps)
+    return op("log")(x / (1 - x))
+
+
+# -- of two values ---------------------------------------------------------------------------------
+def _both(c: Call, x: Any, y: Any) -> tuple[Any, Any]:
+    """Operands in the dtype of the result; of two numbers, the first as an array."""
+    x, y = cast(x, c.dtype), cast(y, c.dtype)
+    return (as_array(x, c.dtype), y) if is_number(x) and is_number(y) else (x, y)
+
+
+def _binary(own: str) -> Any:
+    def entry(c: Call, x: Any, y: Any) -> Any:
+        return op(own)(*_both(c, x, y))
+
+    return entry
+
+
+for _name, _own in {
+    "mul": "mul",
+    "multiply": "mul",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "fmax": "fmax",
+    "fmin": "fmin",
+    "pow": "pow",
+    "remainder": "remainder",
+    "fmod": "fmod",
+    "atan2": "atan2",
+    "arctan2": "atan2",
+    "hypot": "hypot",
+    "copysign": "copysign",
+    "logaddexp": "logaddexp",
+    "logaddexp2": "logaddexp2",
+    "bitwise_and": "bitwise_and",
+    "bitwise_or": "bitwise_or",
+    "bitwise_xor": "bitwise_xor",
+    "__and__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift",
+    "__lshift__": "left_shift",
+    "__rshift__": "right_shift",
+    "floor_divide": "floor_divide",
+    "true_divide": "div",
+    "nextafter": "nextafter",
+    "gcd": "gcd",
+    "lcm": "lcm",
+    "heaviside": "heaviside",
+    "float_power": "float_power",
+}.items():
+    aten(_name)(_binary(_own))
+aten("complex")(lambda c, x, y: op("complex")(x, y))
+
+
+@aten("add")
+def _add(c: Call, x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    x, y = _both(c, x, y)
+    return op("add")(x, y if alpha == 1 else y * alpha)
+
+
+@aten("sub", "subtract")
+def _sub(c: Call, x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    x, y = _both(c, x, y)
+    return op("sub")(x, y if alpha == 1 else y * alpha)
+
+
+@aten("rsub")
+def _rsub(c: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    x, y = _both(c, x, y)
+    return op("sub")(y, x if alpha == 1 else x * alpha)
+
+
+@aten("div", "divide")
+def _div(c: Call, x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
+    x, y = _both(c, x, y)
+    if rounding_mode == "floor":
+        return op("floor_divide")(x, y)
+    if rounding_mode == "trunc":
+        if c.dtype.is_float:
+            return op("trunc")(op("div")(x, y))
+        quotient = op("floor_divide")(x, y)
+        return op("where")(op("logical_and")(quotient * y != x, quotient < 0), quotient + 1, quotient)
+    return op("div")(x, y)
+
+
+def _comparison(own: str) -> Any:
+    def entry(c: Call, x: Any, y: Any) -> Any:
+        dtype = c.promoted()
+        x, y = cast(x, dtype), cast(y, dtype)
+        return op(own)(as_array(x, dtype) if is_number(x) and is_number(y) else x, y)
+
+    return entry
+
+
+for _name in "eq ne lt le gt ge".split():
+    aten(_name)(_comparison(_name))
+for _name, _own in {
+    "not_equal": "ne",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+}.items():
+    aten(_name)(_comparison(_own))
+for _name in "logical_and logical_or logical_xor".split():
+    aten(_name)(lambda c, x, y, _own=_name: op(_own)(x, y))
+
+
+@aten("isclose")
+def _isclose(c: Call, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    return np.isclose(x, y, rtol, atol, equal_nan)
+
+
+@aten("lerp")
+def _lerp(c: Call, x: Any, end: Any, weight: Any) -> Any:
+    return x + weight * (end - x)
+
+
+@aten("addcmul")
+def _addcmul(c: Call, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
+    return x + (y * z if value == 1 else value * y * z)
+
+
+@aten("addcdiv")
+def _addcdiv(c: Call, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
+    return x + (y / z if value == 1 else value * y / z)
+
+
+# -- choices ---------------------------------------------------------------------------------------
+@aten("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def _where(c: Call, condition: Any, x: Any, y: Any) -> Any:
+    condition = cast(condition, dtypes.bool_)
+    x, y = _both(c, x, y)
+    return op("where")(condition, x, y)
+
+
+@aten("masked_fill")
+def _masked_fill(c: Call, x: Any, mask: Any, value: Any) -> Any:
+    value = cast(value, c.dtype)
+    return op("where")(cast(mask, dtypes.bool_), value, cast(x, c.dtype))
+
+
+@aten("clamp", "clip")
+def _clamp(c: Call, x: Any, min: Any = None, max: Any = None) -> Any:
+    x = cast(x, c.dtype)
+    if all(v is None or (is_number(v) and not hasattr(v, "expr")) for v in (min, max)):
+        return op("clip")(x, min, max)
+    x = x if min is None else op("maximum")(x, cast(min, c.dtype))
+    return x if max is None else op("minimum")(x, cast(max, c.dtype))
+
+
+@aten("clamp_min")
+def _clamp_min(c: Call, x: Any, min: Any) -> Any:
+    return _clamp(c, x, min, None)
+
+
+@aten("clamp_max")
+def _clamp_max(c: Call, x: Any, max: Any) -> Any:
+    return _clamp(c, x, None, max)
+
+
+@aten("nan_to_num")
+def _nan_to_num(
+    c: Call, x: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    if not c.dtype.is_float:
+        return x
+    limits = np.finfo(c.dtype.numpy) if c.dtype.numpy.kind == "f" else None
+    high = posinf if posinf is not None else float(limits.max) if limits is not None else 3.3895313892515355e38
+    low = neginf if neginf is not None else -high if limits is not None else -3.3895313892515355e38
+    found = op("where")(op("isnan")(x), 0.0 if nan is None else nan, x)
+    found = op("where")(op("eq")(found, math.inf), high, found)
+    return op("where")(op("eq")(found, -math.inf), low, found)
+
+
+# -- activations with parameters -------------------------------------------------------------------
+@aten("gelu")
+def _gelu(c: Call, x: Any, *, approximate: str = "none") -> Any:
+    return F.gelu(x, approximate=approximate)
+
+
+@aten("leaky_relu")
+def _leaky_relu(c: Call, x: Any, negative_slope: float = 0.01) -> Any:
+    return F.leaky_relu(x, negative_slope)
+
+
+@aten("elu")
+def _elu(c: Call, x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    if input_scale != 1:
+        raise c.refuse("input_scale is not 1")
+    found = F.elu(x, alpha)
+    return found if scale == 1 else found * scale
+
+
+@aten("celu")
+def _celu(c: Call, x: Any, alpha: float = 1.0) -> Any:
+    return F.celu(x, alpha)
+
+
+@aten("softplus")
+def _softplus(c: Call, x: Any, beta: float = 1, threshold: float = 20) -> Any:
+    return F.softplus(x, beta, threshold)
+
+
+@aten("softsign")
+def _softsign(c: Call, x: Any) -> Any:
+    return F.softsign(x)
+
+
+@aten("tanhshrink")
+def _tanhshrink(c: Call, x: Any) -> Any:
+    return F.tanhshrink(x)
+
+
+@aten("hardtanh")
+def _hardtanh(c: Call, x: Any, min_val: float = -1, max_val: float = 1) -> Any:
+    return F.relu6(x) if (min_val, max_val) == (0, 6) else F.hardtanh(x, min_val, max_val)
+
+
+@aten("threshold")
+def _threshold(c: Call, x: Any, threshold: float, value: float) -> Any:
+    return F.threshold(x, threshold, value)
+
+
+@aten("softshrink")
+def _softshrink(c: Call, x: Any, lambd: float = 0.5) -> Any:
+    return F.softshrink(x, lambd)
+
+
+@aten("hardshrink")
+def _hardshrink(c: Call, x: Any, lambd: float = 0.5) -> Any:
+    return F.hardshrink(x, lambd)
+
+
+@aten("prelu", "_prelu_kernel")
+def _prelu(c: Call, x: Any, weight: Any) -> Any:
+    if rank_of(weight) > 1:
+        weight = weight.reshape(-1)
+    return F.prelu(x, weight)
+
+
+@aten("glu")
+def _glu(c: Call, x: Any, dim: int = -1) -> Any:
+    return F.glu(x, dim)
+
+
+@aten("rrelu", "rrelu_with_noise")
+def _rrelu(c: Call, x: Any, *args: Any, **_: Any) -> Any:
+    given = [a for a in args if isinstance(a, (int, float)) and not isinstance(a, bool)]
+    if any(a is True for a in args):
+        raise c.refuse("training draws random numbers")
+    low, high = (given + [1 / 8, 1 / 3][len(given) :])[:2]
+    return F.leaky_relu(x, (low + high) / 2)
+
+
+# -- nothing happens -------------------------------------------------------------------------------
+@aten(*"contiguous clone detach alias lift_fresh_copy lift_fresh lift positive resolve_conj resolve_neg".split())
+@aten("detach_copy", "alias_copy")
+def _same(c: Call, x: Any, *_: Any, **__: Any) -> Any:
+    return x
+
+
+@aten("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout")
+def _dropout(c: Call, x: Any, p: float, train: bool | None = True) -> Any:
+    if train and p:
+        raise c.refuse("dropout while training draws random numbers; call model.eval() before the import")
+    return (x, np.ones((), bool)) if isinstance(c.value, (tuple, list)) else x
+
+
+@aten("to", "_to_copy", "type_as", "_cast_Float", "convert_element_type")
+def _to(c: Call, x: Any, *_: Any, **__: Any) -> Any:
+    return cast(x, c.dtype)
+
+
+@aten("copy")
+def _copy(c: Call, x: Any, source: Any, *_: Any) -> Any:
+    return op("expand")(cast(source, dtype_of_value(x)), shape_of(x))
+
+
+@aten("fill")
+def _fill(c: Call, x: Any, value: Any) -> Any:
+    return op("expand")(as_array(value, c.dtype), shape_of(x))
+
+
+@aten("zero")
+def _zero(c: Call, x: Any) -> Any:
+    return op("expand")(as_array(0, c.dtype), shape_of(x))

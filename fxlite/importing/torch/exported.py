@@ -1,0 +1,319 @@
+"""Models of PyTorch as exported programs, with the types and names of their inputs.
+
+In: a module and example inputs, an ``ExportedProgram``, or a ``.pt2`` file. Out: a
+:class:`Program`: the graph of ATen ops, composites whole, the tensors it reads, and named dims for
+the sizes that are not fixed.
+
+An exported graph is read as it is where what it writes in place nobody reads by another name; else
+torch makes a graph without writes of it (``run_decompositions``), which also says which buffers
+change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fxlite.base.errors import ArgumentError, ModelImportError
+from fxlite.importing.names import valid_name
+from fxlite.importing.torch.arrays import TORCH, dtype_of
+from fxlite.types import shapes
+from fxlite.types.symbols import Facts, symbol
+from fxlite.types.tensor_type import TensorType, parse_type
+
+#: Ops whose result may be their operand itself, though their schema does not say so.
+_MAYBE_SAME = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "conj", "type_as")
+
+
+@dataclass
+class Program:
+    """A program to import: ``name`` is that of its class; ``dims``: names of symbols of sizes."""
+
+    exported: Any
+    name: str
+    dims: dict[str, Any]
+
+
+def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any) -> Program:
+    """The exported program of a model. Raises ArgumentError for what is none, ModelImportError
+    where torch cannot export it."""
+    if isinstance(model, (str, os.PathLike)):
+        return _of_exported(_loaded(model), os.path.basename(os.fspath(model)).partition(".")[0])
+    if isinstance(model, torch.export.ExportedProgram):
+        if example or named or dynamic_shapes is not None:
+            raise ArgumentError("an ExportedProgram has its inputs already: give no examples and no dynamic_shapes=")
+        return _of_exported(model, "")
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(
+            f"from_torch takes a torch.nn.Module, an ExportedProgram, a torch.fx.GraphModule or a .pt2 file, not "
+            f"a {type(model).__name__}"
+        )
+    if not example and not named:
+        raise ArgumentError(
+            "give example inputs, or their types: fx.from_torch(model, torch.randn(1, 3, 224, 224)), or "
+            'fx.from_torch(model, "f32[B,3,224,224]")'
+        )
+    example, named, dynamic_shapes = _with_types(example, named, dynamic_shapes)
+    name = getattr(model, "_name", None) or type(model).__name__
+    try:
+        with quiet():
+            made = torch.export.export(model, example, dict(named), dynamic_shapes=dynamic_shapes)
+    except Exception as error:
+        raise ModelImportError(_why_not(error, name)) from error
+    found = _of_exported(made, name)
+    found.dims = _named_dims(found.exported, dynamic_shapes, _by_parameter(model, example, named))
+    return found
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Inside, warnings of torch about itself are not shown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _loaded(path: str | os.PathLike[str]) -> Any:
+    name = os.fspath(path)
+    if not name.endswith(".pt2"):
+        raise ArgumentError(f"{name} is no .pt2 file; weights are loaded by fx.load_weights, and models by their class")
+    with quiet():
+        try:
+            return torch.export.load(name)
+        except OSError:
+            raise
+        except Exception as error:
+            raise ModelImportError(f"{name} is not a program that torch.export.save wrote: {error}") from error
+
+
+def _why_not(error: Exception, name: str) -> str:
+    """The message for a model that torch.export refuses."""
+    text = str(error).strip() or type(error).__name__
+    first = text.splitlines()[0][:400]
+    more = "\n".join(
+        line for line in text.splitlines()[1:] if line.strip().startswith("File ") and "/torch/" not in line
+    )
+    place = f"\n{more.splitlines()[-1]}" if more else ""
+    return (
+        f"torch.export cannot export {name}: {type(error).__name__}: {first}{place}\n"
+        "  instead: export it yourself with torch.export.export, and give the ExportedProgram; what depends on values "
+        "of tensors needs torch.cond, and sizes that may differ need dynamic_shapes="
+    )
+
+
+# -- examples of types -----------------------------------------------------------------------------
+def _with_types(
+    example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any
+) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
+    """Examples with a tensor in the place of each type (``"f32[B,3,64,64]"``), and dynamic_shapes
+    for its named dims. Raises ArgumentError where these are given, too."""
+    values = [*example, *named.values()]
+    if not any(isinstance(v, (str, TensorType)) for v in values):
+        return example, named, dynamic_shapes
+    if dynamic_shapes is not None:
+        raise ArgumentError("named dims of types say which sizes may differ: give no dynamic_shapes= beside them")
+    sizes: dict[str, int] = {}
+    dims: dict[str, Any] = {}
+
+    def made(value: Any) -> tuple[Any, Any]:
+        if not isinstance(value, (str, TensorType)):
+            return value, None
+        type = parse_type(value) if isinstance(value, str) else value
+        shape, dynamic = [], {}
+        for axis, dim in enumerate(type.shape):
+            if type_is_number(dim):
+                shape.append(int(dim))
+                continue
+            text = str(dim)
+            if not text.isidentifier():
+                raise ArgumentError(f"{value}: a size of an example is a number or a name, not {text}")
+            if text not in sizes:
+                sizes[text] = 3 if axis == 0 else 64 + 32 * sum(s >= 64 for s in sizes.values())
+                dims[text] = torch.export.Dim(text)
+            shape.append(sizes[text])
+            dynamic[axis] = dims[text]
+        dtype = TORCH[type.dtype]
+        if dtype.is_floating_point or dtype.is_complex:
+            return torch.randn(shape, dtype=dtype), dynamic
+        return torch.ones(shape, dtype=dtype), dynamic
+
+    pairs = [made(v) for v in values]
+    tensors, dynamics = [p[0] for p in pairs], [p[1] for p in pairs]
+    positional, keywords = tuple(tensors[: len(example)]), dict(zip(named, tensors[len(example) :]))
+    by_name = dict(zip(named, dynamics[len(example) :]))
+    shapes_of = (
+        (*dynamics[: len(example)], *by_name.values()) if not named else (tuple(dynamics[: len(example)]), by_name)
+    )
+    return positional, keywords, _joined(shapes_of, len(example), by_name) if dims else None
+
+
+def _joined(found: Any, count: int, by_name: dict[str, Any]) -> Any:
+    """torch's form of dynamic_shapes: of positional inputs in a tuple; with named ones, none of the
+    first has a form of its own, and torch takes a tuple of both in order."""
+    return found if not by_name else (*found[0], *by_name.values())
+
+
+def type_is_number(dim: Any) -> bool:
+    """Whether a size is a number."""
+    return type(dim) is int
+
+
+# -- names of sizes --------------------------------------------------------------------------------
+def _of_exported(exported: Any, name: str) -> Program:
+    if _writes_what_is_read(exported):
+        with quiet():
+            exported = exported.run_decompositions({})
+    return Program(exported, name or "Model", {})
+
+
+def _named_dims(exported: Any, dynamic_shapes: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Symbol of a size -> the name that the user's dynamic_shapes give it. ``given``: the example
+    inputs by parameter."""
+    if dynamic_shapes is None:
+        return {}
+    specs = dynamic_shapes if isinstance(dynamic_shapes, Mapping) else dict(zip(given, dynamic_shapes))
+    pairs = [pair for name, value in given.items() for pair in _pairs(specs.get(name), value)]
+    values = {n.name: n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"}
+    fakes = [v for name in exported.graph_signature.user_inputs if isinstance(v := values.get(name), torch.Tensor)]
+    wanted: dict[str, Any] = {}
+    for spec, value in zip(pairs, fakes):
+        for axis, dim in (spec or {}).items() if isinstance(spec or {}, Mapping) else enumerate(spec):
+            called = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+            size = value.shape[axis]
+            if called and isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                wanted.setdefault(str(size.node.expr), valid_name(called, "size"))
+    return wanted
+
+
+def _pairs(spec: Any, value: Any) -> list[Any]:
+    """The specs of the tensors in a nested input, in order."""
+    if isinstance(value, torch.Tensor):
+        return [spec]
+    parts = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    )
+    found = []
+    for key, inner in parts:
+        inside = isinstance(spec, Mapping) and key in spec
+        inside = inside or (isinstance(spec, (list, tuple)) and isinstance(key, int) and key < len(spec))
+        found += _pairs(spec[key] if inside else None, inner)
+    return found
+
+
+def _by_parameter(model: Any, example: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Example inputs by the names of forward's parameters."""
+    try:
+        bound = inspect.signature(model.forward).bind(*example, **named)
+    except TypeError:
+        return {**{str(i): v for i, v in enumerate(example)}, **named}
+    return {
+        name: value
+        for name, kind in ((n, bound.signature.parameters[n].kind) for n in bound.arguments)
+        for name, value in (
+            bound.arguments[name].items() if kind is inspect.Parameter.VAR_KEYWORD else [(name, bound.arguments[name])]
+        )
+    }
+
+
+class Sizes:
+    """Sizes of an exported program as dims: a symbol has the user's name, or one that is made of the
+    input and axis where it is first."""
+
+    def __init__(self, program: Program) -> None:
+        self.names = dict(program.dims)
+        self.taken = {*self.names.values()}
+        self.ranges = {str(key): value for key, value in program.exported.range_constraints.items()}
+        self.symbols: dict[str, Any] = {}
+
+    def type_of(self, value: Any, name: str) -> TensorType:
+        """The type of an input with a fake value. Raises ModelImportError for sizes that are no
+        formula of named ones."""
+        dims = [self._dim(size, name, axis) for axis, size in enumerate(value.shape)]
+        return TensorType(tuple(dims), dtype_of(value.dtype))
+
+    def _dim(self, size: Any, name: str, axis: int) -> Any:
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        if expression.is_number:
+            return int(expression)
+        for found in sorted(expression.free_symbols, key=str):
+            if str(found) not in self.names:
+                wish = "B" if axis == 0 else f"{valid_name(name)}_{axis}"
+                while wish in self.taken:
+                    wish += "_"
+                self.names[str(found)] = wish
+                self.taken.add(wish)
+        text = str(expression.subs({s: _named(self.names[str(s)]) for s in expression.free_symbols}))
+        try:
+            dim = shapes.parse(text)
+        except Exception as error:
+            raise ModelImportError(f"axis {axis} of the input {name} has the size {text}: {error}") from error
+        return shapes.substitute(dim, {self.names[str(s)]: self._symbol(str(s)) for s in expression.free_symbols})
+
+    def _symbol(self, key: str) -> Any:
+        """The named size with what torch was told of its range."""
+        if key not in self.symbols:
+            found, facts = self.ranges.get(key), Facts()
+            if found is not None:
+                low, high = (int(v) if v.is_Integer else None for v in (found.lower, found.upper))
+                low = low if low is not None and low > 2 else None
+                high = high if high is not None and high < 1 << 31 else None
+                if low is not None or high is not None:
+                    facts = Facts(low if low is not None else 1, high)
+            self.symbols[key] = symbol(self.names[key], facts)
+        return self.symbols[key]
+
+
+def _named(name: str) -> Any:
+    import sympy
+
+    return sympy.Symbol(name, integer=True, positive=True)
+
+
+# -- writes ----------------------------------------------------------------------------------------
+def _writes_what_is_read(exported: Any) -> bool:
+    """Whether a write in place, taken as making a new value, would be missed: it changes an input or a
+    tensor of the model, or what is read later by another name."""
+    graphs = [m.graph for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    return any(map(_graph_writes, graphs))
+
+
+def _graph_writes(graph: Any) -> bool:
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    roots: dict[Any, Any] = {}
+    members: dict[Any, list[Any]] = {}
+
+    def joined(node: Any, root: Any) -> None:
+        roots[node] = root
+        members.setdefault(root, []).append(node)
+
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+        if schema is None:
+            of = node.args[0] if node.op == "call_function" and node.args else None
+            passes_on = getattr(node.target, "__name__", "") == "getitem" and of in roots
+            joined(node, roots[of] if passes_on else node)
+            continue
+        written = [(i, a) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        for index, argument in written:
+            given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+            if not isinstance(given, torch.fx.Node):
+                continue
+            root = roots[given]
+            if root.op != "call_function":
+                return True
+            others = [n for n in members[root] if n is not given]
+            if any(order[user] > order[node] for other in others for user in other.users):
+                return True
+        shares = any(r.alias_info is not None for r in schema.returns) or schema.name.partition("::")[2] in _MAYBE_SAME
+        first = node.args[0] if node.args else None
+        joined(node, roots[first] if shares and isinstance(first, torch.fx.Node) else node)
+    return False

@@ -1,0 +1,400 @@
+"""ATen's layers, which stay whole: convolutions, pooling, normalization, attention, recurrences."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import fxlite.nn.functional as F
+from fxlite.importing.torch.table import Call, aten, cast, ints, op, pair, rank_of, same_sizes, shape_of
+
+
+# -- convolutions ----------------------------------------------------------------------------------
+def _conv(dims: int) -> Any:
+    def entry(
+        c: Call,
+        x: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Any:
+        batched = rank_of(x) == dims + 2
+        x = x if batched else op("unsqueeze")(x, 0)
+        padding = padding if isinstance(padding, str) else ints(padding)
+        found = op(f"conv{dims}d")(x, weight, bias, ints(stride), padding, ints(dilation), groups)
+        return found if batched else op("squeeze")(found, 0)
+
+    return entry
+
+
+def _conv_transpose(dims: int) -> Any:
+    def entry(
+        c: Call,
+        x: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Any:
+        batched = rank_of(x) == dims + 2
+        x = x if batched else op("unsqueeze")(x, 0)
+        settings = ints(stride), ints(padding), ints(output_padding), groups, ints(dilation)
+        found = op(f"conv_transpose{dims}d")(x, weight, bias, *settings)
+        return found if batched else op("squeeze")(found, 0)
+
+    return entry
+
+
+for _dims in (1, 2, 3):
+    aten(f"conv{_dims}d")(_conv(_dims))
+aten("conv_transpose1d")(_conv_transpose(1))
+aten("conv_transpose2d")(_conv_transpose(2))
+aten("conv_transpose3d")(_conv_transpose(3))
+
+
+@aten("convolution", "_convolution")
+def _convolution_of(
+    c: Call,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    *_: Any,
+) -> Any:
+    dims = rank_of(weight) - 2
+    if transposed:
+        return _conv_transpose(dims)(c, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv(dims)(c, x, weight, bias, stride, padding, dilation, groups)
+
+
+# -- pooling ---------------------------------------------------------------------------------------
+def _spatial(c: Call, x: Any, dims: int, pool: Any) -> Any:
+    """A pooling of [B, C, *spatial], for a value that may lack the batch."""
+    batched = rank_of(x) == dims + 2
+    found = pool(x if batched else op("unsqueeze")(x, 0))
+    return found if batched else op("squeeze")(found, 0)
+
+
+def _max_pool(dims: int) -> Any:
+    def entry(
+        c: Call, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    ) -> Any:
+        settings = ints(kernel), ints(stride) if stride else None, ints(padding), ints(dilation), ceil_mode
+        if isinstance(c.value, (tuple, list)) and len(c.node.users) and _reads_second(c.node):
+            raise c.refuse("its indices are read")
+        found = _spatial(c, x, dims, lambda v: op(f"max_pool{dims}d")(v, *settings))
+        return (found, None) if isinstance(c.value, (tuple, list)) else found
+
+    return entry
+
+
+def _reads_second(node: Any) -> bool:
+    """Whether anything but the first result of a node is read."""
+    return any(
+        len(user.args) != 2 or user.args[1] != 0 for user in node.users if user.users or user.args[0] is not node
+    )
+
+
+def _avg_pool(dims: int) -> Any:
+    def entry(
+        c: Call,
+        x: Any,
+        kernel: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Any:
+        settings = ints(kernel), ints(stride) if stride else None, ints(padding), ceil_mode, count_include_pad
+        found = _spatial(c, x, dims, lambda v: op(f"avg_pool{dims}d")(v, *settings))
+        if divisor_override is None:
+            return found
+        if not count_include_pad or ceil_mode:
+            raise c.refuse("divisor_override with a count that differs between windows")
+        return found * (math.prod(pair(kernel, dims)) / divisor_override)
+
+    return entry
+
+
+def _adaptive(name: str, dims: int) -> Any:
+    def entry(c: Call, x: Any, output_size: Any) -> Any:
+        if isinstance(c.value, (tuple, list)) and _reads_second(c.node):
+            raise c.refuse("its indices are read")
+        found = _spatial(c, x, dims, lambda v: op(name)(v, ints(output_size)))
+        return (found, None) if isinstance(c.value, (tuple, list)) else found
+
+    return entry
+
+
+for _dims in (1, 2, 3):
+    aten(f"max_pool{_dims}d", f"max_pool{_dims}d_with_indices")(_max_pool(_dims))
+    aten(f"avg_pool{_dims}d")(_avg_pool(_dims))
+    aten(f"adaptive_avg_pool{_dims}d", f"_adaptive_avg_pool{_dims}d")(_adaptive(f"adaptive_avg_pool{_dims}d", _dims))
+    aten(f"adaptive_max_pool{_dims}d")(_adaptive(f"adaptive_max_pool{_dims}d", _dims))
+
+
+def _resize(mode: str, aligned: bool) -> Any:
+    def entry(c: Call, x: Any, size: Any, *args: Any, scale_factors: Any = None, **_: Any) -> Any:
+        align_corners, rest = (bool(args[0]), args[1:]) if aligned and args else (False, args)
+        scales = [s for s in rest if s is not None]
+        if scales and isinstance(scales[0], (list, tuple)):
+            scales = list(scales[0])
+        sizes = tuple(size) if size is not None else None
+        whole = tuple(c.value.shape[2:])
+        if scales and not align_corners:
+            exact = all(
+                type(n) is int and float(n * s) == int(n * s) for n, s in zip(shape_of(x)[2:], scales, strict=False)
+            )
+            if not exact or sizes is None:
+                return op("interpolate")(x, None, tuple(scales), mode, align_corners)
+        return op("interpolate")(x, sizes or whole, None, mode, align_corners)
+
+    return entry
+
+
+for _name, _mode, _aligned in (
+    ("upsample_nearest1d", "nearest", False),
+    ("upsample_nearest2d", "nearest", False),
+    ("upsample_nearest3d", "nearest", False),
+    ("_upsample_nearest_exact2d", "nearest-exact", False),
+    ("upsample_linear1d", "linear", True),
+    ("upsample_bilinear2d", "bilinear", True),
+    ("upsample_bicubic2d", "bicubic", True),
+    ("upsample_trilinear3d", "trilinear", True),
+):
+    aten(_name)(_resize(_mode, _aligned))
+
+
+# -- normalization ---------------------------------------------------------------------------------
+@aten("layer_norm", "native_layer_norm")
+def _layer_norm(c: Call, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
+    found = F.layer_norm(x, tuple(shape), weight, bias, eps)
+    return (found, None, None) if isinstance(c.value, (tuple, list)) else found
+
+
+@aten("rms_norm", "_fused_rms_norm")
+def _rms_norm(c: Call, x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    found = F.rms_norm(x, tuple(shape), weight, eps)
+    return (found, None) if isinstance(c.value, (tuple, list)) else found
+
+
+@aten("group_norm")
+def _group_norm(c: Call, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
+    return F.group_norm(x, groups, weight, bias, eps)
+
+
+@aten("native_group_norm")
+def _native_group_norm(
+    c: Call, x: Any, weight: Any, bias: Any, n: Any, channels: Any, rest: Any, groups: int, eps: float
+) -> Any:
+    return F.group_norm(x, groups, weight, bias, eps), None, None
+
+
+@aten("batch_norm")
+def _batch_norm(
+    c: Call, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float, *_: Any
+) -> Any:
+    if training and mean is not None:
+        raise c.refuse("batch statistics that change buffers; call model.eval() before the import")
+    return op("batch_norm")(x, mean, var, weight, bias, training, momentum, eps)
+
+
+@aten("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
+def _batch_norm_of_statistics(
+    c: Call, x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+) -> Any:
+    return op("batch_norm")(x, mean, var, weight, bias, False, momentum, eps), None, None
+
+
+@aten("_native_batch_norm_legit_functional")
+def _training_batch_norm(
+    c: Call, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> Any:
+    """With the new statistics, of which the variance is the unbiased one."""
+    if not training:
+        return op("batch_norm")(x, mean, var, weight, bias, False, momentum, eps), None, None, mean, var
+    found = op("batch_norm")(x, None, None, weight, bias, True, momentum, eps)
+    axes = (0, *range(2, rank_of(x)))
+    new_mean = mean * (1 - momentum) + op("mean")(x, axes) * momentum
+    new_var = var * (1 - momentum) + op("var")(x, axes, 1) * momentum
+    return found, None, None, new_mean, new_var
+
+
+@aten("_native_batch_norm_legit.no_stats")
+def _batch_norm_without(c: Call, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
+    return op("batch_norm")(x, None, None, weight, bias, True, momentum, eps), None, None
+
+
+@aten("instance_norm")
+def _instance_norm(
+    c: Call,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    *_: Any,
+) -> Any:
+    return op("instance_norm")(
+        x,
+        None if use_input_stats else mean,
+        None if use_input_stats else var,
+        weight,
+        bias,
+        use_input_stats,
+        momentum,
+        eps,
+    )
+
+
+# -- attention and embeddings ----------------------------------------------------------------------
+@aten("scaled_dot_product_attention")
+def _attention(
+    c: Call,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    if dropout_p:
+        raise c.refuse("dropout while training draws random numbers; call model.eval() before the import")
+    if enable_gqa and not same_sizes(shape_of(key)[-3:-2], shape_of(query)[-3:-2]):
+        groups = shape_of(query)[-3] // shape_of(key)[-3]
+        key, value = (_repeated_heads(v, groups) for v in (key, value))
+    return op("scaled_dot_product_attention")(query, key, value, mask, is_causal, scale)
+
+
+def _repeated_heads(x: Any, groups: int) -> Any:
+    """Each head [..., H, T, D] ``groups`` times, one after the other."""
+    *lead, heads, length, size = shape_of(x)
+    wide = op("expand")(op("unsqueeze")(x, len(lead) + 1), (*lead, heads, groups, length, size))
+    return op("reshape")(wide, (*lead, heads * groups, length, size))
+
+
+@aten("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention")
+def _flash_attention(
+    c: Call,
+    query: Any,
+    key: Any,
+    value: Any,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Any = None,
+    scale: float | None = None,
+) -> Any:
+    return _attention(c, query, key, value, attn_mask, dropout_p, is_causal, scale=scale), None
+
+
+@aten("_safe_softmax")
+def _safe_softmax_of(c: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+    found = op("softmax")(cast(x, c.dtype), dim)
+    nothing = op("max")(x, (dim % rank_of(x),), True) == -math.inf
+    return op("where")(nothing, 0.0, found)
+
+
+@aten("embedding")
+def _embedding(c: Call, weight: Any, indices: Any, *_: Any) -> Any:
+    return op("embedding")(indices, weight)
+
+
+@aten("one_hot")
+def _one_hot(c: Call, x: Any, num_classes: int = -1) -> Any:
+    return F.one_hot(x, num_classes)
+
+
+# -- recurrences -----------------------------------------------------------------------------------
+def _recurrent(name: str, nonlinearity: str | None = None) -> Any:
+    """Layers of aten.lstm.input, aten.gru.input and aten.rnn_*.input: parameters are four (two without
+    biases) for each layer and direction."""
+
+    def entry(
+        c: Call,
+        x: Any,
+        state: Any,
+        params: Any,
+        has_biases: bool,
+        layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        if train and dropout and layers > 1:
+            raise c.refuse("dropout while training draws random numbers; call model.eval() before the import")
+        states = list(state) if isinstance(state, (list, tuple)) else [state]
+        x = op("permute")(x, (1, 0, *range(2, rank_of(x)))) if batch_first else x
+        each, ways = 4 if has_biases else 2, 2 if bidirectional else 1
+        ends: list[list[Any]] = [[] for _ in states]
+        for layer in range(layers):
+            outputs = []
+            for way in range(ways):
+                number = layer * ways + way
+                given = list(params[number * each : (number + 1) * each])
+                starts = [s[number] for s in states]
+                extra = {} if nonlinearity is None else {"nonlinearity": nonlinearity}
+                biases = given[2:] if has_biases else [None, None]
+                found = op(name)(x, *starts, *given[:2], *biases, **extra, reverse=bool(way))
+                outputs.append(found[0])
+                for end, value in zip(ends, found[1:]):
+                    end.append(value)
+            x = outputs[0] if ways == 1 else op("concat")(outputs, rank_of(x) - 1)
+        x = op("permute")(x, (1, 0, *range(2, rank_of(x)))) if batch_first else x
+        return (x, *(op("stack")(end, 0) for end in ends))
+
+    return entry
+
+
+aten("lstm.input")(_recurrent("lstm"))
+aten("gru.input")(_recurrent("gru"))
+aten("rnn_tanh.input")(_recurrent("rnn", "tanh"))
+aten("rnn_relu.input")(_recurrent("rnn", "relu"))
+
+
+# -- losses ----------------------------------------------------------------------------------------
+_REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
+
+
+@aten("cross_entropy_loss")
+def _cross_entropy(
+    c: Call,
+    x: Any,
+    target: Any,
+    weight: Any = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    smoothing: float = 0.0,
+) -> Any:
+    return F.cross_entropy(
+        x, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction], label_smoothing=smoothing
+    )
+
+
+@aten("mse_loss", "l1_loss")
+def _loss(c: Call, x: Any, target: Any, reduction: int = 1) -> Any:
+    return op(c.node.target._schema.name.partition("::")[2])(x, target, _REDUCTIONS[reduction])
+
+
+@aten("nll_loss", "nll_loss_nd")
+def _nll_loss(c: Call, x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
+    return F.nll_loss(x, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction])

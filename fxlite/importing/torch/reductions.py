@@ -1,0 +1,255 @@
+"""ATen's reductions, scans, sorts and products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import fxlite.nn.functional as F
+from fxlite.importing.torch.table import Call, aten, axes_of, axis_of, cast, dtype_of_value, op, rank_of
+from fxlite.types import dtypes
+
+
+def _axis(dim: Any) -> Any:
+    return tuple(dim) if isinstance(dim, (list, tuple)) else dim
+
+
+@aten("sum", "nansum")
+def _sum(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return op("sum")(cast(x, c.dtype), axes_of(dim, rank_of(x)), keepdim)
+
+
+@aten("mean")
+def _mean(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return op("mean")(cast(x, c.dtype), axes_of(dim, rank_of(x)), keepdim)
+
+
+@aten("prod")
+def _prod(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return op("prod")(cast(x, c.dtype), axes_of(dim, rank_of(x)), keepdim)
+
+
+@aten("amax")
+def _amax(c: Call, x: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    return op("max")(x, axes_of(dim, rank_of(x)), keepdim)
+
+
+@aten("amin")
+def _amin(c: Call, x: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    return op("min")(x, axes_of(dim, rank_of(x)), keepdim)
+
+
+@aten("max.default", "min.default")
+def _extreme(c: Call, x: Any) -> Any:
+    return op(c.node.target._schema.name.partition("::")[2])(x, axes_of(None, rank_of(x)))
+
+
+@aten("max.other", "min.other")
+def _larger(c: Call, x: Any, y: Any) -> Any:
+    return op("maximum" if "max" in c.node.target._schema.name else "minimum")(cast(x, c.dtype), cast(y, c.dtype))
+
+
+@aten("max.dim", "min.dim")
+def _extreme_of_axis(c: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
+    name = c.node.target._schema.name.partition("::")[2]
+    return op(name)(x, (axis_of(x, dim),), keepdim), op(f"arg{name}")(x, axis_of(x, dim), keepdim)
+
+
+@aten("argmax", "argmin")
+def _argmax(c: Call, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    name = c.node.target._schema.name.partition("::")[2]
+    return op(name)(x, None if dim is None else axis_of(x, dim), keepdim)
+
+
+@aten("any", "all")
+def _any(c: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return op(c.node.target._schema.name.partition("::")[2])(x, axes_of(dim, rank_of(x)), keepdim)
+
+
+@aten("count_nonzero")
+def _count_nonzero(c: Call, x: Any, dim: Any = None) -> Any:
+    return op("sum")(cast(op("ne")(x, 0), c.dtype), axes_of(dim, rank_of(x)))
+
+
+def _variance(x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    return op("var")(x, axes_of(dim, rank_of(x)), 1 if correction is None else correction, keepdim)
+
+
+def _spread_arguments(args: Any, correction: Any, unbiased: Any) -> tuple[Any, Any, bool]:
+    """dim, correction, keepdim of var and std, whose overloads differ."""
+    given = list(args)
+    if (given and isinstance(given[0], bool)) or (unbiased is not None and not given):
+        return None, int(given[0] if given else unbiased), False
+    dim = given[0] if given else None
+    if len(given) > 1:
+        correction = int(given[1])
+    return dim, correction, bool(given[2]) if len(given) > 2 else False
+
+
+@aten("var")
+def _var(c: Call, x: Any, *args: Any, correction: Any = None, keepdim: bool = False, unbiased: Any = None) -> Any:
+    dim, correction, keep = _spread_arguments(args, correction, unbiased)
+    return _variance(x, dim, correction, keep or keepdim)
+
+
+@aten("std")
+def _std(c: Call, x: Any, *args: Any, correction: Any = None, keepdim: bool = False, unbiased: Any = None) -> Any:
+    dim, correction, keep = _spread_arguments(args, correction, unbiased)
+    return op("sqrt")(_variance(x, dim, correction, keep or keepdim))
+
+
+@aten("var_mean", "std_mean")
+def _var_mean(c: Call, x: Any, *args: Any, correction: Any = None, keepdim: bool = False, unbiased: Any = None) -> Any:
+    dim, correction, keep = _spread_arguments(args, correction, unbiased)
+    spread = _variance(x, dim, correction, keep or keepdim)
+    if "std" in c.node.target._schema.name:
+        spread = op("sqrt")(spread)
+    return spread, op("mean")(x, axes_of(dim, rank_of(x)), keep or keepdim)
+
+
+@aten("logsumexp")
+def _logsumexp(c: Call, x: Any, dim: Any, keepdim: bool = False) -> Any:
+    return op("logsumexp")(x, axes_of(dim, rank_of(x)), keepdim)
+
+
+@aten("norm", "linalg_vector_norm", "linalg_norm", "frobenius_norm")
+def _norm(c: Call, x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if "frobenius" in c.node.target._schema.name:
+        p, dim, keepdim = 2, p, bool(dim)
+    x, axes = cast(x, c.dtype), axes_of(dim, rank_of(x))
+    p = 2 if p is None or p == "fro" else p
+    if p == 2:
+        return op("sqrt")(op("sum")(x * x, axes, keepdim))
+    if p == 1:
+        return op("sum")(op("abs")(x), axes, keepdim)
+    if p in (float("inf"), float("-inf")):
+        return op("max" if p > 0 else "min")(op("abs")(x), axes, keepdim)
+    if p == 0:
+        return op("sum")(cast(op("ne")(x, 0), c.dtype), axes, keepdim)
+    return op("pow")(op("sum")(op("pow")(op("abs")(x), p), axes, keepdim), 1 / p)
+
+
+# -- along an axis ---------------------------------------------------------------------------------
+@aten("cumsum", "cumprod")
+def _cumulative(c: Call, x: Any, dim: int, *, dtype: Any = None) -> Any:
+    return op(c.node.target._schema.name.partition("::")[2])(cast(x, c.dtype), axis_of(x, dim))
+
+
+@aten("softmax", "_softmax")
+def _softmax_of(c: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+    return op("softmax")(cast(x, c.dtype), axis_of(x, dim))
+
+
+@aten("log_softmax", "_log_softmax")
+def _log_softmax_of(c: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+    return op("log_softmax")(cast(x, c.dtype), axis_of(x, dim))
+
+
+@aten("sort")
+def _sort(c: Call, x: Any, dim: Any = -1, descending: bool = False, stable: Any = None) -> Any:
+    axis = axis_of(x, dim)
+    if descending and dtype_of_value(x) is dtypes.bool_:
+        x = cast(x, dtypes.int8)
+    order = op("argsort")(op("neg")(x) if descending else x, axis)
+    return op("gather")(x, order, axis), order
+
+
+@aten("argsort")
+def _argsort(c: Call, x: Any, dim: int = -1, descending: bool = False, stable: Any = None) -> Any:
+    return _sort(c, x, dim, descending)[1]
+
+
+@aten("topk")
+def _topk(c: Call, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    axis = axis_of(x, dim)
+    order = op("argsort")(op("neg")(x) if largest else x, axis)
+    order = op("slice")(order, axis, 0, k)
+    return op("gather")(x, order, axis), order
+
+
+@aten("diff")
+def _diff(c: Call, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    found = [part for part in (prepend, x, append) if part is not None]
+    return np.diff(op("concat")(found, axis_of(x, dim)) if len(found) > 1 else x, n, axis_of(x, dim))
+
+
+@aten("bucketize")
+def _bucketize(c: Call, x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    return cast(op("searchsorted")(boundaries, x, "right" if right else "left"), c.dtype)
+
+
+@aten("searchsorted")
+def _searchsorted(c: Call, x: Any, values: Any, *, out_int32: bool = False, right: bool = False, **_: Any) -> Any:
+    return cast(op("searchsorted")(x, values, "right" if right else "left"), c.dtype)
+
+
+# -- products --------------------------------------------------------------------------------------
+@aten("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul", "vdot", "inner")
+def _matmul(c: Call, x: Any, y: Any) -> Any:
+    return op("matmul")(cast(x, c.dtype), cast(y, c.dtype))
+
+
+@aten("outer", "ger")
+def _outer(c: Call, x: Any, y: Any) -> Any:
+    return x[:, None] * y
+
+
+@aten("linear")
+def _linear(c: Call, x: Any, weight: Any, bias: Any = None) -> Any:
+    return op("linear")(x, weight, bias)
+
+
+@aten("bilinear")
+def _bilinear(c: Call, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
+    return F.bilinear(x, y, weight, bias)
+
+
+@aten("addmm", "addbmm", "baddbmm", "addmv")
+def _addmm(c: Call, bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    found = op("matmul")(x, y)
+    if "addbmm" in c.node.target._schema.name and "baddbmm" not in c.node.target._schema.name:
+        found = op("sum")(found, (0,))
+    found = found if alpha == 1 else found * alpha
+    return found if beta == 0 else found + (bias if beta == 1 else bias * beta)
+
+
+@aten("einsum")
+def _einsum(c: Call, equation: str, operands: Any, path: Any = None) -> Any:
+    letters = [char for char in equation if char.isalpha()]
+    if len({*letters}) > 52:
+        raise c.refuse("more than 52 letters")
+    return np.einsum(equation.replace(" ", ""), *(cast(v, c.dtype) for v in operands))
+
+
+@aten("tensordot")
+def _tensordot(c: Call, x: Any, y: Any, dims_x: Any, dims_y: Any) -> Any:
+    return np.tensordot(x, y, (tuple(dims_x), tuple(dims_y)))
+
+
+@aten("cross", "linalg_cross")
+def _cross(c: Call, x: Any, y: Any, dim: int = -1) -> Any:
+    return np.cross(x, y, axis=dim)
+
+
+@aten("cosine_similarity")
+def _cosine_similarity(c: Call, x: Any, y: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    return op("cosine_similarity")(x, y, dim, eps)
+
+
+@aten("linalg_inv", "inverse")
+def _inverse(c: Call, x: Any) -> Any:
+    return np.linalg.inv(x)
+
+
+@aten("trace")
+def _trace(c: Call, x: Any) -> Any:
+    return np.trace(x)
+
+
+@aten("cdist", "_cdist_forward")
+def _cdist(c: Call, x: Any, y: Any, p: float = 2, *_: Any) -> Any:
+    apart = x[..., :, None, :] - y[..., None, :, :]
+    if p == 2:
+        return op("sqrt")(op("sum")(apart * apart, (rank_of(apart) - 1,)))
+    return op("pow")(op("sum")(op("pow")(op("abs")(apart), p), (rank_of(apart) - 1,)), 1 / p)

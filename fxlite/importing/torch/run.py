@@ -1,0 +1,366 @@
+"""From an exported program to a graph.
+
+In: a ``torch.nn.Module`` with example inputs (or their types), an ``ExportedProgram``, a
+``torch.fx.GraphModule`` or a ``.pt2`` file. Out: a GraphModule whose weights are the tensors'
+memory, whose scopes are the model's modules and whose places are the lines of its code.
+
+Importing is tracing: the exported program's nodes run, one after the other, on proxies.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fxlite.base.errors import ModelImportError, TraceError
+from fxlite.base.location import Location, is_own_file
+from fxlite.base.state import is_traced
+from fxlite.graph.graph_module import GraphModule
+from fxlite.importing.importer import Importer, unsupported
+from fxlite.importing.torch import control, elementwise, indexing, layers, reductions, shaping
+from fxlite.importing.torch.arrays import DTYPES, array_of
+from fxlite.importing.torch.exported import Program, Sizes, program_of
+from fxlite.importing.torch.structure import ABSENT, flat, nested
+from fxlite.importing.torch.table import Call, dtype_of_value, entry_of, op
+from fxlite.nn.module import Module
+from fxlite.types.shapes import NamedDim
+
+#: The modules whose import fills the table.
+FAMILIES = (elementwise, reductions, shaping, layers, indexing, control)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_FEW = 64  # elements of a constant that is computed with while importing
+#: What checks or describes values, and computes none.
+_CHECKS = frozenset(
+    "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size "
+    "_functional_sym_constrain_range _functional_assert_async _functional_assert_scalar".split()
+)
+
+
+def import_model(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any) -> GraphModule:
+    """What :func:`fxlite.from_torch` does."""
+    return Run(program_of(model, example, named, dynamic_shapes)).graph()
+
+
+class Run:
+    """One program while it is imported."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.exported = program, program.exported
+        self.importer = Importer("PyTorch", program.name, program.name)
+        self.sizes = Sizes(program)
+        self.signature = program.exported.graph_signature
+        self._holders: dict[str, tuple[Module, str]] = {}
+        self._places: dict[str, Location | None] = {}
+
+    # -- the whole -----------------------------------------------------------------------------
+    def graph(self) -> GraphModule:
+        """The imported model."""
+        missing = self._missing()
+        if missing:
+            raise unsupported(
+                "PyTorch", missing, "give the ExportedProgram after run_decompositions(), or change the model there"
+            )
+        self._enter_weights()
+        inputs = self._declare_inputs()
+        return self.importer.trace(lambda *given: self._run(inputs, given))
+
+    def _missing(self) -> dict[str, int]:
+        """Ops that the table lacks, each with how often it is there."""
+        found: Counter[str] = Counter()
+        for module in self.exported.graph_module.modules():
+            if isinstance(module, torch.fx.GraphModule):
+                for node in module.graph.nodes:
+                    if node.op == "call_function" and not _is_known(node.target) and not _is_check(node):
+                        found[str(node.target)] += 1
+        return dict(found)
+
+    def _enter_weights(self) -> None:
+        """Parameters, buffers and constants, by their names in the model."""
+        names = {
+            **self.signature.inputs_to_parameters,
+            **self.signature.inputs_to_buffers,
+            **self.signature.inputs_to_lifted_tensor_constants,
+        }
+        shared: dict[Any, tuple[Module, str]] = {}
+        for placeholder, name in names.items():
+            tensor = self.exported.state_dict.get(name)
+            if tensor is None:
+                tensor = self.exported.constants[name]
+            key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype) if tensor.numel() else name
+            if key not in shared or placeholder in self.signature.inputs_to_buffers:
+                is_parameter = placeholder in self.signature.inputs_to_parameters
+                self.importer.weights.add(name, array_of(tensor), is_parameter)
+                path = self.importer.weights.paths[name]
+                owner, _, own = path.rpartition(".")
+                shared[key] = (self.importer.root.get_submodule(owner), own)
+            self._holders[placeholder] = shared[key]
+
+    def _declare_inputs(self) -> list[str | None]:
+        """Declares the program's inputs, one parameter for each argument; returns the names of the
+        placeholders by their order in the flattened arguments, None for constants."""
+        values = {n.name: n.meta.get("val") for n in self.exported.graph.nodes if n.op == "placeholder"}
+        leaves: list[Any] = []
+        order: list[str | None] = []
+        for spec in self.signature.input_specs:
+            if spec.kind != torch.export.graph_signature.InputKind.USER_INPUT:
+                continue
+            value = values.get(spec.arg.name)
+            if isinstance(value, torch.Tensor):
+                leaves.append(self.sizes.type_of(value, spec.arg.name))
+                order.append(spec.arg.name)
+            elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                raise ModelImportError(f"the input {spec.arg.name} is a number that may differ; make it a tensor")
+            else:
+                leaves.append(ABSENT)
+                order.append(None)
+        positional, named = self.exported.call_spec.in_spec.children()
+        names = self._parameter_names(positional, order)
+        remaining = iter(leaves)
+        self._specs: list[tuple[Any, bool]] = []
+        for name, spec in zip(names, positional.children()):
+            self._declare(name, spec, remaining)
+        for name, spec in zip(named.context or (), named.children()):
+            self._declare(str(name), spec, remaining)
+        return order
+
+    def _declare(self, name: str, spec: Any, leaves: Any) -> None:
+        found = nested(spec, leaves)
+        if found is not ABSENT:
+            self.importer.add_input(name, found)
+        self._specs.append((spec, found is not ABSENT))
+
+    def _parameter_names(self, positional: Any, order: Sequence[str | None]) -> list[str]:
+        """The names of forward's parameters, or of the placeholders."""
+        count = len(list(positional.children()))
+        signature = self.exported.module_call_graph[0].signature if self.exported.module_call_graph else None
+        known = list(getattr(signature, "forward_arg_names", None) or [])
+        if len(known) >= count:
+            return known[:count]
+        leaves = iter(order)
+        made: list[str] = []
+        for spec in positional.children():
+            first = [next(leaves) for _ in range(spec.num_leaves)]
+            made.append((first[0] if first else None) or f"input_{len(made)}")
+        return made
+
+    # -- running -------------------------------------------------------------------------------
+    def _run(self, order: list[str | None], given: tuple[Any, ...]) -> Any:
+        """The result of the program for proxies of its inputs."""
+        remaining = iter(given)
+        leaves = [v for spec, is_there in self._specs for v in flat(spec, next(remaining) if is_there else None)]
+        env: dict[str, Any] = {name: value for name, value in zip(order, leaves) if name is not None}
+        inputs = dict(env)
+
+        def placeholder(node: Any) -> Any:
+            if node.name in self._holders:
+                return self._weight(node)
+            return env.get(node.name)
+
+        outputs = self.run_graph(self.exported.graph_module, placeholder)
+        results = []
+        kinds = torch.export.graph_signature.OutputKind
+        for spec, value in zip(self.signature.output_specs, outputs):
+            if spec.kind == kinds.BUFFER_MUTATION:
+                buffer = next(p for p, name in self.signature.inputs_to_buffers.items() if name == spec.target)
+                owner, name = self._holders[buffer]
+                setattr(owner, name, value)
+            elif spec.kind == kinds.USER_INPUT_MUTATION:
+                inputs[spec.target][...] = value
+            elif spec.kind == kinds.USER_OUTPUT:
+                results.append(ABSENT if value is None else value)
+        found = nested(self.exported.call_spec.out_spec, iter(results))
+        return None if found is ABSENT else found
+
+    def _weight(self, node: Any) -> Any:
+        """A weight as a traced value; a small constant as what it is, so that it can be computed with."""
+        owner, name = self._holders[node.name]
+        if node.name in self.signature.inputs_to_lifted_tensor_constants:
+            array = owner._buffers[name]
+            if array.size <= _FEW:
+                return np.array(array)
+        with self.importer.step(f"{node.name}", None, None):
+            return getattr(owner, name)
+
+    def run_graph(self, module: Any, placeholder: Callable[[Any], Any]) -> list[Any]:
+        """The outputs of a graph of torch, whose inputs ``placeholder`` gives."""
+        env: dict[Any, Any] = {}
+        needed = _needed(module.graph)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                env[node] = placeholder(node)
+            elif node.op == "get_attr":
+                env[node] = self._attribute(module, node.target)
+            elif node.op == "output":
+                found = _values(node.args[0], env)
+                return found if isinstance(found, list) else [found]
+            elif node in needed:
+                env[node] = self._call(node, env)
+                _write(node, env)
+        return []
+
+    def _attribute(self, module: Any, target: str) -> Any:
+        found = module
+        for part in target.split("."):
+            found = getattr(found, part)
+        return array_of(found) if isinstance(found, torch.Tensor) else found
+
+    def _call(self, node: Any, env: Mapping[Any, Any]) -> Any:
+        args, kwargs = _values(node.args, env), {k: _values(v, env) for k, v in node.kwargs.items()}
+        scope_path, class_ = _scope_of(node)
+        scope = self.importer.scope(scope_path, class_)
+        with self.importer.step(f"{node.target} ({node.name})", scope, self._place(node)):
+            if node.target in _PYTHON or getattr(node.target, "__module__", "") in ("_operator", "math"):
+                return _PYTHON.get(node.target, node.target)(*args)
+            if node.target in control.HIGHER:
+                return control.HIGHER[node.target](Call(node, self), *args, **kwargs)
+            entry = entry_of(node.target)
+            if entry is None:
+                raise TraceError("no fxlite op stands for it")
+            return self._checked(node, entry(Call(node, self), *args, **kwargs))
+
+    def _checked(self, node: Any, value: Any) -> Any:
+        """A result, in the dtype that torch gives it. Raises TraceError where its shape is
+        another: an entry of the table would be wrong."""
+        expected = node.meta.get("val")
+        if isinstance(value, (tuple, list)) and isinstance(expected, (tuple, list)):
+            return [_fitted(v, e) for v, e in zip(value, expected)]
+        return _fitted(value, expected)
+
+    def _place(self, node: Any) -> Location | None:
+        """The innermost line of the user's code that a node comes from."""
+        trace = node.meta.get("stack_trace") or ""
+        if trace not in self._places:
+            frames = _FRAME.findall(trace)
+            own = [f for f in frames if not f[0].startswith(_TORCH) and not is_own_file(f[0])] or frames
+            self._places[trace] = None
+            if own:
+                file, line, function, text = own[-1]
+                self._places[trace] = self.importer.place(int(line), function, text.strip(), file)
+        return self._places[trace] or self.importer.place(0, node.name, f"{node.target}")
+
+
+def _values(value: Any, env: Mapping[Any, Any]) -> Any:
+    """Arguments of a node, with values for nodes."""
+    if isinstance(value, torch.fx.Node):
+        return env.get(value)
+    if isinstance(value, (list, tuple)):
+        return [_values(v, env) for v in value]
+    if isinstance(value, dict):
+        return {k: _values(v, env) for k, v in value.items()}
+    return value
+
+
+def _fitted(value: Any, expected: Any) -> Any:
+    if value is None or not isinstance(expected, torch.Tensor):
+        return value
+    if expected.dtype in DTYPES and (is_traced(value) or isinstance(value, np.ndarray)):
+        wanted = DTYPES[expected.dtype]
+        if dtype_of_value(value) is not wanted:
+            value = op("cast")(value, dtype=wanted)
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    own, theirs = tuple(value.shape), tuple(expected.shape)
+    if len(own) != len(theirs) or any(type(o) is int and type(t) is int and o != t for o, t in zip(own, theirs)):
+        raise TraceError(f"torch gives {list(theirs)}, and the op here {list(own)}")
+    return value
+
+
+def _is_known(target: Any) -> bool:
+    return (
+        target in _PYTHON
+        or getattr(target, "__module__", "") in ("_operator", "math")
+        or target in control.HIGHER
+        or entry_of(target) is not None
+    )
+
+
+def _is_check(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.name.partition("::")[2] in _CHECKS
+
+
+def _needed(graph: Any) -> set[Any]:
+    """The nodes that results, or what is written in place, are computed from; without checks."""
+    needed: set[Any] = set()
+    for node in reversed(graph.nodes):
+        schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+        writes = schema is not None and schema.is_mutable and not _is_check(node)
+        if node.op == "output" or writes or node in needed:
+            needed.add(node)
+            needed.update(node.all_input_nodes)
+    return needed
+
+
+def _write(node: Any, env: dict[Any, Any]) -> None:
+    """What an op has written in place is the operand's value from here on."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return
+    for index, argument in enumerate(schema.arguments):
+        given = node.args[index] if index < len(node.args) else None
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(given, torch.fx.Node):
+            env[given] = env[node]
+
+
+def _scope_of(node: Any) -> tuple[str, str]:
+    """The path and class of the innermost module that a node comes from."""
+    stack = node.meta.get("nn_module_stack") or {}
+    if not stack:
+        return "", ""
+    path, kind = list(stack.values())[-1]
+    path = re.sub(r"^L\['self'\]\.?|^L__self___?|^_export_root\.?|@\d+", "", str(path))
+    class_ = kind if isinstance(kind, str) else kind.__qualname__
+    return path, class_.rpartition(".")[2]
+
+
+def _size(x: Any, axis: int | None = None) -> Any:
+    """A size of a value, or all."""
+    return tuple(x.shape) if axis is None else x.shape[axis]
+
+
+def _largest(*values: Any) -> Any:
+    """The largest of numbers and sizes."""
+    if all(type(v) in (int, float) for v in values):
+        return max(values)
+    raise TraceError("the larger of two sizes that may differ")
+
+
+def _smallest(*values: Any) -> Any:
+    if all(type(v) in (int, float) for v in values):
+        return min(values)
+    raise TraceError("the smaller of two sizes that may differ")
+
+
+def _item(values: Any, index: int) -> Any:
+    return values[index]
+
+
+def _numel(x: Any) -> Any:
+    count: Any = 1
+    for size in x.shape:
+        count = count * size
+    return count
+
+
+#: Functions of numbers and sizes that graphs call, and what they are here.
+_PYTHON: dict[Any, Callable[..., Any]] = {
+    operator.getitem: _item,
+    torch.ops.aten.sym_size.int: _size,
+    torch.ops.aten.sym_size.default: _size,
+    torch.ops.aten.sym_numel.default: _numel,
+    torch.sym_max: _largest,
+    torch.sym_min: _smallest,
+    max: _largest,
+    min: _smallest,
+    torch.sym_float: lambda x: x,
+    torch.sym_int: lambda x: x if isinstance(x, NamedDim) else int(x),
+    torch.sym_not: operator.not_,
+}

@@ -1,0 +1,387 @@
+"""ATen's ops that move, join, cut and repeat values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import fxlite.nn.functional as F
+from fxlite.importing.torch.table import Call, aten, axis_of, cast, is_number, op, rank_of, same_sizes, shape_of
+
+
+def _reshape(x: Any, shape: Any) -> Any:
+    """A value in a shape, of which one size may be -1."""
+    shape = tuple(shape)
+    if same_sizes(shape, shape_of(x)):
+        return x
+    if not hasattr(x, "node"):
+        return np.asarray(x).reshape(shape)
+    return op("reshape")(x, shape)
+
+
+@aten("view.default", "reshape", "_unsafe_view", "view_copy.default", "_reshape_alias", "_reshape_copy")
+def _view(c: Call, x: Any, size: Any, *_: Any) -> Any:
+    return _reshape(x, size)
+
+
+@aten("view.dtype")
+def _view_dtype(c: Call, x: Any, dtype: Any) -> Any:
+    return x.view(c.dtype.numpy)
+
+
+@aten("view_as", "reshape_as")
+def _view_as(c: Call, x: Any, other: Any) -> Any:
+    return _reshape(x, shape_of(other))
+
+
+@aten("flatten")
+def _flatten(c: Call, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    return F.flatten(x, start_dim, end_dim) if rank_of(x) else x.reshape(1)
+
+
+@aten("ravel")
+def _ravel(c: Call, x: Any) -> Any:
+    return _reshape(x, (-1,))
+
+
+@aten("unflatten")
+def _unflatten(c: Call, x: Any, dim: int, sizes: Any, *_: Any) -> Any:
+    return F.unflatten(x, axis_of(x, dim), tuple(sizes))
+
+
+@aten("permute", "permute_copy")
+def _permute(c: Call, x: Any, dims: Any) -> Any:
+    return op("permute")(x, tuple(d % max(rank_of(x), 1) for d in dims))
+
+
+@aten("transpose", "transpose_copy", "swapaxes", "swapdims")
+def _transpose(c: Call, x: Any, first: int, second: int) -> Any:
+    if not rank_of(x):
+        return x
+    axes = list(range(rank_of(x)))
+    one, other = axis_of(x, first), axis_of(x, second)
+    axes[one], axes[other] = other, one
+    return op("permute")(x, tuple(axes))
+
+
+@aten("t", "t_copy", "numpy_T", "mT", "mH", "matrix_H", "adjoint")
+def _transposed(c: Call, x: Any) -> Any:
+    if rank_of(x) < 2:
+        return x
+    return (
+        _transpose(c, x, -2, -1)
+        if "numpy" not in c.node.target._schema.name
+        else _permute(c, x, range(rank_of(x))[::-1])
+    )
+
+
+@aten("movedim", "moveaxis")
+def _movedim(c: Call, x: Any, source: Any, destination: Any) -> Any:
+    return np.moveaxis(x, source, destination)
+
+
+@aten("unsqueeze", "unsqueeze_copy")
+def _unsqueeze(c: Call, x: Any, dim: int) -> Any:
+    return op("unsqueeze")(x, dim % (rank_of(x) + 1))
+
+
+@aten("squeeze", "squeeze_copy")
+def _squeeze(c: Call, x: Any, dim: Any = None) -> Any:
+    dims = range(rank_of(x)) if dim is None else [dim] if isinstance(dim, int) else dim
+    for axis in sorted({axis_of(x, d) for d in dims}, reverse=True):
+        if rank_of(x) and type(shape_of(x)[axis]) is int and shape_of(x)[axis] == 1:
+            x = op("squeeze")(x, axis)
+    return x
+
+
+@aten("expand", "expand_copy", "broadcast_to")
+def _expand(c: Call, x: Any, size: Any, *, implicit: bool = False) -> Any:
+    own = (None,) * (len(size) - rank_of(x)) + shape_of(x)
+    shape = tuple(o if type(s) is int and s == -1 else s for s, o in zip(size, own))
+    return x if same_sizes(shape, shape_of(x)) else op("expand")(x, shape)
+
+
+@aten("expand_as")
+def _expand_as(c: Call, x: Any, other: Any) -> Any:
+    return op("expand")(x, shape_of(other))
+
+
+@aten("broadcast_tensors")
+def _broadcast_tensors(c: Call, tensors: Any) -> Any:
+    return list(np.broadcast_arrays(*tensors))
+
+
+@aten("atleast_1d", "atleast_2d", "atleast_3d")
+def _atleast(c: Call, x: Any) -> Any:
+    return getattr(np, c.node.target._schema.name.partition("::")[2])(x)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+@aten("slice", "slice_copy")
+def _slice(c: Call, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    """Bounds are cut to the axis, as Python's are; the largest int stands for its end."""
+    if type(end) is int and end >= 1 << 62:
+        end = None
+    if (start is None or (type(start) is int and start == 0)) and end is None and step == 1:
+        return x
+    index = [slice(None)] * axis_of(x, dim) + [slice(start, end, step)]
+    return x[tuple(index)]
+
+
+@aten("select", "select_copy")
+def _select(c: Call, x: Any, dim: int, index: Any) -> Any:
+    return x[(*[slice(None)] * axis_of(x, dim), index)]
+
+
+@aten("narrow", "narrow_copy")
+def _narrow(c: Call, x: Any, dim: int, start: Any, length: Any) -> Any:
+    return x[(*[slice(None)] * axis_of(x, dim), slice(start, start + length))]
+
+
+@aten("split", "split_copy", "unsafe_split", "split_with_sizes", "split_with_sizes_copy", "unsafe_split_with_sizes")
+def _split(c: Call, x: Any, size: Any, dim: int = 0) -> Any:
+    axis = axis_of(x, dim)
+    if isinstance(size, (list, tuple)):
+        sizes = list(size)
+    else:
+        whole = shape_of(x)[axis]
+        count = len(c.value)
+        sizes = [size] * (count - 1)
+        sizes.append(whole - size * (count - 1))
+    if all(type(s) is int for s in sizes):
+        return list(op("split")(x, tuple(sizes), axis))
+    parts, start = [], 0
+    for length in sizes:
+        parts.append(_narrow(c, x, axis, start, length))
+        start = start + length
+    return parts
+
+
+@aten("chunk", "unsafe_chunk", "tensor_split")
+def _chunk(c: Call, x: Any, chunks: Any, dim: int = 0) -> Any:
+    axis, lengths = axis_of(x, dim), None
+    whole = shape_of(x)[axis]
+    if type(whole) is int:
+        lengths = [int(v.shape[axis]) for v in c.value]
+        return list(op("split")(x, tuple(lengths), axis))
+    raise c.refuse(f"the axis of {whole} elements is cut into {chunks} parts whose sizes depend on it")
+
+
+@aten("unbind", "unbind_copy")
+def _unbind(c: Call, x: Any, dim: int = 0) -> Any:
+    return [_select(c, x, dim, i) for i in range(shape_of(x)[axis_of(x, dim)])]
+
+
+@aten("diagonal", "diagonal_copy", "linalg_diagonal")
+def _diagonal(c: Call, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    return np.diagonal(x, offset, dim1, dim2)
+
+
+@aten("diag")
+def _diag(c: Call, x: Any, diagonal: int = 0) -> Any:
+    return np.diag(x, diagonal)
+
+
+@aten("diag_embed")
+def _diag_embed(c: Call, x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    if (offset, dim1, dim2) != (0, -2, -1):
+        raise c.refuse("an offset, or other axes than the last")
+    size = shape_of(x)[-1]
+    return op("where")(np.eye(size, dtype=bool), x[..., None], op("cast")(np.zeros((), np.int8), c.dtype))
+
+
+@aten("tril", "triu")
+def _tril(c: Call, x: Any, diagonal: int = 0) -> Any:
+    return op(c.node.target._schema.name.partition("::")[2])(x, diagonal)
+
+
+@aten("unfold", "unfold_copy")
+def _unfold(c: Call, x: Any, dimension: int, size: int, step: int) -> Any:
+    axis = axis_of(x, dimension)
+    whole = shape_of(x)[axis]
+    if type(whole) is not int:
+        raise c.refuse(f"windows of an axis of {whole} elements")
+    starts = np.arange(0, whole - size + 1, step)[:, None] + np.arange(size)
+    taken = op("take")(x, starts, axis)
+    return op("permute")(taken, (*range(axis + 1), *range(axis + 2, rank_of(taken)), axis + 1))
+
+
+# -- joined and repeated ---------------------------------------------------------------------------
+@aten("cat", "concat", "concatenate")
+def _cat(c: Call, tensors: Any, dim: int = 0) -> Any:
+    kept = [cast(v, c.dtype) for v in tensors if not same_sizes(shape_of(v), (0,)) or c.rank == 1]
+    return op("concat")(kept, dim % c.rank) if len(kept) > 1 else kept[0]
+
+
+@aten("stack", "_stack")
+def _stack_of(c: Call, tensors: Any, dim: int = 0) -> Any:
+    return op("stack")([cast(v, c.dtype) for v in tensors], dim % c.rank)
+
+
+@aten("hstack", "vstack", "dstack", "column_stack")
+def _hstack(c: Call, tensors: Any) -> Any:
+    return getattr(np, c.node.target._schema.name.partition("::")[2])([cast(v, c.dtype) for v in tensors])
+
+
+@aten("repeat", "tile")
+def _repeat(c: Call, x: Any, repeats: Any) -> Any:
+    if all(type(r) is int and r == 1 for r in repeats) and len(repeats) <= rank_of(x):
+        return x
+    shape, wide = (1,) * (len(repeats) - rank_of(x)) + shape_of(x), len(repeats)
+    repeats = (1,) * (len(shape) - wide) + tuple(repeats)
+    apart = [s for r, size in zip(repeats, shape) for s in (1, size)]
+    full = [s for r, size in zip(repeats, shape) for s in (r, size)]
+    repeated = op("expand")(_reshape(x, apart), tuple(full))
+    return _reshape(repeated, [r * size for r, size in zip(repeats, shape)])
+
+
+@aten("repeat_interleave.self_int")
+def _repeat_interleave(c: Call, x: Any, repeats: Any, dim: Any = None, *, output_size: Any = None) -> Any:
+    if dim is None:
+        x, dim = _reshape(x, (-1,)), 0
+    axis, shape = axis_of(x, dim), shape_of(x)
+    wide = op("expand")(op("unsqueeze")(x, axis + 1), (*shape[: axis + 1], repeats, *shape[axis + 1 :]))
+    return _reshape(wide, (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
+
+
+@aten("flip")
+def _flip(c: Call, x: Any, dims: Any) -> Any:
+    for dim in dims:
+        x = op("flip")(x, axis_of(x, dim))
+    return x
+
+
+@aten("fliplr", "flipud")
+def _fliplr(c: Call, x: Any) -> Any:
+    return op("flip")(x, 1 if "lr" in c.node.target._schema.name else 0)
+
+
+@aten("rot90")
+def _rot90(c: Call, x: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
+    return np.rot90(x, k, tuple(dims))
+
+
+@aten("roll")
+def _roll(c: Call, x: Any, shifts: Any, dims: Any = ()) -> Any:
+    shifts = [shifts] if is_number(shifts) else list(shifts)
+    if not dims and dims != 0:
+        return _reshape(op("roll")(_reshape(x, (-1,)), shifts[0], 0), shape_of(x))
+    for shift, dim in zip(shifts, [dims] if is_number(dims) else dims):
+        x = op("roll")(x, shift, axis_of(x, dim))
+    return x
+
+
+# -- padding ---------------------------------------------------------------------------------------
+@aten("constant_pad_nd")
+def _constant_pad(c: Call, x: Any, pad: Any, value: Any = 0) -> Any:
+    return _padded(c, x, pad, "constant", value)
+
+
+@aten("pad")
+def _padded(c: Call, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """Pairs of padding, the last axis first; negative ones cut."""
+    pairs = [(0, 0)] * (rank_of(x) - len(pad) // 2) + list(zip(pad[::2], pad[1::2]))[::-1]
+    for axis, (low, high) in enumerate(pairs):
+        below, above = type(low) is int and low < 0, type(high) is int and high < 0
+        if below or above:
+            index = slice(-low if below else None, high if above else None)
+            x = x[(*[slice(None)] * axis, index)]
+            pairs[axis] = (0 if below else low, 0 if above else high)
+    if all(type(n) is int and n == 0 for p in pairs for n in p):
+        return x
+    if mode == "constant":
+        return op("pad")(x, tuple(pairs), 0 if value is None else value)
+    names = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    if mode not in names:
+        raise c.refuse(f"the mode {mode}")
+    return np.pad(x, pairs, mode=names[mode])  # type: ignore[call-overload]
+
+
+@aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
+def _reflection_pad(c: Call, x: Any, pad: Any) -> Any:
+    return _padded(c, x, pad, "reflect")
+
+
+@aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
+def _replication_pad(c: Call, x: Any, pad: Any) -> Any:
+    return _padded(c, x, pad, "replicate")
+
+
+@aten("_pad_circular")
+def _circular_pad(c: Call, x: Any, pad: Any) -> Any:
+    return _padded(c, x, pad, "circular")
+
+
+# -- pixels ----------------------------------------------------------------------------------------
+@aten("pixel_shuffle")
+def _pixel_shuffle(c: Call, x: Any, factor: int) -> Any:
+    return F.pixel_shuffle(x, factor)
+
+
+@aten("pixel_unshuffle")
+def _pixel_unshuffle(c: Call, x: Any, factor: int) -> Any:
+    *lead, channels, height, width = shape_of(x)
+    apart = _reshape(x, (*lead, channels, height // factor, factor, width // factor, factor))
+    n = len(lead)
+    moved = op("permute")(apart, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
+    return _reshape(moved, (*lead, channels * factor * factor, height // factor, width // factor))
+
+
+@aten("channel_shuffle", "native_channel_shuffle")
+def _channel_shuffle(c: Call, x: Any, groups: int) -> Any:
+    batch, channels, *rest = shape_of(x)
+    apart = _reshape(x, (batch, groups, channels // groups, *rest))
+    moved = op("permute")(apart, (0, 2, 1, *range(3, rank_of(apart))))
+    return _reshape(moved, shape_of(x))
+
+
+@aten("im2col")
+def _im2col(c: Call, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """Windows of an image as columns [B, C * kh * kw, L]."""
+    x = _padded(c, x, (padding[1], padding[1], padding[0], padding[0]))
+    batch, channels, height, width = shape_of(x)
+    rows = (height - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1
+    columns = (width - dilation[1] * (kernel[1] - 1) - 1) // stride[1] + 1
+    parts = []
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            top, left = i * dilation[0], j * dilation[1]
+            across = slice(left, left + (columns - 1) * stride[1] + 1, stride[1])
+            parts.append(x[:, :, top : top + (rows - 1) * stride[0] + 1 : stride[0], across])
+    joined = op("stack")(parts, 2)
+    return _reshape(joined, (batch, channels * len(parts), rows * columns))
+
+
+# -- complex numbers -------------------------------------------------------------------------------
+@aten("view_as_real", "view_as_real_copy")
+def _view_as_real(c: Call, x: Any) -> Any:
+    return op("stack")([op("real")(x), op("imag")(x)], rank_of(x))
+
+
+@aten("view_as_complex", "view_as_complex_copy")
+def _view_as_complex(c: Call, x: Any) -> Any:
+    return op("complex")(x[..., 0], x[..., 1])
+
+
+@aten("polar")
+def _polar(c: Call, x: Any, angle: Any) -> Any:
+    return op("complex")(x * op("cos")(angle), x * op("sin")(angle))
+
+
+@aten("fft_rfft", "fft_irfft", "fft_fft", "fft_ifft")
+def _fft(c: Call, x: Any, n: Any = None, dim: int = -1, norm: Any = None) -> Any:
+    name = c.node.target._schema.name.partition("fft_")[2]
+    return cast(getattr(np.fft, name)(x, n, dim, norm), c.dtype)
+
+
+@aten("fft_rfft2", "fft_irfft2", "fft_fft2", "fft_ifft2", "fft_rfftn", "fft_irfftn", "fft_fftn", "fft_ifftn")
+def _fft2(c: Call, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
+    name = c.node.target._schema.name.partition("fft_")[2]
+    axes = tuple(dim) if dim is not None else (-2, -1) if name.endswith("2") else None
+    return cast(getattr(np.fft, name)(x, None if s is None else tuple(s), axes, norm), c.dtype)
+
+
+@aten("fft_fftshift", "fft_ifftshift")
+def _fftshift(c: Call, x: Any, dim: Any = None) -> Any:
+    return getattr(np.fft, c.node.target._schema.name.partition("fft_")[2])(x, dim)

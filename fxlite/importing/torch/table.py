@@ -1,0 +1,161 @@
+"""The table of ATen's ops: what each is in fxlite's, and what its entries are given.
+
+In: entries by name, ``"add"`` for all overloads of ``aten.add`` or ``"clamp.Tensor"`` for one. Out:
+:func:`entry_of` a target. An entry gets a :class:`Call` and the arguments of ATen's schema, with
+proxies, arrays, numbers and named sizes for the values of nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from fxlite.base.errors import TraceError
+from fxlite.base.state import is_traced
+from fxlite.importing.torch.arrays import dtype_of
+from fxlite.ops.op import Op, lookup
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.shapes import NamedDim
+
+Entry = Callable[..., Any]
+#: Name of an op, with its overload or for all -> its entry.
+ENTRIES: dict[str, Entry] = {}
+
+
+def aten(*names: str) -> Callable[[Entry], Entry]:
+    """Decorates an entry of the table."""
+
+    def enter(entry: Entry) -> Entry:
+        for name in names:
+            assert name not in ENTRIES, name
+            ENTRIES[name] = entry
+        return entry
+
+    return enter
+
+
+def entry_of(target: Any) -> Entry | None:
+    """The entry of an op of torch; None where the table has none. One that writes in place,
+    ``add_``, is the one that does not."""
+    full = getattr(target, "_schema", None)
+    if full is None:
+        return None
+    space, _, name = full.name.partition("::")
+    name = name if space in ("aten", "prims") else f"{space}.{name}"
+    for wanted in (name, name[:-1]) if name.endswith("_") and not name.endswith("__") else (name,):
+        found = ENTRIES.get(f"{wanted}.{full.overload_name or 'default'}") or ENTRIES.get(wanted)
+        if found is not None:
+            return found
+    return None
+
+
+class Call:
+    """A node of torch's graph while it runs: its types, and what entries need of the run."""
+
+    def __init__(self, node: Any, run: Any) -> None:
+        self.node, self.run = node, run
+        self.value = node.meta.get("val")
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the result, or of the first one."""
+        value = self.value[0] if isinstance(self.value, (tuple, list)) else self.value
+        return dtype_of(value.dtype)
+
+    @property
+    def rank(self) -> int:
+        """The number of axes of the result, or of the first one."""
+        value = self.value[0] if isinstance(self.value, (tuple, list)) else self.value
+        return int(value.dim())
+
+    def promoted(self, first: int = 0, second: int = 1) -> DType:
+        """The dtype that two operands are computed in, by torch's rules."""
+        values = [self.node.args[i] for i in (first, second)]
+        plain = [v.meta["val"] if isinstance(v, torch.fx.Node) else v for v in values]
+        plain = [1 if isinstance(v, torch.SymInt) else v for v in plain]
+        return dtype_of(torch.result_type(*plain))
+
+    def refuse(self, what: str) -> TraceError:
+        """The error for arguments of an op that fxlite's lacks."""
+        return TraceError(what)
+
+
+def op(name: str) -> Op:
+    """An op of fxlite."""
+    return lookup(name)
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a Python number or a size."""
+    return isinstance(value, (bool, int, float, complex, NamedDim))
+
+
+def dtype_of_value(value: Any) -> DType:
+    """The dtype of a traced value, an array, or a number."""
+    if is_traced(value):
+        return value.type.dtype
+    return dtypes.dtype(np.asarray(value).dtype)
+
+
+def cast(value: Any, dtype: DType | None) -> Any:
+    """A value in a dtype; a number stays one, which takes the dtype of what is beside it."""
+    if dtype is None or is_number(value):
+        return value
+    return value if dtype_of_value(value) is dtype else op("cast")(value, dtype=dtype)
+
+
+def as_array(value: Any, dtype: DType) -> Any:
+    """A number as an array of rank 0; anything else in the dtype."""
+    if isinstance(value, NamedDim):
+        return op("full")((), value, dtype)
+    return np.asarray(value, dtype.numpy) if is_number(value) else cast(value, dtype)
+
+
+def shape_of(value: Any) -> tuple[Any, ...]:
+    """The sizes of a value."""
+    return tuple(value.shape)
+
+
+def same_sizes(one: Any, other: Any) -> bool:
+    """Whether two shapes are known to be the same for all sizes."""
+    return len(one) == len(other) and all(shapes.normalize(a) == shapes.normalize(b) for a, b in zip(one, other))
+
+
+def rank_of(value: Any) -> int:
+    """The number of axes of a value."""
+    return len(value.shape)
+
+
+def axis_of(value: Any, axis: int) -> int:
+    """An axis counted from the start."""
+    return axis % max(rank_of(value), 1)
+
+
+def ints(value: Any) -> Any:
+    """A list of numbers as a tuple, one of one number as it."""
+    if isinstance(value, (list, tuple)):
+        return tuple(value) if len(value) != 1 else value[0]
+    return value
+
+
+def pair(value: Any, count: int) -> tuple[Any, ...]:
+    """A number, or a list of one, for each of ``count`` axes."""
+    found = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    return found * count if len(found) == 1 else found
+
+
+def axes_of(value: Any, rank: int) -> tuple[int, ...]:
+    """Axes of a reduction, counted from the start; all where none are given."""
+    if value is None or (isinstance(value, (list, tuple)) and not value):
+        return tuple(range(rank))
+    return tuple(a % max(rank, 1) for a in (value if isinstance(value, (list, tuple)) else (value,)))
+
+
+def is_infinite(value: Any) -> bool:
+    """Whether it is a number that is infinite."""
+    return isinstance(value, float) and math.isinf(value)

@@ -1,0 +1,398 @@
+"""``fx.from_torch``: what is imported computes what torch computes, with its names, places and
+weights; and what cannot be imported is said."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.base.errors import ArgumentError, ModelImportError
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from fxlite.importing.torch.arrays import array_of  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def close(found: Any, expected: Any, near: float = 2e-5) -> None:
+    """Results are those of torch: the same containers, dtypes, shapes and numbers."""
+    if isinstance(expected, torch.Tensor):
+        wanted = array_of(expected)
+        assert np.asarray(found).dtype == wanted.dtype and np.shape(found) == wanted.shape
+        np.testing.assert_allclose(np.asarray(found, np.float64), wanted.astype(np.float64), near, near)
+    elif isinstance(expected, dict):
+        assert list(found) == [key for key, value in expected.items() if value is not None]
+        for key in found:
+            close(found[key], expected[key], near)
+    else:
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected):
+            close(one, other, near)
+
+
+class Net(nn.Module):
+    """Layers, a write in place, a buffer that changes, nested inputs and results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True)
+        self.norm = nn.LayerNorm(12)
+        self.attention = nn.MultiheadAttention(12, 2, batch_first=True)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(12, 12), nn.GELU()) for _ in range(2)])
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Any, extra: Any) -> Any:
+        self.count += 1
+        y = self.norm(self.lstm(x)[0])
+        y[:, 0] = 0
+        y = self.attention(y, y, y, need_weights=False)[0]
+        for block in self.blocks:
+            y = y + block(y)
+        more = extra["k"][0] + x.shape[1] * self.count
+        return {"y": F.dropout(y, 0.5, self.training), "more": (torch.einsum("bij,kj->bik", x, x[0]), more), "n": None}
+
+
+def test_a_model_is_what_it_was() -> None:
+    torch.manual_seed(0)
+    model, x, extra = Net().eval(), torch.randn(3, 6, 4), {"k": [torch.ones(2), torch.ones(3)]}
+    batch = torch.export.Dim("batch")
+    dynamic = {"x": {0: batch}, "extra": {"k": [None, None]}}
+    gm = fx.from_torch(model, x, extra, dynamic_shapes=dynamic)
+    arrays = {"k": [np.ones(2, np.float32), np.ones(3, np.float32)]}
+    assert str(next(iter(gm.graph.placeholders)).type) == "f32[batch,6,4]"
+    compiled = fx.compile(gm)
+    for size in (3, 5, 1):
+        x = torch.randn(size, 6, 4)
+        before = model.count.clone()
+        with torch.no_grad():
+            expected = model(x, extra)
+        for fn in (gm, compiled):
+            array = x.numpy().copy()
+            close(fn(array, arrays)["y"], expected["y"])
+            close(fn(array, arrays)["more"][0], expected["more"][0])
+        assert model.count == before + 1
+    assert gm.count == 6  # a state of the graph
+
+    targets = [node.target.name for node in gm.graph.nodes if node.op == "call_function"]
+    for whole, count in {"lstm": 4, "layer_norm": 1, "scaled_dot_product_attention": 1, "gelu": 2, "linear": 4}.items():
+        assert targets.count(whole) == count
+    (norm,) = gm.graph.find_nodes(op="call_function", target="layer_norm")
+    assert (norm.scope.path, norm.scope.class_name) == ("norm", "LayerNorm")
+    _, start = inspect.getsourcelines(Net.forward)
+    assert norm.loc.short == f"test_from_torch.py:{start + 2}" and "self.norm(" in norm.loc.expression
+    assert {node.scope.path for node in gm.graph.find_nodes(op="call_function", target="gelu")} == {
+        "blocks.0.1",
+        "blocks.1.1",
+    }
+    assert {name for name in gm.state_dict() if not name.startswith("constant_")} <= {*model.state_dict()}
+
+
+def test_weights_are_the_tensors_memory() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4))
+    gm = fx.from_torch(model, torch.randn(2, 3))
+    assert np.shares_memory(gm.get_parameter("0.weight"), model[0].weight.detach().numpy())
+    with torch.no_grad():
+        model[0].weight.fill_(2)
+    assert (gm.get_parameter("0.weight") == 2).all()
+
+
+OPS = {
+    "promotions": lambda x, i, m: (i / 2, i + 0.5, i * x, i // 2, x > i, torch.where(m, i, 1.5), i.sum(), m.sum()),
+    "scalars": lambda x, i, m: (2 - x, 1 / (x + 9), x**2, 2**x, torch.add(x, i, alpha=2), x % 2, torch.fmod(x, 2)),
+    "0-dim": lambda x, i, m: (x * torch.tensor(2.0, dtype=torch.float64), x + i[0, 0]),
+    "unary": lambda x, i, m: (x.abs().log1p(), x.erf(), x.sigmoid(), x.rsqrt().nan_to_num(), i.exp(), i.float().sqrt()),
+    "division": lambda x, i, m: (
+        torch.div(x, 2, rounding_mode="floor"),
+        torch.div(i - 3, 2, rounding_mode="trunc"),
+        torch.div(x, 0.7, rounding_mode="trunc"),
+    ),
+    "clamp": lambda x, i, m: (x.clamp(-1, 1), x.clamp(min=0.5), i.clamp(max=2), x.clamp(x - 1, x.abs())),
+    "masks": lambda x, i, m: (x.masked_fill(m, -1e9), x.masked_fill(~m, float("-inf")).softmax(-1).nan_to_num(), m & m),
+    "activations": lambda x, i, m: (
+        F.elu(x),
+        F.gelu(x),
+        F.gelu(x, approximate="tanh"),
+        F.hardswish(x),
+        F.silu(x),
+        F.mish(x),
+        F.relu6(x),
+        F.glu(x),
+        F.leaky_relu(x, 0.2),
+        F.softplus(x),
+        F.hardtanh(x),
+        F.selu(x),
+        F.logsigmoid(x),
+        F.softsign(x),
+        F.threshold(x, 1, 2),
+        F.prelu(x, torch.tensor([0.1])),
+        F.celu(x),
+        F.hardsigmoid(x),
+        F.softshrink(x),
+        F.tanhshrink(x),
+    ),
+    "reductions": lambda x, i, m: (
+        x.sum(0),
+        x.mean((0, 1), keepdim=True),
+        x.var(1),
+        x.std(),
+        x.var(0, unbiased=False),
+        x.amax(1),
+        x.max(1),
+        x.min(0, keepdim=True),
+        x.argmax(1),
+        x.argmin(),
+        x.prod(1),
+        x.logsumexp(1),
+        x.norm(),
+        x.norm(p=1, dim=1),
+        m.any(1),
+        m.all(),
+        x.cumsum(1),
+        i.cumsum(0),
+        torch.var_mean(x, 1),
+        x.softmax(0),
+        x.log_softmax(1),
+        x.count_nonzero(1),
+    ),
+    "shapes": lambda x, i, m: (
+        x.view(-1),
+        x.reshape(4, 3),
+        x.t(),
+        x.transpose(0, 1),
+        x.unsqueeze(-1),
+        x[None].squeeze(0),
+        x.expand(2, 3, 4),
+        x.repeat(2, 1),
+        x.flip(1),
+        x.roll(1, 0),
+        x.tile(2),
+        x.repeat_interleave(2, 1),
+        x.flatten(),
+        x.unflatten(1, (2, 2)),
+        x.unfold(1, 2, 1),
+        x.tril(),
+        x.triu(1),
+        x.diagonal(),
+        x.movedim(0, 1),
+        x.permute(1, 0),
+        x.broadcast_to(2, 3, 4),
+    ),
+    "parts": lambda x, i, m: (
+        x[1],
+        x[:, 1:3],
+        x[::2],
+        x[..., -1],
+        x.split(2, 1),
+        x.chunk(3, 1),
+        x.unbind(0),
+        x.narrow(1, 1, 2),
+        x[:, [0, 2]],
+        x[i % 3],
+        x.gather(1, i),
+        x.index_select(0, torch.tensor([2, 0])),
+        x.take_along_dim(i, 1),
+        x.select(1, -1),
+        x.topk(2),
+        x.sort(1, descending=True),
+        x.argsort(0),
+        x[:, -3:-1],
+        torch.split(x, [1, 3], 1),
+    ),
+    "joined": lambda x, i, m: (
+        torch.cat([x, i], 1),
+        torch.stack([x, x], -1),
+        F.pad(x, (1, 2)),
+        F.pad(x, (1, 1), value=3.0),
+        F.pad(x, (-1, 2)),
+        F.pad(x[None], (1, 1), mode="reflect"),
+        F.pad(x[None], (1, 1), mode="replicate"),
+        torch.hstack([x, x]),
+        F.pad(x[None], (1, 1), mode="circular"),
+    ),
+    "written": lambda x, i, m: (
+        x.scatter(1, i, 5.0),
+        x.scatter_add(1, i, x),
+        x.index_add(0, torch.tensor([0, 2]), x[:2]),
+        x.clone().index_put_((torch.tensor([0, 2]),), x[:2]),
+        x.index_fill(0, torch.tensor([1]), 0.0),
+        x.masked_scatter(m, x.flip(0)),
+        x.clone().relu_().add_(1),
+        x.clone().mul_(2)[0],
+        x.index_copy(0, torch.tensor([1]), x[:1]),
+    ),
+    "made": lambda x, i, m: (
+        torch.arange(5) + i.sum(),
+        torch.zeros_like(x) + 1,
+        torch.full((2,), 3.0) * x[0, 0],
+        torch.eye(3) @ x,
+        x.new_ones(2),
+        torch.linspace(0, 1, 5) + x[0, 0],
+        *torch.meshgrid(torch.arange(2), torch.arange(3), indexing="ij"),
+        torch.ones_like(i),
+        torch.arange(0, 1, 0.25) * x[0],
+        F.one_hot(i, 4),
+    ),
+    "products": lambda x, i, m: (
+        x @ x.t(),
+        torch.mv(x, x[0]),
+        torch.addmm(x[:, :3], x, x.t(), beta=2, alpha=0.5),
+        torch.outer(x[0], x[1]),
+        x[0] @ x[1],
+        torch.bmm(x[None], x.t()[None]),
+        torch.baddbmm(x[None, :, :3], x[None], x.t()[None]),
+        torch.cdist(x, x + 1),
+        torch.einsum("ij,kj->ik", x, x),
+        F.cosine_similarity(x, x + 1),
+        F.normalize(x, dim=1),
+        torch.tensordot(x, x, ([1], [1])),
+    ),
+    "images": lambda x, i, m: (
+        F.max_pool2d(x[None, None], 2, 1),
+        F.avg_pool2d(x[None, None], 2, 1, 1, count_include_pad=False),
+        F.adaptive_avg_pool2d(x[None], 2),
+        F.adaptive_max_pool2d(x[None], 2),
+        F.interpolate(x[None, None], size=(6, 8)),
+        F.unfold(x[None, None], 2),
+        F.interpolate(x[None, None], scale_factor=2, mode="bilinear", align_corners=True),
+        F.pixel_shuffle(x.reshape(1, 4, 3, 1), 2),
+        F.interpolate(x[None, None], size=(5, 5), mode="bilinear"),
+        F.pixel_unshuffle(x[None, None, :2], 2),
+        F.max_pool1d(x[None], 2),
+        F.conv2d(x[None, None], torch.ones(2, 1, 2, 2), padding="same"),
+        F.conv_transpose2d(x[None, None], torch.ones(1, 2, 2, 2), stride=2),
+        F.conv1d(x[None], torch.ones(2, 3, 2)),
+        F.channel_shuffle(x.reshape(1, 4, 3, 1), 2),
+        F.adaptive_avg_pool1d(x[None], 2),
+    ),
+    "norms": lambda x, i, m: (
+        F.layer_norm(x, (4,)),
+        F.group_norm(x.reshape(1, 4, 3), 2),
+        F.rms_norm(x, (4,)),
+        F.instance_norm(x[None]),
+        F.batch_norm(x, torch.zeros(4), torch.ones(4)),
+        F.batch_norm(x, None, None, training=True),
+        F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None], is_causal=True),
+        F.scaled_dot_product_attention(
+            x.reshape(1, 4, 3, 1), x.reshape(1, 2, 6, 1), x.reshape(1, 2, 6, 1), enable_gqa=True
+        ),
+    ),
+    "complex": lambda x, i, m: (
+        torch.view_as_real(torch.view_as_complex(x.reshape(3, 2, 2)) * torch.polar(x[:, :2], x[:, 2:])),
+        torch.fft.rfft(x).abs(),
+        torch.fft.irfft2(torch.fft.rfft2(x)),
+    ),
+    "losses": lambda x, i, m: (F.cross_entropy(x, i[:, 0]), F.mse_loss(x, x + 1), F.l1_loss(x, x * 2, reduction="sum")),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_ops(name: str) -> None:
+    class Ops(nn.Module):
+        def forward(self, x: Any, i: Any, m: Any) -> Any:
+            return OPS[name](x, i, m)
+
+    torch.manual_seed(1)
+    inputs = torch.randn(3, 4), torch.randint(0, 3, (3, 4)), torch.rand(3, 4) > 0.4
+    gm = fx.from_torch(Ops(), *inputs)
+    expected = Ops()(*inputs)
+    close(gm(*map(array_of, inputs)), [*expected])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: Any) -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.LayerNorm(16), nn.Linear(16, 4)).eval().to(dtype)
+    x = torch.randn(3, 8).to(dtype)
+    gm = fx.from_torch(model, x)
+    with torch.no_grad():
+        expected = model(x)
+    close(gm(array_of(x)), expected, 0.05)
+    assert np.shares_memory(gm.get_parameter("0.weight"), array_of(model[0].weight))
+
+
+def test_control_flow() -> None:
+    class Flow(nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = torch.cond(x.sum() > 0, lambda v: v * 2, lambda v: v - 1, (x,))
+            count, z = torch.while_loop(lambda n, v: n < 3, lambda n, v: (n + 1, v * 1.5), (torch.tensor(0), y))
+            return y, z, count
+
+    gm = fx.from_torch(Flow(), torch.randn(4))
+    targets = [node.target.name for node in gm.graph.nodes if node.op == "call_function"]
+    assert "cond" in targets and "while_loop" in targets
+    for x in (torch.ones(4), -torch.ones(4)):
+        close(gm(x.numpy()), Flow()(x))
+
+
+def test_types_in_place_of_examples() -> None:
+    class Two(nn.Module):
+        def forward(self, x: Any, *, ids: Any) -> Any:
+            return x.reshape(x.shape[0], -1)[:, :1] + ids[:, : x.shape[0]].sum()
+
+    gm = fx.from_torch(Two(), "f32[B,3,4]", ids="i64[1,T]")
+    assert [str(node.type) for node in gm.graph.placeholders] == ["f32[B,3,4]", "i64[1,T]"]
+    x, ids = torch.randn(2, 3, 4), torch.arange(9)[None]
+    close(gm(x.numpy(), ids=ids.numpy()), Two()(x, ids=ids))
+
+
+def test_what_may_be_given(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(3, 2), nn.Tanh()), torch.randn(2, 3)
+    with torch.no_grad():
+        expected = model(x)
+    exported = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    torch.export.save(exported, tmp_path / "m.pt2")
+    for gm in (
+        fx.from_torch(exported),
+        fx.from_torch(tmp_path / "m.pt2"),
+        fx.from_torch(torch.fx.symbolic_trace(model), x),
+        fx.from_torch(exported.run_decompositions()),
+    ):
+        close(gm(x.numpy()), expected)
+    (tmp_path / "bad.pt2").write_bytes(b"PK")
+    with pytest.raises(ModelImportError, match=r"bad\.pt2 is not a program that torch\.export\.save wrote"):
+        fx.from_torch(tmp_path / "bad.pt2")
+    with pytest.raises(ArgumentError, match="has its inputs already"):
+        fx.from_torch(exported, x)
+    with pytest.raises(ArgumentError, match="give example inputs, or their types"):
+        fx.from_torch(model)
+    with pytest.raises(ArgumentError, match="not a function"):
+        fx.from_torch(lambda v: v, x)
+
+
+def test_what_cannot_be_imported_is_said() -> None:
+    class Draws(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + torch.rand(3) + torch.randn_like(x) + torch.rand(3)
+
+    with pytest.raises(ModelImportError, match=r"no fxlite op stands for aten\.rand\.default \(2\), aten\.randn_like"):
+        fx.from_torch(Draws(), torch.ones(3))
+    with pytest.raises(ModelImportError, match=r"(?s)aten\.dropout\.default.*model\.eval\(\).*F\.dropout\("):
+        fx.from_torch(nn.Sequential(nn.Dropout(0.5), UsesDropout()), torch.ones(3))
+
+    class Branches(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(ModelImportError, match=r"(?s)torch\.export cannot export Branches.*torch\.cond"):
+        fx.from_torch(Branches(), torch.ones(3))
+
+
+class UsesDropout(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return F.dropout(x, 0.1)
+
+
+def test_nothing_needs_torch_but_the_importer() -> None:
+    import subprocess
+    import sys
+
+    text = "import sys, fxlite as fx, fxlite.cli; fx.from_torch; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", text], check=True)

@@ -1,0 +1,98 @@
+"""What is checked of one model: imported, the graph equals torch, C equals the graph; and how long
+that takes.
+
+Numbers are float32 and equal where they differ by at most 1e-4 of the largest output.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+
+import fxlite as fx
+from fxlite.importing.torch.arrays import array_of
+from tests.zoo_real.models import make
+
+NEAR = 1e-4
+
+
+def leaves(value: Any) -> list[Any]:
+    """The arrays in a result, in order."""
+    return [v for v in pytree.tree_leaves(value) if isinstance(v, (np.ndarray, torch.Tensor))]
+
+
+def difference(found: Any, expected: Any) -> float:
+    """The largest difference, by the largest output; infinity where results have other shapes or
+    one of them is not finite where the other is."""
+    worst = 0.0
+    if len(found) != len(expected):
+        return float("inf")
+    for one, other in zip(found, expected):
+        one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
+        if one.shape != other.shape or not np.array_equal(np.isfinite(one), np.isfinite(other)):
+            return float("inf")
+        ok = np.isfinite(other)
+        if ok.any():
+            worst = max(worst, float(np.abs(one - other)[ok].max() / max(np.abs(other[ok]).max(), 1e-6)))
+    return worst
+
+
+def timed(call: Any, seconds: float = 1.0) -> float:
+    """The least time of a call, of some."""
+    best, begun = float("inf"), time.perf_counter()
+    while time.perf_counter() - begun < seconds or best == float("inf"):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def check(name: str, with_c: bool = True, times: bool = True) -> dict[str, Any]:
+    """What became of a model: ``stage`` is "right", or where it failed, with the error."""
+    row: dict[str, Any] = {"name": name, "stage": "make"}
+    try:
+        model, args, named = make(name)
+        row["parameters"] = sum(p.numel() for p in model.parameters())
+        with torch.no_grad():
+            expected = [array_of(v) for v in leaves(model(*args, **named))]
+            row["stage"], start = "export", time.perf_counter()
+            from fxlite.importing.torch.exported import program_of
+            from fxlite.importing.torch.run import Run
+
+            program = program_of(model, args, named, None)
+            row["export_s"] = round(time.perf_counter() - start, 2)
+        row["stage"], start = "import", time.perf_counter()
+        gm = Run(program).graph()
+        row["import_s"], row["nodes"] = round(time.perf_counter() - start, 2), len(gm.graph)
+        row["stage"], start = "graph", time.perf_counter()
+        arrays = pytree.tree_map(lambda v: array_of(v) if isinstance(v, torch.Tensor) else v, args)
+        by_name = pytree.tree_map(lambda v: array_of(v) if isinstance(v, torch.Tensor) else v, named)
+        by_name = {k: v for k, v in by_name.items() if isinstance(v, (np.ndarray, dict, list, tuple))}
+        in_graph = leaves(gm(*arrays, **by_name))
+        row["graph_s"], row["graph_off"] = round(time.perf_counter() - start, 2), difference(in_graph, expected)
+        if not row["graph_off"] <= NEAR:
+            raise AssertionError(f"the graph differs from torch by {row['graph_off']:.2g} of the largest output")
+        if not with_c:
+            return row | {"stage": "right"}
+        row["stage"], start = "build", time.perf_counter()
+        compiled = fx.compile(gm)
+        in_c = leaves(compiled(*arrays, **by_name))
+        row["build_s"], row["c_off"] = round(time.perf_counter() - start, 2), difference(in_c, in_graph)
+        row["stage"] = "c"
+        if not row["c_off"] <= NEAR:
+            raise AssertionError(f"C differs from the graph by {row['c_off']:.2g} of the largest output")
+        if times:
+            with torch.no_grad():
+                row["torch_ms"] = round(timed(lambda: model(*args, **named)) * 1e3, 3)
+            row["c_ms"] = round(timed(lambda: compiled(*arrays, **by_name)) * 1e3, 3)
+        row["stage"] = "right"
+    except Exception as error:
+        row["error"] = f"{type(error).__name__}: {error}"[:1500]
+    finally:
+        gc.collect()
+    return row

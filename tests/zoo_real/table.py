@@ -1,0 +1,84 @@
+"""docs/models.md, from the results: what became of each architecture, and each miss with its reason."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+_STAGES = {
+    "make": "its own library does not make it here",
+    "export": "torch.export",
+    "import": "import",
+    "graph": "graph",
+    "build": "build of C",
+    "c": "numbers of C",
+    "ended": "time or memory",
+}
+
+
+def write_table(rows: dict[str, Any], path: Path) -> None:
+    """Write the page."""
+    families: dict[str, list[Any]] = {}
+    for name, row in sorted(rows.items()):
+        families.setdefault(name.partition("/")[0], []).append(row)
+    lines = [
+        "# Models of other libraries",
+        "",
+        "Architectures that nobody here wrote, with random weights and small inputs: imported by `fx.from_torch` and "
+        "compared with torch (float32, 1e-4 of the largest output), then built in C and compared with the graph. "
+        "Written by `python -m tests.zoo_real`, which goes on where it stopped.",
+        "",
+        "| library | models | right in the graph | right in C | C, by torch eager (geometric mean) |",
+        "|---|---|---|---|---|",
+    ]
+    for family, found in families.items():
+        graph = sum(r["stage"] in ("right", "build", "c") for r in found)
+        right = [r for r in found if r["stage"] == "right" and "c_off" in r]
+        ratios = [r["c_ms"] / r["torch_ms"] for r in right if "c_ms" in r and "torch_ms" in r]
+        mean = f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f} of {len(ratios)}" if ratios else ""
+        lines.append(f"| {family} | {len(found)} | {graph} | {len(right)} | {mean} |")
+    for family, found in families.items():
+        lines += ["", f"## {family}", ""]
+        missed = [r for r in found if r["stage"] != "right"]
+        if missed:
+            lines += ["| missed | at | reason |", "|---|---|---|"]
+            for row in missed:
+                reason = " ".join(str(row.get("error", "")).split()).replace("|", "/")[:220]
+                lines.append(f"| {_own(row)} | {_STAGES[row['stage']]} | {reason} |")
+            lines += [
+                "",
+                "By stage: "
+                + ", ".join(f"{_STAGES[s]} {n}" for s, n in Counter(r["stage"] for r in missed).items())
+                + ".",
+            ]
+            lines.append("")
+        lines += [
+            "| model | parameters | nodes | import | build | graph off | C off | torch | C |",
+            "|---|---|---|---|---|---|---|---|---|",
+        ]
+        lines += [_line(r) for r in found if r["stage"] == "right"]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _own(row: Any) -> str:
+    return str(row["name"]).partition("/")[2]
+
+
+def _line(row: Any) -> str:
+    def shown(key: str, form: str) -> str:
+        return format(row[key], form) if key in row else ""
+
+    cells = [
+        _own(row),
+        shown("parameters", ","),
+        shown("nodes", ","),
+        f"{row['export_s'] + row['import_s']:.1f} s",
+        f"{row['build_s']:.1f} s" if "build_s" in row else "",
+        shown("graph_off", ".0e"),
+        shown("c_off", ".0e"),
+        f"{row['torch_ms']:.1f} ms" if "torch_ms" in row else "",
+        f"{row['c_ms']:.1f} ms" if "c_ms" in row else "",
+    ]
+    return f"| {' | '.join(cells)} |"
