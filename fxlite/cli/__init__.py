@@ -36,6 +36,7 @@ examples:
   fxlite reimport model.py:Net out/net.py --input "x=f32[B,3,224,224]" -o edited.fxl
   fxlite optimize model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn --diff
   fxlite migrate my_torch_fx_passes.py -o ported/
+  fxlite import bert.onnx --size batch=B -o out/
   fxlite weights net.safetensors
   fxlite passes
   fxlite info
@@ -65,17 +66,18 @@ _COMMANDS = {
     "reimport": "read regenerated source that was edited: what changed, and the graph",
     "optimize": "show or apply what passes do as a patch on the program's own files",
     "migrate": "port a file written for torch.fx, and list what is left to a person",
+    "import": "a model of ONNX as a graph, a picture and a report; what it holds first",
     "weights": "list the arrays of a file of weights",
     "textconv": "print a saved graph as text, for git diff",
     "info": "version, compiler, CPU, cache and devices",
 }
 
 #: Commands that read neither programs nor graphs.
-_READ_NO_PROGRAM = ("new-pass", "migrate", "weights", "info")
+_READ_NO_PROGRAM = ("new-pass", "migrate", "import", "weights", "info")
 
 
 #: Commands that stand in the file of another, with their names before those of its functions.
-_BESIDE = {"blame": "profile", "reimport": "regenerate", "textconv": "diff"}
+_BESIDE = {"blame": "profile", "reimport": "regenerate", "textconv": "diff", "import": "import_model"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

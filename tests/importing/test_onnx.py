@@ -252,3 +252,19 @@ def test_official_cases_in_the_graph() -> None:
 def test_official_cases_in_c(name: str) -> None:
     outcome = onnx_cases.check(name)
     assert (outcome.graph, outcome.c) == ("", "")
+
+
+def test_the_command_says_what_is_there_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fxlite.cli import main
+
+    path = tmp_path / "encoder.onnx"
+    onnx.save_model(encoder(), path)
+    assert main(["import", str(path), "--size", "batch=B", "--size", "seq=6", "-o", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "MatMul" in said and "supported" in said and "encoder: 7 calls of ops, 4 weights" in said
+    assert str(fx.load(tmp_path / "out" / "encoder.fxl").graph.placeholders[0].type) == "f32[B,6,8]"
+    assert {p.suffix for p in (tmp_path / "out").iterdir()} == {".fxl", ".svg", ".html"}
+    onnx.save_model(model([helper.make_node("StringSplit", ["x"], ["y", "z"])], [value("x", [1])], []), path)
+    assert main(["import", str(path), "--check"]) == 1
+    assert main(["import", str(path)]) == 1 and "StringSplit" in capsys.readouterr().err
+    assert main(["import", str(path), "--size", "batch"]) == 1

@@ -44,7 +44,11 @@ def if_(n: Call, condition: Any) -> Any:
     if known is not None:
         return tuple(n.walk.body(n["then_branch" if known else "else_branch"], [], n.env))
     condition = condition.reshape(()) if rank(condition) else condition
-    return tuple(cond(condition, branch("then_branch"), branch("else_branch")))
+    try:
+        return tuple(cond(condition, branch("then_branch"), branch("else_branch")))
+    except (FxliteError, AttributeError) as error:
+        n.known(condition, f"the condition ({str(error).splitlines()[0]})")
+        raise
 
 
 @onnx_op("Loop", folds=False, sizes=(0,))
@@ -72,11 +76,12 @@ def loop(n: Call, count: Any, condition: Any, *values: Any) -> Any:
             return _unrolled(n, int(rounds), values, n_scanned)
         except _StillGoing:
             pass
-    if n_scanned:
-        raise n.refuse(
-            "it collects a value of each round, and a condition that is not known while importing ends it; "
-            "the number of rounds must be known"
-        )
+    if n_scanned or has_lists:
+        what = "of a loop that collects values or carries sequences"
+        for value, part in ((count, "the number of rounds"), (condition, "the condition")):
+            if value is not None:
+                n.known(value, f"{part} {what}")
+        raise n.refuse("a condition that is not known while importing ends it, and it collects a value of each round")
     return _while(n, count, condition, values)
 
 

@@ -256,6 +256,8 @@ def swish(n: Call, x: Any) -> Any:
 @onnx_op("PRelu")
 def prelu(n: Call, x: Any, slope: Any) -> Any:
     """The slope broadcasts from behind, one of a channel has axes of one element."""
+    if n.opset < 7 and rank(slope) == 1 and rank(x) > 1:  # one for each channel
+        slope = slope.reshape((-1, *[1] * (rank(x) - 2)))
     return np.where(np.less(x, 0), x * slope, x)
 
 

@@ -43,7 +43,9 @@ def _same_size(size: Any, b: Any, is_transposed: Any) -> bool:
 def einsum(n: Call, *values: Any) -> Any:
     equation = n["equation"].replace(" ", "")
     terms = equation.partition("->")[0].split(",")
-    if len(terms) == 1 and terms[0][-1:] == terms[0][-2:-1] and terms[0].count(terms[0][-1]) == 2:  # a diagonal
+    if (
+        len(terms) == 1 and len(terms[0]) > 1 and terms[0][-1:] == terms[0][-2:-1] and terms[0].count(terms[0][-1]) == 2
+    ):  # a diagonal
         values = (np.diagonal(values[0], axis1=-2, axis2=-1),)
         equation = equation.replace(terms[0], terms[0][:-1], 1)
     return cast(np.einsum(equation, *values), values[0].dtype)
@@ -307,9 +309,8 @@ def max_unpool(n: Call, x: Any, indices: Any, wanted: Any = None) -> Any:
     goal = n.numbers(wanted, "the output's shape")
     if goal[2:] == small:
         return flat
-    # the indices are of the wanted shape
-    out = ops.zeros((math.prod(goal),), dtype=str(x.type.dtype))
-    return ops.scatter_set(n.proxy(out), indices.reshape(-1), x.reshape(-1), 0).reshape(tuple(goal))
+    grown = [(0, max(g - s, 0) if type(s) is int else g - s) for g, s in zip(goal[2:], small)]
+    return np.pad(flat, ((0, 0), (0, 0), *grown))[tuple(slice(0, g) for g in goal)]
 
 
 @onnx_op("Col2Im", sizes=(1, 2))

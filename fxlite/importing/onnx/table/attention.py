@@ -1,0 +1,220 @@
+"""Attention and positions, of ONNX and of com.microsoft. The usual forms stay one node."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxlite import ops
+from fxlite.importing.onnx.registry import MICROSOFT, Call, cast, onnx_op, rank, shape
+
+
+def _heads(x: Any, count: int) -> Any:
+    """[B, T, heads * size] as [B, heads, T, size]."""
+    batch, length, wide = shape(x)
+    return x.reshape((batch, length, count, wide // count)).transpose((0, 2, 1, 3))
+
+
+def _joined(x: Any) -> Any:
+    """[B, heads, T, size] as [B, T, heads * size]."""
+    batch, count, length, size = shape(x)
+    return x.transpose((0, 2, 1, 3)).reshape((batch, length, count * size))
+
+
+def _shared(x: Any, heads: int) -> Any:
+    """Keys or values of fewer heads, each for several of the queries."""
+    own = shape(x)[1]
+    return x if own == heads else np.repeat(x, heads // own, axis=1)
+
+
+@onnx_op("Attention")
+def attention(n: Call, q: Any, k: Any, v: Any, mask: Any = None, *rest: Any) -> Any:
+    """Without a cache, a cap of the scores and a window it is fxlite's op; else what ONNX defines."""
+    has_more = any(value is not None for value in rest) or any(n.wants(i) for i in (1, 2, 3))
+    special = n["softcap"] or n["softmax_precision"] or (n["left_window_size"] or -1) >= 0
+    if has_more or special or (n["is_causal"] and mask is not None) or np.dtype(q.dtype).itemsize == 2:
+        return NotImplemented
+    q, k, v, mask = n.proxies((q, k, v, mask))
+    flat = rank(q) == 3
+    if flat:
+        q, k, v = _heads(q, n["q_num_heads"]), _heads(k, n["kv_num_heads"]), _heads(v, n["kv_num_heads"])
+    heads = shape(q)[1]
+    k, v = _shared(k, heads), _shared(v, heads)
+    if mask is not None and str(shape(mask)[-1]) != str(shape(k)[2]) and shape(mask)[-1] != 1:
+        return NotImplemented
+    found = ops.scaled_dot_product_attention(q, k, v, mask, is_causal=bool(n["is_causal"]), scale=n["scale"])
+    return _joined(found) if flat else found
+
+
+# -- rotary positions ------------------------------------------------------------------------------
+def _rotated(x: Any, cos: Any, sin: Any, size: int, interleaved: bool) -> Any:
+    """The first ``size`` elements of each head turned by angles: x [B, heads, T, D], cosines and
+    sines [B, 1, T, size / 2]."""
+    turned, rest = x[..., :size], x[..., size:]
+    if interleaved:
+        one, other = turned[..., 0::2], turned[..., 1::2]
+    else:
+        one, other = turned[..., : size // 2], turned[..., size // 2 :]
+    real, imaginary = one * cos - other * sin, one * sin + other * cos
+    if interleaved:
+        found = np.stack([real, imaginary], axis=-1).reshape(shape(turned))
+    else:
+        found = np.concatenate([real, imaginary], axis=-1)
+    return found if size == shape(x)[-1] else np.concatenate([found, rest], axis=-1)
+
+
+def _rotary(n: Call, x: Any, cos: Any, sin: Any, positions: Any, heads: int, size: int) -> Any:
+    flat = rank(x) == 3
+    x = _heads(x, heads) if flat else x
+    size = size or int(shape(x)[-1])
+    if positions is not None:
+        cos, sin = np.take(cos, positions, axis=0), np.take(sin, positions, axis=0)
+    cos, sin = (v if rank(v) == 3 else np.expand_dims(v, 0) for v in (cos, sin))
+    cos, sin = np.expand_dims(cos, 1), np.expand_dims(sin, 1)
+    found = _rotated(x, cos, sin, size, bool(n["interleaved"]))
+    return _joined(found) if flat else found
+
+
+@onnx_op("RotaryEmbedding")
+def rotary_embedding(n: Call, x: Any, cos: Any, sin: Any, positions: Any = None) -> Any:
+    x, cos, sin, positions = n.proxies((x, cos, sin, positions))
+    return _rotary(n, x, cos, sin, positions, n["num_heads"] or 0, n["rotary_embedding_dim"] or 0)
+
+
+@onnx_op("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding_microsoft(n: Call, x: Any, positions: Any, cos: Any, sin: Any) -> Any:
+    """Its first position may be one number, from which the others count."""
+    x, positions, cos, sin = n.proxies((x, positions, cos, sin))
+    size = n["rotary_embedding_dim"] or 2 * int(shape(cos)[1])
+    heads = n["num_heads"] or (shape(x)[2] // size if rank(x) == 3 else shape(x)[1])
+    if rank(positions) == 1:
+        length = shape(x)[1] if rank(x) == 3 else shape(x)[2]
+        positions = positions + ops.arange(0, length, 1, dtype="i64")
+        positions = np.expand_dims(positions, 0)
+    return _rotary(n, x, cos, sin, positions, int(heads), size)
+
+
+# -- com.microsoft ---------------------------------------------------------------------------------
+def _score_mask(n: Call, mask: Any, length: Any) -> Any:
+    """The mask of com.microsoft's attentions, 1 where a key counts: [B, S], [B, T, S] or for each head;
+    or lengths [B]."""
+    if mask is None:
+        return None
+    kept = (
+        np.less(ops.arange(0, length, 1, dtype="i64"), np.expand_dims(mask, 1))
+        if rank(mask) == 1
+        else np.not_equal(mask, 0)
+    )
+    if rank(kept) == 2:
+        return kept.reshape((shape(kept)[0], 1, 1, shape(kept)[1]))
+    return np.expand_dims(kept, 1) if rank(kept) == 3 else kept
+
+
+def _attended(n: Call, q: Any, k: Any, v: Any, mask: Any, bias: Any, causal: bool, offset: Any = 0) -> Any:
+    """Attention over heads; what is masked gets the filter value of the op, a large negative number."""
+    scale = n["scale"] or None
+    if bias is None and not causal:
+        low = -10000.0 if n["mask_filter_value"] is None else n["mask_filter_value"]
+        return ops.scaled_dot_product_attention(
+            q, k, v, mask, scale=scale, masked_score=low if mask is not None else -math.inf
+        )
+    if bias is None and mask is None and type(offset) is int and offset == 0:
+        return ops.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+    rows, columns = shape(q)[2], shape(k)[2]
+    if causal:
+        order = np.expand_dims(ops.arange(0, rows, 1, dtype="i64"), 1) + (columns - rows)
+        own = np.greater_equal(order, ops.arange(0, columns, 1, dtype="i64"))
+        mask = own if mask is None else np.logical_and(mask, own)
+    if mask is not None:
+        low = cast(np.float32(-3.4e38 if np.dtype(q.dtype).itemsize > 2 else -65504), q.dtype)
+        added = np.where(mask, cast(np.float32(0), q.dtype), low)
+        bias = added if bias is None else bias + added
+    return ops.scaled_dot_product_attention(q, k, v, bias, scale=scale)
+
+
+@onnx_op("Attention", domain=MICROSOFT, partly="no past inputs")
+def attention_microsoft(
+    n: Call, x: Any, weight: Any, bias: Any = None, mask: Any = None, past: Any = None, position: Any = None, *rest: Any
+) -> Any:
+    """Projections of queries, keys and values in one product."""
+    if past is not None or any(r is not None for r in rest) or n.wants(1):
+        raise n.refuse("a past of keys and values is not done")
+    x, weight, bias, mask, position = n.proxies((x, weight, bias, mask, position))
+    whole = np.matmul(x, weight)
+    whole = whole if bias is None else whole + bias
+    sizes = n["qkv_hidden_sizes"] or [int(shape(weight)[1]) // 3] * 3
+    q, k, v = (_heads(part, n["num_heads"]) for part in ops.split(whole, tuple(sizes), axis=2))
+    found = _attended(n, q, k, v, _score_mask(n, mask, shape(k)[2]), position, bool(n["unidirectional"]))
+    return _joined(found)
+
+
+@onnx_op("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(
+    n: Call,
+    q: Any,
+    k: Any = None,
+    v: Any = None,
+    bias: Any = None,
+    mask: Any = None,
+    position: Any = None,
+    past_k: Any = None,
+    past_v: Any = None,
+    *rest: Any,
+) -> Any:
+    """Queries, keys and values that are projected already: apart, packed in one, or keys with
+    values."""
+    q, k, v, bias, mask, position, past_k, past_v = n.proxies((q, k, v, bias, mask, position, past_k, past_v))
+    heads = n["num_heads"]
+    if rank(q) == 5:  # [B, T, heads, 3, size]
+        q, k, v = (q[:, :, :, i].transpose((0, 2, 1, 3)) for i in range(3))
+    elif k is not None and rank(k) == 5:
+        q, k, v = _heads(q, heads), *(k[:, :, :, i].transpose((0, 2, 1, 3)) for i in range(2))
+    else:
+        if bias is not None:
+            wide, own = shape(q)[2], shape(v)[2]
+            parts = (bias[:wide], bias[wide : 2 * wide], bias[2 * wide :])
+            q, k = q + parts[0], k + parts[1] if rank(k) == 3 else k
+            v = v + parts[2] if rank(v) == 3 and own is not None else v
+        q, k, v = (_heads(part, heads) if rank(part) == 3 else part for part in (q, k, v))
+    if past_k is not None:
+        k, v = np.concatenate([past_k, k], axis=2), np.concatenate([past_v, v], axis=2)
+    found = _attended(n, q, k, v, _score_mask(n, mask, shape(k)[2]), position, bool(n["unidirectional"]))
+    return (_joined(found), k, v) if n.wants(1) else _joined(found)
+
+
+@onnx_op("GroupQueryAttention", domain=MICROSOFT, partly="the cache grows; one of a fixed size is not done")
+def group_query_attention(
+    n: Call,
+    q: Any,
+    k: Any,
+    v: Any,
+    past_k: Any = None,
+    past_v: Any = None,
+    lengths: Any = None,
+    total: Any = None,
+    cos: Any = None,
+    sin: Any = None,
+    *rest: Any,
+) -> Any:
+    """Fewer heads of keys and values than of queries, causal, with rotary positions where asked for."""
+    if any(r is not None for r in rest) or (n["local_window_size"] or -1) >= 0 or n["softcap"] or n["smooth_softmax"]:
+        raise n.refuse("position ids, a bias, a window, a cap of scores and a smooth softmax are not done")
+    q, k, v, past_k, past_v, cos, sin = n.proxies((q, k, v, past_k, past_v, cos, sin))
+    heads, own = n["num_heads"], n["kv_num_heads"]
+    if k is None:  # packed
+        size = shape(q)[2] // (heads + 2 * own)
+        q, k, v = ops.split(q, (heads * size, own * size, own * size), axis=2)
+    q, k, v = _heads(q, heads), _heads(k, own), _heads(v, own)
+    before: Any = 0 if past_k is None else shape(past_k)[2]
+    if n["do_rotary"]:
+        length = shape(q)[2]
+        rows = slice(before, before + length)
+        cos, sin = (np.expand_dims(np.expand_dims(t[rows], 0), 0) for t in (cos, sin))
+        size, pairs = 2 * int(shape(cos)[-1]), bool(n["rotary_interleaved"])
+        q, k = (_rotated(part, cos, sin, size, pairs) for part in (q, k))
+    if past_k is not None:
+        k, v = np.concatenate([past_k, k], axis=2), np.concatenate([past_v, v], axis=2)
+    found = _attended(n, q, _shared(k, heads), _shared(v, heads), None, None, True, before)
+    return _joined(found), k, v
