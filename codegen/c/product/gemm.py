@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fxlite.codegen.c.product.gemm_fused import fused_call, fused_tile, is_fused
-from fxlite.codegen.c.product.gemm_long import MOST_TILES, cut_of, long_reason
+from fxlite.codegen.c.product.gemm_long import cut_of, long_reason
 from fxlite.codegen.c.product.gemm_naive import naive_product
 from fxlite.codegen.c.product.gemm_spec import (
     GemmSpec,
@@ -30,9 +30,10 @@ from fxlite.codegen.c.product.gemm_spec import (
     copies_a,
     packs_b,
 )
-from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, Place, Product, Tile
+from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, MOST_TILES, Place, Product, Tile
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, pack_b, pack_b_bf16, pack_b_split
 from fxlite.codegen.c.text.template_text import Rendered
+from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, divide_up, factors, smaller, symbol, text_of
 from fxlite.scalar.index import Index
 
@@ -50,6 +51,8 @@ __all__ = [
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
 """Which part of the second-level cache a block of A's rows takes, and how `count_row_blocks` is
 told: by the bytes of a tile."""
+
+SUM_BLOCKS = constant("matrix", "SUM_BLOCKS")
 
 SMALL_ROWS = 128 << 10
 """Bytes of A that half of any second-level cache holds."""
@@ -75,8 +78,9 @@ class _Floats(Product):
         self.takes_tiles, self.vector = bool(spec.bf16), spec.ctype
         self.copies_a, self.packs_b = copies_a(spec), packs_b(spec)
         self.cut = cut_of(spec)
-        self.packs_whole = self.packs_b and self.cut is None and _is_read_often(spec)
+        self.packs_whole = self.packs_b and (self.cut is None or self.cut.own) and _is_read_often(spec)
         self.in_registers = finish is None and self.cut is None and is_fused(spec)
+        self.left_out = _ZERO  # how far it is from the sums
         self.a_low = self.depth + 16  # where the lower parts of a row are, if it is split
 
     def declare(self) -> None:
@@ -95,27 +99,33 @@ class _Floats(Product):
         if self.packs_whole:
             self.panel_size = body.let("panel_size", factors((self.depth, self.width)))
             self.allot("b_panels", item[0], self.panel_count * self.depth * self.width, item[1])
-        elif self.packs_b:
-            steps = divide_up(self.depth, self.cut.total if self.cut else 1)
+        if self.packs_b and (self.cut is not None or not self.packs_whole):
+            steps = self.cut.steps_of(self.depth) if self.cut else self.depth
             steps = steps + (spec.b.margin if isinstance(spec.b, WidenedOperand) else 0)
             panel, own = steps * self.width, Index.of(0)
             said = factors((steps, self.width))
-            body.comment("A panel of B for each thread, and its size with a gap.")
-            if self.cut is not None and self.cut.own:
-                own = Index.of(MOST_TILES * 11 * self.width)
-                panel_size = body.let("panel_size", said, like=panel)
-                said = f"{bare(panel_size)} + {MOST_TILES}*11*{self.width}"
+            whose = "For each thread a block of a panel of B and sums, and their size"
+            own_sums = self.cut is not None and self.cut.own
+            body.comment(f"{whose if own_sums else 'A panel of B for each thread, and its size'} with a gap.")
+            if self.cut is not None and own_sums:
+                block_size = body.let("block_size", said, like=panel)
+                own = smaller(self.panel_count, self.cut.own) * (MOST_TILES * 11 * self.width)
+                if not self.by_panel:  # beside the sums, what rounding leaves out of many
+                    self.left_out = own
+                    own = own + own * smaller(spec.k // (SUM_BLOCKS * self.cut.size + 1), 1)
+                said = f"{bare(block_size)} + {bare(own)}"
             share = panel + own + 32
             count = self.n_threads * share
             share = body.let("share", f"{said} + 32") if self.threads else share
-            self.allot("b_panels", item[0], count, item[1], self.n_threads * share)
+            name = "thread_panels" if self.packs_whole else "b_panels"
+            self.allot(name, item[0], count, item[1], self.n_threads * share)
             number = symbol("this_thread()") if self.threads else Index.of(0)
-            self.own_panel = Pointer("b_panels") + number * share
-            self.own_sums = self.own_panel + (panel_size if own != 0 else panel)
+            self.own_panel = Pointer(name) + number * share
+            self.own_sums = self.own_panel + (block_size if own != 0 else panel)
             if isinstance(spec.b, WidenedOperand):
                 for name, size in spec.b.sizes.items():
                     body.let(name, size)
-        elif isinstance(spec.b, PackedOperand):
+        if isinstance(spec.b, PackedOperand):
             size = factors((self.depth, self.width, *[kind.parts] * (kind.parts > 1)))
             self.panel_size = body.let("panel_size", size)
         if self.cut is not None and not self.cut.own:
@@ -123,14 +133,29 @@ class _Floats(Product):
             count = self.repeats * self.cut.slices * rows * self.panel_count * self.width
             self.allot("sums", kind.ctype, count, ITEM_BYTES[kind.ctype])
 
+    def panel_blocks_text(self) -> str:
+        if self.cut is None or not self.cut.own:
+            return super().panel_blocks_text()
+        for_sums, panels = bare(divide_up(self.panels, self.cut.own)), bare(self.panels)
+        for_cache = f"({bare(self.row_tiles * self.block_bytes)} / (L2_BYTES / 2) + 1)"
+        return f"fx_max({for_sums}, fx_min({panels}, 4*{bare(self.n_threads)} / {for_cache}))"
+
+    @property
+    def block_bytes(self) -> Index:
+        """Bytes of a tile's rows of A in a block of K."""
+        assert self.cut is not None
+        return self.cut.steps_of(self.depth) * symbol(self.kind.rows) * self.kind.item_bytes
+
     def row_blocks_text(self) -> str:
         spec, kind, cut = self.spec, self.kind, self.cut
         if cut is not None and cut.own:
             tile_bytes = f"L2_BYTES / 2 / {MOST_TILES}"  # no block of rows has more tiles
-            return self.count_blocks(tile_bytes, self.repeats * self.panels)
+            if not self.by_panel:
+                tile_bytes = f"fx_max({tile_bytes}, {bare(self.block_bytes)})"
+            return self.count_blocks(tile_bytes, self.repeats * (self.panels if self.by_panel else self.panel_blocks))
         depth, others = self.depth, self.repeats * self.panels
         if cut is not None:
-            depth = divide_up(self.depth, cut.total)
+            depth = cut.steps_of(self.depth)
             others = self.repeats * cut.slices * self.panel_blocks
         tile_bytes = bare(depth * symbol(kind.rows) * kind.item_bytes * kind.parts)
         tile_bytes += _BLOCK_SIZES[spec.measured.get("rows in a block", "half of L2")]
@@ -175,14 +200,14 @@ class _Floats(Product):
         """Pack B where several blocks of rows read it: each would pack it anew."""
         body = self.body
         with body.block("if (row_blocks > 1)"), body.shared([("panel", self.panels)], directive, clauses) as (panel,):
-            self._pack_panel(self.in_panel(replace(self.blank(()), panel=panel)))
+            at = self.in_panel(replace(self.blank(()), panel=panel))
+            self._pack_panel(at, Pointer("b_panels") + at.panel * self.panel_size)
 
-    def _pack_panel(self, at: Place) -> None:
-        """Pack a panel in its place of the whole."""
+    def _pack_panel(self, at: Place, target: Pointer) -> None:
+        """Pack the steps of K of a panel that are at hand."""
         spec, b = self.spec, self.spec.b
         assert isinstance(b, Operand)
-        target = Pointer("b_panels") + at.panel * self.panel_size
-        given = spec.k, at.columns, b.start(_ZERO, at.column_0), b.row_stride, b.col_stride
+        given = at.depth, at.columns, b.start(at.k_0, at.column_0), b.row_stride, b.col_stride
         self.body.call(f"pack_panel_{spec.ctype}", *given, target)
 
     def copied_row(self, at: Place) -> Pointer:
@@ -210,9 +235,13 @@ class _Floats(Product):
             start = Pointer(b.pointer) + at.panel * self.panel_size + at.k_0 * self.width
             body.pointer(f"const {self.kind.item}", "b_panel", start)
         elif self.packs_whole:
+            packed = Pointer("b_panels") + at.panel * self.panel_size + at.k_0 * self.width
+            if self.cut is None:
+                body.pointer(self.kind.item, "b_panel", packed)
+            else:
+                body.pointer(self.kind.item, "b_panel", Pointer(f"row_blocks > 1 ? {packed} : {self.own_panel}"))
             with body.block("if (row_blocks == 1)"):
-                self._pack_panel(at)
-            body.pointer(f"const {self.kind.item}", "b_panel", Pointer("b_panels") + at.panel * self.panel_size)
+                self._pack_panel(at, Pointer("b_panel"))
         elif isinstance(b, WidenedOperand):
             steps = at.depth if self.cut else spec.k
             widened = b.widen(at.panel, at.k_0, steps, self.own_panel)
@@ -235,15 +264,24 @@ class _Floats(Product):
 
     # -- sums --------------------------------------------------------------------------------------
     def multiply(self, at: Place) -> None:
-        body, cut = self.body, self.cut
+        spec, body, cut = self.spec, self.body, self.cut
+        if self.packs_whole and not self.by_panel:
+            ahead, size = Pointer("b_panel") + self.panel_size, at.depth * (self.width * self.kind.item_bytes)
+            first = at.row_block * self.row_tiles // self.row_blocks
+            parts = divide_up(self.row_tiles, self.row_blocks)
+            body.call("if (row_blocks > 1) prefetch_part", ahead, size, at.tile - first, parts)
         if self.in_registers:
             body.put(fused_call(self, at, *self.left(at), Pointer("b_panel")))
             return
         if cut is None or cut.blocks == 1:
             self.sum_tile(at, str(at.sums))
             return
-        body.put(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}];")
         block = bare(at.block)
+        if not self.by_panel and cut.own:
+            given = at.rows, at.columns, at.depth, *self.left(at), Pointer("b_panel"), at.block, cut.blocks
+            body.call(f"multiply_part_{spec.ctype}", *given, at.sums, at.sums + self.left_out)
+            return
+        body.put(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}];")
         self.sum_tile(at, f"{block} == 0 ? {at.sums} : tile")
         more = f"{block} == 0 ? 0 : {bare(at.rows * self.width)}"
         count = body.let("more", more, like=at.rows * self.width)

@@ -98,7 +98,7 @@ class _Integers(Product):
         self.rows_of_panel = divide_up(spec.k, QUAD) + 1
         if self.is_long:
             assert spec.k.constant is not None
-            self.cut = Cut(1, -(-spec.k.constant // BLOCK), BLOCK)
+            self.cut = Cut(1, divide_up(spec.k, BLOCK), BLOCK)
         whole = isinstance(spec.b, str) and spec.k.constant is not None
         self.in_registers = whole and spec.k % QUAD == 0 and at_most(spec.k, 256) and is_short(spec, 1)
 
@@ -210,7 +210,7 @@ class _Integers(Product):
         """The call that adds products to the sums of a tile, which begin with those of its
         panel."""
         start = "b_panel"
-        if self.cut is not None and self.cut.blocks > 1:
+        if self.cut is not None and self.cut.blocks != 1:
             start = f"{bare(at.block)} == 0 ? b_panel : 0"
         given = at.rows, at.columns, at.depth, rows, step, quads, start, ahead, at.sums
         body.call(f"add_block_{self.spec.type}", *given)

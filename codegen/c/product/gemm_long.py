@@ -5,10 +5,11 @@ In: a `GemmSpec`. Out: its cut, if any.
 
 from __future__ import annotations
 
-from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, WidenedOperand
+from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, WidenedOperand, packs_b
 from fxlite.codegen.c.product.gemm_walk import Cut
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, PARALLEL_PRODUCTS, panel_columns
-from fxlite.scalar.index import product
+from fxlite.codegen.kernel.builder import divide_up
+from fxlite.scalar.index import Index, extremum, product
 
 LARGE = 16 << 20
 """Bytes of B that the last-level cache does not keep. (Where it does, whole sums are as fast:
@@ -33,23 +34,29 @@ LEAST_SLICE = 256
 ENOUGH_TILES = 8
 """Tiles that keep the threads busy; with fewer there are slices."""
 
-MOST_TILES = 16
-"""Tiles of a block of rows whose sums a thread keeps while it widens B: with 512 steps of K their
-rows take a third of a cache of 1 MiB, and to widen a weight costs as much as to multiply it by 3 to
-5 rows."""
+BLOCK_BYTES = 2048
+"""Bytes of a row of A in a block, where sizes are named: a panel of B takes 64 KiB then."""
+
+MOST_PANELS = 64
+"""Panels whose sums a thread keeps where sizes are named, beside a block of A's rows that they all read."""
 
 
 def cut_of(spec: GemmSpec) -> Cut | None:
-    """How K is cut; None if it is not. What is widened is cut by K alone."""
+    """How K is cut; None if it is not. What is widened, or of named sizes, is cut by K alone."""
     m, n, k = (size.constant for size in (spec.m, spec.n, spec.k))
     repeats = product(extent for _, extent in spec.batch).constant
     if not (m is None or n is None or k is None or repeats is None):
         found = _cut_of_sizes(spec, m, n, -(-k // 2) if spec.bf16 else k, repeats)
         if found is not None:
             return found
-    if isinstance(spec.b, WidenedOperand) and k is not None and k >= 2 * BLOCK:
-        return Cut(1, round(k / BLOCK), own=True)
-    return None
+    if isinstance(spec.b, WidenedOperand):
+        return Cut(1, Index.of(round(k / BLOCK)), own=1) if k is not None and k >= 2 * BLOCK else None
+    if None not in (m, n, k) or not packs_b(spec) or spec.bf16 or spec.measured.get("K") == "whole":
+        return None
+    size = BLOCK_BYTES // ITEM_BYTES[spec.ctype]
+    if k is not None and k * ITEM_BYTES[spec.ctype] < LONG_ROWS:
+        return None
+    return Cut(1, extremum("max", divide_up(spec.k, size), 1), size, MOST_PANELS)
 
 
 def _cut_of_sizes(spec: GemmSpec, m: int, n: int, k: int, repeats: int) -> Cut | None:
@@ -68,12 +75,14 @@ def _cut_of_sizes(spec: GemmSpec, m: int, n: int, k: int, repeats: int) -> Cut |
     large &= not isinstance(spec.b, WidenedOperand)  # which is smaller, and cut along K anyway
     if sums > LARGEST_SUMS or not (large or slices > 1):
         return None
-    return Cut(slices, max(1, round(k / slices / BLOCK)))
+    return Cut(slices, Index.of(max(1, round(k / slices / BLOCK))))
 
 
 def long_reason(cut: Cut) -> str:
     """How K is cut, for the function's comment."""
-    each = f"{cut.blocks} blocks" if cut.blocks > 1 else "one block"
+    if cut.size:
+        return f"K is cut into blocks of {cut.size}, with sums for each thread."
+    each = "one block" if cut.blocks == 1 else f"{cut.blocks} blocks"
     if cut.slices > 1:
         return f"K is cut into {cut.slices} slices, for the threads, of {each}."
     return f"K is cut into {each}: A and B are larger than the second-level cache."

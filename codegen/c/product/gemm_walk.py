@@ -30,6 +30,11 @@ from fxlite.scalar.index import Index, Var, flatten, product
 FEW_ROWS = 6
 """Rows that are one tile on every target."""
 
+MOST_TILES = 16
+"""Tiles of a block of rows whose sums a thread keeps; where it widens B for them: with 512 steps of K their
+rows take a third of a cache of 1 MiB, and to widen a weight costs as much as to multiply it by 3 to
+5 rows."""
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -60,17 +65,22 @@ class Tile:
 @dataclass(frozen=True)
 class Cut:
     """K in ``slices`` of ``blocks`` blocks each, which have ``size`` steps, or if that is 0 are
-    nearly alike. ``own``: sums are those of one panel, and the thread's own."""
+    nearly alike. ``own``: sums are the thread's own, those of so many panels at most (0: of all, in
+    memory of all)."""
 
     slices: int
-    blocks: int
+    blocks: Index
     size: int = 0
-    own: bool = False
+    own: int = 0
 
     @property
-    def total(self) -> int:
+    def total(self) -> Index:
         """How many blocks there are in all."""
         return self.slices * self.blocks
+
+    def steps_of(self, depth: Index) -> Index:
+        """Steps of K in a block, at most."""
+        return Index.of(self.size) if self.size else divide_up(depth, self.total)
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,7 @@ class Place:
     k_0: Index
     depth: Index
     block: Index
+    row_block: Index
     tile: Index
     row_0: Index
     rows: Index
@@ -217,13 +228,20 @@ class Product:
             tiles = f"({text_of(m)} + {rows} - 1) / {rows}"
             self.row_tiles = body.let("row_tiles", tiles, like=m)
         self.panels = body.let("panels", self.panel_count)
-        if self.cut is not None and not self.cut.own and self.panels != 1:
+        if not self.by_panel and self.panels != 1:
             panel_blocks = self.panel_blocks_text()
             self.panel_blocks = body.let("panel_blocks", panel_blocks, like=self.panels)
         self.tile_size = body.let("tile_size", self.kind.sums)
+        if self.cut is not None and self.cut.blocks.constant is None:
+            self.cut = replace(self.cut, blocks=body.let("blocks", self.cut.blocks))
         if not self.one_tile:
             blocks = self.row_blocks_text()
             self.row_blocks = body.let("row_blocks", blocks, like=self.row_tiles)
+
+    @property
+    def by_panel(self) -> bool:
+        """Whether a task has one panel."""
+        return self.cut is None or self.cut.own == 1
 
     @property
     def one_tile(self) -> bool:
@@ -262,9 +280,8 @@ class Product:
 
     def _tasks(self, directive: str, clauses: str) -> None:
         """Blocks of rows times panels."""
-        spec, body, cut = self.base, self.body, self.cut or Cut(1, 1)
-        by_panel = self.cut is None or cut.own
-        inner = ("panel", self.panels) if by_panel else ("panel_block", self.panel_blocks)
+        spec, body, cut = self.base, self.body, self.cut or Cut(1, Index.of(1))
+        inner = ("panel", self.panels) if self.by_panel else ("panel_block", self.panel_blocks)
         slices = ("slice", Index.of(cut.slices))
         loops = [*spec.batch, slices, ("row_block", self.row_blocks), inner]
         with body.shared(loops, directive, clauses) as found:
@@ -272,18 +289,18 @@ class Product:
             self.name_batch(batch)
             if self.takes_tiles:
                 body.put("take_tiles();")
-            with body.loop("block", Index.of(cut.blocks)) as block:
+            with body.loop("block", cut.blocks) as block:
                 k_0, depth = self._steps(cut, slice_, block)
                 at = self.blank(tuple(batch), task)
-                at = replace(at, k_0=k_0, depth=depth, block=block)
-                if by_panel:
-                    self._panel(at, slice_, row_block)
+                at = replace(at, k_0=k_0, depth=depth, block=block, row_block=row_block)
+                if self.by_panel:
+                    self._panel(at, slice_, _ZERO)
                 else:
                     first = task * self.panels // self.panel_blocks
                     last = (task + 1) * self.panels // self.panel_blocks
                     with body.loop("panel", last, first) as panel:
                         panel = panel if self.panels == 1 else self.named("panel", self.panels)
-                        self._panel(replace(at, panel=panel), slice_, row_block)
+                        self._panel(replace(at, panel=panel), slice_, panel - first)
             if self.takes_tiles:
                 body.put("release_tiles();")
 
@@ -303,7 +320,7 @@ class Product:
 
     def blank(self, batch: tuple[Index, ...], panel: Index = _ZERO) -> Place:
         """The first tile of a panel, all of K."""
-        at = dict.fromkeys(("column_0", "columns", "k_0", "block", "tile", "row_0"), _ZERO)
+        at = dict.fromkeys(("column_0", "columns", "k_0", "block", "row_block", "tile", "row_0"), _ZERO)
         sums, rows = Pointer("tile"), _ZERO
         return Place(batch=batch, panel=panel, depth=self.depth, rows=rows, sums=sums, width=self.width, **at)
 
@@ -339,12 +356,13 @@ class Product:
         rows = f"first_tile_row({bare(tile + 1)}, {rest} - row_0"
         return replace(at, tile=tile, row_0=row_0, rows=let("rows", rows, "int", m))
 
-    def _panel(self, at: Place, slice_: Index, row_block: Index) -> None:
-        """Tile by tile, the sums and, if they are whole, the epilogue."""
+    def _panel(self, at: Place, slice_: Index, number: Index) -> None:
+        """Tile by tile, the sums and, if they are whole, the epilogue; ``number`` counts the panels
+        of the task."""
         body, cut = self.body, self.cut
         at = self.in_panel(at)
         self.declare_panel(at)
-        with self.tiles_of(row_block) as tile:
+        with self.tiles_of(at.row_block) as tile:
             at = self.in_tile(at, tile)
             if cut is None:
                 if not self.in_registers:
@@ -352,19 +370,19 @@ class Product:
                 self.multiply(at)
                 self.finish(at)
                 return
-            at = replace(at, sums=self._sums(at, slice_, row_block))
+            at = replace(at, sums=self._sums(at, slice_, number))
             self.multiply(at)
             if cut.slices == 1:
-                last = f"if ({bare(at.block)} == {cut.blocks - 1})"
-                with body.block(last) if cut.blocks > 1 else nullcontext():
+                last = f"if ({bare(at.block)} == {bare(cut.blocks - 1)})"
+                with body.block(last) if cut.blocks != 1 else nullcontext():
                     self.finish(at)
 
-    def _sums(self, at: Place, slice_: Index, row_block: Index) -> Pointer:
+    def _sums(self, at: Place, slice_: Index, number: Index) -> Pointer:
         """Where the sums of a tile wait."""
         assert self.cut is not None
         if self.cut.own:
-            first = row_block * self.row_tiles // self.row_blocks
-            number = at.tile - first
+            first = at.row_block * self.row_tiles // self.row_blocks
+            number = number * MOST_TILES + at.tile - first
         else:
             matrix = self.matrix(at.batch) if at.batch else _ZERO
             number = (matrix * self.cut.slices + slice_) * self.row_tiles + at.tile

@@ -11,9 +11,9 @@ static void k0_linear_weight_only(const float *restrict x, const int32_t *restri
     const int64_t row_tiles = (64 + TILE_ROWS - 1) / TILE_ROWS;
     const int64_t tile_size = TILE_ROWS*32;
     const int64_t row_blocks = count_row_blocks(row_tiles, L2_BYTES / 2 / 16, 2, n_threads);
-    /* A panel of B for each thread, and its size with a gap. */
-    const int64_t panel_size = 534*32;
-    const int64_t share = panel_size + 16*11*32 + 32;
+    /* For each thread a block of a panel of B and sums, and their size with a gap. */
+    const int64_t block_size = 534*32;
+    const int64_t share = block_size + 5632 + 32;
     float *const b_panels = workspace;
     const int64_t panel_words = 264*32;
     const int64_t panel_scales = 32;
@@ -25,7 +25,7 @@ static void k0_linear_weight_only(const float *restrict x, const int32_t *restri
                 const int64_t column_0 = panel*32;
                 const float *const b_panel = widen_panel_int8(k_0, 528, 1056,
                     weight_packed + panel*panel_words, 0, b_panels + share*this_thread());
-                float *const sums = b_panels + share*this_thread() + panel_size;
+                float *const sums = b_panels + share*this_thread() + block_size;
                 for (int64_t tile_index = row_block*row_tiles / row_blocks;
                      tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                     const int64_t row_0 = tile_index*64 / row_tiles;
