@@ -194,6 +194,8 @@ _STEMS = {
     "_lanes": "lanes",
     "_lane": "lane",
     "_block": "block",
+    "_width": "width",
+    "_part": "part",
     "_rest": "rest",
     "_best": "best",
     "_where": "where",

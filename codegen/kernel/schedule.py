@@ -36,7 +36,7 @@ from fxlite.passes.group import Group, element_of
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import FUNCTIONS
-from fxlite.scalar.index import DimVar, Index, Quotient, Value, Var, product
+from fxlite.scalar.index import DimVar, Extremum, Index, Quotient, Value, Var, product
 from fxlite.types import dtypes
 
 #: Elements up to which a row that is joined from parts is written at once.
@@ -193,6 +193,10 @@ def _work(body: Sequence[Stmt]) -> Index:
 
 def _trips(extent: Index) -> Index:
     """About how many, of sizes alone."""
+    least = extent.single_atom
+    if isinstance(least, Extremum) and expr.run_time_values((least.a,)):  # a part of what is left
+        kept = {m: c for m, c in least.b.terms.items() if all(isinstance(a, DimVar) for a in m)}
+        return _trips(Index(kept)) if kept else Index.of(1)
     whole = Index.of(0)
     for monomial, count in extent.terms.items():  # x // 16 * 16 is about x
         term = Index({monomial: count})

@@ -19,7 +19,7 @@ from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, fresh
 from fxlite.codegen.kernel.loops import is_flat
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, Local, MultiIndex, Reduction
-from fxlite.scalar.index import Index, Var, extremum, product
+from fxlite.scalar.index import Index, Value, Var, extremum, product
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
@@ -29,8 +29,9 @@ SERIAL = 96
 LANES = 16
 #: Numbers that so many accumulators add before a wider one takes their sums.
 BLOCK = 64 * LANES
-#: Sums that lie side by side and are computed together.
-COLUMNS = 256
+#: Sums that lie side by side and are computed together: as many as can be, since longer pieces of a
+#: row are read faster, but so few that there are tasks for threads.
+COLUMNS, MOST_COLUMNS, TASKS = 256, 1024, 8
 #: Rows that are added to them at a time: more would not be read faster from memory.
 ROWS = 4
 #: Parts of an element up to which rows are added so; what computes more waits for no memory.
@@ -222,29 +223,39 @@ def sum_in_lanes(
 @dataclass(frozen=True)
 class Columns:
     """``count`` elements of a row from ``first``, of which at most ``size`` are computed together:
-    all, or in turns of a loop with the variable ``turn``."""
+    all, or in turns of a loop with the variable ``turn``; ``before`` it a number that is not constant
+    gets a name."""
 
     first: Index
     count: Index
     size: int
     turn: Var | None
+    before: Let | None = None
 
     @staticmethod
-    def of(along: Var) -> Columns:
-        """Those of a row with this variable."""
-        width = along.extent.constant
-        if width is not None and width <= COLUMNS:
-            return Columns(Index.of(0), along.extent, width, None)
-        turn = Var(fresh_local(dtypes.int64, "_block").name, along.extent)
-        first = Index.of(turn)
-        count = extremum("min", Index.of(COLUMNS), along.extent - first)
-        return Columns(first, count, COLUMNS, turn)
+    def of(along: Var, most: int) -> Columns:
+        """Those of a row with this variable, at most so many at a time."""
+        row = along.extent
+        if row.constant is not None and row.constant <= COLUMNS:
+            return Columns(Index.of(0), row, row.constant, None)
+        shared = extremum("max", (row + TASKS - 1) // TASKS, Index.of(COLUMNS))
+        width = extremum("min", shared, Index.of(most)) if most > COLUMNS else Index.of(COLUMNS)
+        if width.constant is not None:
+            first = Index.of(turn := Var(fresh_local(dtypes.int64, "_block").name, row))
+            return Columns(first, extremum("min", width, row - first), width.constant, turn)
+        local = fresh_local(dtypes.int64, "_width")
+        before, width = Let(local.name, expr.index_value(width)), Index.of(Value(local))
+        turn = Var(fresh_local(dtypes.int64, "_part").name, (row + width - 1) // width)
+        first = Index.of(turn) * width
+        return Columns(first, extremum("min", width, row - first), most, turn, before)
 
     def loop(self, statements: list[Stmt], kind: str) -> list[Stmt]:
         """What computes some of them, for all, in a loop of that kind."""
         if self.turn is None:
             return statements
-        return [For(self.turn, tuple(statements), kind, COLUMNS)]
+        if self.before is None:
+            return [For(self.turn, tuple(statements), kind, self.size)]
+        return [self.before, For(self.turn, tuple(statements), kind)]
 
 
 def sum_of_rows(
@@ -254,7 +265,7 @@ def sum_of_rows(
     side by side: :data:`SERIAL` rows in their own type, whose sums are added to wide ones.
     ``store(column, sum)`` stores one of them; ``kind`` is that of the loop over parts of the
     row."""
-    columns = Columns.of(along)
+    columns = Columns.of(along, MOST_COLUMNS)
     first, count = columns.first, columns.count
     wides, parts = Wide.of(computed, columns.size), fresh_local(computed, "_lanes")
 

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Buffer, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.nest import combine, neutral
 from fxlite.codegen.kernel.serial import conjuncts, not_negative, span
-from fxlite.codegen.kernel.sums import Columns, is_long, joined, sum_of_rows
+from fxlite.codegen.kernel.sums import COLUMNS, Columns, is_long, joined, sum_of_rows
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
@@ -129,7 +129,7 @@ def _inside(
     if last <= first:
         return []
     kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
-    columns = Columns.of(expr.fresh_var(last - first))
+    columns = Columns.of(expr.fresh_var(last - first), COLUMNS)
     totals = fresh_local(dtype, "_a")
 
     def row(make: _Stored, bounds: Sequence[Index] = ()) -> For:

@@ -19,6 +19,8 @@ HELPERS = """\
 const inff32: f32 = f32::INFINITY; const inff64: f64 = f64::INFINITY;
 fn fx_max<T: PartialOrd>(a: T, b: T) -> T { if a > b || a.ne(&a) { a } else { b } }
 fn fx_min<T: PartialOrd>(a: T, b: T) -> T { if a < b || a.ne(&a) { a } else { b } }
+fn fx_floor_div(a: i64, b: i64) -> i64 { a.div_euclid(b) }
+fn fx_floor_mod(a: i64, b: i64) -> i64 { a.rem_euclid(b) }
 """
 KEYWORDS = "as dyn fn impl in let loop match mod move mut pub ref self type use where".split()
 CALLS = {f.name: "{}" * (f.arity - 1) + f.operator + "{}" for f in FUNCTIONS.values() if f.operator}

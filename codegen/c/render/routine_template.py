@@ -148,7 +148,7 @@ SEARCHSORTED = Routine(_search_sizes, _search)
 CHOLESKY = Routine(
     _matrix_sizes,
     _matrix_call("cholesky", x="n n", y="n n"),
-    lambda s, item: s["n"] * (32 * item),
+    lambda s, item: s["n"] * (64 * item),
     "the matrix is not positive definite",
 )
 SOLVE = Routine(

@@ -15,7 +15,7 @@
 /* ---- Factors of matrices --------------------------------------------------------------------- */
 
 /* Columns that are factored before the others are updated, and rows that a thread updates. */
-enum { FACTOR_COLUMNS = 32, FACTOR_ROWS = 64 };
+enum { FACTOR_COLUMNS = 64, FACTOR_ROWS = 96 };
 
 /* A matrix has no factors, or a system of equations no solution. The first one is reported. */
 static void no_factors(int64_t column, int64_t size, int64_t where, fx_error *error)
@@ -31,37 +31,47 @@ static void no_factors(int64_t column, int64_t size, int64_t where, fx_error *er
     }
 }
 
-/* 4 rows and 16 columns of y -= a b. */
-static inline void subtract_block_T(
-    int64_t depth, const T *a, int64_t a_pitch, const T *b, int64_t b_pitch, T *y, int64_t y_pitch)
+/* y -= a b for few rows. */
+static void subtract_few_rows_T(
+    int64_t rows, int64_t columns, int64_t depth, const T *a, int64_t a_pitch, const T *b,
+    int64_t b_pitch, T *y, int64_t y_pitch)
 {
-    T sum[4][16];
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 16; j++) sum[i][j] = y[i * y_pitch + j];
-    for (int64_t p = 0; p < depth; p++)
-        for (int i = 0; i < 4; i++)
-            for (int j = 0; j < 16; j++) sum[i][j] -= a[i * a_pitch + p] * b[p * b_pitch + j];
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 16; j++) y[i * y_pitch + j] = sum[i][j];
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t p = 0; p < depth; p++) {
+            const T factor = a[i * a_pitch + p];
+            #pragma omp simd
+            for (int64_t j = 0; j < columns; j++)
+                y[i * y_pitch + j] -= factor * b[p * b_pitch + j];
+        }
+    }
 }
 
-/* Any rows and columns of it. */
+/* y -= a b, by tiles; a panel of b is packed, so many of its rows at a time. */
 static void subtract_rows_T(
     int64_t rows, int64_t columns, int64_t depth, const T *a, int64_t a_pitch, const T *b,
     int64_t b_pitch, T *y, int64_t y_pitch)
 {
-    const int64_t whole_rows = rows - rows % 4, whole = columns - columns % 16;
-    for (int64_t i = 0; i < whole_rows; i += 4)
-        for (int64_t j = 0; j < whole; j += 16)
-            subtract_block_T(
-                depth, a + i * a_pitch, a_pitch, b + j, b_pitch, y + i * y_pitch + j, y_pitch);
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t first = i < whole_rows ? whole : 0;
-        for (int64_t p = 0; p < depth; p++) {
-            const T factor = a[i * a_pitch + p];
-            #pragma omp simd
-            for (int64_t j = first; j < columns; j++)
-                y[i * y_pitch + j] -= factor * b[p * b_pitch + j];
+    enum { FACTOR_DEPTH = 128 };
+    T panel[FACTOR_DEPTH * T_panel], tile[TILE_ROWS * T_panel];
+    if (rows < TILE_ROWS) {
+        subtract_few_rows_T(rows, columns, depth, a, a_pitch, b, b_pitch, y, y_pitch);
+        return;
+    }
+    for (int64_t p = 0; p < depth; p += FACTOR_DEPTH) {
+        const int64_t steps = depth - p < FACTOR_DEPTH ? depth - p : FACTOR_DEPTH;
+        for (int64_t j = 0; j < columns; j += T_panel) {
+            const int width = columns - j < T_panel ? (int)(columns - j) : T_panel;
+            pack_panel_T(steps, width, b + p * b_pitch + j, b_pitch, 1, panel);
+            for (int64_t i = 0; i < rows; i += TILE_ROWS) {
+                const int count = rows - i < TILE_ROWS ? (int)(rows - i) : TILE_ROWS;
+                T *const target = y + i * y_pitch + j;
+                multiply_tile_T(count, width, steps, a + i * a_pitch + p, a_pitch, panel, tile);
+                for (int r = 0; r < count; r++) {
+                    #pragma omp simd
+                    for (int c = 0; c < width; c++)
+                        target[r * y_pitch + c] -= tile[r * T_panel + c];
+                }
+            }
         }
     }
 }
@@ -90,6 +100,44 @@ static inline T dot_rows_T(int64_t n, const T *a, const T *b)
     return sum;
 }
 
+/* The lower factor of a block of `width` columns, in place. Gives -1, or the first column whose
+ * pivot is not positive. */
+static int64_t cholesky_block_T(int64_t width, T *y, int64_t pitch)
+{
+    for (int64_t i = 0; i < width; i++) {
+        T *const row = y + i * pitch;
+        for (int64_t c = 0; c <= i; c++) {
+            const T *const other = y + c * pitch;
+            const T rest = row[c] - dot_rows_T(c, row, other);
+            if (c < i) {
+                row[c] = rest / other[c];
+            } else {
+                if (!(rest > 0)) return i;
+                row[c] = SQRT(rest);
+            }
+        }
+    }
+    return -1;
+}
+
+/* Rows below such a block: y with y factor^T = what is there. `turned` is where their transpose
+ * goes, with rows `turned_pitch` apart. */
+static void cholesky_rows_T(
+    int64_t rows, int64_t width, const T *factor, T *y, int64_t pitch, T *turned,
+    int64_t turned_pitch)
+{
+    copy_transposed_T(rows, width, y, pitch, turned, turned_pitch);
+    for (int64_t c = 0; c < width; c++) {
+        T *const column = turned + c * turned_pitch;
+        subtract_few_rows_T(
+            1, rows, c, factor + c * pitch, pitch, turned, turned_pitch, column, turned_pitch);
+        for (int64_t i = 0; i < rows; i++) {
+            column[i] /= factor[c * pitch + c];
+            y[i * pitch + c] = column[i];
+        }
+    }
+}
+
 /* The lower triangle y of x = y y^T, matrices [n, n], of which that of x is read. Gives -1, or the
  * first column whose pivot is not positive. `memory` has room for FACTOR_COLUMNS n. */
 static int64_t cholesky_T(int n_threads, int64_t n, const T *x, T *y, T *memory)
@@ -98,30 +146,26 @@ static int64_t cholesky_T(int n_threads, int64_t n, const T *x, T *y, T *memory)
         for (int64_t j = 0; j < n; j++) y[i * n + j] = j <= i ? x[i * n + j] : 0;
     for (int64_t start = 0; start < n; start += FACTOR_COLUMNS) {
         const int64_t width = n - start < FACTOR_COLUMNS ? n - start : FACTOR_COLUMNS;
-        const int64_t next = start + width;
-        for (int64_t i = start; i < n; i++) {
-            T *const row = y + i * n + start;
-            for (int64_t c = 0; c < width && start + c <= i; c++) {
-                const T *const other = y + (start + c) * n + start;
-                const T rest = row[c] - dot_rows_T(c, row, other);
-                if (start + c < i) {
-                    row[c] = rest / other[c];
-                } else {
-                    if (!(rest > 0)) return i;
-                    row[c] = SQRT(rest);
-                }
-            }
-            for (int64_t c = 0; i >= next && c < width; c++) memory[c * n + i] = row[c];
-        }
-        const int64_t left = n - next;
+        const int64_t next = start + width, left = n - next;
+        T *const block = y + start * n + start;
+        const int64_t failed = cholesky_block_T(width, block, n);
+        if (failed >= 0) return start + failed;
         const int shared = n_threads > 1 && left * left * width > 2 * PARALLEL_OPERATIONS;
         (void)shared;
-        #pragma omp parallel for schedule(dynamic) num_threads(n_threads) if (shared)
-        for (int64_t i = next; i < n; i += FACTOR_ROWS) {
-            const int64_t end = n - i < FACTOR_ROWS ? n : i + FACTOR_ROWS;
-            subtract_rows_T(
-                end - i, end - next, width, y + i * n + start, n, memory + next, n,
-                y + i * n + next, n);
+        #pragma omp parallel num_threads(n_threads) if (shared)
+        {
+            #pragma omp for
+            for (int64_t i = next; i < n; i += FACTOR_ROWS) {
+                const int64_t rows = n - i < FACTOR_ROWS ? n - i : FACTOR_ROWS;
+                cholesky_rows_T(rows, width, block, y + i * n + start, n, memory + i, n);
+            }
+            #pragma omp for schedule(dynamic)
+            for (int64_t i = next; i < n; i += FACTOR_ROWS) {
+                const int64_t end = n - i < FACTOR_ROWS ? n : i + FACTOR_ROWS;
+                subtract_rows_T(
+                    end - i, end - next, width, y + i * n + start, n, memory + next, n,
+                    y + i * n + next, n);
+            }
         }
     }
     for (int64_t i = 0; i < n; i++)
