@@ -196,6 +196,9 @@ class Graph:
             expect(kwargs, Mapping, "kwargs", "give arguments by name")
         args = tuple(args or ())
         if op == "call_function":
+            if any(map(_holds_array, args)) or (kwargs and any(map(_holds_array, kwargs.values()))):
+                args = tuple(map(self._with_buffers, args))
+                kwargs = {k: self._with_buffers(v) for k, v in (kwargs or {}).items()}
             target = as_op(target)
             target, bound = target.canonicalize(target.bind(args, kwargs or {}))
             args, kwargs = target.split_arguments(bound)
@@ -286,9 +289,6 @@ class Graph:
         """A call of an op: ``graph.call_function(fx.ops.sum, (x,), {"axis": 1})``. Arrays among
         the arguments become buffers of the graph's module; of a call that has several results,
         :meth:`parts` gives each."""
-        if any(map(_holds_array, args)) or (kwargs and any(map(_holds_array, kwargs.values()))):
-            args = tuple(map(self._with_buffers, args))
-            kwargs = {k: self._with_buffers(v) for k, v in (kwargs or {}).items()}
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
 
     def parts(self, node: Node) -> list[Node]:
@@ -355,6 +355,10 @@ class Graph:
     def with_origin(self, node: Node | None = None, scope: Scope | None = None, loc: Location | None = None) -> _Origin:
         """``with graph.with_origin(n):`` new nodes get n's scope and location, or those given: of
         the model that a graph is built from, not of the program that builds it."""
+        if scope is not None:
+            expect(scope, Scope, "the scope")
+        if loc is not None:
+            expect(loc, Location, "the location")
         if node is not None:
             scope, loc = scope or node.scope, loc or node.loc
         return _Origin(self, (scope, loc))

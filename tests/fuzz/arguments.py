@@ -331,8 +331,9 @@ def _of_nn() -> Iterator[Call]:
         arrays = table.arrays_of(row, row.sizes[-1])
         arguments: list[Any] = []
 
-        def catch(*args: Any, arguments: list[Any] = arguments, **kwargs: Any) -> None:
+        def catch(*args: Any, arguments: list[Any] = arguments, **kwargs: Any) -> tuple[None, None]:
             arguments[:] = args, kwargs
+            return None, None  # a row may take one of two results
 
         name = row.function.partition(".")[2]
         space = {"functional": SimpleNamespace(**{name: catch}), "np": np}

@@ -273,7 +273,6 @@ def test_dropout_while_training() -> None:
         (lambda: nn.Conv2d(3, 4, 3, groups=2), "does not divide"),
         (lambda: nn.MultiheadAttention(8, 3), "does not divide"),
         (lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True), "add_bias_kv"),
-        (lambda: nn.MaxPool2d(2, return_indices=True), "indices"),
         (lambda: nn.Embedding(3, 4, max_norm=1.0), "max_norm"),
         (lambda: nn.Dropout(1.5), "between 0 and 1"),
         (lambda: nn.Softmax()(np.ones((2, 2), np.float32)), "needs dim="),
