@@ -40,6 +40,7 @@ from fxlite.nn.module import Module
 from fxlite.tracing.inputs import signature_of, title
 from fxlite.tracing.read_state import ATOMS, ReadState
 from fxlite.tracing.symbolic_trace import symbolic_trace
+from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.tracer import Tracer
 from fxlite.tracing.versions import ARRAYS, PLAIN, Seen, Shapes, Version, key_of, leaves, mapped
 from fxlite.types import dtypes
@@ -142,6 +143,7 @@ class JitFunction:
     def __init__(self, function: Any, settings: _Settings, store: _Store | None = None) -> None:
         if not callable(function):
             raise ArgumentError(f"fx.jit takes a function or nn.Module, not {function!r}")
+        refuse_torch_module(function)
         self._root, self._settings = function, settings
         self._function = function.forward if isinstance(function, Module) else function
         self._store = _Store(signature_of(self._function)) if store is None else store

@@ -24,6 +24,7 @@ from fxlite.files.serialize import load
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module, StateDictError
 from fxlite.tracing.symbolic_trace import symbolic_trace
+from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.types import shapes
 from fxlite.types.symbols import Facts, symbol
 
@@ -223,6 +224,7 @@ def _near_names(module: Any, name: str, own: str) -> str:
 
 def _instance(found: Any, text: str) -> Any:
     """A class or factory called; modules and other functions as they are."""
+    refuse_torch_module(found)
     is_class = inspect.isclass(found)
     if is_class and not issubclass(found, Module):
         raise ProgramError(f"{text} is a class, but not an nn.Module")

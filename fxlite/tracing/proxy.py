@@ -24,6 +24,7 @@ from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.subscript import subscript
+from fxlite.tracing.torch_names import method_advice
 from fxlite.tracing.writes import aliasing
 from fxlite.tracing.writes import shared_memory as memory
 from fxlite.tracing.writes.in_place import in_place_operator, is_operand
@@ -256,7 +257,7 @@ class Proxy:
                 raise AttributeError(name)
             raise self.tracer.error(
                 f"a traced value has no attribute or method {name!r}",
-                f"known methods: {', '.join(sorted(numpy_api.METHODS))}",
+                method_advice(name) or f"known methods: {', '.join(sorted(numpy_api.METHODS))}",
                 self.node,
                 AttributeError,
             )

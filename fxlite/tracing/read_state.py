@@ -219,6 +219,14 @@ def _is_object(value: Any) -> bool:
     return any(is_program(f.__code__.co_filename) for f in _methods(type(value)))
 
 
+def _wrapped(value: Any) -> Any:
+    """What a value wraps; None, too, where it will not say (an object whose ``__getattr__`` raises)."""
+    try:
+        return getattr(value, "__wrapped__", None)
+    except Exception:
+        return None
+
+
 def _methods(cls: type) -> Iterator[types.FunctionType]:
     for base in cls.__mro__:
         for member in vars(base).values():
@@ -274,7 +282,7 @@ class ReadState:
         ways = [value]
         while ways:
             here = ways.pop()
-            inner = getattr(here, "__wrapped__", None)
+            inner = _wrapped(here)
             if isinstance(here, types.MethodType):
                 owner = here.__self__
                 self._note(id(owner), "self", _reference(owner))

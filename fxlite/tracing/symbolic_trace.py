@@ -25,6 +25,7 @@ from fxlite.tracing.doctor.promotion import warn_of_widening
 from fxlite.tracing.inputs import declare, is_concrete
 from fxlite.tracing.own_arrays import own_numbers
 from fxlite.tracing.retrace import retrace_with_dims
+from fxlite.tracing.torch_names import refuse_torch_module, torch_problem
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
@@ -68,6 +69,7 @@ def symbolic_trace(
     naming file and line."""
     if isinstance(root, (str, os.PathLike)):
         root = above("load_if_saved")(root)
+    refuse_torch_module(root)
     leaf = () if leaf is None else leaf if isinstance(leaf, (str, tuple)) else Tracer(leaf=leaf).leaves
     options = types or named or inputs or concrete_args or leaf or tracer is not None
     if isinstance(root, GraphModule) and not options:
@@ -96,6 +98,11 @@ def symbolic_trace(
 
             add_further_problems(error, root, declared, concrete_args, leaf)
         raise
+    except TypeError as error:
+        problem = torch_problem(error)
+        if problem is None:
+            raise
+        raise problem from error
     warn_of_widening(tracer.graph)
     return tracer.module(_name_of(root))
 

@@ -58,6 +58,7 @@ from fxlite.tracing.own_arrays import OwnArray, own_arrays
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.python_numbers import PythonNumber, settled
 from fxlite.tracing.selections.compact import with_results
+from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import TracedModule, adopt, has_attribute, is_leaf, leaf_paths, running_check
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.tracing.writes.states import States, into_inputs
@@ -667,6 +668,7 @@ class Tracer(Capturing):
             self.origin = None
 
     def _begin(self, root: Module | Callable[..., Any]) -> None:
+        refuse_torch_module(root)
         activate_wrapped_names()
         self._runs_program = True
         self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []

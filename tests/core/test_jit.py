@@ -467,3 +467,19 @@ class Slotted:
 def test_objects_without_references_are_refused() -> None:
     with pytest.raises(ArgumentError, match="'__weakref__' to its __slots__"):
         Slotted().apply(values(3))
+
+
+class Unwilling:
+    """An object that answers every unknown name with an error, as some libraries' namespaces do."""
+
+    gain = 2.0
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+UNWILLING = Unwilling()
+
+
+def test_objects_whose_names_raise_may_be_read() -> None:
+    agrees(python(lambda x: x * UNWILLING.gain), lambda x: x * 2, values(3))

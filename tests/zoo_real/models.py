@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from fxlite.importing.torch.exported import register_caches
+
 #: A model in evaluation mode, its positional and its named inputs.
 Example = tuple[Any, tuple[Any, ...], dict[str, Any]]
 SHARED = os.environ.get("FXLITE_TORCHVISION", "")
@@ -87,6 +89,7 @@ def torchvision_model(name: str) -> Example:
 # -- timm ------------------------------------------------------------------------------------------
 def timm_names() -> list[str]:
     """One name of each of timm's modules and prefixes: the smallest by its name's order."""
+    import_torchvision()
     import timm
 
     chosen: dict[str, str] = {}
@@ -101,6 +104,7 @@ def timm_names() -> list[str]:
 
 
 def timm_model(name: str) -> Example:
+    import_torchvision()
     import timm
 
     edge = 64
@@ -119,9 +123,152 @@ def timm_model(name: str) -> Example:
     return model, (torch.randn(1, *model.pretrained_cfg["input_size"]),), {}
 
 
+# -- transformers ----------------------------------------------------------------------------------
+#: Kinds of configurations, by what they take.
+_TEXT = (
+    "bert roberta distilbert albert electra deberta deberta-v2 mpnet camembert xlm-roberta squeezebert roformer "
+    "rembert esm ibert megatron-bert ernie nystromformer funnel fnet layoutlm mobilebert convbert data2vec-text "
+    "gpt2 gpt_neo gpt_neox gptj opt bloom llama mistral mixtral qwen2 qwen2_moe qwen3 gemma gemma2 phi phi3 "
+    "falcon stablelm starcoder2 olmo olmo2 cohere mamba mamba2 codegen persimmon granite gpt_bigcode mpt xglm "
+    "biogpt ctrl openai-gpt xlnet xlm smollm3 deepseek_v3 granitemoe jamba recurrent_gemma rwkv bitnet glm "
+    "nemotron exaone4 "
+).split()
+_ENCODER_DECODER = (
+    "t5 mt5 bart mbart pegasus marian blenderbot m2m_100 blenderbot-small plbart switch_transformers umt5".split()
+)
+_IMAGES = (
+    "vit deit beit swin swinv2 convnext convnextv2 resnet regnet mobilenet_v1 mobilenet_v2 mobilevit dinov2 segformer "
+    "poolformer levit cvt pvt efficientnet vit_mae yolos dpt focalnet bit vit_msn hiera glpn"
+).split()
+_AUDIO = "wav2vec2 hubert wavlm unispeech sew whisper data2vec-audio audio-spectrogram-transformer".split()
+_BOTH = "clip siglip chinese_clip".split()
+#: Small sizes of whatever a configuration calls so.
+_SMALL = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "d_model": 32,
+    "n_embd": 32,
+    "dim": 32,
+    "emb_dim": 32,
+    "embedding_size": 32,
+    "num_hidden_layers": 2,
+    "n_layer": 2,
+    "n_layers": 2,
+    "num_layers": 2,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "num_attention_heads": 4,
+    "n_head": 4,
+    "n_heads": 4,
+    "num_heads": 4,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "hidden_dim": 48,
+    "d_ff": 48,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "ffn_dim": 48,
+    "max_position_embeddings": 64,
+    "n_positions": 64,
+    "n_ctx": 64,
+    "n_inner": 48,
+    "num_decoder_layers": 2,
+    "image_size": 32,
+    "patch_size": 8,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+    "head_dim": 8,
+    "d_kv": 8,
+    "pad_token_id": 0,
+    "num_decoder_heads": 4,
+    "conv_dim": (32, 32, 32, 32, 32, 32, 32),
+    "rotary_dim": 4,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "state_size": 8,
+    "num_mel_bins": 16,
+    "max_source_positions": 20,
+    "max_target_positions": 20,
+    "mamba_d_state": 8,
+    "attention_hidden_size": 32,
+    "lru_width": 32,
+}
+
+
+def transformers_names() -> list[str]:
+    return [f"transformers/{name}" for name in (*_TEXT, *_ENCODER_DECODER, *_IMAGES, *_AUDIO, *_BOTH)]
+
+
+def transformers_model(name: str) -> Example:
+    import_torchvision()  # which parts of transformers import
+    from transformers import AutoConfig, AutoModel
+
+    register_caches()
+    config = AutoConfig.for_model(name)
+    _reduce(
+        config,
+        {}
+        if name in _IMAGES and name not in ("vit", "deit", "beit", "dinov2", "vit_mae", "yolos", "vit_msn")
+        else _SMALL,
+    )
+    for part in ("text_config", "vision_config"):
+        if hasattr(config, part):
+            _reduce(getattr(config, part), _SMALL)
+    config._attn_implementation = "sdpa" if name not in ("deberta",) else "eager"
+    try:
+        model = AutoModel.from_config(config)
+    except ValueError:
+        config._attn_implementation = "eager"
+        model = AutoModel.from_config(config)
+    ids = torch.arange(1, 17).reshape(2, 8)
+    edge = getattr(config, "image_size", 64)
+    edge = edge if isinstance(edge, int) and (edge <= 64 or name in _SQUARE) else 64
+    if name in _TEXT:
+        return model, (), {"input_ids": ids}
+    if name in _ENCODER_DECODER:
+        return model, (), {"input_ids": ids, "decoder_input_ids": ids[:, :5].clone()}
+    if name in _IMAGES:
+        return model, (), {"pixel_values": torch.randn(1, 3, edge, edge)}
+    if name == "whisper":
+        return model, (), {"input_features": torch.randn(1, 16, 40), "decoder_input_ids": ids[:1, :5].clone()}
+    if name == "audio-spectrogram-transformer":
+        return model, (), {"input_values": torch.randn(1, config.max_length, config.num_mel_bins)}
+    if name in _AUDIO:
+        return model, (), {"input_values": torch.randn(1, 2000)}
+    return model, (), {"input_ids": ids, "pixel_values": torch.randn(2, 3, 32, 32)}
+
+
+#: Models of images that are made as those of texts are.
+_VIT = ("vit", "deit", "beit", "dinov2", "vit_mae", "yolos", "vit_msn")
+#: Images whose size is part of the weights.
+_SQUARE = ("dpt", "levit", "swin", "swinv2", "hiera", "pvt")
+
+
+def _reduce(config: Any, sizes: dict[str, Any]) -> None:
+    for key, value in sizes.items():
+        if isinstance(getattr(config, key, None), (int, tuple, list)) and not isinstance(getattr(config, key), bool):
+            with contextlib.suppress(Exception):
+                setattr(config, key, value)
+    for key in ("layer_types", "layers_block_type"):
+        if isinstance(getattr(config, key, None), list) and hasattr(config, "num_hidden_layers"):
+            with contextlib.suppress(AttributeError):
+                setattr(config, key, getattr(config, key)[: config.num_hidden_layers])
+
+
 FAMILIES: dict[str, tuple[Callable[[], list[str]], Callable[[str], Example]]] = {
     "torchvision": (torchvision_names, torchvision_model),
     "timm": (timm_names, timm_model),
+    "transformers": (transformers_names, transformers_model),
 }
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
             'fx.from_torch(model, "f32[B,3,224,224]")'
         )
     example, named, dynamic_shapes = _with_types(example, named, dynamic_shapes)
+    register_caches()
     name = getattr(model, "_name", None) or type(model).__name__
     try:
         with quiet():
@@ -78,6 +80,38 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+def register_caches() -> None:
+    """Make caches of transformers pytrees, which torch.export takes apart: a cache is a dict of lists
+    of keys and values by layer, and one of encoder and decoder a dict of two."""
+    library = sys.modules.get("transformers.cache_utils")
+    if library is None:
+        return
+    known = torch.utils._pytree.SUPPORTED_NODES
+    dynamic, both = library.DynamicCache, library.EncoderDecoderCache
+
+    def flatten(cache: Any) -> tuple[list[Any], list[str]]:
+        layers = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
+        return [[layer.keys for layer in layers], [layer.values for layer in layers]], ["key_cache", "value_cache"]
+
+    def unflatten(values: Any, context: Any) -> Any:
+        made = dynamic()
+        for number, (key, value) in enumerate(zip(*values)):
+            made.update(key, value, number)
+        return made
+
+    def flatten_both(cache: Any) -> tuple[list[Any], list[str]]:
+        names = ["self_attention_cache", "cross_attention_cache"]
+        return [getattr(cache, name) for name in names], names
+
+    for kind, takes, makes in (
+        (dynamic, flatten, unflatten),
+        (both, flatten_both, lambda values, context: both(*values)),
+    ):
+        if kind not in known:
+            name = f"{kind.__module__}.{kind.__name__}"
+            torch.utils._pytree.register_pytree_node(kind, takes, makes, serialized_type_name=name)
 
 
 def _loaded(path: str | os.PathLike[str]) -> Any:

@@ -84,16 +84,21 @@ def _index_add(c: Call, x: Any, dim: int, index: Any, source: Any, *, alpha: Any
     return op("scatter_add")(x, wide, source if alpha == 1 else source * alpha, axis)
 
 
+def _copy(c: Call, x: Any) -> Any:
+    """A traced value to write into."""
+    return c.run.importer.as_proxy(x).copy()
+
+
 @aten("index_fill")
 def _index_fill(c: Call, x: Any, dim: int, index: Any, value: Any) -> Any:
-    found = x.copy()
+    found = _copy(c, x)
     found[(*[slice(None)] * axis_of(x, dim), index)] = cast(value, c.dtype)
     return found
 
 
 @aten("index_copy")
 def _index_copy(c: Call, x: Any, dim: int, index: Any, source: Any) -> Any:
-    found = x.copy()
+    found = _copy(c, x)
     found[(*[slice(None)] * axis_of(x, dim), index)] = source
     return found
 
@@ -106,7 +111,7 @@ def _index_put(c: Call, x: Any, indices: Any, values: Any, accumulate: bool = Fa
         mask = mask.reshape((*shape_of(mask), *[1] * (rank_of(x) - rank_of(mask))))
         return op("where")(mask, x + values if accumulate else values, x)
     key = tuple(slice(None) if i is None else i for i in indices)
-    found = x.copy()
+    found = _copy(c, x)
     if accumulate:
         np.add.at(found, key, values)  # type: ignore[arg-type]
     else:
@@ -116,7 +121,7 @@ def _index_put(c: Call, x: Any, indices: Any, values: Any, accumulate: bool = Fa
 
 @aten("select_scatter")
 def _select_scatter(c: Call, x: Any, source: Any, dim: int, index: Any) -> Any:
-    found = x.copy()
+    found = _copy(c, x)
     found[(*[slice(None)] * axis_of(x, dim), index)] = source
     return found
 
@@ -127,7 +132,7 @@ def _slice_scatter(
 ) -> Any:
     if type(end) is int and end >= 1 << 62:
         end = None
-    found = x.copy()
+    found = _copy(c, x)
     found[(*[slice(None)] * axis_of(x, dim), slice(start, end, step))] = source
     return found
 

@@ -37,7 +37,7 @@ def _view_as(c: Call, x: Any, other: Any) -> Any:
 
 @aten("flatten")
 def _flatten(c: Call, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    return F.flatten(x, start_dim, end_dim) if rank_of(x) else x.reshape(1)
+    return op("flatten")(x, start_dim, end_dim) if rank_of(x) else x.reshape(1)
 
 
 @aten("ravel")

@@ -8,6 +8,7 @@ not be computed is replaced by one that makes no further problems (:class:`Poiso
 from __future__ import annotations
 
 import dis
+import linecache
 import re
 import sys
 import traceback
@@ -21,7 +22,9 @@ from fxlite.base.errors import Details, FxliteError, TraceError
 from fxlite.base.location import Location, here, is_own_file
 from fxlite.nn.module import Module
 from fxlite.tracing.doctor.doctor_fixes import fix_for
+from fxlite.tracing.numpy_api import METHODS as NUMPY_METHODS
 from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.torch_names import METHODS, SIZE_CALLED, method_value
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
@@ -288,7 +291,15 @@ class _DoctorProxy(Proxy):
 
     @property
     def size(self) -> Any:
-        return self._known("size", 1)
+        place = here(2)
+        line = "" if place is None else linecache.getline(place.file, place.line)
+        if place is None or f"{place.expression}(" not in line:
+            return self._known("size", 1)
+        advice = SIZE_CALLED.partition(": ")[2]  # a method of torch's tensors
+        self.tracer.report(
+            self.tracer.error(f"{place.expression} is called, and is a number in NumPy", advice, self.node)
+        )
+        return lambda dim=None: self.shape if dim is None else self.shape[dim]
 
     @property
     def T(self) -> Any:
@@ -306,7 +317,13 @@ class _DoctorProxy(Proxy):
             return other
 
     def __getattr__(self, name: str) -> Any:
-        return _noting_call(self, super().__getattr__(name))
+        if name not in METHODS or name in NUMPY_METHODS:
+            return _noting_call(self, super().__getattr__(name))
+        try:
+            super().__getattr__(name)
+        except Exception as error:
+            self.tracer.report(error)
+        return _noting_call(self, lambda *args, **kwargs: method_value(name, self, args, kwargs))
 
 
 def _noting_call(proxy: _DoctorProxy, method: Callable[..., Any]) -> Callable[..., Any]:

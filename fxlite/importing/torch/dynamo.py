@@ -1,0 +1,154 @@
+"""``torch.compile(model, backend="fxlite")``: an unchanged program of PyTorch runs on fxlite's C.
+
+In: a graph that TorchDynamo made of a part of the program, with its inputs. Out: a function of
+tensors. Parameters and buffers, which TorchDynamo gives as inputs that stay, are weights of the
+graph over the same memory; when the program writes into them, they are packed again. Where the graph
+cannot be imported or needs gradients, torch runs it as it is, and a warning says so once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fxlite.base.errors import FxliteError, ModelImportError
+from fxlite.base.facade import above
+from fxlite.importing.torch.arrays import array_of, tensor_of
+from fxlite.importing.torch.exported import program_of
+from fxlite.importing.torch.run import Run
+
+_said: set[str] = set()
+
+
+def fxlite_backend(module: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """A graph of TorchDynamo as a compiled function. ``options`` are those of :func:`fxlite.compile`,
+    ``torch.compile(model, backend="fxlite", options={"backend": "c"})``."""
+    options = dict(options.get("options") or {})
+    try:
+        return _Part(module, example_inputs, options)
+    except Exception as error:
+        _warn(error, "torch runs it as it is")
+        return module.forward  # type: ignore[no-any-return]
+
+
+def _warn(error: Exception, what: str) -> None:
+    """Say once what fxlite did not compile."""
+    text = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+    if text not in _said:
+        _said.add(text)
+        warnings.warn(
+            f"torch.compile(backend='fxlite'): a part of the program is not compiled, {what}: {text}", stacklevel=3
+        )
+
+
+class _Inputs(torch.nn.Module):
+    """A graph of TorchDynamo as a module whose inputs are tensors that change: those that stay are its
+    buffers, and sizes are read of tensors. Its results are the tensors among the graph's."""
+
+    def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
+        super().__init__()
+        self.__dict__["graph_of"] = module
+        placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        fakes = [n.meta.get("example_value") for n in placeholders]
+        sources: list[tuple[str, Any]] = []
+        self.__dict__["sources"] = sources
+        self.moving: list[int] = []
+        for position, (node, value, fake) in enumerate(zip(placeholders, inputs, fakes)):
+            if isinstance(value, torch.Tensor):
+                if value.device.type != "cpu":
+                    raise ModelImportError(f"an input is on the device {value.device}")
+                if isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None):
+                    name = f"weight_{len(self._buffers)}_{node.name}"[:200]
+                    self.register_buffer(name, value.detach())
+                    sources.append(("weight", name))
+                    continue
+                sources.append(("input", len(self.moving)))
+                self.moving.append(position)
+            elif isinstance(value, (int, torch.SymInt)):
+                sources.append(self._size(value if fake is None else fake, placeholders, fakes, inputs))
+            else:
+                raise ModelImportError(f"an input is a {type(value).__name__}")
+        found = next(n for n in module.graph.nodes if n.op == "output").args[0]
+        self.results = list(found) if isinstance(found, (tuple, list)) else [found]
+        for result in self.results:
+            value = result.meta.get("example_value") if isinstance(result, torch.fx.Node) else result
+            if not (result is None or isinstance(value, torch.Tensor)):
+                raise ModelImportError(f"a result is a {type(value).__name__}")
+
+    def _size(self, wanted: Any, placeholders: Any, fakes: Any, inputs: Sequence[Any]) -> tuple[str, Any]:
+        """The tensor and axis that have a size."""
+        if not isinstance(wanted, torch.SymInt):
+            return ("number", int(wanted))
+        count = 0
+        for fake, value in zip(fakes, inputs):
+            is_static = isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None)
+            if not isinstance(fake, torch.Tensor) or is_static:
+                continue
+            for axis, size in enumerate(fake.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr == wanted.node.expr:
+                    return ("size", (count, axis))
+            count += 1
+        raise ModelImportError("an input is a number that may differ")
+
+    def forward(self, *given: Any) -> Any:
+        kinds: dict[str, Callable[[Any], Any]] = {
+            "weight": lambda name: self._buffers[name],
+            "input": lambda number: given[number],
+            "number": lambda number: number,
+            "size": lambda place: given[place[0]].shape[place[1]],
+        }
+        module: Any = self.__dict__["graph_of"]
+        found = module(*(kinds[kind](which) for kind, which in self.__dict__["sources"]))
+        found = found if isinstance(found, (tuple, list)) else [found]
+        return tuple(value for value in found if value is not None)
+
+
+class _Part:
+    """A compiled graph of TorchDynamo."""
+
+    def __init__(self, module: Any, inputs: Sequence[Any], options: dict[str, Any]) -> None:
+        self.module, self.options = module, options
+        if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs):
+            raise ModelImportError("it needs gradients; run it in torch.no_grad() or torch.inference_mode()")
+        wrapped = _Inputs(module, inputs).eval()
+        self.moving = wrapped.moving
+        self.is_result = [result is not None for result in wrapped.results]
+        fakes = [n.meta.get("example_value") for n in module.graph.nodes if n.op == "placeholder"]
+        dims = tuple(
+            {
+                axis: torch.export.Dim.DYNAMIC
+                for axis, size in enumerate(fakes[position].shape)
+                if isinstance(size, torch.SymInt)
+            }
+            for position in self.moving
+        )
+        examples = tuple(inputs[position].detach() for position in self.moving)
+        context: Any = torch._guards.tracing  # export is no part of what TorchDynamo traces
+        with context(None), torch.no_grad():
+            program = program_of(wrapped, examples, {}, (dims,) if any(dims) else None)
+        if program.exported.graph_signature.buffers_to_mutate:
+            raise ModelImportError("it changes buffers of the model")
+        self.graph = Run(program).graph()
+        self.weights = [v for i, v in enumerate(inputs) if isinstance(v, torch.Tensor) and i not in set(self.moving)]
+        self._compile()
+
+    def _compile(self) -> None:
+        self.versions = [w._version if not w.is_inference() else 0 for w in self.weights]
+        self.compiled = above("compile")(self.graph, **self.options)
+
+    def __call__(self, *given: Any) -> Any:
+        """What the graph computes of tensors."""
+        if self.versions != [w._version if not w.is_inference() else 0 for w in self.weights]:
+            self._compile()  # weights have been written: what was packed of them is old
+        arrays = [array_of(given[position]) for position in self.moving]
+        try:
+            found = self.compiled(*arrays)
+        except FxliteError as error:
+            _warn(error, "torch runs this call")
+            return self.module(*given)
+        results = iter(found if isinstance(found, (tuple, list)) else [found])
+        return tuple(tensor_of(np.asarray(next(results))) if there else None for there in self.is_result)
