@@ -365,7 +365,8 @@ class Text:
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         if isinstance(value, Record) and value.structure.kind == "first":
             elements, count = map(self.value, value.values)
-            return f"{elements}[:{count}]"
+            lead = ":, " * (value.structure.value or 0)
+            return f"{elements}[{lead}:{count}]"
         if isinstance(value, Record):
             kind, _, keys = known = next(records_in(value))
             texts = [*map(self.value, value.values)]

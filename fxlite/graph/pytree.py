@@ -51,7 +51,8 @@ class Structure:
 
     ``kind`` is "leaf" (an array; ``name`` is its placeholder's target), "constant" (``value``),
     "tuple", "list", "dict", "namedtuple" or "dataclass", which have ``keys`` and ``children``, or
-    "first": the first elements of an array, its children are that and their number. Other values
+    "first": the first elements of an array along the axis ``value`` (None: 0), its children are that
+    and their number. Other values
     whose class says what their parts are, by ``__fx_children__``, are in no program's result."""
 
     kind: str
@@ -162,7 +163,7 @@ def structure_of(
     if kind in ("namedtuple", "dataclass"):
         cls = register_class(value.__class__)
         return Structure(kind, "", None, tuple(own_keys), children, _class_name(cls), cls)
-    return Structure(kind, "", None, tuple(own_keys), children)
+    return Structure(kind, "", value.axis or None if kind == "first" else None, tuple(own_keys), children)
 
 
 def build(structure: Structure, leaf: Callable[[Structure], Any]) -> Any:
@@ -179,7 +180,7 @@ def _assemble(structure: Structure, values: list[Any]) -> Any:
     if isinstance(structure.value, _Like):
         return structure.value.value.__fx_rebuilt__(values)
     if kind == "first":
-        return values[0][: int(values[1])]
+        return values[0][(*(slice(None),) * (structure.value or 0), slice(int(values[1])))]
     if kind == "list":
         return values
     if kind == "dict" or (kind == "dataclass" and cls is None):
@@ -473,7 +474,7 @@ def from_data(data: Any) -> Interface:
             raise FileFormatError(f"{class_name!r} cannot be the name of a class")
         if len(keys) != len(children) or (has_class and not all(map(is_name, keys))):
             raise FileFormatError(f"the keys of a {kind} do not fit what is in it")
-        if kind == "first" and len(children) != 2:
+        if kind == "first" and (len(children) != 2 or not (constant is None or type(constant) is int)):
             raise FileFormatError("a part of an array has two parts")
         if kind in ("tuple", "list") and tuple(keys) != tuple(range(len(keys))):
             raise FileFormatError(f"the keys of a {kind} are not 0, 1, ...")

@@ -85,17 +85,21 @@ def subscript(x: Any, index: Any) -> Any:
 
 
 def _selected(x: Any, items: list[Any]) -> Masked | None:
-    """``x[mask]`` for a mask of its first axes that is computed, and nothing beside it."""
-    if not (is_traced(x) and items and is_traced(items[0]) and _is_mask(items[0])):
+    """``x[mask]``, ``x[:, mask]``, ``x[mask, 1]`` for one mask that is computed, beside slices and
+    numbers."""
+    masks = [item for item in items if is_traced(item) and _is_mask(item) and _rank(item)]
+    if not (is_traced(x) and len(masks) == 1):
         return None
-    mask, others = items[0], items[1:]
-    if not _rank(mask) or any(item is not Ellipsis for item in others) or len(others) > 1:
-        return None
-    covered = x.type.shape[: _rank(mask)]
+    (mask,) = masks
+    part = basic_part(x, items, x.tracer, masks=True)
+    first, place = part.axes[0], part.target
+    covered = part.x.type.shape[first : first + _rank(mask)]
     if not shapes.shapes_equal(mask.type.shape, covered):
         sizes, given = (", ".join(map(str, s)) for s in (covered, mask.type.shape))
         raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), x.tracer)
-    return Masked(x, mask)
+    if place != first:  # numbers apart from the mask: what both select stands first
+        return None
+    return Masked(part.x, mask, part.x.ndim - first - _rank(mask))
 
 
 def _looked_up(x: Any, items: list[Any]) -> Masked:

@@ -148,7 +148,7 @@ REFUSED = {
     recursive: (r"the function calls itself until", "x[0] > 10", "write a loop"),
     falls_off: (r"returns a value on one way, and comes to its end", "x[0] > 0", "at the end"),
     computed_slice: (r"a slice with computed bounds and the step 2", "x[:n:2]", "np.take"),
-    computed_shape: (r"int\(\) needs the value of", "np.zeros(int(x[0]))", "compute the number"),
+    computed_shape: (r"how large it can be is not known", "np.zeros(int(x[0]))", "of the largest size"),
     constant_written: (r"an array of NumPy from outside of a br", "TABLE[1]", "np.array(table)"),
     shared: (r"a shares memory with another array after a round of a while loop", "a[0] < 5", "copy"),
     view_of_either: (r"which may share memory with", "y[0]", "copy"),

@@ -3,6 +3,7 @@ their order counts, and from round to round of loops, on all rungs as NumPy has 
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,37 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     ),
     "unique of some": (lambda k: (np.unique(k[k > 0]), np.unique(k[k != 1], return_counts=True)), [K]),
     "unique with NaN": (lambda x: np.unique(x, return_counts=True), [np.array([np.nan, 1, 1, np.nan, 0])]),
+    "unique rows": (
+        lambda k: (np.unique(k, axis=0), np.unique(k[:, ::-1], axis=-1, return_index=True, return_inverse=True)),
+        [K[:16].reshape(8, 2) % 2],
+    ),
+    "unique rows and more": (
+        lambda k: np.unique(k, axis=0, return_index=True, return_inverse=True, return_counts=True),
+        [K[:16].reshape(8, 2, 1) % 2],
+    ),
+    "unique columns with NaN": (
+        lambda x: np.unique(x, axis=1, return_counts=True),
+        [np.array([[np.nan, 1, 1, np.nan, 0], [0, 2, 2, 0, 0]])],
+    ),
+    "along an axis": (
+        lambda x, k: (x[:, k > 0], x[:, k > 0] * 2 + 1, x[..., k > 0].sum(axis=1), x[1, k > 0], x[k[:3] > 0, 1]),
+        [X[:9].reshape(3, 3), K[3:6]],
+    ),
+    "between axes": (
+        lambda x, k: (x[:, k > 0], x[:, k > 0, 1], x[1:, k > 0, ::2], x[:, k > 0].max(axis=1, initial=0)),
+        [RNG.normal(size=(2, 5, 3)), K[:5]],
+    ),
+    "made as long": (
+        lambda x: (
+            np.zeros(len(x[x > 0])),
+            np.ones((2, len(x[x > 0])), np.float32),
+            np.full(x[x > 1].shape[0], 2.5) + x[x > 1],
+            np.arange(len(x[x < 0])) * x[x < 0],
+            np.zeros((x[x > 0].shape[0], 3)).sum(axis=1),
+        ),
+        [X],
+    ),
+    "looped over by number": (lambda x: _by_number(x), [X]),
     "repeat": (lambda x, n: (np.repeat(x, np.minimum(n, 3)), np.repeat(x, n % 2), x.repeat(n > 0)), [X[:5], K[:5] % 5]),
     "compress": (lambda x, k: (np.compress(k > 0, x), np.extract(x > 0, x) * 2), [X[:6], K[:6]]),
     "loop": (lambda x: _halved(x), [X]),
@@ -93,6 +125,14 @@ def _either(x: Any) -> Any:
     return y
 
 
+def _by_number(x: Any) -> Any:
+    y, out, total = x[x > 0], np.zeros(len(x)), 0.0
+    for i in range(len(y)):
+        total += y[i] * i
+        out[i] = 2 * y[i]
+    return total, out[: len(y)]
+
+
 def _longest(x: Any) -> Any:
     places = np.flatnonzero(x > 0)
     best = 0.0
@@ -132,6 +172,20 @@ def test_of_named_sizes() -> None:
             _same(function(x), (x[x > 0], np.unique(x)))
 
 
+def test_along_an_axis_in_source_and_file(tmp_path: Any) -> None:
+    """What is selected along another axis than the first is cut there, wherever the program went."""
+    module = fx.symbolic_trace(lambda x, m: x[:, m] * 2, x="f64[3,N]", m="bool[N]")
+    assert "f64[3, sum ≤ N]" in str(module.graph)
+    module.to_folder(str(tmp_path))
+    fx.save(module, tmp_path / "m.fxl")
+    (source,) = tmp_path.glob("*.py")
+    space = runpy.run_path(str(source))
+    x, m = RNG.normal(size=(3, 7)), K[:7] > 0
+    model = next(v for v in space.values() if isinstance(v, type) and v.__module__ == "<run_path>")
+    for rung in (module, fx.compile(module), fx.load(tmp_path / "m.fxl"), model()):
+        _same(rung(x, m), x[:, m] * 2)
+
+
 def test_the_text_says_how_many() -> None:
     graph = fx.symbolic_trace(lambda x: x[x > 0], "f32[N]").graph
     assert "f32[sum ≤ N]" in str(graph)
@@ -149,8 +203,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a mask as a shape": (lambda x: np.zeros(x > 0), "shape|integer|value"),
     "repeat without a bound": (lambda x: np.repeat(x, x.astype(int)), "np.minimum"),
     "a list that grows": (lambda x: _grown(x), "final size|length|shape"),
-    "beside other axes": (lambda x: x.reshape(3, 3)[:, x[:3] > 0] @ x, "known before|refused|mask"),
-    "iterated": (lambda x: sum(x[x > 0]), "known before"),
+    "a product over other axes": (lambda x: x.reshape(3, 3)[:, x[:3] > 0] @ x, "product|mask"),
+    "numbers apart from the mask": (lambda x: x.reshape(1, 3, 3)[0, :, x[:3] > 0], "mask"),
+    "iterated": (lambda x: sum(x[x > 0]), r"(?s)known before.*loop over positions: for i in range"),
+    "a size without a bound": (lambda x: np.zeros(int(x.sum())), "largest size"),
+    "rows of many columns": (lambda x: np.unique(np.outer(np.ones(3), np.arange(99)) * x[0], axis=0), "up to 64"),
 }
 
 

@@ -221,8 +221,10 @@ def _counted(output: Node) -> str:
             return
         if structure.kind == "first":
             elements, count = value
-            size, *rest = elements.type.shape
-            said.append(f"{elements}: {elements.type.dtype}[{', '.join(map(str, (f'{count} ≤ {size}', *rest)))}]")
+            sizes = [*map(str, elements.type.shape)]
+            axis = structure.value or 0
+            sizes[axis] = f"{count} ≤ {sizes[axis]}"
+            said.append(f"{elements}: {elements.type.dtype}[{', '.join(sizes)}]")
         parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
         for child, part in zip(structure.children, parts):
             walk(child, part)

@@ -17,6 +17,9 @@ import numpy as np
 from fxlite.base.errors import DTypeError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
+from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.selections.masked import first_of
+from fxlite.tracing.selections.numbers import at_least, highest, sum_of
 from fxlite.tracing.writes.shared_memory import fresh
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
@@ -86,9 +89,29 @@ def _shape(tracer: Tracer, shape: Any) -> tuple[Any, ...]:
     return tuple(s if isinstance(s, NamedDim) else int(s) for s in sizes)
 
 
+def _counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:
+    """An array whose size along one axis is computed, ``np.zeros(len(x[mask]))``: the first elements
+    of the ``whole``, as long as that number can become."""
+    sizes = [*shape] if isinstance(shape, (tuple, list)) else [shape]
+    computed = [n for n, s in enumerate(sizes) if is_traced(s) and known_value(s) is None]
+    if not computed:
+        return whole(tuple(sizes))
+    axis = computed[0]
+    count = sizes[axis]
+    most = highest(tracer, sum_of(tracer, count)) if len(computed) == 1 else None
+    if most is None or not at_least(tracer, count, 0):
+        raise tracer.error(
+            f"the size of an array is computed, {count.node.name}, and how large it can be is not known",
+            "make an array of the largest size, and cut it: np.zeros(100)[:n]; what len(x[mask]) gives has a bound",
+            count.node,
+        )
+    sizes[axis] = shapes.for_user(most)
+    return first_of(whole(tuple(sizes)), count, len(sizes) - axis - 1)
+
+
 def _filled(value: Any) -> Make:
     def make(tracer: Tracer, shape: Any, dtype: Any = float) -> Any:
-        return _full(tracer, shape, value, dtype)
+        return _counted(tracer, shape, lambda sizes: _full(tracer, sizes, value, dtype))
 
     return make
 
@@ -108,6 +131,10 @@ def _unwritten(zeros: Any) -> Make:
     return make
 
 
+def _full_of(tracer: Tracer, shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+    return _counted(tracer, shape, lambda sizes: _full(tracer, sizes, fill_value, dtype))
+
+
 def _full(tracer: Tracer, shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     if not is_traced(fill_value):
         found = np.asarray(fill_value).dtype if dtype is None else dtype
@@ -125,6 +152,9 @@ def _record(tracer: Tracer, name: str, *args: Any) -> Any:
 
 def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     first, last = (0, start) if stop is None else (start, stop)
+    if is_traced(last) and known_value(last) is None and type(first) is int and first == 0 and step == 1:
+        found = _counted(tracer, last, lambda sizes: _arange(tracer, *sizes))
+        return found if dtype is None else found.astype(dtype)
     bounds = [b if isinstance(b, (NamedDim, float)) else int(b) for b in (first, last, step)]
     return _record(tracer, "arange", *bounds, None if dtype is None else dtypes.dtype(dtype))
 
@@ -224,7 +254,7 @@ ARRAYS: dict[Any, Make] = {
     np.empty: _unwritten(np.zeros),
     np.ndarray: _unwritten(np.zeros),
     np.empty_like: _unwritten(np.zeros_like),
-    np.full: _made(_full),
+    np.full: _made(_full_of),
     np.arange: _made(_arange),
     np.eye: _made(_eye),
     np.identity: _made(_identity),

@@ -9,6 +9,7 @@ the first elements of an array as long as their bound, up to a count.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,20 +22,11 @@ from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions import rearranging
 from fxlite.tracing.numpy_functions import astype, ravel, value_type
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
-from fxlite.tracing.selections.masked import Masked, chosen
-from fxlite.tracing.selections.numbers import Sum, sum_of
+from fxlite.tracing.selections.masked import Masked, chosen, first_of
+from fxlite.tracing.selections.numbers import sum_of
 from fxlite.tracing.selections.spans import Span, counting, mask_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
-
-
-def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
-    """The first ``count`` elements along an axis, that before the last ``after`` ones (all but one)."""
-    tracer = values.tracer
-    after = values.ndim - 1 if after is None else after
-    size: Dim = values.type.shape[values.ndim - after - 1]
-    span = Span(size, Sum((), 0), sum_of(tracer, count), 0, count, 0, None)
-    return Masked(tracer.proxy(values.node), mask_of(tracer, span), after, span)
 
 
 def compact(m: Masked) -> Masked:
@@ -66,13 +58,12 @@ def _positions(mask: Any) -> tuple[Any, Any]:
 
 
 class Result:
-    """What is selected as a result of the program: ``elements`` of an array, of which the first
-    ``count`` ones count."""
+    """What is selected as a result of the program: ``elements`` of an array, of which along an
+    ``axis`` the first ``count`` ones count."""
 
     def __init__(self, m: Masked) -> None:
-        if m.before:
-            raise m.refusal("a result with axes before those that are selected")
         made = compact(m)
+        self.axis = made.before
         self.elements, self.count = made.values, made.count
         if not is_traced(self.count):
             self.count = made.tracer.size(self.count) if isinstance(self.count, shapes.NamedDim) else self.count
@@ -275,7 +266,7 @@ def unique(
 ) -> Any:
     """np.unique."""
     if axis is not None:
-        raise ValueError("np.unique of rows, axis=, is not traced")
+        return _unique_rows(ar, axis, return_index, return_inverse, return_counts)
     count = ar.count if isinstance(ar, Masked) else None
     shape = None if count is not None else value_type(ar).shape
     values = ar.filled(_last(ar.values.type.dtype)) if isinstance(ar, Masked) else ravel(ar)
@@ -290,18 +281,75 @@ def unique(
     is_new = lookup("logical_or")(differs, place == 0)
     if count is not None:
         is_new = lookup("logical_and")(is_new, counting(tracer, size) < count)
-    found: list[Any] = [compact(Masked(ranked, is_new))]
-    if return_index:
+    known = (count, shape)
+    return _with_returns(
+        compact(Masked(ranked, is_new)), order, is_new, size, return_index, return_inverse, return_counts, known
+    )
+
+
+#: Columns of rows that are brought in order one after the other.
+MOST_COLUMNS = 64
+
+
+def _unique_rows(a: Any, axis: int, index: bool, inverse: bool, counts: bool) -> Any:
+    """np.unique of the parts along an axis: stable sorts by each of their elements, the last one
+    first, bring them in order. A part with NaN is equal to no other one, as in NumPy."""
+    if isinstance(a, Masked):
+        raise a.refusal("np.unique with axis=")
+    rank, tracer = value_type(a).rank, a.tracer
+    axis = operator.index(axis) % rank
+    parts = np.moveaxis(a, axis, 0)
+    sizes = parts.type.shape
+    size, columns = sizes[0], shapes.product(sizes[1:])
+    if type(columns) is not int or not 0 < columns <= MOST_COLUMNS:
+        raise tracer.error(
+            f"np.unique with axis= compares parts of {columns} elements, and up to {MOST_COLUMNS} are traced",
+            "compare fewer columns, or numbers that stand for whole rows: np.unique(keys, return_index=True)",
+            a.node,
+        )
+    rows = lookup("reshape")(parts, (size, columns))
+    place: Any = counting(tracer, size)
+    order: Any = None
+    for column in reversed(range(columns)):
+        keys = rows[:, column]
+        keys = keys if order is None else lookup("take")(keys, order, axis=0)
+        found = lookup("argsort")(keys, axis=0)
+        order = found if order is None else lookup("take")(order, found, axis=0)
+    ranked = lookup("take")(rows, order, axis=0)
+    before = lookup("take")(ranked, lookup("maximum")(place - 1, 0), axis=0)
+    is_new = lookup("logical_or")(np.any(lookup("ne")(ranked, before), axis=1), place == 0)
+    whole = np.moveaxis(lookup("take")(parts, order, axis=0), 0, axis)
+    return _with_returns(compact(Masked(whole, is_new, rank - axis - 1)), order, is_new, size, index, inverse, counts)
+
+
+def _with_returns(
+    values: Masked,
+    order: Any,
+    is_new: Any,
+    size: Dim,
+    index: bool,
+    inverse: bool,
+    counts: bool,
+    known: tuple[Any, tuple[Dim, ...] | None] = (None, None),
+) -> Any:
+    """What np.unique gives: ``values``, and of the elements in ``order`` of which some are new where
+    they stand, which of the values each is, and how many are equal. ``known``: how many elements
+    there are, where not all are, and the shape that positions have."""
+    (count, shape), found = known, [values]
+    if index:
         found.append(compact(Masked(order, is_new)))
     number = lookup("cumsum")(lookup("cast")(is_new, "i64"), axis=0) - 1
-    if return_inverse:
-        inverse = lookup("scatter_set")(lookup("full")((size,), 0, dtypes.int64), order, number, axis=0)
-        found.append(lookup("reshape")(inverse, shape) if count is None else first_of(inverse, count))
-    if return_counts:
+    if inverse:
+        places = lookup("scatter_set")(lookup("full")((size,), 0, dtypes.int64), order, number, axis=0)
+        if count is not None:
+            found.append(first_of(places, count))
+        else:
+            found.append(places if shape is None else lookup("reshape")(places, shape))
+    if counts:
         one: Any = lookup("full")((size,), 1, dtypes.int64)
-        one = one if count is None else lookup("cast")(counting(tracer, size) < count, "i64")
-        counts = lookup("scatter_add")(lookup("full")((size,), 0, dtypes.int64), number, one, axis=0)
-        found.append(found[0].like(counts))
+        one = one if count is None else lookup("cast")(counting(order.tracer, size) < count, "i64")
+        sums = lookup("scatter_add")(lookup("full")((size,), 0, dtypes.int64), number, one, axis=0)
+        found.append(first_of(sums, values.count))
     return tuple(found) if len(found) > 1 else found[0]
 
 
@@ -357,6 +405,7 @@ def _most(node: Any) -> int | None:
 OF_MASKED.update(
     {
         "part": part,
+        "compact": compact,
         np.sort: _sort,
         np.argsort: _argsort,
         np.cumsum: _scanned(np.cumsum),

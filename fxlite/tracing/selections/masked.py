@@ -20,14 +20,14 @@ from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.places import Attribute
-from fxlite.tracing.selections.numbers import sum_of
-from fxlite.tracing.selections.spans import counting
+from fxlite.tracing.selections.numbers import Sum, sum_of
+from fxlite.tracing.selections.spans import Span, counting, mask_of
 from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim
 
 if TYPE_CHECKING:
     from fxlite.graph.graph import Node
     from fxlite.tracing.proxy import Proxy
-    from fxlite.tracing.selections.spans import Span
     from fxlite.tracing.tracer import Tracer
 
 _REDUCTIONS = frozenset(
@@ -94,7 +94,10 @@ class Masked:
         """How many positions are selected: a traced number, or one that is known."""
         if self.span is not None:
             return self.span.count(self.tracer)
-        return self.tracer.python_number(lookup("sum")(lookup("cast")(self.mask, "i64")))
+        number = self.tracer.python_number(lookup("sum")(lookup("cast")(self.mask, "i64")))
+        most = shapes.normalize(shapes.product(self.mask.type.shape) + 1)
+        self.tracer.ranges[number._node] = (0, shapes.for_user(most))
+        return number
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -115,20 +118,21 @@ class Masked:
         fits = shapes.shapes_equal(self.mask.type.shape, other.mask.type.shape)
         return fits and same_mask(self.mask.node, other.mask.node)
 
-    def refusal(self, what: str) -> TraceError:
-        """The error for what would need the number of elements."""
+    def refusal(self, what: str, instead: str = "") -> TraceError:
+        """The error for what would need the number of elements; ``instead``: what to do, where that
+        is not to keep the shape."""
         tracer = self.tracer  # of a result nobody runs any more: where it was selected
         place = None if tracer.origin is None else self.mask.node.loc
         if self.span is not None:
             return tracer.error(
                 f"{what}: the bounds of a slice are computed, so its size is not known before the program runs",
-                "take a fixed number of elements: x[i:i + n], or reduce it in the same line: x[i:j].sum()",
+                instead or "take a fixed number of elements: x[i:i + n], or reduce it in the same line: x[i:j].sum()",
                 self.mask.node,
                 location=place,
             )
         return tracer.error(
             f"{what}: a boolean mask selects a number of elements that is not known before the program runs",
-            "keep the shape: np.where(mask, x, other), or (x * mask).sum() for a masked sum",
+            instead or "keep the shape: np.where(mask, x, other), or (x * mask).sum() for a masked sum",
             self.mask.node,
             location=place,
         )
@@ -136,6 +140,11 @@ class Masked:
     # -- each element ------------------------------------------------------------------------
     def _applied(self, function: Callable[..., Any], operands: tuple[Any, ...], **kw: Any) -> Any:
         """``function`` of whole arrays, of which the same elements are selected."""
+        selected = [o for o in operands if isinstance(o, Masked)]
+        if len({o.span is None for o in selected}) == 2:  # what a mask selects beside what stands one by one
+            operands = tuple(FUNCTIONS["compact"](o) if isinstance(o, Masked) else o for o in operands)
+            first: Masked = next(o for o in operands if isinstance(o, Masked))
+            return first._applied(function, operands, **kw)
         given = []
         for operand in operands:
             if isinstance(operand, Masked) or not self._stretches(operand):
@@ -291,7 +300,7 @@ class Masked:
         raise self.refusal("len() outside of captured code")
 
     def __iter__(self) -> Any:
-        raise self.refusal("a loop")
+        raise self.refusal("a loop over them", "loop over positions: for i in range(len(y)): ... y[i] ..., y = x[mask]")
 
     def __bool__(self) -> bool:
         raise self.refusal("if, while, and, or")
@@ -312,6 +321,15 @@ class Masked:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise self.refusal("a write into x[mask], which is a copy")
+
+
+def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
+    """The first ``count`` elements along an axis, that before the last ``after`` ones (all but one)."""
+    tracer = values.tracer
+    after = values.ndim - 1 if after is None else after
+    size: Dim = values.type.shape[values.ndim - after - 1]
+    span = Span(size, Sum((), 0), sum_of(tracer, count), 0, count, 0, None)
+    return Masked(tracer.proxy(values.node), mask_of(tracer, span), after, span)
 
 
 #: Python's operators and the ufuncs that they are.
