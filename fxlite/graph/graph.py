@@ -196,9 +196,6 @@ class Graph:
             expect(kwargs, Mapping, "kwargs", "give arguments by name")
         args = tuple(args or ())
         if op == "call_function":
-            if any(map(_holds_array, args)) or (kwargs and any(map(_holds_array, kwargs.values()))):
-                args = tuple(map(self._with_buffers, args))
-                kwargs = {k: self._with_buffers(v) for k, v in (kwargs or {}).items()}
             target = as_op(target)
             target, bound = target.canonicalize(target.bind(args, kwargs or {}))
             args, kwargs = target.split_arguments(bound)
@@ -289,6 +286,10 @@ class Graph:
         """A call of an op: ``graph.call_function(fx.ops.sum, (x,), {"axis": 1})``. Arrays among
         the arguments become buffers of the graph's module; of a call that has several results,
         :meth:`parts` gives each."""
+        if isinstance(args, (tuple, list)) and any(map(_holds_array, args)):
+            args = tuple(map(self._with_buffers, args))
+        if isinstance(kwargs, Mapping) and any(map(_holds_array, kwargs.values())):
+            kwargs = {k: self._with_buffers(v) for k, v in kwargs.items()}
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
 
     def parts(self, node: Node) -> list[Node]:

@@ -19,7 +19,7 @@ from fxlite.base.errors import ArgumentError, FxliteError, MemberError, expect
 from fxlite.base.facade import above
 from fxlite.base.outside_text import is_path_part
 from fxlite.base.state import active_tracer
-from fxlite.types.dtypes import plain_array
+from fxlite.types.dtypes import NUMBERS, plain_array
 
 _DEEPEST = 500  # modules in modules
 
@@ -131,6 +131,10 @@ class Module:
             else:
                 self._buffers[name] = None if value is None else plain_array(value, name)
         else:
+            if type(value) in NUMBERS:
+                tracer = active_tracer.get()
+                if tracer is not None:
+                    tracer.assign_number(self, name)
             self._modules.pop(name, None)
             object.__setattr__(self, name, value)
 

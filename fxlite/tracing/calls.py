@@ -39,8 +39,15 @@ class Places:
         fxlite call nothing of the program: all that they do is where they were called."""
         if scope is not None and scope.arguments is not None and scope.called_at is not None:
             return scope.called_at
-        frame = _of_user(sys._getframe(depth))
-        if frame is None:
+        frame: FrameType | None = sys._getframe(depth)
+        known = KNOWN_OWN.get
+        while frame is not None:
+            name = frame.f_code.co_filename
+            is_own = known(name)
+            if not (is_own_file(name) if is_own is None else is_own):
+                break
+            frame = frame.f_back
+        else:
             return None
         last_frame, call = self._last
         if frame is not last_frame:
@@ -59,8 +66,8 @@ class Places:
         while last is not None and not is_own_file(last.f_code.co_filename):
             around.append(last)
             last = _caller(last)
-        if last is None:
-            return None  # nothing of fxlite runs the program
+        if last is None or len(around) == 1:
+            return None  # nothing of fxlite runs the program, or just the program itself
         around.pop()  # the program itself, or the method that a module is called by
         call: FunctionCall | None = None
         for inner in reversed(around):
@@ -77,18 +84,6 @@ class Places:
                 self._running[id(inner)] = inner, made
             call = made
         return call
-
-
-def _of_user(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame outside fxlite, among one and its callers."""
-    known = KNOWN_OWN.get
-    while frame is not None:
-        name = frame.f_code.co_filename
-        is_own = known(name)
-        if not (is_own_file(name) if is_own is None else is_own):
-            return frame
-        frame = frame.f_back
-    return None
 
 
 def _caller(frame: FrameType) -> FrameType | None:

@@ -79,18 +79,6 @@ def own_arrays(root: Module) -> dict[int, OwnArray]:
     return found
 
 
-def own_numbers(root: object) -> dict[tuple[str, str], bool | int | float | complex]:
-    """The numbers that a module and all below hold as plain attributes, by path and name."""
-    if not isinstance(root, Module):
-        return {}
-    return {
-        (path, name): value
-        for path, module in root.named_modules()
-        for name, value in vars(module).items()
-        if type(value) in (bool, int, float, complex)
-    }
-
-
 _HOLD_ARRAYS = (np.ndarray, list, tuple, dict)
 
 

@@ -23,7 +23,6 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.doctor.promotion import warn_of_widening
 from fxlite.tracing.inputs import declare, is_concrete
-from fxlite.tracing.own_arrays import own_numbers
 from fxlite.tracing.retrace import retrace_with_dims
 from fxlite.tracing.torch_names import refuse_torch_module, torch_problem
 from fxlite.tracing.tracer import Tracer
@@ -87,11 +86,10 @@ def symbolic_trace(
         (concrete_args,), types = types, ()  # torch.fx: symbolic_trace(f, concrete_args)
     declared = declare(function, types, {**(inputs or {}), **named}, concrete_args or {})
     tracer = Tracer(leaf=leaf, loops=loops) if tracer is None else tracer
-    numbers = own_numbers(root)
     try:
         tracer.trace(root, concrete_args, declared)
         if type(tracer) is Tracer:
-            _check_numbers(root, numbers, tracer, lambda again: again.trace(root, concrete_args, declared))
+            _check_numbers(root, tracer, lambda again: again.trace(root, concrete_args, declared))
     except FxliteError as error:
         if type(tracer) is Tracer:
             from fxlite.tracing.doctor.doctor import add_further_problems
@@ -107,26 +105,25 @@ def symbolic_trace(
     return tracer.module(_name_of(root))
 
 
-def _check_numbers(
-    root: Any, before: Mapping[tuple[str, str], Any], tracer: Tracer, trace: Callable[[Tracer], Any]
-) -> None:
+def _check_numbers(root: Any, tracer: Tracer, trace: Callable[[Tracer], Any]) -> None:
     """Raise TraceError for a program that changes a number of its own, ``self.count += 1``, and
     computes with it: another trace, which starts with what it is now, then gives another graph."""
-    after = own_numbers(root)
-    changed = [key for key, value in before.items() if after.get(key, value) != value]
+    before = tracer.own_numbers
+    changed = [given for given in before if vars(given[0]).get(given[1]) != given[2]]
     if not changed:
         return
     again = Tracer(leaf=tracer.leaves, loops=tracer.loops)
     trace(again)
-    for (path, name), value in before.items():  # tracing changes nothing of it
-        setattr(root.get_submodule(path), name, value)
+    for module, name, value in before:  # tracing changes nothing of it
+        setattr(module, name, value)
     if str(again.graph) != str(tracer.graph):
-        path, name = changed[0]
+        module, name, value = changed[0]
+        path = tracer.path_of_module(module)
         raise tracer.error(
             f"the program changes {f'{path}.' if path else ''}{name}, a number of its own, while it runs, and "
             "computes with it; a graph would compute with one of its values in every call",
-            f'make it a buffer, which is a state: self.register_buffer("{name}", np.array({before[path, name]!r}))',
-            location=definition_of(root.forward),
+            f'make it a buffer, which is a state: self.register_buffer("{name}", np.array({value!r}))',
+            location=definition_of(root.forward if isinstance(root, Module) else root),
         )
 
 

@@ -63,7 +63,7 @@ from fxlite.tracing.traced_program import TracedModule, adopt, has_attribute, is
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.tracing.writes.states import States, into_inputs
 from fxlite.types import dtypes
-from fxlite.types.dtypes import is_same_array, plain_array
+from fxlite.types.dtypes import NUMBERS, is_same_array, plain_array
 from fxlite.types.guards import OPPOSITE, Guard
 from fxlite.types.shapes import Dim, NamedDim
 from fxlite.types.tensor_type import TensorType, type_of
@@ -133,6 +133,8 @@ class Tracer(Capturing):
         #: Arrays of the program's modules, looked for when the first array is met, and those read.
         self._own_arrays: dict[int, OwnArray] | None = None
         self._used_arrays: list[tuple[OwnArray, Node]] = []
+        #: (module, attribute, value before) of the numbers that the program has assigned to.
+        self.own_numbers: list[tuple[Module, str, bool | int | float | complex]] = []
         self._options: list[str] = []  # inputs with defaults, that may have to be baked in
         #: Whether the program has made arrays of its own; of these, and of what is computed of them
         #: alone, the values that somebody asked for, and those of constants.
@@ -529,6 +531,13 @@ class Tracer(Capturing):
         if not self.keeps_states:
             raise self.error(f"self.{name}, a buffer, is assigned to", "return the new value")
         self.states.assign(self, module, name, value)
+
+    def assign_number(self, module: Module, name: str) -> None:
+        """The program assigns a number to a plain attribute."""
+        before = vars(module).get(name)
+        is_known = any(m is module and n == name for m, n, _ in self.own_numbers)
+        if isinstance(before, NUMBERS) and not is_known:
+            self.own_numbers.append((module, name, before))
 
     def _get_attr(self, target: str, value: Any, wish: str | None = None) -> Node:
         if self.bodies:

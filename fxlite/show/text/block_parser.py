@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from fxlite.base.errors import ParseError
 
 
+_BLOCKS = (ast.If, ast.For, ast.While)
+
+
 class BlockParser:
     """The part of the parser that knows of blocks. ``values`` are those of the innermost body that
     is being read, ``around`` the bodies around it with their values."""
@@ -82,6 +85,9 @@ class BlockParser:
     def statements(self, body: Sequence[ast.stmt]) -> None:
         """Read statements, loops with what stands before and after them."""
         left = deque(body)
+        if not any(isinstance(statement, _BLOCKS) for statement in body):  # as most texts
+            while left:
+                self._statement(left.popleft())
         while left:
             statement = left.popleft()
             if isinstance(statement, ast.If):

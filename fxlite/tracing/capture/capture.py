@@ -79,11 +79,12 @@ class Caller:
         if tracer is None:
             return function(*args, **kwargs)
         kind = type(function)
-        owner = getattr(function, "__self__", None)
-        if isinstance(owner, _DRAWING) and not tracer.is_own_generator(owner):
-            raise _drawn(tracer, function.__name__)
-        if kind is MethodType:
-            return captured(function, self.name)(*args, **kwargs)
+        if kind in _BOUND:
+            owner = function.__self__
+            if isinstance(owner, _DRAWING) and not tracer.is_own_generator(owner):
+                raise _drawn(tracer, function.__name__)
+            if kind is MethodType:
+                return captured(function, self.name)(*args, **kwargs)
         try:
             make = _ANSWERED.get(function)
         except TypeError:  # it has no hash
@@ -111,6 +112,8 @@ class Caller:
         return tracer.measured(values) if tracer.measures_loops else values
 
 
+#: What a method is that was taken from an object.
+_BOUND = (MethodType, BuiltinFunctionType)
 #: What draws random numbers from a state, and with what a program draws them instead.
 _DRAWING = (np.random.Generator, np.random.RandomState)
 _KEYED = {

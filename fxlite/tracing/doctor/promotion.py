@@ -65,6 +65,9 @@ def widenings(graph: Graph) -> list[Widening]:
     found: list[Widening] = []
     if any(isinstance(n.type, TensorType) and _precision(n.type.dtype) > 4 for n in graph.placeholders):
         return found
+    kinds = {id(t.dtype): t.dtype for n in graph.nodes if isinstance(t := n.type, TensorType)}
+    if all(_precision(dtype) <= 4 for dtype in kinds.values()):
+        return found
     scalars: set[Node] = set()
     covered: set[Node] = set()
     for node in graph.nodes:
