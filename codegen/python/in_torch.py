@@ -189,7 +189,8 @@ def solve(x, b):
 
 def slogdet(x):
     """Sign and logarithm of determinants, side by side."""
-    return torch.stack([*torch.linalg.slogdet(wider(x))], dim=-1).to(x.dtype)
+    sign, log = torch.linalg.slogdet(wider(x))
+    return torch.stack([sign, log.to(sign.dtype)], dim=-1).to(x.dtype)
 
 
 def signed(rows, start):

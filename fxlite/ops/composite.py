@@ -36,12 +36,12 @@ def dtype_of(x: Any) -> DType | None:
     return dtypes.dtype(np.asarray(x).dtype)
 
 
-def result_dtype(dtype: DType) -> DType:
+def result_dtype(dtype: DType, complex_too: bool = False) -> DType:
     """Result dtype for an operand dtype: itself; integers and bool give float64, as NumPy's
-    mean. Raises DTypeError for complex numbers."""
-    if dtype.is_complex:
+    mean. Raises DTypeError for complex numbers, unless ``complex_too``."""
+    if dtype.is_complex and not complex_too:
         raise DTypeError(f"it takes real numbers, not {dtype}; take .real, .imag or abs first")
-    return dtype if dtype.is_float else dtypes.float64
+    return dtype if dtype.is_inexact else dtypes.float64
 
 
 def widen(record: Op, bound: Mapping[str, Any], exact: tuple[str, ...], to: DType) -> dict[str, Any]:
@@ -75,16 +75,17 @@ def composite(
     expansion: Callable[..., Any],
     exact: tuple[str, ...] = (),
     first: str = "x",
+    complex_too: bool = False,
     **facts: Any,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Register a composite. The decorated function is the NumPy reference and ``expansion`` the
     definition in other ops; both see the tensors in the dtype computed in and have their result
-    rounded to the dtype of the parameter ``first``."""
+    rounded to the dtype of the parameter ``first``, which may be a complex one if ``complex_too``."""
 
     def register(reference: Callable[..., Any]) -> Op:
         @functools.wraps(reference)
         def call(**bound: Any) -> Any:
-            dtype = result_dtype(dtypes.dtype(np.asarray(bound[first]).dtype))
+            dtype = result_dtype(dtypes.dtype(np.asarray(bound[first]).dtype), complex_too)
             with np.errstate(all="ignore"):
                 result = reference(**widen(record, bound, exact, dtype.compute))
             return _each(lambda r: np.asarray(r).astype(dtype.numpy, copy=False), result)
@@ -93,7 +94,7 @@ def composite(
             known = dtype_of(bound[first])
             if known is None:
                 return expansion(**bound)
-            dtype = result_dtype(known)
+            dtype = result_dtype(known, complex_too)
             result = expansion(**widen(record, bound, exact, dtype.compute))
             return _each(lambda r: r if dtype_of(r) is dtype else ops.cast(r, dtype), result)
 

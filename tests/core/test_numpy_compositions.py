@@ -136,6 +136,16 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
         np.linalg.cholesky(x @ x.T, upper=True),
         np.linalg.matrix_power(x[:, :4], -2),
     ),
+    "linalg of complex numbers": lambda x, v: (
+        np.linalg.inv(x[:, :4] + 1j * x[:, 1:]),
+        np.linalg.det(np.stack([x[:, :4] + 1j, 1j * x[:, 1:]])),
+        np.linalg.slogdet(x[:, :4] - 1j * x[:, 1:]),
+        np.linalg.solve(x[:, :4] * 1j, v[:4]),
+        np.linalg.solve(np.stack([x[:, 1:], 1j * x[:, :4]]), x),
+        np.linalg.cholesky(_gram(x[:, :4] + 1j * x[:, 1:])),
+        np.linalg.cholesky(_gram(x[:, :4] + 1j * x[:, 1:]), upper=True),
+        np.linalg.matrix_power(x[:, :4] + 1j, -2),
+    ),
     "dot": lambda x, v: (np.dot(x, np.stack([x.T, x.T])), np.inner(x, x), np.vdot(x, x)),
     "where of reductions": lambda x, v: (
         x.sum(axis=0, where=x > 0),
@@ -243,15 +253,24 @@ def test_writes_at_computed_places_keep_the_last() -> None:
     assert sum(n.target.name == "scatter_set" for n in module.graph.find_nodes(op="call_function")) == 2
 
 
-def test_matrices_of_named_sizes() -> None:
-    def program(a: Any, b: Any) -> Any:
-        square = a @ a.T + 3 * np.eye(a.shape[0])
-        return np.linalg.cholesky(square), np.linalg.solve(square, b), np.linalg.det(square)
+def _gram(x: Any) -> Any:
+    """A positive definite matrix."""
+    return x @ x.conj().T + 3 * np.eye(x.shape[0], dtype=x.dtype)
 
-    for size in (1, 3, 40):
+
+@pytest.mark.parametrize("kind", ["f64", "c128"])
+def test_matrices_of_named_sizes(kind: str) -> None:
+    """Sizes below and above those of blocks and panels, and no multiples of them."""
+
+    def program(a: Any, b: Any) -> Any:
+        square = _gram(a)
+        return np.linalg.cholesky(square), np.linalg.solve(square, b), np.linalg.slogdet(a)
+
+    for size in (1, 3, 40, 163):
         rng = np.random.default_rng(size)
-        given = rng.normal(size=(size, size)) / size, rng.normal(size=(size, 2))
-        agree(program, *given, types=["f64[N,N]", "f64[N,K]"], rungs=("graph", "python", "c"))
+        given = rng.normal(size=(size, size)) / size, rng.normal(size=(size, 2 + size // 3))
+        given = tuple(g + 1j * rng.normal(size=g.shape) if kind == "c128" else g for g in given)
+        agree(program, *given, types=[f"{kind}[N,N]", f"{kind}[N,K]"], rungs=("graph", "python", "c"))
 
 
 def test_a_large_matrix_without_a_routine_is_refused() -> None:

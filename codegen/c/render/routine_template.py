@@ -56,6 +56,11 @@ def claims_floats(node: Node) -> bool:
     return node.args[0].type.dtype.name in ("f32", "f64")
 
 
+def claims_inexact(node: Node) -> bool:
+    """True for float32, float64 and complex numbers."""
+    return claims_floats(node) or bool(node.args[0].type.dtype.is_complex)
+
+
 def claims_matrices(node: Node) -> bool:
     """True for float32 and float64, of a node with elements that no loops compute."""
     return claims_floats(node) and node.type.size != 0
@@ -126,7 +131,9 @@ def _matrix_call(tile: str, **parts: str) -> Callable[[Node, Sizes, Index, str, 
     what extents each part is, in names of sizes and numbers."""
 
     def call(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -> str:
-        given = [f"{tile}_{node.type.dtype.c_name}({threads}", *map(bare, sizes.values())]
+        dtype = node.type.dtype
+        kind = f"fx_{dtype.name}" if dtype.is_complex else dtype.c_name
+        given = [f"{tile}_{kind}({threads}", *map(bare, sizes.values())]
         for name, extents in parts.items():
             elements = Index.of(1)
             for size in extents.split():

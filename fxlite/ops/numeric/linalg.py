@@ -1,9 +1,10 @@
 """Linear algebra: ``cholesky``, ``solve``, ``slogdet``, over any leading axes.
 
-In: matrices of float32 or float64 (half types are computed in float32). Out: factors, solutions,
-determinants. C has routines (``codegen/c/tiles/numeric/factor.h``), which report a matrix that has no
-factors as NumPy does, by a LinAlgError. Back ends without them unroll the loop over columns, up to
-:data:`MOST_COLUMNS`, and have NaN or infinities there.
+In: matrices of real or complex numbers, of 32 or 64 bits a part (half types are computed in
+float32). Out: factors, solutions, determinants. C has routines
+(``codegen/c/tiles/numeric/factor.h``), which report a matrix that has no factors as NumPy does, by
+a LinAlgError. Back ends without them unroll the loop over columns, up to :data:`MOST_COLUMNS`, and
+have NaN or infinities there.
 """
 
 from __future__ import annotations
@@ -24,24 +25,29 @@ from fxlite.types.tensor_type import TensorType
 MOST_COLUMNS = 64
 
 
-def _definite(*shape: int, dtype: str = "f64") -> np.ndarray[Any, Any]:
-    """Symmetric positive definite matrices."""
+def _drawn(shape: tuple[int, ...], dtype: str) -> Any:
     rng = np.random.default_rng(sum(shape))
     made = rng.standard_normal(shape)
-    made = made @ np.swapaxes(made, -1, -2) + shape[-1] * np.eye(shape[-1])
-    return made.astype(dtypes.dtype(dtype).numpy)
+    return made + 1j * rng.standard_normal(shape) if dtypes.dtype(dtype).is_complex else made
+
+
+def _definite(*shape: int, dtype: str = "f64") -> np.ndarray[Any, Any]:
+    """Symmetric (or Hermitian) positive definite matrices."""
+    made = _drawn(shape, dtype)
+    made = made @ np.swapaxes(made.conj(), -1, -2) + shape[-1] * np.eye(shape[-1])
+    return np.asarray(made.astype(dtypes.dtype(dtype).numpy))
 
 
 def _regular(*shape: int, dtype: str = "f64") -> np.ndarray[Any, Any]:
     """Matrices that need their rows exchanged, and are well-conditioned."""
-    rng = np.random.default_rng(sum(shape))
-    made = rng.standard_normal(shape) + 3 * np.roll(np.eye(shape[-2], shape[-1]), 1, axis=0)
-    return made.astype(dtypes.dtype(dtype).numpy)
+    made = _drawn(shape, dtype) + 3 * np.roll(np.eye(shape[-2], shape[-1]), 1, axis=0)
+    return np.asarray(made.astype(dtypes.dtype(dtype).numpy))
 
 
-def require_square(x: TensorType, name: str) -> None:
-    """Raise unless ``x`` holds square matrices of floats."""
-    require_float(x, name)
+def require_square(x: TensorType, name: str, complex_too: bool = False) -> None:
+    """Raise unless ``x`` holds square matrices of floats, or if ``complex_too`` complex numbers."""
+    if not (complex_too and x.dtype.is_complex):
+        require_float(x, name)
     if x.rank < 2 or not shapes.equal(x.shape[-1], x.shape[-2]):
         raise ShapeError(f"{name} must hold square matrices, [..., n, n], not {x}")
 
@@ -71,7 +77,7 @@ def _numbers(x: Any, size: int) -> Any:
 
 # -- symmetric matrices ----------------------------------------------------------------------------
 def _infer_cholesky(x: TensorType) -> TensorType:
-    require_square(x, "x")
+    require_square(x, "x", complex_too=True)
     return x
 
 
@@ -83,11 +89,11 @@ def _cholesky(x: Any) -> Any:
         return x
     for number in range(size):
         column = _column(x, number)
-        scaled = column / ops.sqrt(_row(column, number))
+        scaled = column / ops.sqrt(ops.real(_row(column, number)))
         column = ops.where(_numbers(x, size) >= number, scaled, 0.0)
         found.append(column)
         if number + 1 < size:
-            x = x - ops.matmul(column, ops.permute(column, _exchanged(column.ndim)))
+            x = x - ops.matmul(column, ops.conj(ops.permute(column, _exchanged(column.ndim))))
     return ops.concat(tuple(found), axis=-1)
 
 
@@ -98,6 +104,7 @@ def _exchanged(rank: int) -> tuple[int, ...]:
 @composite(
     infer=_infer_cholesky,
     expansion=_cholesky,
+    complex_too=True,
     stands_alone=True,
     needs_whole={"x": (-2, -1)},
     numpy="np.linalg.cholesky x",
@@ -108,14 +115,17 @@ def _exchanged(rank: int) -> tuple[int, ...]:
         S(_definite(2, 2, 7, 7, dtype="f32")),
         S(_definite(4, 4, dtype="f16")),
         S(_definite(3, 3, dtype="bf16")),
+        S(_definite(5, 5, dtype="c128")),
+        S(_definite(2, 3, 3, dtype="c64")),
         S("f32[0,0]"),
         S("f64[0,3,3]"),
     ],
     bad=[Bad("f32[3,4]", match="square"), Bad("f32[3]", match="square"), Bad("i32[3,3]", match="must be a float")],
 )
 def cholesky(x: Tensor) -> Tensor:
-    """The lower triangle L of ``x = L @ L.T``, of symmetric positive definite matrices
-    [..., n, n], of which the lower triangle is read. Raises LinAlgError for others.
+    """The lower triangle L of ``x = L @ L.T`` (of complex numbers ``L @ L.T.conj()``), of symmetric
+    (or Hermitian) positive definite matrices [..., n, n], of which the lower triangle is read.
+    Raises LinAlgError for others.
 
     Golub and Van Loan, Matrix Computations, 4.2."""
     return np.linalg.cholesky(x)
@@ -128,8 +138,7 @@ def _(x: TensorType) -> Dim:
 
 # -- systems of equations --------------------------------------------------------------------------
 def _infer_solve(x: TensorType, b: TensorType) -> TensorType:
-    require_square(x, "x")
-    require_float(b, "b")
+    require_square(x, "x", complex_too=True)
     if b.dtype is not x.dtype:
         raise DTypeError(f"x and b must have one dtype, not {x.dtype} and {b.dtype}")
     if x.rank != b.rank or not shapes.shapes_equal(x.shape[:-1], b.shape[:-1]):
@@ -168,6 +177,7 @@ def _solve(x: Any, b: Any) -> Any:
 @composite(
     infer=_infer_solve,
     expansion=_solve,
+    complex_too=True,
     stands_alone=True,
     needs_whole={"x": (-2, -1), "b": (-2,)},
     numpy="np.linalg.solve x b",
@@ -178,6 +188,8 @@ def _solve(x: Any, b: Any) -> Any:
         S(_regular(7, 7), "f64[7,K]", dims={"K": 2}),
         S(_regular(4, 4, dtype="f16"), "f16[4,2]"),
         S(_regular(3, 3, dtype="bf16"), "bf16[3,2]"),
+        S(_regular(5, 5, dtype="c128"), "c128[5,3]"),
+        S(_regular(2, 4, 4, dtype="c64"), "c64[2,4,1]"),
         S("f32[0,0]", "f32[0,2]"),
         S(_regular(3, 3), "f64[3,0]"),
     ],
@@ -203,8 +215,16 @@ def _(x: TensorType, b: TensorType) -> Dim:
 
 # -- determinants ----------------------------------------------------------------------------------
 def _infer_slogdet(x: TensorType) -> TensorType:
-    require_square(x, "x")
+    require_square(x, "x", complex_too=True)
     return TensorType((*x.shape[:-2], 2), x.dtype)
+
+
+def _sign(x: Any) -> Any:
+    """x / abs(x), of 0 itself."""
+    if not dtypes.dtype(x.dtype).is_complex:
+        return ops.sign(x)
+    size = ops.abs(x)
+    return x / ops.where(size == 0, 1.0, size)
 
 
 def _slogdet(x: Any) -> Any:
@@ -218,7 +238,7 @@ def _slogdet(x: Any) -> Any:
         x = _with_row(x, number, other, size)
         row = _row(x, number)
         pivot = _column(row, number)
-        sign = sign * ops.sign(pivot) * ops.where(other == number, 1.0, -1.0)
+        sign = sign * _sign(pivot) * ops.where(other == number, 1.0, -1.0)
         log = log + ops.log(ops.abs(pivot))
         factor = ops.where(_numbers(x, size) > number, _column(x, number) / pivot, 0.0)
         x = ops.where(pivot == 0, x, x - factor * row)
@@ -229,6 +249,7 @@ def _slogdet(x: Any) -> Any:
 @composite(
     infer=_infer_slogdet,
     expansion=_slogdet,
+    complex_too=True,
     stands_alone=True,
     needs_whole={"x": (-2, -1)},
     samples=[
@@ -239,6 +260,9 @@ def _slogdet(x: Any) -> Any:
         S(np.zeros((2, 2, 2), np.float32)),
         S(_regular(4, 4, dtype="f16")),
         S(_regular(3, 3, dtype="bf16")),
+        S(_regular(5, 5, dtype="c128")),
+        S(_regular(2, 4, 4, dtype="c64")),
+        S(np.zeros((2, 2), np.complex64)),
         S("f32[0,0]"),
         S("f64[0,3,3]"),
     ],
@@ -246,7 +270,7 @@ def _slogdet(x: Any) -> Any:
 )
 def slogdet(x: Tensor) -> Tensor:
     """Sign and natural logarithm of the size of the determinants of ``x`` [..., n, n], as the last
-    axis [..., 2]; 0 and -inf of a singular one."""
+    axis [..., 2], of one dtype; 0 and -inf of a singular one."""
     with np.errstate(all="ignore"):
         return np.stack(np.linalg.slogdet(x), axis=-1)
 

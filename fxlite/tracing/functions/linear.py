@@ -57,19 +57,8 @@ def solve(a: Any, b: Any) -> Any:
     one = value_type(b).rank == 1
     b = lookup("unsqueeze")(b, -1) if one else b
     lead = broadcast_shapes(value_type(a).shape[:-2], value_type(b).shape[:-2])
-    a, b = _spread(a, lead), _spread(b, lead)
-    found = _solve_parts(a, b) if value_type(a).dtype.is_complex else lookup("solve")(a, b)
+    found = lookup("solve")(_spread(a, lead), _spread(b, lead))
     return lookup("squeeze")(found, -1) if one else found
-
-
-def _solve_parts(a: Any, b: Any) -> Any:
-    """A system of complex numbers as one of their parts, of twice the size."""
-    size = value_type(a).shape[-1]
-    left = np.concatenate([np.concatenate([a.real, -a.imag], -1), np.concatenate([a.imag, a.real], -1)], axis=-2)
-    both = lookup("solve")(left, np.concatenate([b.real, b.imag], axis=-2))
-    end = shapes.normalize(2 * size)
-    parts = (lookup("slice")(both, axis=-2, start=start, stop=stop) for start, stop in ((0, size), (size, end)))
-    return lookup("complex")(*parts)
 
 
 def _spread(x: Any, lead: tuple[Any, ...]) -> Any:
@@ -89,7 +78,8 @@ def inv(a: Any) -> Any:
 def slogdet(a: Any) -> Any:
     """np.linalg.slogdet."""
     both = lookup("slogdet")(require_square(a))
-    return _SLOGDET(*(lookup("select")(both, axis=-1, index=place) for place in (0, 1)))
+    sign, log = (lookup("select")(both, axis=-1, index=place) for place in (0, 1))
+    return _SLOGDET(sign, log.real)
 
 
 def det(a: Any) -> Any:

@@ -1,21 +1,64 @@
-/* Factors of matrices, by blocks of columns: what is right of a block is updated by a product. */
+/* Factors of matrices, real and complex. Columns are halved, and what is right of the left half is
+ * updated by a product of it: S. Toledo, Locality of reference in LU decomposition with partial
+ * pivoting, SIAM Journal on Matrix Analysis and Applications 18(4), 1997. A product of complex
+ * matrices is one of real matrices: each row of the right one stands there twice, as it is and times
+ * i. */
 
 #if INSTANCE == 0
 #define T float
+#define R float
+#define PARTS 1
+#define REAL a
+#define SIZE fabsf(a)
+#define ABS fabsf(a)
+#define CONJUGATE a
+#define TIMES a * b
+#define OVER a / b
 #define SQRT sqrtf
-#define ABS fabsf
+#define LOG logf
+#elif INSTANCE == 1
+#define T double
+#define R double
+#define PARTS 1
+#define REAL a
+#define SIZE fabs(a)
+#define ABS fabs(a)
+#define CONJUGATE a
+#define TIMES a * b
+#define OVER a / b
+#define SQRT sqrt
+#define LOG log
+#elif INSTANCE == 2
+#define T fx_c64
+#define R float
+#define PARTS 2
+#define REAL fx_real_c64(a)
+#define SIZE fabsf(fx_real_c64(a)) + fabsf(fx_imag_c64(a))
+#define ABS fx_abs_c64(a)
+#define CONJUGATE fx_conj_c64(a)
+#define TIMES fx_mul_c64(a, b)
+#define OVER fx_div_c64(a, b)
+#define SQRT sqrtf
 #define LOG logf
 #else
-#define T double
+#define T fx_c128
+#define R double
+#define PARTS 2
+#define REAL fx_real_c128(a)
+#define SIZE fabs(fx_real_c128(a)) + fabs(fx_imag_c128(a))
+#define ABS fx_abs_c128(a)
+#define CONJUGATE fx_conj_c128(a)
+#define TIMES fx_mul_c128(a, b)
+#define OVER fx_div_c128(a, b)
 #define SQRT sqrt
-#define ABS fabs
 #define LOG log
 #endif
 
 /* ---- Factors of matrices --------------------------------------------------------------------- */
 
-/* Columns that are factored before the others are updated, and rows that a thread updates. */
-enum { FACTOR_COLUMNS = 64, FACTOR_ROWS = 96 };
+/* Columns that are factored one by one; those of a Cholesky factor before the others are updated;
+ * rows that a thread updates; products that are added up at a time. */
+enum { FEW_COLUMNS = 8, FACTOR_COLUMNS = 64, FACTOR_ROWS = 96, FACTOR_DEPTH = 128 };
 
 /* A matrix has no factors, or a system of equations no solution. The first one is reported. */
 static void no_factors(int64_t column, int64_t size, int64_t where, fx_error *error)
@@ -31,45 +74,80 @@ static void no_factors(int64_t column, int64_t size, int64_t where, fx_error *er
     }
 }
 
+static inline R real_T(T a) { return REAL; }
+
+/* By what pivots are compared. */
+static inline R size_T(T a) { return SIZE; }
+
+static inline R abs_T(T a) { return ABS; }
+
+static inline T conjugate_T(T a) { return CONJUGATE; }
+
+static inline T times_T(T a, T b) { return TIMES; }
+
+static inline T over_T(T a, T b) { return OVER; }
+
+/* y -= factor x. */
+static inline void subtract_multiple_T(int64_t count, T factor, const T *x, T *y)
+{
+    #pragma omp simd
+    for (int64_t j = 0; j < count; j++) y[j] -= times_T(factor, x[j]);
+}
+
 /* y -= a b for few rows. */
 static void subtract_few_rows_T(
     int64_t rows, int64_t columns, int64_t depth, const T *a, int64_t a_pitch, const T *b,
     int64_t b_pitch, T *y, int64_t y_pitch)
 {
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t p = 0; p < depth; p++) {
-            const T factor = a[i * a_pitch + p];
-            #pragma omp simd
-            for (int64_t j = 0; j < columns; j++)
-                y[i * y_pitch + j] -= factor * b[p * b_pitch + j];
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t p = 0; p < depth; p++)
+            subtract_multiple_T(columns, a[i * a_pitch + p], b + p * b_pitch, y + i * y_pitch);
+}
+
+/* A panel of `columns` parts of b, each row PARTS times: the second time its numbers times i. */
+static inline void factor_panel_T(
+    int64_t depth, int columns, const T *b, int64_t b_pitch, R *restrict panel)
+{
+    const R *from = (const R *)b;
+    if (PARTS == 1) {
+        pack_panel_R(depth, columns, from, b_pitch, 1, panel);
+        return;
+    }
+    for (int64_t p = 0; p < depth; p++, from += 2 * b_pitch, panel += 2 * R_panel) {
+        for (int j = 0; j < columns; j += 2) {
+            panel[j] = panel[R_panel + j + 1] = from[j];
+            panel[j + 1] = from[j + 1];
+            panel[R_panel + j] = -from[j + 1];
         }
+        for (int j = columns; j < R_panel; j++) panel[j] = panel[R_panel + j] = 0;
     }
 }
 
-/* y -= a b, by tiles; a panel of b is packed, so many of its rows at a time. */
+/* y -= a b, by tiles. */
 static void subtract_rows_T(
     int64_t rows, int64_t columns, int64_t depth, const T *a, int64_t a_pitch, const T *b,
     int64_t b_pitch, T *y, int64_t y_pitch)
 {
-    enum { FACTOR_DEPTH = 128 };
-    T panel[FACTOR_DEPTH * T_panel], tile[TILE_ROWS * T_panel];
+    R panel[FACTOR_DEPTH * R_panel], tile[TILE_ROWS * R_panel];
     if (rows < TILE_ROWS) {
         subtract_few_rows_T(rows, columns, depth, a, a_pitch, b, b_pitch, y, y_pitch);
         return;
     }
-    for (int64_t p = 0; p < depth; p += FACTOR_DEPTH) {
-        const int64_t steps = depth - p < FACTOR_DEPTH ? depth - p : FACTOR_DEPTH;
-        for (int64_t j = 0; j < columns; j += T_panel) {
-            const int width = columns - j < T_panel ? (int)(columns - j) : T_panel;
-            pack_panel_T(steps, width, b + p * b_pitch + j, b_pitch, 1, panel);
+    for (int64_t p = 0; p < depth; p += FACTOR_DEPTH / PARTS) {
+        const int64_t steps = depth - p < FACTOR_DEPTH / PARTS ? depth - p : FACTOR_DEPTH / PARTS;
+        for (int64_t j = 0; j < columns; j += R_panel / PARTS) {
+            const int width = columns - j < R_panel / PARTS ? (int)(columns - j) * PARTS : R_panel;
+            factor_panel_T(steps, width, b + p * b_pitch + j, b_pitch, panel);
             for (int64_t i = 0; i < rows; i += TILE_ROWS) {
                 const int count = rows - i < TILE_ROWS ? (int)(rows - i) : TILE_ROWS;
-                T *const target = y + i * y_pitch + j;
-                multiply_tile_T(count, width, steps, a + i * a_pitch + p, a_pitch, panel, tile);
+                R *const target = (R *)(y + i * y_pitch + j);
+                multiply_tile_R(
+                    count, width, PARTS * steps, (const R *)(a + i * a_pitch + p),
+                    PARTS * a_pitch, panel, tile);
                 for (int r = 0; r < count; r++) {
                     #pragma omp simd
                     for (int c = 0; c < width; c++)
-                        target[r * y_pitch + c] -= tile[r * T_panel + c];
+                        target[PARTS * r * y_pitch + c] -= tile[r * R_panel + c];
                 }
             }
         }
@@ -92,11 +170,12 @@ static void subtract_product_T(
     }
 }
 
+/* The sum over one row times the conjugate of the other. */
 static inline T dot_rows_T(int64_t n, const T *a, const T *b)
 {
     T sum = 0;
     #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    for (int64_t i = 0; i < n; i++) sum += times_T(a[i], conjugate_T(b[i]));
     return sum;
 }
 
@@ -110,35 +189,39 @@ static int64_t cholesky_block_T(int64_t width, T *y, int64_t pitch)
             const T *const other = y + c * pitch;
             const T rest = row[c] - dot_rows_T(c, row, other);
             if (c < i) {
-                row[c] = rest / other[c];
+                row[c] = over_T(rest, other[c]);
             } else {
-                if (!(rest > 0)) return i;
-                row[c] = SQRT(rest);
+                if (!(real_T(rest) > 0)) return i;
+                row[c] = SQRT(real_T(rest));
             }
         }
     }
     return -1;
 }
 
-/* Rows below such a block: y with y factor^T = what is there. `turned` is where their transpose
- * goes, with rows `turned_pitch` apart. */
+/* Rows below such a block: y with y factor^H = what is there. `turned` is where their conjugate
+ * transpose goes, with rows `turned_pitch` apart. */
 static void cholesky_rows_T(
     int64_t rows, int64_t width, const T *factor, T *y, int64_t pitch, T *turned,
     int64_t turned_pitch)
 {
-    copy_transposed_T(rows, width, y, pitch, turned, turned_pitch);
+    if (PARTS == 1)
+        copy_transposed_R(rows, width, (const R *)y, pitch, (R *)turned, turned_pitch);
+    for (int64_t i = 0; PARTS == 2 && i < rows; i++)
+        for (int64_t c = 0; c < width; c++)
+            turned[c * turned_pitch + i] = conjugate_T(y[i * pitch + c]);
     for (int64_t c = 0; c < width; c++) {
         T *const column = turned + c * turned_pitch;
         subtract_few_rows_T(
             1, rows, c, factor + c * pitch, pitch, turned, turned_pitch, column, turned_pitch);
         for (int64_t i = 0; i < rows; i++) {
-            column[i] /= factor[c * pitch + c];
-            y[i * pitch + c] = column[i];
+            column[i] /= real_T(factor[c * pitch + c]);
+            y[i * pitch + c] = conjugate_T(column[i]);
         }
     }
 }
 
-/* The lower triangle y of x = y y^T, matrices [n, n], of which that of x is read. Gives -1, or the
+/* The lower triangle y of x = y y^H, matrices [n, n], of which that of x is read. Gives -1, or the
  * first column whose pivot is not positive. `memory` has room for FACTOR_COLUMNS n. */
 static int64_t cholesky_T(int n_threads, int64_t n, const T *x, T *y, T *memory)
 {
@@ -173,46 +256,102 @@ static int64_t cholesky_T(int n_threads, int64_t n, const T *x, T *y, T *memory)
     return -1;
 }
 
-/* Factors a matrix [n, columns] in place, by rows exchanged: below the diagonal of its first n
- * columns is the lower factor, the rest is the upper one, of the other columns too. Gives -1, or
- * the first column without a pivot, where it ends; *sign is that of the exchange. */
-static int64_t factor_rows_T(int n_threads, int64_t n, int64_t columns, T *y, T *sign)
+/* Factors columns start .. end of a matrix in place, see factor_rows_T. */
+static int64_t factor_few_T(
+    int64_t n, int64_t columns, int64_t start, int64_t end, T *y, int64_t *exchanges)
 {
-    *sign = 1;
-    for (int64_t start = 0; start < n; start += FACTOR_COLUMNS) {
-        const int64_t width = n - start < FACTOR_COLUMNS ? n - start : FACTOR_COLUMNS;
-        const int64_t next = start + width;
-        for (int64_t c = start; c < next; c++) {
-            int64_t best = c;
-            for (int64_t i = c + 1; i < n; i++)
-                best = ABS(y[i * columns + c]) > ABS(y[best * columns + c]) ? i : best;
-            T *const row = y + c * columns, *const other = y + best * columns;
-            if (other[c] == 0) return c;
-            if (best != c) {
-                *sign = -*sign;
-                for (int64_t j = 0; j < columns; j++) {
-                    const T kept = row[j];
-                    row[j] = other[j];
-                    other[j] = kept;
-                }
-            }
-            for (int64_t i = c + 1; i < n; i++) {
-                T *const below = y + i * columns;
-                const T factor = below[c] / row[c];
-                below[c] = factor;
-                #pragma omp simd
-                for (int64_t j = c + 1; j < next; j++) below[j] -= factor * row[j];
-            }
+    for (int64_t c = start; c < end; c++) {
+        int64_t best = c;
+        R largest = size_T(y[c * columns + c]);
+        for (int64_t i = c + 1; i < n; i++) {
+            const R size = size_T(y[i * columns + c]);
+            best = size > largest ? i : best;
+            largest = size > largest ? size : largest;
         }
-        for (int64_t c = start; c < next; c++)
-            subtract_rows_T(
-                1, columns - next, c - start, y + c * columns + start, columns,
-                y + start * columns + next, columns, y + c * columns + next, columns);
-        subtract_product_T(
-            n_threads, n - next, columns - next, width, y + next * columns + start, columns,
-            y + start * columns + next, columns, y + next * columns + next, columns);
+        if (largest == 0) return c;
+        T *const row = y + c * columns, *const other = y + best * columns;
+        *exchanges += best != c;
+        for (int64_t j = 0; j < columns && best != c; j++) {
+            const T kept = row[j];
+            row[j] = other[j];
+            other[j] = kept;
+        }
+        const T pivot = row[c], inverse = over_T(1, pivot);
+        for (int64_t i = c + 1; i < n; i++) {
+            T *const below = y + i * columns;
+            below[c] = PARTS == 1 ? over_T(below[c], pivot) : times_T(below[c], inverse);
+            subtract_multiple_T(end - c - 1, below[c], row + c + 1, below + c + 1);
+        }
     }
     return -1;
+}
+
+/* Where columns start .. end are halved. */
+static inline int64_t half_of(int64_t start, int64_t end)
+{
+    return start + (end - start + 2 * FEW_COLUMNS - 1) / (2 * FEW_COLUMNS) * FEW_COLUMNS;
+}
+
+/* Columns first .. last of rows start .. end become solutions for the lower factor that is in
+ * columns start .. end, whose diagonal is 1. */
+static void solve_lower_T(
+    int n_threads, int64_t columns, int64_t start, int64_t end, int64_t first, int64_t last, T *y)
+{
+    if (end - start <= FEW_COLUMNS) {
+        for (int64_t i = start + 1; i < end; i++)
+            subtract_few_rows_T(
+                1, last - first, i - start, y + i * columns + start, columns,
+                y + start * columns + first, columns, y + i * columns + first, columns);
+        return;
+    }
+    const int64_t half = half_of(start, end);
+    solve_lower_T(n_threads, columns, start, half, first, last, y);
+    subtract_product_T(
+        n_threads, end - half, last - first, half - start, y + half * columns + start, columns,
+        y + start * columns + first, columns, y + half * columns + first, columns);
+    solve_lower_T(n_threads, columns, half, end, first, last, y);
+}
+
+/* The same for the upper factor. */
+static void solve_upper_T(
+    int n_threads, int64_t columns, int64_t start, int64_t end, int64_t first, int64_t last, T *y)
+{
+    if (end - start <= FEW_COLUMNS) {
+        for (int64_t i = end - 1; i >= start; i--) {
+            T *const row = y + i * columns;
+            subtract_few_rows_T(
+                1, last - first, end - i - 1, row + i + 1, columns, row + columns + first, columns,
+                row + first, columns);
+            const T pivot = row[i], inverse = over_T(1, pivot);
+            for (int64_t j = first; j < last; j++)
+                row[j] = PARTS == 1 ? over_T(row[j], pivot) : times_T(row[j], inverse);
+        }
+        return;
+    }
+    const int64_t half = half_of(start, end);
+    solve_upper_T(n_threads, columns, half, end, first, last, y);
+    subtract_product_T(
+        n_threads, half - start, last - first, end - half, y + start * columns + half, columns,
+        y + half * columns + first, columns, y + start * columns + first, columns);
+    solve_upper_T(n_threads, columns, start, half, first, last, y);
+}
+
+/* Factors columns start .. end of a matrix [n, columns] in place, by rows exchanged: below the
+ * diagonal is the lower factor, the rest is the upper one. Gives -1, or the first column without a
+ * pivot, where it ends. Counts exchanges. */
+static int64_t factor_rows_T(
+    int n_threads, int64_t n, int64_t columns, int64_t start, int64_t end, T *y,
+    int64_t *exchanges)
+{
+    if (end - start <= FEW_COLUMNS) return factor_few_T(n, columns, start, end, y, exchanges);
+    const int64_t half = half_of(start, end);
+    const int64_t failed = factor_rows_T(n_threads, n, columns, start, half, y, exchanges);
+    if (failed >= 0) return failed;
+    solve_lower_T(n_threads, columns, start, half, half, end, y);
+    subtract_product_T(
+        n_threads, n - half, end - half, half - start, y + half * columns + start, columns,
+        y + start * columns + half, columns, y + half * columns + half, columns);
+    return factor_rows_T(n_threads, n, columns, half, end, y, exchanges);
 }
 
 /* The solution y [n, k] of x y = b. Gives -1, or the first column of x without a pivot. `memory`
@@ -221,27 +360,17 @@ static int64_t solve_T(
     int n_threads, int64_t n, int64_t k, const T *x, const T *b, T *y, T *memory)
 {
     const int64_t columns = n + k;
-    T sign;
+    int64_t exchanges = 0;
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < n; j++) memory[i * columns + j] = x[i * n + j];
         for (int64_t j = 0; j < k; j++) memory[i * columns + n + j] = b[i * k + j];
     }
-    const int64_t failed = factor_rows_T(n_threads, n, columns, memory, &sign);
+    const int64_t failed = factor_rows_T(n_threads, n, columns, 0, n, memory, &exchanges);
     if (failed >= 0) return failed;
+    solve_lower_T(n_threads, columns, 0, n, n, columns, memory);
+    solve_upper_T(n_threads, columns, 0, n, n, columns, memory);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < k; j++) y[i * k + j] = memory[i * columns + n + j];
-    for (int64_t start, end = n; end > 0; end = start) {
-        start = (end - 1) / FACTOR_COLUMNS * FACTOR_COLUMNS;
-        subtract_product_T(
-            n_threads, end - start, k, n - end, memory + start * columns + end, columns,
-            y + end * k, k, y + start * k, k);
-        for (int64_t i = end - 1; i >= start; i--) {
-            const T *const row = memory + i * columns;
-            subtract_rows_T(
-                1, k, end - i - 1, row + i + 1, columns, y + (i + 1) * k, k, y + i * k, k);
-            for (int64_t j = 0; j < k; j++) y[i * k + j] /= row[i];
-        }
-    }
     return -1;
 }
 
@@ -249,13 +378,15 @@ static int64_t solve_T(
  * `memory` has room for n n. */
 static void log_determinant_T(int n_threads, int64_t n, const T *x, T *y, T *memory)
 {
-    T sign, total = 0;
+    int64_t exchanges = 0;
+    R total = 0;
     for (int64_t i = 0; i < n * n; i++) memory[i] = x[i];
-    const int64_t failed = factor_rows_T(n_threads, n, n, memory, &sign);
+    const int64_t failed = factor_rows_T(n_threads, n, n, 0, n, memory, &exchanges);
+    T sign = exchanges % 2 ? -1 : 1;
     for (int64_t i = 0; i < n && failed < 0; i++) {
         const T pivot = memory[i * n + i];
-        sign = pivot < 0 ? -sign : sign;
-        total += LOG(ABS(pivot));
+        sign = times_T(sign, pivot / abs_T(pivot));
+        total += LOG(abs_T(pivot));
     }
     y[0] = failed < 0 ? sign : 0;
     y[1] = failed < 0 ? total : -INFINITY;
