@@ -4,6 +4,7 @@ weights; and what cannot be imported is said."""
 from __future__ import annotations
 
 import inspect
+import math
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,13 @@ OPS = {
         torch.addmm(x[:, :3], x, x.t(), beta=2, alpha=0.5),
         torch.outer(x[0], x[1]),
         x[0] @ x[1],
+        torch.inner(x, x),
+        torch.inner(x[0], x[1]),
+        torch.linalg.norm(x),
+        torch.linalg.norm(x, "fro"),
+        torch.linalg.norm(x, 1, 0),
+        torch.nansum(torch.where(x > 0, x, math.nan), 1),
+        torch.histc(x, 5, -1.0, 1.0),
         torch.bmm(x[None], x.t()[None]),
         torch.baddbmm(x[None, :, :3], x[None], x.t()[None]),
         torch.cdist(x, x + 1),
@@ -265,6 +273,8 @@ OPS = {
         F.pixel_shuffle(x.reshape(1, 4, 3, 1), 2),
         F.interpolate(x[None, None], size=(5, 5), mode="bilinear"),
         F.pixel_unshuffle(x[None, None, :2], 2),
+        F.interpolate(x[None, None], size=(2, 5), mode="bilinear", antialias=True),
+        F.interpolate(x[None, None], scale_factor=(0.7, 1.5), mode="bicubic", antialias=True),
         F.max_pool1d(x[None], 2),
         F.conv2d(x[None, None], torch.ones(2, 1, 2, 2), padding="same"),
         F.conv_transpose2d(x[None, None], torch.ones(1, 2, 2, 2), stride=2),

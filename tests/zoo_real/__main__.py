@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests/zoo_real/results.jsonl"
-SECONDS = 420  # for one model
+SECONDS = 240  # for one model
 
 
 def known(path: Path) -> dict[str, Any]:

@@ -42,14 +42,16 @@ def difference(found: Any, expected: Any) -> float:
     return worst
 
 
-def timed(call: Any, seconds: float = 1.0) -> float:
-    """The least time of a call, of some."""
-    best, begun = float("inf"), time.perf_counter()
-    while time.perf_counter() - begun < seconds or best == float("inf"):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return best
+def medians(calls: list[Any], seconds: float = 1.0) -> list[float]:
+    """The median time of each call in milliseconds, of runs in turns: noise of the machine meets all."""
+    taken: list[list[float]] = [[] for _ in calls]
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < seconds or len(taken[0]) < 3:
+        for call, times in zip(calls, taken):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+    return [round(float(np.median(times)) * 1e3, 3) for times in taken]
 
 
 def check(name: str, with_c: bool = True, times: bool = True) -> dict[str, Any]:
@@ -88,8 +90,8 @@ def check(name: str, with_c: bool = True, times: bool = True) -> dict[str, Any]:
             raise AssertionError(f"C differs from the graph by {row['c_off']:.2g} of the largest output")
         if times:
             with torch.no_grad():
-                row["torch_ms"] = round(timed(lambda: model(*args, **named)) * 1e3, 3)
-            row["c_ms"] = round(timed(lambda: compiled(*arrays, **by_name)) * 1e3, 3)
+                calls = [lambda: model(*args, **named), lambda: compiled(*arrays, **by_name)]
+                row["torch_ms"], row["c_ms"] = medians(calls)
         row["stage"] = "right"
     except Exception as error:
         row["error"] = f"{type(error).__name__}: {error}"[:1500]

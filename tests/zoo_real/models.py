@@ -211,20 +211,18 @@ def transformers_names() -> list[str]:
 
 def transformers_model(name: str) -> Example:
     import_torchvision()  # which parts of transformers import
+    import transformers.cache_utils  # noqa: F401 (register_caches looks for it)
     from transformers import AutoConfig, AutoModel
 
     register_caches()
     config = AutoConfig.for_model(name)
-    _reduce(
-        config,
-        {}
-        if name in _IMAGES and name not in ("vit", "deit", "beit", "dinov2", "vit_mae", "yolos", "vit_msn")
-        else _SMALL,
-    )
+    _reduce(config, {} if name in _IMAGES and name not in _VIT else _SMALL)
     for part in ("text_config", "vision_config"):
         if hasattr(config, part):
             _reduce(getattr(config, part), _SMALL)
-    config._attn_implementation = "sdpa" if name not in ("deberta",) else "eager"
+    for key, value in _SPECIAL.get(name, {}).items():
+        setattr(config, key, value)
+    config._attn_implementation = "sdpa" if name != "deberta" else "eager"
     try:
         model = AutoModel.from_config(config)
     except ValueError:
@@ -248,6 +246,17 @@ def transformers_model(name: str) -> Example:
     return model, (), {"input_ids": ids, "pixel_values": torch.randn(2, 3, 32, 32)}
 
 
+#: Sizes that others of the same configuration depend on.
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "esm": {"vocab_size": 33, "mask_token_id": 32},
+    "funnel": {"architectures": ["FunnelModel"]},
+    "mamba2": {"num_heads": 8, "n_groups": 2},
+    "deepseek_v3": {"head_dim": 8, "num_key_value_heads": 4, "num_experts_per_tok": 2},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "recurrent_gemma": {"num_hidden_layers": 3},
+    "sew": {"conv_dim": (32,) * 13},
+    "nemotron": {"num_key_value_heads": 4},
+}
 #: Models of images that are made as those of texts are.
 _VIT = ("vit", "deit", "beit", "dinov2", "vit_mae", "yolos", "vit_msn")
 #: Images whose size is part of the weights.

@@ -202,8 +202,11 @@ def type_is_number(dim: Any) -> bool:
 # -- names of sizes --------------------------------------------------------------------------------
 def _of_exported(exported: Any, name: str) -> Program:
     if _writes_what_is_read(exported):
-        with quiet():
-            exported = exported.run_decompositions({})
+        try:
+            with quiet():
+                exported = exported.run_decompositions({})
+        except Exception as error:
+            raise ModelImportError(_why_not(error, name or "the program")) from error
     return Program(exported, name or "Model", {})
 
 
@@ -334,7 +337,7 @@ def _graph_writes(graph: Any) -> bool:
         if schema is None:
             of = node.args[0] if node.op == "call_function" and node.args else None
             passes_on = getattr(node.target, "__name__", "") == "getitem" and of in roots
-            joined(node, roots[of] if passes_on else node)
+            joined(node, roots[of] if passes_on and roots[of] is not of else node)
             continue
         written = [(i, a) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
         for index, argument in written:

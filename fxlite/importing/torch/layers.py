@@ -177,6 +177,34 @@ for _name, _mode, _aligned in (
     aten(_name)(_resize(_mode, _aligned))
 
 
+def _resize_smoothly(mode: str) -> Any:
+    """An axis after the other, with kernels that are stretched where it becomes shorter (Pillow's)."""
+
+    def entry(c: Call, x: Any, size: Any, align_corners: bool, *scales: Any, scale_factors: Any = None) -> Any:
+        if align_corners:
+            raise c.refuse("antialias=True with align_corners=True has positions that no op of fxlite has")
+        sizes = tuple(size) if size is not None else tuple(c.value.shape[2:])
+        given = scale_factors or (scales[0] if scales and isinstance(scales[0], (list, tuple)) else None)
+        for place, length in enumerate(sizes):
+            x = op("resize")(
+                x,
+                length,
+                2 + place,
+                mode,
+                scale=given[place] if given and size is None else None,
+                coefficient=-0.5,
+                antialias=True,
+                exclude_outside=True,
+            )
+        return x
+
+    return entry
+
+
+aten("_upsample_bilinear2d_aa")(_resize_smoothly("linear"))
+aten("_upsample_bicubic2d_aa")(_resize_smoothly("cubic"))
+
+
 # -- normalization ---------------------------------------------------------------------------------
 @aten("layer_norm", "native_layer_norm")
 def _layer_norm(c: Call, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:

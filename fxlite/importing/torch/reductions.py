@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import fxlite.nn.functional as F
-from fxlite.importing.torch.table import Call, aten, axes_of, axis_of, cast, dtype_of_value, op, rank_of
+from fxlite.importing.torch.table import Call, aten, axes_of, axis_of, cast, dtype_of_value, op, rank_of, shape_of
 from fxlite.types import dtypes
 
 
@@ -17,6 +17,8 @@ def _axis(dim: Any) -> Any:
 
 @aten("sum", "nansum")
 def _sum(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if c.node.target._schema.name == "aten::nansum":
+        x = op("where")(op("isnan")(x), 0, x)
     return op("sum")(cast(x, c.dtype), axes_of(dim, rank_of(x)), keepdim)
 
 
@@ -114,9 +116,12 @@ def _logsumexp(c: Call, x: Any, dim: Any, keepdim: bool = False) -> Any:
 
 
 @aten("norm", "linalg_vector_norm", "linalg_norm", "frobenius_norm")
-def _norm(c: Call, x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _norm(c: Call, x: Any, p: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     if "frobenius" in c.node.target._schema.name:
         p, dim, keepdim = 2, p, bool(dim)
+    count = rank_of(x) if dim is None else len(dim) if isinstance(dim, (list, tuple)) else 1
+    if c.node.target._schema.name == "aten::linalg_norm" and count == 2 and p not in (None, "fro"):
+        raise c.refuse(f"the norm {p} of matrices")
     x, axes = cast(x, c.dtype), axes_of(dim, rank_of(x))
     p = 2 if p is None or p == "fro" else p
     if p == 2:
@@ -128,6 +133,14 @@ def _norm(c: Call, x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *
     if p == 0:
         return op("sum")(cast(op("ne")(x, 0), c.dtype), axes, keepdim)
     return op("pow")(op("sum")(op("pow")(op("abs")(x), p), axes, keepdim), 1 / p)
+
+
+@aten("_weight_norm", "_weight_norm_interface")
+def _weight_norm(c: Call, v: Any, g: Any, dim: int = 0) -> Any:
+    others = tuple(a for a in range(rank_of(v)) if a != axis_of(v, dim)) if dim != -1 else axes_of(None, rank_of(v))
+    norm = op("sqrt")(op("sum")(v * v, others, True))
+    found = v * (g / norm)
+    return (found, norm) if isinstance(c.value, (tuple, list)) else found
 
 
 # -- along an axis ---------------------------------------------------------------------------------
@@ -179,15 +192,42 @@ def _bucketize(c: Call, x: Any, boundaries: Any, *, out_int32: bool = False, rig
     return cast(op("searchsorted")(boundaries, x, "right" if right else "left"), c.dtype)
 
 
+@aten("histc")
+def _histc(c: Call, x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    if min == max:
+        raise c.refuse("a histogram between the least and the largest value; give min and max")
+    x = x.reshape(-1)
+    place = np.minimum(np.floor((x - min) * bins / (max - min)), bins - 1)
+    place = op("where")((x >= min) & (x <= max), place, -1.0)
+    return (place[:, None] == np.arange(bins, dtype=np.float32)).sum(0).astype(c.dtype.numpy)
+
+
 @aten("searchsorted")
 def _searchsorted(c: Call, x: Any, values: Any, *, out_int32: bool = False, right: bool = False, **_: Any) -> Any:
     return cast(op("searchsorted")(x, values, "right" if right else "left"), c.dtype)
 
 
 # -- products --------------------------------------------------------------------------------------
-@aten("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul", "vdot", "inner")
+@aten("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul", "vdot")
 def _matmul(c: Call, x: Any, y: Any) -> Any:
     return op("matmul")(cast(x, c.dtype), cast(y, c.dtype))
+
+
+@aten("_grouped_mm", "transformers.grouped_mm_fallback")
+def _grouped_mm(c: Call, x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """Rows of ``x`` by the matrix of their group, which ends at its element of ``offs``."""
+    if rank_of(x) != 2 or rank_of(weight) != 3 or bias is not None:
+        raise c.refuse("groups along other axes than the rows of the first operand")
+    rows = np.arange(0, shape_of(x)[0])
+    group = (rows[:, None] >= offs).sum(1)
+    count = shape_of(weight)[0]
+    found = (x[:, None, :] @ weight[np.minimum(group, count - 1)])[:, 0, :]
+    return cast(op("where")((group < count)[:, None], found, 0.0), c.dtype)
+
+
+@aten("inner")
+def _inner(c: Call, x: Any, y: Any) -> Any:
+    return np.inner(x, y)
 
 
 @aten("outer", "ger")

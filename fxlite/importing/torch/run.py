@@ -77,8 +77,9 @@ class Run:
         found: Counter[str] = Counter()
         for module in self.exported.graph_module.modules():
             if isinstance(module, torch.fx.GraphModule):
+                needed = _needed(module.graph)
                 for node in module.graph.nodes:
-                    if node.op == "call_function" and not _is_known(node.target) and not _is_check(node):
+                    if node in needed and node.op == "call_function" and not _is_known(node.target):
                         found[str(node.target)] += 1
         return dict(found)
 
