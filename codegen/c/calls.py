@@ -31,7 +31,7 @@ from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.updates import loops
-from fxlite.codegen.program.program import Program, plan
+from fxlite.codegen.program.program import Program, no_routine, plan
 from fxlite.codegen.program.states import state_results
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -116,7 +116,8 @@ def planned_calls(
         numbers = state_results(module) | dict(donated) if plain is None else {}
         owned = {n: numbers[n.target] for n in module.graph.placeholders if n.target in numbers}
         join = list if plain else join_scales
-        program = plan(module, claims, apart, join, packed=True, control=plain is None, owned=owned)
+        inside = no_routine if plain else templates.claims_inside
+        program = plan(module, claims, apart, join, packed=True, control=plain is None, owned=owned, inside=inside)
         made = Planned(program, [], {}, module_arrays(module), [])
         if plain is None:
             given = made.arrays, made.packed, made.locations, matmul_precision, choices
@@ -273,7 +274,7 @@ def group_call(
     are put into ``packed`` by their names in C, texts that errors refer to by number into
     ``locations``. ``choices`` decide in place of the models."""
     if found.kind == "control":
-        whole = control_function(found, name, locations)
+        whole = control_function(found, name, locations, templates.render_inside)
         return Call(name, name, whole.text, whole.arguments, found, whole.scratch)
     choice = choices.get(form_of(found).key, NO_CHOICE) if choices else NO_CHOICE
     made = _own_call(found, name, weights, packed, locations, matmul_precision, choice)

@@ -10,7 +10,7 @@ between the kernels of a body lie in the scratch of the function.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +44,14 @@ class ControlFunction:
     scratch: str
 
 
-def control_function(group: Group, name: str, locations: list[str]) -> ControlFunction:
-    """The function of a group."""
-    return _Function(group, name, locations).function()
+#: Of a group that a routine computes, a name and texts that errors refer to: its function's text,
+#: the arguments of its call, bytes of scratch, and whether it is for threads to share.
+RoutineMaker = Callable[[Group, str, list[str]], tuple[str, tuple[str, ...], Dim, bool]]
+
+
+def control_function(group: Group, name: str, locations: list[str], routine: RoutineMaker) -> ControlFunction:
+    """The function of a group; ``routine`` makes those that it calls."""
+    return _Function(group, name, locations, routine).function()
 
 
 def dim_c(dim: Dim) -> str:
@@ -71,8 +76,8 @@ class _Printer(CPrinter):
 
 
 class _Function:
-    def __init__(self, group: Group, name: str, locations: list[str]) -> None:
-        self.group, self.name = group, name
+    def __init__(self, group: Group, name: str, locations: list[str], routine: RoutineMaker) -> None:
+        self.group, self.name, self.routine = group, name, routine
         self.printer = _Printer(locations)
         self.scratch: Dim = 0
         self.pointers: list[str] = []  # declarations of what lies in scratch
@@ -80,6 +85,7 @@ class _Function:
         #: of results of a branch that cannot be computed where they are wanted.
         self.turning: list[str] = []
         self.kernels = 0
+        self.functions: list[str] = []  # of routines that are called
 
     # -- the whole -----------------------------------------------------------------------------
     def function(self) -> ControlFunction:
@@ -122,9 +128,8 @@ class _Function:
         body = _without_unread([*self.pointers, *body])
         whole = [comment(_about(self.group)), *signature(self.name, parameters), *lines, *body, "}"]
         used = _BYTES in arguments
-        return ControlFunction(
-            resolved("\n".join(whole), macros()), tuple(arguments), dim_c(self.scratch) if used else "0"
-        )
+        text = resolved("\n\n".join([*self.functions, "\n".join(whole)]), macros())
+        return ControlFunction(text, tuple(arguments), dim_c(self.scratch) if used else "0")
 
     def _dims(self) -> set[str]:
         found: set[str] = set()
@@ -308,10 +313,28 @@ class _Function:
             if group.kind == "control":
                 lines += self.control(group, program, depth)
                 continue
+            if group.anchor is not None:
+                lines += self._called(group, program, depth)
+                continue
             kernel = loops(group, f"kernel{self.kernels}")
             self.kernels += 1
             lines += self._inline(kernel, group, program, depth)
         return lines
+
+    def _called(self, group: Group, program: Program, depth: int) -> list[str]:
+        """The call of a routine, whose function stands before this one."""
+        node = group.root
+        name = f"{self.name}_{node.target.name}{self.kernels}"
+        self.kernels += 1
+        text, arguments, size, is_shared = self.routine(group, name, self.printer.locations)
+        self.functions.append(text)
+        given = {buffer_name(n): self._place(program, n) for n in (*group.inputs, *group.stored)}
+        given["n_threads"] = "n_threads" if is_shared else "1"
+        if "scratch" in arguments:
+            given["scratch"] = derived(buffer_name(node), "memory")
+            self.pointers += wrap(f"    {self._reserved(given['scratch'], 'unsigned char', size)}")
+        self.printer.uses_error |= "error" in arguments
+        return wrap(f"{'    ' * depth}{name}({', '.join(given.get(a, a) for a in arguments)});")
 
     def _arena(self, program: Program, base: Dim) -> None:
         """Declare where the arrays of a body lie, behind those of the bodies around it."""

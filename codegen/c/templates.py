@@ -27,6 +27,7 @@ from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.passes.rules.store_bf16 import reads_bf16
+from fxlite.types.shapes import Dim
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,22 @@ def plain_claims(node: Node) -> bool:
     """:func:`claims` for a target that computes by loops alone: what follows a product runs behind
     each of its sums."""
     return claims(node) and bool(node.target.has_body)
+
+
+def claims_inside(node: Node) -> bool:
+    """True for nodes of loops and conditions that a routine computes: those of arrays."""
+    if not claims(node) or node.target.name not in ROUTINES:
+        return False
+    return all(value.type.rank for value in (node, *node.all_input_nodes))
+
+
+def render_inside(group: Group, name: str, locations: list[str]) -> tuple[str, tuple[str, ...], Dim, bool]:
+    """The function of a routine that a loop or condition calls: its text, the arguments of the call,
+    bytes of scratch for a thread, and whether the threads share what is in it."""
+    routine, _ = ROUTINES[group.root.target.name]
+    made = routines.render_routine(routine, group, name, {}, locations)
+    is_shared = routine.sizes(group.root)["items"] == 1
+    return made.text, made.arguments, routines.scratch_of(routine, group.root), is_shared
 
 
 def claims_in(matmul_precision: str) -> Callable[[Node], bool]:
@@ -93,9 +110,20 @@ _GEMM = Template(
 _CONV = Template(claims_conv, render_conv_node, partial(render_conv_node, parts=1), partial(render_conv_node, parts=2))
 
 
-def _routine(routine: routines.Routine, claimed: Callable[[Node], bool] = routines.claims_numbers) -> Template:
-    return Template(claimed, partial(routines.render_routine, routine))
-
+ROUTINES = {
+    "sort": (routines.SORT, routines.claims_numbers),
+    "argsort": (routines.ARGSORT, routines.claims_numbers),
+    "argtopk": (routines.ARGTOPK, routines.claims_numbers),
+    "searchsorted": (routines.SEARCHSORTED, routines.claims_numbers),
+    "cholesky": (routines.CHOLESKY, routines.claims_inexact),
+    "solve": (routines.SOLVE, routines.claims_inexact),
+    "slogdet": (routines.SLOGDET, routines.claims_inexact),
+    "qr_rows": (routines.QR, routines.claims_matrices),
+    "eigh_rows": (routines.EIGH, routines.claims_matrices),
+    "svd_rows": (routines.SVD, routines.claims_matrices),
+}
+"""The routine of each op that has one, and the nodes that it computes. They are called in loops and
+conditions, too."""
 
 TEMPLATES = {
     "matmul": _GEMM,
@@ -110,15 +138,9 @@ TEMPLATES = {
     "dft": Template(claims_fourier, render_fourier_node),
     "recurrence": Template(claims_recurrence, render_recurrence_node),
     "int_recurrence": Template(claims_int_recurrence, render_recurrence_node),
-    "sort": _routine(routines.SORT),
-    "argsort": _routine(routines.ARGSORT),
-    "argtopk": _routine(routines.ARGTOPK),
-    "searchsorted": _routine(routines.SEARCHSORTED),
-    "cholesky": _routine(routines.CHOLESKY, routines.claims_inexact),
-    "solve": _routine(routines.SOLVE, routines.claims_inexact),
-    "slogdet": _routine(routines.SLOGDET, routines.claims_inexact),
-    "qr_rows": _routine(routines.QR, routines.claims_matrices),
-    "eigh_rows": _routine(routines.EIGH, routines.claims_matrices),
-    "svd_rows": _routine(routines.SVD, routines.claims_matrices),
+    **{
+        name: Template(claimed, partial(routines.render_routine, routine))
+        for name, (routine, claimed) in ROUTINES.items()
+    },
 }
 """The template of each op that has one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fxlite.codegen.kernel.names import value_name
@@ -51,8 +52,9 @@ class ControlPlan:
 PlanBody = Callable[[GraphModule, list[Node], Names], Any]
 
 
-def plan_control(group: Group, names: Names, plan_body: PlanBody) -> ControlPlan:
-    """The plan of a group; see the module's text."""
+def plan_control(group: Group, names: Names, plan_body: PlanBody, inside: Callable[[Node], bool]) -> ControlPlan:
+    """The plan of a group; see the module's text. ``inside``: the nodes that the target calls
+    routines for."""
     node, found = group.root, ControlPlan()
     operands_of = BODIES[node.target][1]
     carried = node.arguments.get("carried", ())
@@ -64,7 +66,7 @@ def plan_control(group: Group, names: Names, plan_body: PlanBody) -> ControlPlan
     given = [v.name for v in captured]
     taken = {number for number, v in enumerate(captured) if v in group.taken.values()}
     for name, body in bodies.items():
-        module, inputs = _module(body)
+        module, inputs = _module(body, inside)
         start = len(inputs) - len(captured)
         for inner, text in zip(inputs, [*own[len(own) - start :], *given]):
             object.__setattr__(inner, "name", text)
@@ -88,13 +90,13 @@ def plan_control(group: Group, names: Names, plan_body: PlanBody) -> ControlPlan
     return found
 
 
-def _module(body: SubGraph) -> tuple[GraphModule, list[Node]]:
+def _module(body: SubGraph, inside: Callable[[Node], bool]) -> tuple[GraphModule, list[Node]]:
     """A body as a module in which all ops have code, and its inputs."""
     graph, copies = body.copy()
     inputs = [copies[n].name for n in body.inputs]
     module = GraphModule({}, graph, "body")
-    for edit in (decompose, simplify, cse, dce):
-        edit_here_and_inside(module, edit.function)
+    for edit in (partial(decompose.function, keep=inside), simplify.function, cse.function, dce.function):
+        edit_here_and_inside(module, edit)
     by_name = {n.name: n for n in module.graph.placeholders}
     return module, [by_name[name] for name in inputs]
 

@@ -211,6 +211,11 @@ class Program:
         return held
 
 
+def no_routine(node: Node) -> bool:
+    """Of a target without routines."""
+    return False
+
+
 def plan(
     module: GraphModule,
     claims: Callable[[Node], bool],
@@ -221,6 +226,7 @@ def plan(
     names: Names | None = None,
     writable: Collection[Node] | None = None,
     owned: Mapping[Node, int] = MappingProxyType({}),
+    inside: Callable[[Node], bool] = no_routine,
 ) -> Program:
     """Group the graph and plan its memory; nodes that are ``apart`` are no part of their readers'
     kernels; ``join`` makes fewer groups of them where the target can. ``packed``: the target has
@@ -228,7 +234,8 @@ def plan(
     ``control``: it has loops and conditions, and values may be written over others. ``writable``:
     of a body, the inputs that it may write over; ``names`` are those of its function. ``owned``:
     inputs that the target lets it write over, and the number of the result that they hold then.
-    Raises CodegenError for what no back end can do."""
+    ``inside``: what the target calls routines for within loops and conditions. Raises CodegenError
+    for what no back end can do."""
     unexpanded = {r.node: r.reason for r in refusals(module) if r.pass_name == "decompose"}
     for node in module.graph.nodes:
         _check(node, claims, unexpanded, control)
@@ -260,11 +267,11 @@ def plan(
     names = names or Names({node.name for node in module.graph.nodes})
 
     def plan_body(inner: GraphModule, own: list[Node], names: Names) -> Program:
-        return plan(inner, _no_template, packed=packed, control=True, names=names, writable=own)
+        return plan(inner, inside, packed=packed, control=True, names=names, writable=own, inside=inside)
 
     for found in kept:
         if found.kind == "control":
-            found.bodies = plan_control(found, names, plan_body)
+            found.bodies = plan_control(found, names, plan_body, inside)
     if is_body:
         program = replace(program, apart=_apart(program))
     return _with_memory(program, packed)
@@ -295,10 +302,6 @@ def _parts_written(end: Node) -> Iterator[Node]:
 def _writes_part(node: Node) -> bool:
     """Whether a call writes a part of an array, which is done in place where that is possible."""
     return node.op == "call_function" and node.target.writes_part
-
-
-def _no_template(node: Node) -> bool:
-    return False
 
 
 def _apart(program: Program) -> frozenset[Node]:

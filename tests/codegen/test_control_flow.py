@@ -224,3 +224,54 @@ def test_an_index_out_of_range_ends_a_loop() -> None:
 def test_other_back_ends_say_so(backend: str) -> None:
     with pytest.raises(CodegenError, match=r"node fori_loop(?s:.*)has no loops and conditions"):
         fx.compile(fx.symbolic_trace(bubbles, "f64[N]"), backend=backend, device="shim")
+
+
+def _routines(a: Any, b: Any, x: Any) -> Any:
+    total, ordered, places = np.zeros_like(b), np.zeros_like(x), np.zeros(len(x), np.int64)
+    for i in range(3):
+        shifted = a + i * np.eye(len(a))
+        total = total + np.linalg.solve(shifted, b) + np.linalg.slogdet(shifted)[1]
+        if total[0, 0] > -99:
+            ordered = ordered + np.sort(x * (i - 1))
+            places = places + np.argsort(ordered) + np.searchsorted(np.sort(x), x)
+        total = total + np.linalg.cholesky(np.stack([a @ a.conj().T + np.eye(len(a))] * 2))[1, :, :1]
+    return total, ordered, places
+
+
+def _factors(a: Any, b: Any, x: Any) -> Any:
+    found = x[0]
+    while found < 99:
+        found = found + 50 + abs(np.linalg.qr(a)[1]).sum() + np.linalg.svdvals(b).sum()
+        found = found + np.linalg.eigvalsh(a @ a.T * found).max()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["f8", "c16"])
+@pytest.mark.parametrize("named", [True, False])
+def test_loops_call_routines(kind: str, named: bool) -> None:
+    """What C has a routine for it computes by it in a loop, too, of any size; and there alone some
+    ops can be computed."""
+    rng = np.random.default_rng(3)
+    a, b, x = rng.normal(size=(9, 9)), rng.normal(size=(9, 2)), rng.normal(size=7)
+    given = [(a + 1j * a.T).astype(kind) if kind == "c16" else a, b.astype(kind), x]
+    letter = "c128" if kind == "c16" else "f64"
+    types = [f"{letter}[N,N]", f"{letter}[N,K]", "f64[M]"]
+    agree(_routines, *given, types=types if named else None, rungs=("graph", "python", "c"), loops="keep")
+    if not named:
+        agree(_routines, *given, rungs=("kernel",), loops="keep")
+    if kind == "f8":
+        agree(_factors, *given, types=types if named else None, rungs=("graph", "python", "c"), loops="keep")
+
+
+def test_a_routine_that_fails_in_a_loop_says_where() -> None:
+    def program(a: Any) -> Any:
+        total = a
+        for i in range(3):
+            total = total + np.linalg.solve(a * (2 - i), a)
+        return total
+
+    function = fx.compile(fx.symbolic_trace(program, "f64[4,4]", loops="keep"), backend="c")
+    text = next(text for name, text in function.sources.items() if name.endswith(".c"))
+    assert text.count("solve_double(") == 1
+    with pytest.raises(np.linalg.LinAlgError, match=r"singular.*solve"):
+        function(np.eye(4))

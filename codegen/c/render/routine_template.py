@@ -36,7 +36,7 @@ class Routine:
 
     sizes: Callable[[Node], dict[str, Dim]]
     call: Callable[[Node, Sizes, Index, str, str], str]
-    scratch: Callable[[Sizes, int], Any] | None = None
+    scratch: Callable[[Mapping[str, Any], int], Any] | None = None
     failure: str = ""
 
 
@@ -176,6 +176,13 @@ SVD = Routine(
     _matrix_call("svd", x="m n", y="k width"),
     lambda s, item: ((s["m"] + s["n"] + 4) * s["k"] + s["m"] + s["n"]) * item,
 )
+
+
+def scratch_of(routine: Routine, node: Node) -> Dim:
+    """Bytes of scratch that one call of the tile takes."""
+    if routine.scratch is None:
+        return 0
+    return shapes.normalize(routine.scratch(routine.sizes(node), node.args[0].type.dtype.itemsize))
 
 
 def render_routine(
