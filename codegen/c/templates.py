@@ -115,6 +115,7 @@ ROUTINES = {
     "argsort": (routines.ARGSORT, routines.claims_numbers),
     "argtopk": (routines.ARGTOPK, routines.claims_numbers),
     "searchsorted": (routines.SEARCHSORTED, routines.claims_numbers),
+    "philox": (routines.PHILOX, routines.claims_words),
     "cholesky": (routines.CHOLESKY, routines.claims_inexact),
     "solve": (routines.SOLVE, routines.claims_inexact),
     "slogdet": (routines.SLOGDET, routines.claims_inexact),

@@ -71,6 +71,31 @@ def test_sizes_may_be_named() -> None:
         np.testing.assert_allclose(compiled(KEY, x), noisy(KEY, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_words_are_enciphered_side_by_side(threads: int) -> None:
+    """C draws many words by a routine, in parts for the threads: the same bits, of any number."""
+    compiled = fx.compile(lambda k, x: R.bits(k, x.shape), k="u32[2]", x="u8[N]", backend="c", threads=threads)
+    assert "random_words(" in next(text for name, text in compiled.sources.items() if name.endswith(".c"))
+    for count in (0, 3, 64, 4097, 13001):
+        np.testing.assert_array_equal(compiled(KEY, np.zeros(count, np.uint8)), R.bits(KEY, count))
+
+
+def test_a_buffer_may_hold_the_key() -> None:
+    class Noise(fx.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("key", R.key(5))
+
+        def forward(self, x: Any) -> Any:
+            self.key, own = R.split(self.key)
+            return x + R.uniform(own, x.shape)
+
+    compiled, key = fx.compile(Noise(), x="f32[3]", backend="c"), R.key(5)
+    for _ in range(3):
+        key, own = R.split(key)
+        np.testing.assert_array_equal(compiled(np.zeros(3, np.float32)), R.uniform(own, 3))
+
+
 @pytest.mark.parametrize(
     ("draw", "mean", "deviation"),
     [

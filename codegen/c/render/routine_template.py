@@ -1,5 +1,5 @@
-"""Routines: ops that C computes by a function of its own for each row or matrix, sorting and the
-factors of matrices.
+"""Routines: ops that C computes by a function of its own for each row or matrix, sorting, the
+factors of matrices and random bits.
 
 In: a group that is one such op. Out: a loop over rows or matrices, which threads share, around a
 call of a tile (``sorting.h``, ``factor.h`` and ``orthogonal.h`` in ``tiles/numeric``); of a single
@@ -14,6 +14,7 @@ from typing import Any
 
 from fxlite.codegen.c.render.template_parts import TemplateFunction, workspace_arguments
 from fxlite.codegen.c.text.template_text import rendered
+from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, round_up, symbol
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.schedule import document
@@ -26,6 +27,10 @@ from fxlite.types.dtypes import DType
 from fxlite.types.shapes import Dim
 
 Sizes = Mapping[str, Index]
+
+#: Words of random bits that one call of the tile makes, and below which there is none.
+WORDS = constant("numeric/philox", "RANDOM_WORDS")
+FEW_WORDS = 64
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,25 @@ def _search(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -
     return f"y[{place}] = {name}({bare(sizes['n'])}, x, values[{place}], {behind})"
 
 
+# -- random bits -----------------------------------------------------------------------------------
+def claims_words(node: Node) -> bool:
+    """True for random bits of some size: of few words each reader computes its own."""
+    size = node.type.size
+    return type(size) is not int or size >= FEW_WORDS
+
+
+def _word_sizes(node: Node) -> dict[str, Dim]:
+    size = node.type.size
+    parts = shapes.floordiv(size + WORDS - 1, WORDS)
+    return {"items": shapes.normalize(parts), "count": size}
+
+
+def _words(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -> str:
+    start = node.arguments["start"]
+    first = "*start" if isinstance(start, Node) else str(start)
+    return f"random_words({bare(item)}, {bare(sizes['count'])}, key, {first}, {node.bound['stream']}u, y)"
+
+
 # -- matrices --------------------------------------------------------------------------------------
 def _matrix_sizes(node: Node) -> dict[str, Dim]:
     shape = node.args[0].type.shape
@@ -152,6 +176,7 @@ SORT = Routine(_row_sizes, _row_call("sort_row"), lambda s, item: s["n"] * (2 * 
 ARGSORT = Routine(_row_sizes, _row_call("sort_positions"), lambda s, item: s["n"] * (16 + item))
 ARGTOPK = Routine(_top_sizes, _top, lambda s, item: (s["k"] + 64) * 64)
 SEARCHSORTED = Routine(_search_sizes, _search)
+PHILOX = Routine(_word_sizes, _words)
 CHOLESKY = Routine(
     _matrix_sizes,
     _matrix_call("cholesky", x="n n", y="n n"),
@@ -196,7 +221,9 @@ def render_routine(
     if "stride" in sizes:
         count = count * sizes["stride"]
     parameters = [
-        (f"const {ctype_of(v.type.dtype)} *restrict {n}", buffer_name(v)) for n, v in zip(_names(node), node.args)
+        (f"const {ctype_of(v.type.dtype)} *restrict {n}", buffer_name(v))
+        for n, v in zip(_names(node), node.args)
+        if isinstance(v, Node)
     ]
     parameters.append((f"{ctype_of(node.type.dtype)} *restrict y", buffer_name(node)))
     named = {n: d for n, d in known.items() if type(d) is not int}

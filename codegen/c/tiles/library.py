@@ -49,6 +49,7 @@ FILES = (
     "numeric/sorting",
     "numeric/factor",
     "numeric/orthogonal",
+    "numeric/philox",
 )
 """The definitions of each may use those of the files before it."""
 
