@@ -29,7 +29,17 @@ from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
 
 #: What is raised by ops and by NumPy for a call that does not fit.
-_MISFITS = (FxliteError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
+_MISFITS = (
+    FxliteError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    NotImplementedError,
+    RecursionError,
+    MemoryError,
+)
 
 
 class Importer:

@@ -73,6 +73,7 @@ def test_names_are_taken_once() -> None:
 
 def test_scopes() -> None:
     assert scope_path("/layers.0/self-attn//") == "layers.0.self_attn"
+    assert scope_path("/net/net.0/net.0.1/act") == "net.0.1.act"
     assert [class_name(p) for p in ("layers.0.self_attn", "layers.0", "")] == ["SelfAttn", "Layers", "Block"]
 
 

@@ -7,6 +7,7 @@ run, and no file outside of the model's folder is read.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Mapping
@@ -102,6 +103,11 @@ def load(source: Any) -> tuple[Any, Path | None, str]:
             data = path.read_bytes()
         except OSError as error:
             raise ModelImportError(f"ONNX: {path} cannot be read: {error.strerror or error}") from error
+        except MemoryError as error:
+            raise ModelImportError(
+                f"ONNX: {path} has {path.stat().st_size} bytes, more than there is memory for; "
+                "save it with its weights as external data, which is mapped"
+            ) from error
         folder, name = path.resolve().parent, str(path)
     elif isinstance(source, (bytes, bytearray, memoryview)):
         data = bytes(source)
@@ -113,9 +119,26 @@ def load(source: Any) -> tuple[Any, Path | None, str]:
         model.ParseFromString(data)
     except Exception as error:  # protobuf's own DecodeError, or what its parser raises for bad text
         raise ModelImportError(f"ONNX: {name} is damaged, or no ONNX file: {error}") from error
+    wrong = _text_that_is_none(model)
+    if wrong is not None:
+        raise ModelImportError(f"ONNX: {name} is damaged: the {wrong} of a part of it is no text (UTF-8)")
     if not model.HasField("graph") or not model.opset_import:
         raise ModelImportError(f"ONNX: {name} has no graph and opset; it is damaged, or no ONNX file")
     return model, folder, name
+
+
+def _text_that_is_none(model: Any) -> str | None:
+    """The field of a message whose bytes are no text; None where all are."""
+    work = [model]
+    while work:
+        for field, value in work.pop().ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                work += value if hasattr(value, "add") else [value]
+            elif field.type == field.TYPE_STRING:
+                texts = [value] if isinstance(value, (str, bytes)) else value
+                if any(isinstance(text, bytes) for text in texts):
+                    return str(field.name)
+    return None
 
 
 # -- tensors ---------------------------------------------------------------------------------------
@@ -188,9 +211,12 @@ class Tensors:
             try:
                 self._maps[location] = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
             except OSError as error:
+                if error.errno == errno.ENOMEM:
+                    hint = f"its {path.stat().st_size} bytes do not fit into the memory that this process may have"
+                else:
+                    hint = "put the file beside the model"
                 raise ModelImportError(
-                    f"ONNX: {what} is in {location!r}, which cannot be read ({error.strerror or error}); "
-                    "put the file beside the model"
+                    f"ONNX: {what} is in {location!r}, which cannot be read ({error.strerror or error}); {hint}"
                 ) from error
         mapped = self._maps[location]
         if offset < 0 or length < 0 or offset + length > mapped.size:

@@ -133,7 +133,7 @@ class Walk:
                     found = _as_values(row.function(call, *values))
                 if sum(getattr(v, "size", 0) for v in found if isinstance(v, np.ndarray)) <= _MOST_FOLDED:
                     return found
-            except (FxliteError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
+            except (FxliteError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, MemoryError):
                 pass  # as a part of the graph, where it says what is wrong
             finally:
                 active_tracer.reset(token)

@@ -15,18 +15,18 @@ from fxlite.importing.onnx.table.products import window
 from fxlite.types.shapes import NamedDim
 
 
-@onnx_op("Resize", sizes=(1, 2, 3), partly="tf_crop_and_resize is not done")
+@onnx_op("Resize", sizes=(1, 2, 3))
 def resize(n: Call, x: Any, *given: Any) -> Any:
     """One axis after the other. Before opset 11 the scales are the second input, and positions are
     asymmetric."""
     padded = [*given, None, None, None]
     if n.opset < 11:
         return _resized(n, x, padded[0], None, "asymmetric", "floor", list(range(rank(x))))
-    _, scales, sizes = padded[:3]
+    roi, scales, sizes = padded[:3]
     along = [axis_of(a, rank(x)) for a in n["axes"]] if n["axes"] else list(range(rank(x)))
     coordinates = n["coordinate_transformation_mode"]
     if coordinates == "tf_crop_and_resize":
-        raise n.refuse("coordinate_transformation_mode tf_crop_and_resize is not done; crop before, and use another")
+        return _cropped(n, x, n.known(roi, "roi").reshape(-1), _none(scales), _none(sizes), along)
     return _resized(n, x, _none(scales), _none(sizes), coordinates, n["nearest_mode"], along)
 
 
@@ -75,6 +75,38 @@ def _resized(n: Call, x: Any, scales: Any, sizes: Any, coordinates: str, roundin
             own, factor = {**options, "coordinates": "asymmetric"}, (factor * known[axis] - 1) / (known[axis] - 1)
         x = ops.resize(x, size, axis, scale=factor, **own)
     return cast(np.round(x), kind) if whole else x
+
+
+def _cropped(n: Call, x: Any, roi: Any, scales: Any, sizes: Any, along: Sequence[int]) -> Any:
+    """The region ``roi`` of the image (starts, then ends, as parts of the axes), resized; what lies
+    outside of the image is the ``extrapolation_value``."""
+    if n["mode"] == "cubic":
+        raise n.refuse("tf_crop_and_resize is not done with mode cubic")
+    if sizes is None:
+        factors = n.known(scales, "the scales").reshape(-1)
+        wanted = [math.floor(shape(x)[a] * (e - s) * f) for a, s, e, f in zip(along, roi, roi[len(along) :], factors)]
+    else:
+        wanted = n.numbers(sizes, "the sizes")
+    (x,) = n.proxies((x,))
+    for number, (axis, size) in enumerate(zip(along, wanted)):
+        start, end, length = float(roi[number]), float(roi[number + len(along)]), shape(x)[axis]
+        if isinstance(length, NamedDim):
+            raise n.refuse(f"tf_crop_and_resize needs the size {length} as a number; give it in sizes=")
+        if (start, end, size) == (0.0, 1.0, length):
+            continue
+        at = np.full(1, 0.5 * (start + end) * (length - 1))
+        if size > 1:
+            at = start * (length - 1) + np.arange(size) * (end - start) * (length - 1) / (size - 1)
+        inside = ((at >= 0) & (at <= length - 1)).reshape(tuple(-1 if a == axis else 1 for a in range(rank(x))))
+        held = np.clip(at, 0, length - 1)
+        low = np.floor(held).astype(np.int64)
+        weight = (held - low).astype(x.dtype).reshape(inside.shape)
+        if n["mode"] == "nearest":
+            weight = (weight > 0.5).astype(x.dtype)
+        lower, upper = np.take(x, low, axis=axis), np.take(x, np.minimum(low + 1, length - 1), axis=axis)
+        found = lower * (1 - weight) + upper * weight
+        x = np.where(inside, found, np.asarray(n["extrapolation_value"] or 0.0, x.dtype))
+    return x
 
 
 def _scaled(n: Call, size: Any, factor: float) -> Any:

@@ -65,6 +65,16 @@ def gather(n: Call, x: Any, index: Any) -> Any:
     return ops.take(x, index, axis=axis)
 
 
+@onnx_op("ArrayFeatureExtractor", domain="ai.onnx.ml")
+def array_feature_extractor(n: Call, x: Any, index: Any) -> Any:
+    return ops.take(n.proxy(x), n.proxy(index).reshape(-1), axis=rank(x) - 1)
+
+
+@onnx_op("Binarizer", domain="ai.onnx.ml")
+def binarizer(n: Call, x: Any) -> Any:
+    return np.greater(x, n["threshold"] or 0.0).astype(x.dtype)
+
+
 @onnx_op("GatherElements", moves=True)
 def gather_elements(n: Call, x: Any, index: Any) -> Any:
     axis = axis_of(n["axis"], rank(x))
