@@ -35,6 +35,7 @@ from fxlite.types.tensor_type import TensorType, parse_type
 
 if TYPE_CHECKING:
     from fxlite import codegen, lazy, passes
+    from fxlite.codegen.onnx.model import to_onnx
     from fxlite.codegen.porting.migrate import migrate
     from fxlite.codegen.python.reimport.reimport import reimport
     from fxlite.codegen.reporting.report import report
@@ -64,6 +65,7 @@ _LAZY = {
     "from_torch": "fxlite.importing.torch",
     "load_weights": "fxlite.files.weights.read",
     "from_onnx": "fxlite.importing.onnx.model",
+    "to_onnx": "fxlite.codegen.onnx.model",
     "diff": "fxlite.show.comparison.graph_diff",
     "assert_same": "fxlite.show.comparison.compare",
     "replace_pattern": "fxlite.passes.rewrite.match",

@@ -108,6 +108,11 @@ class ModelImportError(FxliteError, ValueError):
     node: str = ""
 
 
+class ModelExportError(FxliteError, ValueError):
+    """A graph cannot be written as a model of another library: it has an op, a dtype or a size, named
+    with its node, for which that library has nothing."""
+
+
 def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
     """Raise ArgumentError unless ``value`` is of a class, or of one in a tuple of classes: ``what``
     it stands for, what it must be, what it is, and what to give ``instead``."""

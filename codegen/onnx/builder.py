@@ -1,0 +1,225 @@
+"""The model while it is written: names, nodes, constants, sizes.
+
+In: calls of ``op``, which name ONNX's operators. Out: lists of messages for a GraphProto. Bodies of control
+flow are written by the same builder, one scope inside another: names are unique in the whole model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import sympy
+
+from fxlite.base.errors import ModelExportError
+from fxlite.codegen.onnx.registry import Value
+from fxlite.graph.node import Node
+from fxlite.importing.onnx.proto import NUMBER_OF, onnx_library
+from fxlite.types import shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
+
+#: Elements up to which equal constants are one.
+_SHARED = 64
+#: "To the end" of a slice.
+TO_END = 2**63 - 1
+
+
+class Builder:
+    """``sizes``: for each named dim the input and axis that has it, with the factor and the addend that
+    the size there has."""
+
+    def __init__(self, opset: int, sizes: dict[str, tuple[str, int, int, int]]) -> None:
+        self.onnx = onnx_library()
+        self.opset = opset
+        self.nodes: list[Any] = []
+        self.weights: dict[str, np.ndarray[Any, Any]] = {}
+        self.types: dict[str, TensorType] = {}
+        self.values: dict[Node, Any] = {}
+        #: The node of fxlite that is written: its name, and the kind in its op's row.
+        self.result, self.kind = "", ""
+        #: Writes the calls among some nodes, as the model does.
+        self.write: Callable[[Any], Any] = lambda nodes: None
+        self._sizes = sizes
+        self._shared: dict[Any, str] = {}
+        self._dims: list[dict[Any, str]] = [{}]
+        self._count: Counter[str] = Counter()
+        self._taken: set[str] = set()
+
+    # -- names and nodes ------------------------------------------------------------------------
+    def fresh(self, wish: str) -> str:
+        """A name that nothing has."""
+        made = wish
+        while made in self._taken:
+            self._count[wish] += 1
+            made = f"{wish}_{self._count[wish]}"
+        self._taken.add(made)
+        return made
+
+    def op(self, kind: str, *inputs: Any, results: int = 1, domain: str = "", **attributes: Any) -> Any:
+        """Write a node; returns the name of its result, or a list for ``results`` above 1. Inputs are
+        names, Values, arrays (constants) or None for one that is left out."""
+        names = [self.name(v) for v in inputs]
+        while names and not names[-1]:
+            names.pop()
+        made = [self.fresh(f"{self.result or 'value'}_{kind.lower()}") for _ in range(results)]
+        given = {k: v for k, v in attributes.items() if v is not None}
+        self.nodes.append(self.onnx.helper.make_node(kind, names, made, domain=domain, **given))
+        return made[0] if results == 1 else made
+
+    def name(self, value: Any) -> str:
+        """The name of an input of a node."""
+        if value is None:
+            return ""
+        if isinstance(value, str):
+            return value
+        return value.name if isinstance(value, Value) else self.constant(value)
+
+    def constant(self, value: Any, wish: str = "") -> str:
+        """An initializer; small ones that are equal are one."""
+        array = np.asarray(value)
+        key = (array.dtype.name, array.shape, array.tobytes()) if array.size <= _SHARED and not wish else None
+        if key is not None and key in self._shared:
+            return self._shared[key]
+        made = self.fresh(wish or f"{self.result or 'value'}_constant")
+        self.weights[made] = array
+        if key is not None:
+            self._shared[key] = made
+        return made
+
+    def weight(self, path: str, value: Any) -> str:
+        """An initializer under the path of a weight."""
+        return self.constant(np.asarray(value), path)
+
+    def integers(self, *values: int) -> str:
+        """A constant vector of i64."""
+        return self.constant(np.array(values, np.int64).reshape(-1))
+
+    def number(self, value: Any, dtype: DType) -> str:
+        """A constant of rank 0."""
+        return self.constant(np.asarray(value, dtype.numpy))
+
+    def operand(self, value: Any, dtype: DType) -> str:
+        """A Value, cast where it has another dtype; or a Python number as a constant."""
+        if isinstance(value, Value):
+            return self.cast(value.name, value.type.dtype, dtype)
+        return self.number(value, dtype)
+
+    def cast(self, name: Any, before: DType, after: DType) -> str:
+        """A value in another dtype."""
+        return self.name(name) if before is after else self.op("Cast", name, to=self.element(after))
+
+    def element(self, dtype: DType) -> int:
+        """ONNX's number of a dtype. Raises ModelExportError for one that it lacks."""
+        found = NUMBER_OF.get(np.dtype(dtype.numpy))
+        if found is None:
+            raise ModelExportError(f"ONNX has no element type {dtype.name}")
+        return found
+
+    def known(self, value: Any) -> np.ndarray[Any, Any] | None:
+        """The array of an operand that is a weight or a constant; None for others."""
+        if isinstance(value, Value):
+            return self.weights.get(value.name)
+        return None if value is None else np.asarray(value)
+
+    # -- sizes ----------------------------------------------------------------------------------
+    def sizes(self, dims: Sequence[Dim]) -> str:
+        """The name of a vector of i64 with these sizes."""
+        if all(type(d) is int for d in dims):
+            return self.integers(*dims)
+        parts: list[str] = []
+        run: list[int] = []
+        for d in [*dims, None]:
+            if type(d) is int:
+                run.append(d)
+                continue
+            if run:
+                parts.append(self.integers(*run))
+                run = []
+            if d is not None:
+                parts.append(self.size(d))
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
+
+    def shape(self, dims: Sequence[Dim]) -> str:
+        """As :meth:`sizes`, for Reshape: one size that is not a number can be -1."""
+        named = [d for d in dims if type(d) is not int]
+        if len(named) == 1 and 0 not in dims:
+            return self.integers(*(d if type(d) is int else -1 for d in dims))
+        return self.sizes(dims)
+
+    def size(self, dim: Any) -> str:
+        """A size as a vector of i64 with one element."""
+        if isinstance(dim, shapes.NamedDim):
+            dim = dim.expr
+        if isinstance(dim, int) or dim.is_Integer:
+            return self.integers(int(dim))
+        for known in self._dims:
+            if dim in known:
+                return known[dim]
+        saved, self.result = self.result, "size"
+        self._dims[-1][dim] = made = self._size(dim)
+        self.result = saved
+        return made
+
+    def _size(self, dim: Any) -> str:
+        if dim.is_Symbol:
+            if dim.name not in self._sizes:
+                raise ModelExportError(f"the size {dim} is of no input: ONNX computes sizes from inputs")
+            source, axis, factor, addend = self._sizes[dim.name]
+            made: str = self.op("Shape", source, start=axis, end=axis + 1)
+            if addend:
+                made = self.op("Sub", made, self.integers(addend))
+            return made if factor == 1 else self.op("Div", made, self.integers(factor))
+        kind = type(dim).__name__
+        args = [self.size(a) for a in dim.args] if not dim.is_Pow else [self.size(dim.args[0])]
+        if dim.is_Pow and dim.args[1].is_Integer and int(dim.args[1]) > 0:
+            args *= int(dim.args[1])
+        kinds = {"Max": "Max", "Min": "Min"}
+        if dim.is_Add or dim.is_Mul or dim.is_Pow:
+            kind = "Add" if dim.is_Add else "Mul"
+            made = args[0]
+            for other in args[1:]:
+                made = self.op(kind, made, other)
+            return made
+        if kind in kinds:
+            return str(self.op(kinds[kind], *args))
+        if kind in ("Mod", "Remainder"):
+            return str(self.op("Mod", *args))
+        if kind == "FloorDiv":  # towards minus infinity, as Python divides
+            return str(self.op("Div", self.op("Sub", args[0], self.op("Mod", *args)), args[1]))
+        raise ModelExportError(f"the size {dim} is not one that ONNX's integers compute ({kind})")
+
+    # -- bodies ---------------------------------------------------------------------------------
+    @contextmanager
+    def inside(self) -> Iterator[list[Any]]:
+        """Nodes that are written here are those of a body: gives the list of them."""
+        saved = self.nodes, self.types
+        self.nodes, self.types = [], {}
+        self._dims.append({})
+        try:
+            yield self.nodes
+        finally:
+            self.nodes, self.types = saved
+            self._dims.pop()
+
+    def info(self, name: str, type: TensorType) -> Any:
+        """The ValueInfoProto of a value: named sizes are dim_params."""
+        sizes = [d if isinstance(d, int) else str(d) for d in type.shape]
+        return self.onnx.helper.make_tensor_value_info(name, self.element(type.dtype), sizes)
+
+
+def symbols(type: TensorType) -> Iterator[tuple[int, str, int, int]]:
+    """(axis, name, factor, addend) of the axes whose size is linear in one name alone."""
+    for axis, size in enumerate(type.shape):
+        if isinstance(size, int) or len(size.free_symbols) != 1:
+            continue
+        (symbol,) = size.free_symbols
+        if size == symbol:
+            yield axis, symbol.name, 1, 0
+        elif size.is_polynomial(symbol) and sympy.degree(size, symbol) == 1:
+            factor, addend = sympy.Poly(size, symbol).all_coeffs()
+            yield axis, symbol.name, int(factor), int(addend)

@@ -1,0 +1,336 @@
+"""Matrix products, convolutions and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite.codegen.onnx.builder import Builder
+from fxlite.codegen.onnx.registry import Value, exports, no, type_of
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+from fxlite.types.shapes import product
+from fxlite.types.tensor_type import TensorType
+
+
+@exports("matmul")
+def matmul(b: Builder, type: TensorType, x: Value, y: Value) -> str:
+    wide = type.dtype
+    if not wide.is_float and wide not in (dtypes.int32, dtypes.int64):
+        wide = dtypes.int32 if wide.itemsize < 4 else dtypes.int64
+    found = b.op("MatMul", b.operand(x, wide), b.operand(y, wide))
+    return b.cast(found, wide, type.dtype)
+
+
+@exports("linear", when=lambda a: type_of(a["x"]) is not None)
+def linear(b: Builder, type: TensorType, x: Value, weight: Value, bias: Any) -> str:
+    """Gemm for two axes; else MatMul and Add, where the weight keeps its name and layout."""
+    held, own = b.operand(x, type.dtype), b.operand(weight, type.dtype)
+    offset = None if bias is None else b.operand(bias, type.dtype)
+    if x.type.rank == 2:
+        return str(b.op("Gemm", held, own, offset, transB=1))
+    found = b.op("MatMul", held, b.op("Transpose", own, perm=[1, 0]))
+    return str(found if offset is None else b.op("Add", found, offset))
+
+
+def _sums(bound: Mapping[str, Any]) -> bool:
+    """Whether an equation is one that Einsum takes: each letter has one size everywhere."""
+    known: dict[str, Any] = {}
+    for value, letters in zip(bound["operands"], bound["equation"].split("->")[0].replace(" ", "").split(",")):
+        type = type_of(value)
+        if type is None or "." in letters or len(letters) != type.rank or not type.dtype.is_float:
+            return False
+        if type.dtype is dtypes.bfloat16 or any(
+            known.setdefault(letter, size) != size for letter, size in zip(letters, type.shape)
+        ):
+            return False
+    return True
+
+
+@exports("einsum", when=_sums)
+def einsum(b: Builder, type: TensorType, operands: Sequence[Value], equation: str) -> str:
+    return str(b.op("Einsum", *(b.operand(v, type.dtype) for v in operands), equation=equation.replace(" ", "")))
+
+
+# -- windows ---------------------------------------------------------------------------------------
+def several(value: Any, count: int) -> list[int]:
+    """An attribute for each axis."""
+    return [value] * count if isinstance(value, int) else [int(v) for v in value]
+
+
+def floats(value: Any, count: int) -> list[float]:
+    """A factor for each axis."""
+    return [float(value)] * count if isinstance(value, int | float) else [float(v) for v in value]
+
+
+def pads(padding: Any, count: int) -> list[int]:
+    """Paddings as ONNX has them: all lows, then all highs."""
+    if isinstance(padding, int):
+        return [padding] * (2 * count)
+    pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in padding]
+    return [int(low) for low, _ in pairs] + [int(high) for _, high in pairs]
+
+
+def numeric_padding(bound: Mapping[str, Any]) -> bool:
+    """Whether the padding of a window is numbers, as most are."""
+    return not isinstance(bound["padding"], str)
+
+
+def computed(dtype: DType) -> DType:
+    """The type in which convolutions and means are computed: bfloat16 came later, integers never."""
+    if dtype in (dtypes.float32, dtypes.float64, dtypes.float16):
+        return dtype
+    return dtypes.float32 if dtype.is_float else dtypes.float64
+
+
+def first(b: Builder, x: Value, layout: str) -> str:
+    """The operand with channels before the window's axes."""
+    if layout == "NCHW":
+        return x.name
+    rank = x.type.rank
+    return str(b.op("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)]))
+
+
+def back(b: Builder, found: str, rank: int, layout: str) -> str:
+    """The result in its layout."""
+    return found if layout == "NCHW" else str(b.op("Transpose", found, perm=[0, *range(2, rank), 1]))
+
+
+@exports("conv1d", "conv2d", "conv3d", when=numeric_padding)
+def conv(
+    b: Builder,
+    type: TensorType,
+    x: Value,
+    weight: Value,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    layout: str = "NCHW",
+) -> str:
+    count, wide = type.rank - 2, computed(type.dtype)
+    held = Value(first(b, x, layout), x.type)
+    found = b.op(
+        "Conv",
+        b.operand(held, wide),
+        b.operand(weight, wide),
+        None if bias is None else b.operand(bias, wide),
+        kernel_shape=[int(k) for k in weight.type.shape[2:]],
+        strides=several(stride, count),
+        pads=pads(padding, count),
+        dilations=several(dilation, count),
+        group=groups,
+    )
+    return back(b, b.cast(found, wide, type.dtype), type.rank, layout)
+
+
+@exports("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def conv_transpose(
+    b: Builder,
+    type: TensorType,
+    x: Value,
+    weight: Value,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+) -> str:
+    count, wide = type.rank - 2, computed(type.dtype)
+    found = b.op(
+        "ConvTranspose",
+        b.operand(x, wide),
+        b.operand(weight, wide),
+        None if bias is None else b.operand(bias, wide),
+        kernel_shape=[int(k) for k in weight.type.shape[2:]],
+        strides=several(stride, count),
+        pads=pads(padding, count),
+        output_padding=several(output_padding, count),
+        dilations=several(dilation, count),
+        group=groups,
+    )
+    return b.cast(found, wide, type.dtype)
+
+
+@exports("max_pool1d", "max_pool2d", "max_pool3d")
+def max_pool(
+    b: Builder,
+    type: TensorType,
+    x: Value,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    layout: str = "NCHW",
+) -> str:
+    count = type.rank - 2
+    wide = pooled(type.dtype)
+    held = b.cast(first(b, x, layout), x.type.dtype, wide)
+    found = _max_pool(b, held, count, kernel_size, stride, padding, dilation, ceil_mode, 1)
+    return back(b, b.cast(found, wide, type.dtype), type.rank, layout)
+
+
+def pooled(dtype: DType) -> DType:
+    """The type in which MaxPool computes: one that holds all numbers of ``dtype``."""
+    if dtype in (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.int8, dtypes.uint8):
+        return dtype
+    return dtypes.float32 if dtype.is_float else dtypes.float64
+
+
+def _max_pool(
+    b: Builder, x: str, count: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, results: int
+) -> Any:
+    kernel = several(kernel_size, count)
+    return b.op(
+        "MaxPool",
+        x,
+        results=results,
+        kernel_shape=kernel,
+        strides=kernel if stride is None else several(stride, count),
+        pads=pads(padding, count),
+        dilations=several(dilation, count),
+        ceil_mode=int(ceil),
+    )
+
+
+@exports("max_pool_positions")
+def max_pool_positions(
+    b: Builder, type: TensorType, x: Value, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> str:
+    """ONNX counts the positions in the whole array, fxlite in the channel."""
+    wide = pooled(x.type.dtype)
+    held = b.operand(x, wide)
+    made = _max_pool(b, held, type.rank - 2, kernel_size, stride, padding, dilation, ceil_mode, 2)
+    return str(b.op("Mod", made[1], b.size(product(x.type.shape[2:]))))
+
+
+@exports("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def avg_pool(
+    b: Builder,
+    type: TensorType,
+    x: Value,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    layout: str = "NCHW",
+) -> str:
+    count = type.rank - 2
+    kernel, wide = several(kernel_size, count), computed(type.dtype)
+    found = b.op(
+        "AveragePool",
+        b.cast(first(b, x, layout), x.type.dtype, wide),
+        kernel_shape=kernel,
+        strides=kernel if stride is None else several(stride, count),
+        pads=pads(padding, count),
+        ceil_mode=int(ceil_mode),
+        count_include_pad=int(count_include_pad),
+    )
+    return back(b, b.cast(found, wide, type.dtype), type.rank, layout)
+
+
+@exports(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
+def adaptive(b: Builder, type: TensorType, x: Value, output_size: Any) -> str:
+    """A pool where all windows have one size; else each axis is gathered into windows."""
+    kind = "Average" if "avg" in b.kind else "Max"
+    sizes, wanted = x.type.shape[2:], type.shape[2:]
+    if all(d == 1 for d in wanted):
+        return str(b.op(f"Global{kind}Pool", x))
+    if all(isinstance(s, int) and isinstance(d, int) and s % d == 0 for s, d in zip(sizes, wanted)):
+        kernel = [int(s) // int(d) for s, d in zip(sizes, wanted)]
+        return str(b.op(f"{kind}Pool", x, kernel_shape=kernel, strides=kernel))
+    found = x.name
+    for axis, (size, count) in enumerate(zip(sizes, wanted), 2):
+        if size == count:
+            continue
+        if not isinstance(size, int) or not isinstance(count, int):
+            raise no(f"an adaptive pool of a named size, {size}, into {count} windows")
+        found = _windows(b, found, axis, size, count, type, kind == "Average")
+    return found
+
+
+def _windows(b: Builder, x: str, axis: int, size: int, count: int, type: TensorType, mean: bool) -> str:
+    """Means or maxima of ``count`` windows of an axis, which overlap where that does not divide the size."""
+    low = np.arange(count) * size // count
+    lengths = -(-(np.arange(count) + 1) * size // count) - low
+    steps = np.arange(lengths.max())
+    places = low[:, None] + np.minimum(steps, lengths[:, None] - 1)
+    found = b.op("Gather", x, b.constant(places), axis=axis)
+    if mean:
+        weights = ((steps < lengths[:, None]) / lengths[:, None]).astype(type.dtype.numpy)
+        shape = (*weights.shape, *[1] * (type.rank - 1 - axis))
+        found = b.op("Mul", found, b.constant(weights.reshape(shape)))
+    return str(b.op("ReduceSum" if mean else "ReduceMax", found, b.integers(axis + 1), keepdims=0))
+
+
+@exports("interpolate")
+def interpolate(
+    b: Builder, type: TensorType, x: Value, size: Any, scale_factor: Any, mode: str, align_corners: bool
+) -> str:
+    coordinates = "align_corners" if align_corners else "half_pixel" if mode != "nearest" else "asymmetric"
+    scales = sizes = None
+    factors = [] if scale_factor is None else floats(scale_factor, type.rank - 2)
+    exact = all(isinstance(s, int) and (s * f).is_integer() for s, f in zip(x.type.shape[2:], factors))
+    if exact:
+        sizes = b.sizes(type.shape)
+    else:  # torch and ONNX compute positions from the factors, not from the sizes
+        scales = b.constant(np.array([1, 1, *factors], np.float32))
+    return str(
+        b.op(
+            "Resize",
+            x,
+            None,
+            scales,
+            sizes,
+            mode="nearest" if mode == "nearest" else "linear",
+            coordinate_transformation_mode=coordinates,
+            nearest_mode="floor",
+        )
+    )
+
+
+@exports("resize", when=lambda a: a["scale"] is None and not (a["antialias"] and a["mode"] == "nearest"))
+def resize(
+    b: Builder,
+    type: TensorType,
+    x: Value,
+    size: Any,
+    axis: int,
+    mode: str,
+    coordinates: str,
+    rounding: str,
+    scale: Any,
+    coefficient: float,
+    antialias: bool,
+    exclude_outside: bool,
+) -> str:
+    return str(
+        b.op(
+            "Resize",
+            x,
+            None,
+            None,
+            b.size(size),
+            axes=[axis % type.rank],
+            mode=mode,
+            coordinate_transformation_mode=coordinates,
+            nearest_mode=rounding,
+            cubic_coeff_a=coefficient,
+            antialias=int(antialias),
+            exclude_outside=int(exclude_outside),
+        )
+    )
+
+
+@exports("grid_sample", since=20, when=lambda a: a["x"].type.dtype is a["grid"].type.dtype)
+def grid_sample(
+    b: Builder, type: TensorType, x: Value, grid: Value, mode: str, padding_mode: str, align_corners: bool
+) -> str:
+    kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return str(b.op("GridSample", x, grid, mode=kind, padding_mode=padding_mode, align_corners=int(align_corners)))

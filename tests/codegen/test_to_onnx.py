@@ -1,0 +1,199 @@
+"""Graphs written as ONNX models: every op's samples and the zoo give the graph's results in ONNX Runtime or ONNX's
+evaluator; names, sizes, places, weights, bodies, quantized values and errors are what docs/onnx.md says.
+
+All samples: python -m tests.onnx_export."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+import fxlite.nn.functional as F
+from fxlite import nn
+from fxlite.base.errors import ArgumentError, ModelExportError
+
+onnx = pytest.importorskip("onnx")
+
+from tests import onnx_export  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+RNG = np.random.default_rng(0)
+#: One sample in so many; programs of the zoo all.
+_EACH = 3
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(F.gelu(self.proj(x)) + x)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block() for _ in range(2)])
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return {"all": x.reshape(x.shape[0], 2 * x.shape[1], 4), "mean": x.mean(axis=1)}
+
+
+def net(types: str = "f32[B,T,8]") -> fx.GraphModule:
+    return fx.symbolic_trace(Net().eval(), types)
+
+
+X = RNG.standard_normal((2, 3, 8)).astype(np.float32)
+
+
+def test_samples_and_the_zoo() -> None:
+    every = list(onnx_export.samples())
+    chosen = [e for i, e in enumerate(every) if i % _EACH == 0 or e[0].startswith("zoo-")]
+    outcomes = {name: onnx_export.check(*onnx_export.made(what)) for name, what in chosen}
+    wrong = {n: o for n, o in outcomes.items() if o and not o.startswith(onnx_export.REFUSED)}
+    assert wrong.keys() <= onnx_export.OTHERWISE.keys(), wrong
+    page = (ROOT / "docs" / "onnx.md").read_text().partition("## What goes out")[2].partition("\n## ")[0]
+    refused = {n.rpartition("-")[0]: o for n, o in outcomes.items() if o not in wrong.values() and o}
+    unsaid = {n: o for n, o in refused.items() if not re.search("complex|named size", o) and f"`{n}`" not in page}
+    assert not unsaid, unsaid
+    assert sum(not o for o in outcomes.values()) > 0.8 * len(outcomes)
+
+
+def test_names_sizes_and_places_are_the_programs() -> None:
+    gm = net()
+    model = fx.to_onnx(gm)
+    onnx.checker.check_model(model, full_check=True)
+    sizes = [d.dim_param or d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    assert (model.graph.input[0].name, sizes) == ("x", ["B", "T", 8])
+    assert [o.name for o in model.graph.output] == ["reshape", "mean"]
+    shapes = {
+        v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.value_info
+    }
+    assert shapes["gelu"] == ["B", "T", 8]
+    assert {i.name for i in model.graph.initializer} >= {"layers.0.norm.weight", "layers.1.proj.bias"}
+    ops = [n.op_type for n in model.graph.node]
+    assert ops.count("Gelu") == ops.count("LayerNormalization") == 2
+    gelu = next(n for n in model.graph.node if n.op_type == "Gelu")
+    notes = {e.key: e.value for e in gelu.metadata_props}
+    assert gelu.name == "/layers/0/gelu/Gelu" and "test_to_onnx.py" in notes["pkg.torch.onnx.stack_trace"]
+    again = fx.from_onnx(model)
+    node = again.graph.find_nodes(op="call_function", target="gelu")[1]
+    assert str(node.scope) == "layers.1 (Block)" and node.loc.file.endswith("test_to_onnx.py")
+    np.testing.assert_allclose(again(X)[0], gm(X)["all"], rtol=1e-4, atol=1e-5)
+    assert set(again.state_dict()) >= {"layers.0.norm.weight", "layers.1.proj.bias"}
+    assert onnx_export.check(again, [X]) == ""
+
+
+def test_a_file_and_large_weights_beside_it(tmp_path: Path) -> None:
+    gm = net()
+    path = tmp_path / "net.onnx"
+    model = fx.to_onnx(gm, path, external_data=True)
+    held = {i.name: i.data_location for i in model.graph.initializer}
+    assert held["layers.0.proj.weight"] == 0, "a small one stays inside"
+    big = nn.Linear(64, 64)
+    big_gm = fx.symbolic_trace(big, "f32[B,64]")
+    fx.to_onnx(big_gm, path, external_data=True)
+    assert (tmp_path / "net.onnx.data").stat().st_size >= 64 * 64 * 4
+    assert path.stat().st_size < 8_000
+    x = RNG.standard_normal((3, 64)).astype(np.float32)
+    again = fx.from_onnx(path)
+    np.testing.assert_array_equal(again.get_attribute("weight"), big.weight)
+    np.testing.assert_allclose(again(x), big(x), rtol=1e-5, atol=1e-6)
+    whole = onnx.load(path)  # with its data
+    np.testing.assert_allclose(onnx_export.evaluator(whole)({"x": x})[0], big(x), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ArgumentError, match="needs a path"):
+        fx.to_onnx(gm, external_data=True)
+
+
+def test_opsets() -> None:
+    gm = net()
+    ops = {opset: {n.op_type for n in fx.to_onnx(gm, opset=opset).graph.node} for opset in (18, 20)}
+    assert "Gelu" in ops[20] and "Gelu" not in ops[18] and "Erf" in ops[18]
+    for opset in (18, 23):
+        assert onnx_export.check(gm, [X], opset) == ""
+    with pytest.raises(ArgumentError, match="opset=17: 18 to"):
+        fx.to_onnx(gm, opset=17)
+
+
+def loops(x: Any) -> Any:
+    a = fx.fori_loop(0, 4, lambda i, c: c * 1.5 + x, x)
+    b = fx.cond(np.sum(x) > 0, lambda v: v + 1, lambda v: v * x.shape[0], (a,))
+    (c,) = fx.while_loop(lambda v: np.sum(v) < 100, lambda v: (v * 2 + 1,), (b,))
+    d, rows = fx.scan(lambda carry, row: (carry + row, carry * row), np.zeros(3, np.float32), x)
+    return b, c, d, rows
+
+
+def test_conditions_and_loops() -> None:
+    gm = fx.symbolic_trace(loops, "f32[B,3]")
+    model = fx.to_onnx(gm)
+    kinds = [n.op_type for n in model.graph.node]
+    assert kinds.count("Loop") == 3 and kinds.count("If") == 1
+    for sign in (1, -1):
+        x = sign * np.abs(RNG.standard_normal((4, 3))).astype(np.float32)
+        if sign > 0:  # the loop ends
+            assert onnx_export.check(gm, [x]) == ""
+            assert onnx_export.check(fx.from_onnx(model), [x]) == ""
+    branch = fx.symbolic_trace(lambda x: fx.cond(np.sum(x) > 0, lambda v: v + 1, lambda v: v, (x,)), "f32[N]")
+    for value in (1.0, -1.0):
+        assert onnx_export.check(branch, [np.full(3, value, np.float32)]) == ""
+
+
+def test_a_state_is_an_input_and_a_result() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", np.zeros(3, np.float32))
+
+        def forward(self, x: Any) -> Any:
+            self.count = self.count + x
+            return self.count * 2
+
+    gm = fx.symbolic_trace(Counter().eval(), "f32[3]")
+    model = fx.to_onnx(gm)
+    assert (len(model.graph.input), len(model.graph.output)) == (2, 2)
+    names = [i.name for i in model.graph.input]
+    x = np.ones(3, np.float32)
+    given = dict(zip(names, (x if n == "x" else np.full(3, 5, np.float32) for n in names)))
+    result, state = onnx_export.evaluator(model)(given)
+    np.testing.assert_array_equal(result, np.full(3, 12))
+    np.testing.assert_array_equal(state, np.full(3, 6))
+
+
+def test_quantized_graphs_have_the_same_integers() -> None:
+    w = RNG.integers(-127, 127, (16, 64)).astype(np.int8)
+
+    def program(x: Any) -> Any:
+        q = fx.ops.quantize(x, 0.05, 3, "u8")
+        sums = fx.ops.int_linear(q, w, None, x_zero_point=3)
+        y = fx.ops.requantize(sums, 0.002, 5)
+        return q, sums, y, fx.ops.dequantize(y, 0.1, 5)
+
+    gm = fx.symbolic_trace(program, "f32[B,64]")
+    model = fx.to_onnx(gm)
+    kinds = {n.op_type for n in model.graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear", "MatMulInteger"} <= kinds
+    assert onnx_export.check(gm, [RNG.uniform(-7, 7, (5, 64)).astype(np.float32)]) == ""
+
+
+def test_what_onnx_lacks_says_where() -> None:
+    def program(x: Any) -> Any:
+        return np.nextafter(x, 1)
+
+    with pytest.raises(ModelExportError, match=r"(?s)nextafter.*test_to_onnx\.py"):
+        fx.to_onnx(fx.symbolic_trace(program, "f32[3]"))
+    with pytest.raises(ModelExportError, match="no complex numbers"):
+        fx.to_onnx(fx.symbolic_trace(lambda x: x * 2, "c64[3]"))
+    training = fx.symbolic_trace(nn.Dropout(0.5).train(), "f32[3]")
+    with pytest.raises(ModelExportError, match=re.escape("training mode draws random numbers")):
+        fx.to_onnx(training)
+    with pytest.raises(ModelExportError, match="has no type"):
+        fx.to_onnx(fx.symbolic_trace(lambda x: x + 1))
