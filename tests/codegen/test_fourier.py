@@ -10,7 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import FxliteError
-from fxlite.codegen.c.render.fourier_template import factors, radices
+from fxlite.codegen.c.render.fourier_template import chirp_length, factors, radices
 from fxlite.ops.numeric.fourier import roots_of_unity
 from fxlite.show.node_cost import node_flops
 from tests.oracle import RUNGS, agree
@@ -100,10 +100,25 @@ def test_rows_may_have_a_named_size() -> None:
         assert np.allclose(compiled(given), 2 * given, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [4096, 6000, 10 * 7 * 11 * 13, 2 * 1009])
+@pytest.mark.parametrize("size", [4096, 6000, 10 * 7 * 11 * 13, 2 * 1009, 10007])
 def test_long_transforms(size: int) -> None:
     agree(lambda x: np.fft.ifft(np.fft.fft(x)), numbers("complex128", size), rungs=("python", "c"))
     agree(lambda x: np.fft.irfft(np.fft.rfft(x)), numbers("float32", size), rungs=("python", "c"))
+
+
+@pytest.mark.parametrize("kind", ["complex64", "complex128"])
+def test_large_primes_are_convolutions_with_a_chirp(kind: str) -> None:
+    """Of any number of rows, by threads; a prime of which C makes passes is none of them."""
+    letter = "c64" if kind == "complex64" else "c128"
+    module = fx.symbolic_trace(lambda x: (np.fft.fft(x), np.fft.ifft(x)), x=f"{letter}[N,331]")
+    compiled = fx.compile(module, backend="c", threads=2)
+    assert any("fourier_chirp_rows_" in text for text in compiled.sources.values())
+    for rows in (0, 1, 70):
+        given = numbers(kind, rows, 331)
+        for found, expected in zip(compiled(given), (np.fft.fft(given), np.fft.ifft(given))):
+            np.testing.assert_allclose(found, expected, rtol=0, atol=40 * 20 * np.finfo(kind).eps)
+    assert chirp_length(331) == 768 and chirp_length(97) == 256 and chirp_length(10**6) is None
+    assert [chirp_length(4**k * 7) for k in (1, 2, 3, 4)] == [None] * 4
 
 
 def test_what_is_not_finite_stays_so() -> None:

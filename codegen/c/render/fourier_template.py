@@ -5,6 +5,7 @@ In and out as in :mod:`fxlite.codegen.c.templates`.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,37 @@ def radices(size: int) -> list[int]:
     return found
 
 
+@functools.cache
+def chirp_length(size: int) -> int | None:
+    """Of how many points the transforms are by which one of ``size`` is computed as a convolution;
+    None where its own passes take less."""
+    least = 1 << (2 * size - 2).bit_length()
+    found = min((n for n in (least, least // 4 * 3, least // 8 * 5) if n >= 2 * size - 1), key=_steps)
+    return found if _steps(size) > 2 * _steps(found) + 8 * found else None
+
+
+def _steps(size: int) -> int:
+    """What the passes of a transform take: about ``radix`` steps for each point, 3 times as many for
+    primes above 5, and 8 times in the first passes, whose loops are short (measured)."""
+    found, count = 0, 1
+    for radix in radices(size):
+        found += size * radix * (1 if radix <= 5 else 3 if count >= 16 else 8)
+        count *= radix
+    return found
+
+
+def chirp(size: int, length: int, dtype: np.dtype[Any]) -> Array:
+    """``exp(-pi i k k / size)``, and the transform over ``length`` points of its conjugate, with
+    itself turned round behind zeros: real parts, then imaginary ones, of each."""
+    k = np.arange(size, dtype=np.int64)
+    own = roots_of_unity(2 * size, "complex128")[k * k % (2 * size)]
+    filtering = np.zeros(length, np.complex128)
+    filtering[:size] = own.conj()
+    filtering[length - size + 1 :] = own[:0:-1].conj()
+    filtering = np.fft.fft(filtering) / length
+    return np.concatenate([own.real, own.imag, filtering.real, filtering.imag]).astype(dtype)
+
+
 def factors(size: int, dtype: np.dtype[Any]) -> Array:
     """What the passes multiply by, one after another: for each ``exp(-2 pi i p k / length)``, real
     parts, then imaginary ones; behind those of a prime above 5 its roots of unity."""
@@ -68,8 +100,14 @@ def render_fourier_node(group: Group, name: str, weights: dict[Node, Any], locat
     ctype, complex_type = kind.c_name, node.type.dtype.c_name
     own = derived(buffer_name(node), "factors")
 
+    longer = chirp_length(size)
+    length = size if longer is None else longer
+    passes, place = radices(length), len(factors(length, kind.numpy))
+
     def fill(memory: Array) -> None:
-        memory[:] = factors(size, kind.numpy)
+        memory[:place] = factors(length, kind.numpy)
+        if longer is not None:
+            memory[place:] = chirp(size, longer, kind.numpy)
 
     parameters = [
         f"const {complex_type} *restrict x",
@@ -79,15 +117,17 @@ def render_fourier_node(group: Group, name: str, weights: dict[Node, Any], locat
         f"{ctype} *restrict workspace",
         "int n_threads",
     ]
-    passes = ", ".join(map(str, [*radices(size), 0]))
-    call = (
-        f"fourier_rows_{ctype}((const {ctype} *)x, factors, ({ctype} *)y, rows, {size}, radices, "
-        f"{inverse}, workspace, n_threads)"
-    )
-    lines = [f"    const int radices[] = {{{passes}}};", *wrap(f"    {call};")]
+    ends = f"radices, {inverse}, workspace, n_threads"
+    if longer is None:
+        call = f"fourier_rows_{ctype}((const {ctype} *)x, factors, ({ctype} *)y, rows, {size}, {ends})"
+    else:
+        table = f"factors, factors + {place}"
+        call = f"fourier_chirp_rows_{ctype}((const {ctype} *)x, {table}, ({ctype} *)y, rows, {size}, {length}, {ends})"
+    lines = [f"    const int radices[] = {{{', '.join(map(str, [*passes, 0]))}}};", *wrap(f"    {call};")]
     text = "\n".join([comment(document(group)), *signature(name, parameters), *lines, "}"])
     rows = product(Index.of(d) for d in node.type.shape[:-1])
     arguments = (buffer_name(x), own, buffer_name(node), bare(rows), "scratch", "n_threads")
-    length = len(factors(size, kind.numpy))
-    packed = {own: PackedWeight(("fourier", size, kind.name), kind.numpy, length, fill)}
-    return TemplateFunction(name, text, arguments, packed, f"{4 * size * kind.itemsize} * n_threads")
+    whole = place + (0 if longer is None else 2 * (size + longer))
+    packed = {own: PackedWeight(("fourier", size, kind.name), kind.numpy, whole, fill)}
+    share = (4 * size if longer is None else 8 * longer) * kind.itemsize
+    return TemplateFunction(name, text, arguments, packed, f"{share} * n_threads")

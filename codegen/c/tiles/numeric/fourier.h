@@ -238,6 +238,43 @@ static void fourier_some_T(const T *restrict x, const T *restrict factors, T *re
     }
 }
 
+/* Transforms by a convolution with a chirp, for sizes with large prime factors: L. Bluestein, A linear
+   filtering approach to the computation of discrete Fourier transform, IEEE Transactions on Audio and
+   Electroacoustics 18, 1970. The convolution is computed by transforms of `length` >= 2 size - 1
+   points. Behind their factors there are the chirp, and the transform of its conjugate over
+   `length`, real parts first. The workspace has room for 8 `length` numbers. */
+static void fourier_chirp_T(const T *restrict x, const T *restrict factors, const T *restrict chirp,
+                            T *restrict y, int64_t rows, int64_t size, int64_t length,
+                            const int *radices, int inverse, T *restrict workspace)
+{
+    const T *const cosines = chirp, *const sines = chirp + size;
+    const T *const fr = sines + size, *const fi = fr + length;
+    T *const a = workspace + 4 * length, *const b = a + 2 * length;
+    for (int64_t row = 0; row < rows; row++, x += 2 * size, y += 2 * size) {
+        FOURIER_LOOP
+        for (int64_t k = 0; k < size; k++) {
+            const T real = x[2 * k + inverse], imag = x[2 * k + 1 - inverse];
+            a[2 * k] = real * cosines[k] - imag * sines[k];
+            a[2 * k + 1] = real * sines[k] + imag * cosines[k];
+        }
+        for (int64_t k = 2 * size; k < 2 * length; k++) a[k] = 0;
+        fourier_some_T(a, factors, b, 1, length, radices, 0, workspace);
+        FOURIER_LOOP
+        for (int64_t k = 0; k < length; k++) {
+            const T real = b[2 * k], imag = b[2 * k + 1];
+            b[2 * k] = real * fr[k] - imag * fi[k];
+            b[2 * k + 1] = real * fi[k] + imag * fr[k];
+        }
+        fourier_some_T(b, factors, a, 1, length, radices, 1, workspace);
+        FOURIER_LOOP
+        for (int64_t k = 0; k < size; k++) {
+            const T real = a[2 * k], imag = a[2 * k + 1];
+            y[2 * k + inverse] = real * cosines[k] - imag * sines[k];
+            y[2 * k + 1 - inverse] = real * sines[k] + imag * cosines[k];
+        }
+    }
+}
+
 /* Points from which a second thread pays for its fork and join. */
 enum { FOURIER_PARALLEL = 16384 };
 
@@ -253,5 +290,20 @@ static void fourier_rows_T(const T *restrict x, const T *restrict factors, T *re
         const int64_t first = rows * team / teams, end = rows * (team + 1) / teams;
         fourier_some_T(x + 2 * size * first, factors, y + 2 * size * first, end - first, size,
                        radices, inverse, workspace + 4 * size * team);
+    }
+}
+
+/* The same by fourier_chirp_T, with room for 8 `length` numbers for each thread. */
+static void fourier_chirp_rows_T(const T *restrict x, const T *restrict factors,
+                                 const T *restrict chirp, T *restrict y, int64_t rows, int64_t size,
+                                 int64_t length, const int *radices, int inverse,
+                                 T *restrict workspace, int n_threads)
+{
+    const int64_t teams = rows < n_threads ? rows : n_threads;
+#pragma omp parallel for num_threads(n_threads) if (teams > 1 && rows * length >= FOURIER_PARALLEL)
+    for (int64_t team = 0; team < teams; team++) {
+        const int64_t first = rows * team / teams, end = rows * (team + 1) / teams;
+        fourier_chirp_T(x + 2 * size * first, factors, chirp, y + 2 * size * first, end - first,
+                        size, length, radices, inverse, workspace + 8 * length * team);
     }
 }
