@@ -146,6 +146,10 @@ _NO_BFLOAT = frozenset(
 )
 
 
+#: What has no half types there.
+_NO_HALF = frozenset("isinf log1p logaddexp".split())
+
+
 def _apply(b: Builder, function: str, names: list[str], operand: DType, result: DType) -> str:
     wide = _WIDE.get(operand)
     if wide is not None and function in _WIDENED and not (function == "where" and operand.is_bool):
@@ -153,10 +157,10 @@ def _apply(b: Builder, function: str, names: list[str], operand: DType, result: 
         names = [*first, *(b.cast(n, operand, wide) for n in names[len(first) :])]
         found = _apply(b, function, names, wide, wide if result is operand else result)
         return b.cast(found, wide, operand) if result is operand else found
-    if operand is dtypes.bfloat16 and function in _NO_BFLOAT:
+    if (operand is dtypes.bfloat16 and function in _NO_BFLOAT) or (operand.is_half and function in _NO_HALF):
         names = [b.cast(n, operand, dtypes.float32) for n in names]
-        found = _apply(b, function, names, dtypes.float32, dtypes.float32)
-        return b.cast(found, dtypes.float32, operand)
+        found = _apply(b, function, names, dtypes.float32, dtypes.float32 if result is operand else result)
+        return b.cast(found, dtypes.float32, operand) if result is operand else found
     if function in _SAME:
         if _SAME[function] in ("Floor", "Ceil", "Round") and not operand.is_float:
             return names[0]

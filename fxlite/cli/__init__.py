@@ -37,6 +37,7 @@ examples:
   fxlite optimize model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn --diff
   fxlite migrate my_torch_fx_passes.py -o ported/
   fxlite import bert.onnx --size batch=B -o out/
+  fxlite export model.py:Net net.onnx --input "x=f32[B,3,224,224]"
   fxlite weights net.safetensors
   fxlite passes
   fxlite info
@@ -67,6 +68,7 @@ _COMMANDS = {
     "optimize": "show or apply what passes do as a patch on the program's own files",
     "migrate": "port a file written for torch.fx, and list what is left to a person",
     "import": "a model of ONNX as a graph, a picture and a report; what it holds first",
+    "export": "write a program, or what passes made of it, as a model of ONNX",
     "weights": "list the arrays of a file of weights",
     "textconv": "print a saved graph as text, for git diff",
     "info": "version, compiler, CPU, cache and devices",
@@ -77,7 +79,13 @@ _READ_NO_PROGRAM = ("new-pass", "migrate", "import", "weights", "info")
 
 
 #: Commands that stand in the file of another, with their names before those of its functions.
-_BESIDE = {"blame": "profile", "reimport": "regenerate", "textconv": "diff", "import": "import_model"}
+_BESIDE = {
+    "blame": "profile",
+    "reimport": "regenerate",
+    "textconv": "diff",
+    "import": "import_model",
+    "export": "export_model",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

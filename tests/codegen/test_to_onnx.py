@@ -6,6 +6,7 @@ All samples: python -m tests.onnx_export."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fxlite.base.errors import ArgumentError, ModelExportError
 onnx = pytest.importorskip("onnx")
 
 from tests import onnx_export  # noqa: E402
+from tests.zoo import ZOO  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)
@@ -66,6 +68,37 @@ def test_samples_and_the_zoo() -> None:
     unsaid = {n: o for n, o in refused.items() if not re.search("complex|named size", o) and f"`{n}`" not in page}
     assert not unsaid, unsaid
     assert sum(not o for o in outcomes.values()) > 0.8 * len(outcomes)
+
+
+def test_round_trips() -> None:
+    """What comes back computes the same; where each op is a node of ONNX, it is the same graph."""
+    same = 0
+    for name, program in [(p.name, p) for p in ZOO]:
+        gm, _, inputs = program.trace()
+        again = fx.from_onnx(fx.to_onnx(gm))
+        outcome = onnx_export.check(again, inputs)
+        assert not outcome, (name, outcome)
+        assert [p.target for p in again.graph.placeholders] == [p.target for p in gm.graph.placeholders]
+        assert again.graph.input_dims == gm.graph.input_dims, name
+        same += _ops(again) == _ops(gm)
+    assert same > 0.4 * len(ZOO)
+
+
+def _ops(gm: fx.GraphModule) -> Counter[str]:
+    return Counter(n.target.name for n in gm.graph.nodes if n.op == "call_function")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fxlite.cli import main
+
+    path = tmp_path / "net.onnx"
+    program = tmp_path / "net.py"
+    program.write_text("def net(x):\n    return x.reshape(-1, 2) * 2\n")
+    assert main(["export", f"{program}:net", str(path), "-i", "x=f32[B,4]", "--opset", "20"]) == 0
+    assert "net.onnx written: 2 nodes" in capsys.readouterr().out
+    assert str(fx.from_onnx(path).graph.placeholders[0].type) == "f32[B,4]"
+    assert main(["export", f"{program}:net", str(path), "-i", "x=c64[B,4]"]) == 1
+    assert "no complex numbers" in capsys.readouterr().err
 
 
 def test_names_sizes_and_places_are_the_programs() -> None:

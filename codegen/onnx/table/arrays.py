@@ -123,6 +123,8 @@ def full(b: Builder, type: TensorType, shape: Any, value: Any = None, dtype: Any
             return b.number(value, type.dtype)
         if 0 in type.shape:
             return b.constant(np.zeros(type.shape, type.dtype.numpy))
+    if type.dtype is dtypes.bfloat16:
+        return str(b.op("Expand", b.number(value, type.dtype), b.sizes(type.shape)))
     held = b.onnx.numpy_helper.from_array(np.full(1, value, type.dtype.numpy), "value")
     return str(b.op("ConstantOfShape", b.sizes(type.shape), value=held))
 

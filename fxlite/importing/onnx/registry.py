@@ -161,6 +161,11 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % rank if rank else 0
 
 
+def is_one(size: Any) -> bool:
+    """Whether a size is the number 1; a named one, with which nothing can be compared, is not."""
+    return type(size) is int and size == 1
+
+
 def is_sizes(value: Any) -> bool:
     """Whether a value is an array of named sizes."""
     return isinstance(value, np.ndarray) and value.dtype == object

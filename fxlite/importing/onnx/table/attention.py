@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.importing.onnx.registry import MICROSOFT, Call, cast, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import MICROSOFT, Call, cast, is_one, onnx_op, rank, shape
 
 
 def _heads(x: Any, count: int) -> Any:
@@ -42,7 +42,7 @@ def attention(n: Call, q: Any, k: Any, v: Any, mask: Any = None, *rest: Any) -> 
         q, k, v = _heads(q, n["q_num_heads"]), _heads(k, n["kv_num_heads"]), _heads(v, n["kv_num_heads"])
     heads = shape(q)[1]
     k, v = _shared(k, heads), _shared(v, heads)
-    if mask is not None and str(shape(mask)[-1]) != str(shape(k)[2]) and shape(mask)[-1] != 1:
+    if mask is not None and str(shape(mask)[-1]) != str(shape(k)[2]) and not is_one(shape(mask)[-1]):
         return NotImplemented
     found = ops.scaled_dot_product_attention(q, k, v, mask, is_causal=bool(n["is_causal"]), scale=n["scale"])
     return _joined(found) if flat else found

@@ -14,7 +14,7 @@ import numpy as np
 from fxlite import ops
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx import proto
-from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_one, onnx_op, rank, shape
 from fxlite.importing.onnx.table import narrow
 from fxlite.importing.onnx.table.products import padded, window
 from fxlite.tracing.capture.known import known_value
@@ -25,7 +25,7 @@ _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 def _spread(value: Any, n: Call, x: Any, axis: int, block: int) -> Any:
     """A scale or zero point as one that broadcasts to ``x``: one number, one for each element along
     an axis, or one for each block of elements there."""
-    if value is None or not rank(value) or (rank(value) == 1 and shape(value) == (1,) and not block):
+    if value is None or not rank(value) or (rank(value) == 1 and is_one(shape(value)[0]) and not block):
         return value if value is None or not rank(value) else value.reshape(())
     along = axis_of(axis, rank(x))
     if block:
@@ -125,7 +125,9 @@ def _sums(n: Call, a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
         return ops.int_matmul(a, b, one, other)
     a, b = cast(a, np.int32), cast(b, np.int32)
     if a_zero is not None:
-        a = a - cast(a_zero.reshape((-1, 1)) if rank(a_zero) == 1 and shape(a_zero)[0] != 1 else a_zero, np.int32)
+        a = a - cast(
+            a_zero.reshape((-1, 1)) if rank(a_zero) == 1 and not is_one(shape(a_zero)[0]) else a_zero, np.int32
+        )
     if b_zero is not None:
         b = b - cast(b_zero, np.int32)
     return cast(np.matmul(a, b), np.int32)

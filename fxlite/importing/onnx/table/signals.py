@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.importing.onnx import proto
-from fxlite.importing.onnx.registry import Call, axis_of, cast, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import Call, axis_of, cast, is_one, onnx_op, rank, shape
 
 
 def _as_complex(x: Any) -> Any:
@@ -29,7 +29,7 @@ def dft(n: Call, x: Any, length: Any = None, axis: Any = None) -> Any:
     count = None if length is None else n.numbers(length, "the length")[0]
     kind = x.dtype
     values = _as_complex(n.proxy(x))
-    is_real = shape(x)[-1] == 1
+    is_real = is_one(shape(x)[-1])
     if n["inverse"]:
         if n["onesided"]:
             return np.expand_dims(cast(np.fft.irfft(values, count, axis=along), kind), -1)
@@ -55,7 +55,7 @@ def stft(n: Call, signal: Any, step: Any, window: Any = None, length: Any = None
     index = np.expand_dims(np.arange(frames) * hop, 1) + np.arange(size)
     cut = np.take(values, index, axis=1)
     cut = cut if window is None else cut * window
-    is_real = rank(signal) == 2 or shape(signal)[-1] == 1
+    is_real = rank(signal) == 2 or is_one(shape(signal)[-1])
     if n["onesided"] and is_real:
         return _as_parts(np.fft.rfft(cut, axis=-1), kind)
     return _as_parts(np.fft.fft(cut, axis=-1), kind)
