@@ -197,11 +197,7 @@ def minimum(a: Dim, b: Dim, *more: Dim) -> Dim:
         return min(a, b)
     if isinstance(a, NamedDim) or isinstance(b, NamedDim):  # in a program that is being traced
         return for_user(minimum(normalize(a), normalize(b)))
-    if at_least(a, b):
-        return b
-    if at_least(b, a):
-        return a
-    return normalize(sympy.Min(a, b))
+    return _extreme(sympy.Min, a, b)
 
 
 def maximum(a: Dim, b: Dim, *more: Dim) -> Dim:
@@ -212,11 +208,16 @@ def maximum(a: Dim, b: Dim, *more: Dim) -> Dim:
         return max(a, b)
     if isinstance(a, NamedDim) or isinstance(b, NamedDim):
         return for_user(maximum(normalize(a), normalize(b)))
+    return _extreme(sympy.Max, a, b)
+
+
+@functools.lru_cache(maxsize=8192)  # sympy takes 5 ms, and slices ask for the same ones many times
+def _extreme(function: Any, a: Dim, b: Dim) -> Dim:
     if at_least(a, b):
-        return a
+        return a if function is sympy.Max else b
     if at_least(b, a):
-        return b
-    return normalize(sympy.Max(a, b))
+        return b if function is sympy.Max else a
+    return normalize(function(a, b))
 
 
 def names(value: Any) -> frozenset[str]:

@@ -225,7 +225,7 @@ _ANY: Interval = (-math.inf, math.inf)
 def never_negative(dim: Any, nonempty: bool = False) -> bool:
     """True if a dim (a sympy expression) is provably >= 0; ``nonempty``: for all sizes but 0."""
     if nonempty or fact_symbols(dim):
-        dim = sympy.expand(_counted(dim, nonempty))
+        dim = expanded(_counted(dim, nonempty))
     return _never_negative(dim)
 
 
