@@ -10,6 +10,7 @@ between the kernels of a body lie in the scratch of the function.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,7 +125,8 @@ class _Function:
             if re.search(rf"\b{word}\b", text):
                 parameters.append(f"{kind}{word}")
                 arguments.append(word)
-        lines = [line for line in lines if len(re.findall(_variable(line), text)) > 1]
+        counts = Counter(re.findall(r"\w+", text))
+        lines = [line for line in lines if (found := _VARIABLE.match(line)) and counts[found[1]] > 1]
         body = _without_unread([*self.pointers, *body])
         whole = [comment(_about(self.group)), *signature(self.name, parameters), *lines, *body, "}"]
         used = _BYTES in arguments
@@ -429,10 +431,8 @@ def _literal(printer: CPrinter, node: Node) -> str | None:
     return printer.narrow(printer.value(expr.const(value, node.type.dtype)), node.type.dtype)
 
 
-def _variable(line: str) -> str:
-    """A pattern for the variable that a line declares."""
-    found = re.match(r"\s*(?:const )?[\w ]+?\*?(?:const )?(\w+)(?: = |;)", line)
-    return rf"\b{found[1]}\b" if found else "$^"
+_VARIABLE = re.compile(r"\s*(?:const )?[\w ]+?\*?(?:const )?(\w+)(?: = |;)")
+_DECLARED = re.compile(r"\s*(?:const \w+|\w+ \*(?:const )?)\s?(\w+) = [^;]*;$")
 
 
 def _without_unread(lines: Sequence[str]) -> list[str]:
@@ -440,13 +440,9 @@ def _without_unread(lines: Sequence[str]) -> list[str]:
     who read them know by another name."""
     left = list(lines)
     while True:
-        text = "\n".join(left)
-        kept = [
-            line
-            for line in left
-            if not re.match(r"\s*(const \w+|\w+ \*(const )?)\s?\w+ = [^;]*;$", line)
-            or len(re.findall(_variable(line), text)) > 1
-        ]
+        counts = Counter(word for line in left for word in re.findall(r"\w+", line))
+        declared = [(line, _DECLARED.match(line)) for line in left]
+        kept = [line for line, found in declared if found is None or counts[found[1]] > 1]
         if len(kept) == len(left):
             return kept
         left = kept

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import fxlite as fx
 from fxlite.base.errors import TraceError
 from tests.fuzz.results import exact_difference
 from tests.oracle import RUNGS
+from tests.oracle import written as with_writes
 
 #: Elements of the arrays, and loops inside of each other at most.
 SIZE, DEEPEST = 6, 3
@@ -341,12 +343,14 @@ def check_control(seed: int, number: int, rungs: Sequence[str] = ("graph", "pyth
     text = str(gm.graph)
     parsed = fx.parse(text)
     assert str(parsed) == text, f"{seed}.{number}: the text of the graph changes"
-    used = [*rungs, *(["kernel"] if number % 4 == 0 else [])]
+    used = {name: partial(RUNGS[name], gm) for name in [*rungs, *(["kernel"] if number % 4 == 0 else [])]}
+    if "c" in used:  # built once
+        used["c"] = partial(with_writes, gm, fx.compile(gm, backend="c"))
     for _ in range(2):
         given = (np.floor(rng.standard_normal(SIZE) * 16) / 8, rng.integers(0, 20, SIZE), np.int64(rng.integers(0, 5)))
         expected = program(*given)
-        for rung in used:
-            found = tuple(RUNGS[rung](gm, given))
+        for rung, computed in used.items():
+            found = tuple(computed(given))
             wrong = exact_difference(expected, found)
             assert wrong is None, f"{seed}.{number}, {rung}, {given}: {wrong}\n{text}"
     return len(text.splitlines())
