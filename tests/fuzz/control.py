@@ -24,8 +24,8 @@ from tests.fuzz.results import exact_difference
 from tests.oracle import RUNGS
 from tests.oracle import written as with_writes
 
-#: Elements of the arrays, and loops inside of each other at most.
-SIZE, DEEPEST = 6, 3
+#: Elements of the arrays, and how many loops are inside of each other at most.
+SIZE, DEEPEST = 6, (1, 2, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Block:
     statements: tuple[tuple[str, tuple[int, ...], tuple[Block, ...]], ...]
 
 
-def written(choose: random.Random, depth: int = 0) -> Block:
-    """A block of statements."""
+def written(choose: random.Random, deepest: int) -> Block:
+    """A block of statements, with loops and conditions so many times inside of each other."""
     simple = tuple(SIMPLE)
     found = []
     for _ in range(choose.randint(1, 3)):
-        nested = depth < DEEPEST and choose.random() < 0.5
+        nested = deepest and choose.random() < 0.5
         kind = choose.choice(("for", "while", "if", "if writes") if nested else simple)
         count = (1 + kind.startswith("if")) * nested
-        blocks = tuple(written(choose, depth + 1) for _ in range(count))
+        blocks = tuple(written(choose, deepest - 1) for _ in range(count))
         numbers = tuple(choose.randint(0, 99) for _ in range(6))
         found.append((kind, numbers, blocks))
     return Block(tuple(found))
@@ -325,7 +325,7 @@ def check_control(seed: int, number: int, rungs: Sequence[str] = ("graph", "pyth
     """Compare a program in all back ends with eager NumPy; how many lines its graph has. Every third
     one is plain Python: 0 if it is refused with a TraceError. Raises AssertionError."""
     choose = random.Random(f"{seed}.{number}")
-    block = written(choose)
+    block = written(choose, choose.choice(DEEPEST))
     plain = number % 3 == 2
 
     def program(x: Any, k: Any, n: Any) -> Any:
