@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fxlite.files.serialize import load, load_safetensors, save, save_safetensors
     from fxlite.files.weights.read import load_weights
     from fxlite.importing.onnx.model import from_onnx
-    from fxlite.importing.torch import from_torch
+    from fxlite.importing.torch import from_torch, to_torch, to_torch_fx
     from fxlite.just_in_time import jit
     from fxlite.show.comparison.compare import assert_same
     from fxlite.show.comparison.graph_diff import diff
@@ -63,6 +63,8 @@ _LAZY = {
     "load_safetensors": "fxlite.files.serialize",
     "save_safetensors": "fxlite.files.serialize",
     "from_torch": "fxlite.importing.torch",
+    "to_torch": "fxlite.importing.torch",
+    "to_torch_fx": "fxlite.importing.torch",
     "load_weights": "fxlite.files.weights.read",
     "from_onnx": "fxlite.importing.onnx.model",
     "to_onnx": "fxlite.codegen.onnx.model",

@@ -116,16 +116,22 @@ def _needs(source: str) -> list[dict[str, str]]:
 
 def python_program(gm: GraphModule) -> Module:
     """The regenerated Python as a module that runs, with gm's weights; nothing is written."""
-    source, arrays = _regenerated(gm, None, find_dialect("fxlite"))
+    made, arrays = program_in(gm, "fxlite")
+    made.load_state_dict(arrays)
+    return made.eval()  # type: ignore[no-any-return]
+
+
+def program_in(gm: GraphModule, dialect: str) -> tuple[Any, dict[str, np.ndarray[Any, Any]]]:
+    """An instance of the class that is regenerated in a dialect, and the arrays for its weights;
+    nothing is written. Raises CodegenError as :func:`python_source`."""
+    source, arrays = _regenerated(gm, None, find_dialect(dialect))
     filename = f"{REGENERATED}/{module_name(gm.name)}_{next(_numbers)}.py"
     namespace: dict[str, Any] = {"__name__": module_name(gm.name), "__file__": filename}
     exec(compile(source, filename, "exec"), namespace)
     lines = source.splitlines(keepends=True)
     linecache.cache[filename] = (len(source), None, lines, filename)  # a trace reads its checks
     weakref.finalize(namespace[class_name(gm.name)], linecache.cache.pop, filename, None)
-    made: Module = namespace[class_name(gm.name)]()
-    made.load_state_dict(arrays)
-    return made.eval()
+    return namespace[class_name(gm.name)](), arrays
 
 
 def python_source(gm: GraphModule, name: str | None = None, dialect: str = "fxlite") -> str:

@@ -34,6 +34,7 @@ ABOVE = {
     "from_bytes": "fxlite.files.serialize",
     "python_source": "fxlite.codegen.python.source",
     "save_python": "fxlite.codegen.python.source",
+    "program_in": "fxlite.codegen.python.source",
     # proxies of the nodes of a graph
     "appending_tracer": "fxlite.tracing.tracer",
     "call_method": "fxlite.tracing.tracer",

@@ -7,10 +7,13 @@ import importlib
 
 import pytest
 
-pytest.importorskip("torch")
+import fxlite as fx
 
-from tests.zoo_real.check import check
-from tests.zoo_real.models import import_torchvision
+torch = pytest.importorskip("torch")
+
+from fxlite.importing.torch.arrays import array_of  # noqa: E402
+from tests.zoo_real.check import NEAR, check, difference, leaves  # noqa: E402
+from tests.zoo_real.models import import_torchvision, make  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -31,12 +34,31 @@ SAMPLE = (
 )
 
 
-@pytest.mark.parametrize("name", SAMPLE)
-def test_architectures(name: str) -> None:
+def needs(library: str) -> None:
     try:
         import_torchvision()
-        importlib.import_module(name.partition("/")[0])
+        importlib.import_module(library)
     except (ImportError, RuntimeError) as error:
         pytest.skip(f"extra models: {error}")
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_architectures(name: str) -> None:
+    needs(name.partition("/")[0])
     row = check(name, times=False)
     assert row["stage"] == "right", row
+
+
+def test_one_artifact_for_all_sizes() -> None:
+    """Batch and sequence differ between calls of one compiled decoder with a cache."""
+    needs("transformers")
+    model, _, named = make("transformers/gpt2")
+    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("seq", max=64)}
+    gm = fx.from_torch(model, dynamic_shapes={"input_ids": dims}, **named)
+    assert str(gm.graph.placeholders[0].type) == "i64[batch,seq]"
+    compiled = fx.compile(gm)
+    for sizes in ((1, 7), (2, 8), (3, 5), (4, 16), (5, 13)):
+        ids = torch.randint(1, 90, sizes)
+        with torch.no_grad():
+            expected = [array_of(v) for v in leaves(model(input_ids=ids))]
+        assert difference(leaves(compiled(input_ids=ids.numpy())), expected) < NEAR

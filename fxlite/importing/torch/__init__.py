@@ -1,12 +1,16 @@
-"""``fx.from_torch``: PyTorch's models as graphs. An exported program runs, op by op, on fxlite's proxies.
+"""``fx.from_torch`` and ``fx.to_torch``: PyTorch's models as graphs, and back.
+
+An exported program runs, op by op, on fxlite's proxies.
 
 ``arrays`` shares tensors' memory, ``exported`` makes the program and names its sizes, ``structure``
 takes nested values apart, ``run`` goes through the nodes; ``table`` and its families
-(``elementwise``, ``layers``, ...) say what ATen's ops are. Only they import torch.
+(``elementwise``, ``layers``, ...) say what ATen's ops are; ``leaving`` is the way back. Only they import torch.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from fxlite.base.errors import FxliteError
@@ -32,10 +36,36 @@ def from_torch(model: Any, *example: Any, dynamic_shapes: Any = None, **named: A
     Raises ModelImportError, which names each op that fxlite lacks, or the op, module and line of a
     node that cannot be imported; ArgumentError for what is no model; MissingLibraryError without
     torch."""
-    try:
+    with _needing_torch("from_torch"):
         from fxlite.importing.torch.run import import_model
+    return import_model(model, example, named, dynamic_shapes)
+
+
+def to_torch(gm: GraphModule) -> Any:
+    """A ``torch.nn.Module`` that computes what the graph does, in evaluation mode: an instance of the
+    class that ``gm.source(dialect="torch")`` shows. Layers and weights have their names in the
+    graph; the weights share its arrays' memory, where these may be written.
+
+    Raises CodegenError for what torch cannot say, MissingLibraryError without torch."""
+    with _needing_torch("to_torch"):
+        from fxlite.importing.torch.leaving import module_of
+    return module_of(gm)
+
+
+def to_torch_fx(gm: GraphModule) -> Any:
+    """A ``torch.fx.GraphModule`` of the same, so that passes written for torch.fx can be used;
+    :func:`from_torch` takes it back. Raises as :func:`to_torch`."""
+    with _needing_torch("to_torch_fx"):
+        from fxlite.importing.torch.leaving import graph_of
+    return graph_of(gm)
+
+
+@contextlib.contextmanager
+def _needing_torch(name: str) -> Iterator[None]:
+    """Inside, torch is imported."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingLibraryError('from_torch needs PyTorch: pip install "fxlite[torch]"') from None
-    return import_model(model, example, named, dynamic_shapes)
+        raise MissingLibraryError(f'{name} needs PyTorch: pip install "fxlite[torch]"') from None
