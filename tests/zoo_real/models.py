@@ -248,7 +248,7 @@ def transformers_model(name: str) -> Example:
 
 #: Sizes that others of the same configuration depend on.
 _SPECIAL: dict[str, dict[str, Any]] = {
-    "esm": {"vocab_size": 33, "mask_token_id": 32},
+    "esm": {"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1},
     "funnel": {"architectures": ["FunnelModel"]},
     "mamba2": {"num_heads": 8, "n_groups": 2},
     "deepseek_v3": {"head_dim": 8, "num_key_value_heads": 4, "num_experts_per_tok": 2},

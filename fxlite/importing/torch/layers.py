@@ -145,6 +145,15 @@ for _dims in (1, 2, 3):
     aten(f"adaptive_max_pool{_dims}d")(_adaptive(f"adaptive_max_pool{_dims}d", _dims))
 
 
+#: What no op of fxlite does over all axes at once: op, coordinates and rounding of each.
+_BY_AXIS = {
+    "bicubic": ("cubic", "half_pixel", "floor"),
+    "trilinear": ("linear", "half_pixel", "floor"),
+    "nearest-exact": ("nearest", "half_pixel", "round_prefer_ceil"),
+    "nearest3d": ("nearest", "asymmetric", "floor"),
+}
+
+
 def _resize(mode: str, aligned: bool) -> Any:
     def entry(c: Call, x: Any, size: Any, *args: Any, scale_factors: Any = None, **_: Any) -> Any:
         align_corners, rest = (bool(args[0]), args[1:]) if aligned and args else (False, args)
@@ -153,6 +162,13 @@ def _resize(mode: str, aligned: bool) -> Any:
             scales = list(scales[0])
         sizes = tuple(size) if size is not None else None
         whole = tuple(c.value.shape[2:])
+        if mode in _BY_AXIS:
+            how = _BY_AXIS[mode]
+            place = "align_corners" if align_corners else how[1]
+            for i, length in enumerate(sizes or whole):
+                scale = scales[i] if scales and not align_corners else None
+                x = op("resize")(x, length, 2 + i, how[0], place, how[2], scale)
+            return x
         if scales and not align_corners:
             exact = all(
                 type(n) is int and float(n * s) == int(n * s) for n, s in zip(shape_of(x)[2:], scales, strict=False)
@@ -167,7 +183,7 @@ def _resize(mode: str, aligned: bool) -> Any:
 for _name, _mode, _aligned in (
     ("upsample_nearest1d", "nearest", False),
     ("upsample_nearest2d", "nearest", False),
-    ("upsample_nearest3d", "nearest", False),
+    ("upsample_nearest3d", "nearest3d", False),
     ("_upsample_nearest_exact2d", "nearest-exact", False),
     ("upsample_linear1d", "linear", True),
     ("upsample_bilinear2d", "bilinear", True),
