@@ -217,6 +217,28 @@ def test_quantized_graphs_have_the_same_integers() -> None:
     assert onnx_export.check(gm, [RNG.uniform(-7, 7, (5, 64)).astype(np.float32)]) == ""
 
 
+@pytest.mark.parametrize("scheme", ["static_int8", "dynamic_int8", "weight_only_int8", "weight_only_int4"])
+def test_quantized_models(scheme: str) -> None:
+    from fxlite.passes import quantize
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3, padding=1)
+            self.out = nn.Linear(8 * 16, 10)
+
+        def forward(self, x: Any) -> Any:
+            x = F.max_pool2d(F.relu(self.conv(x)), 2)
+            return self.out(x.reshape(x.shape[0], -1))
+
+    gm = fx.symbolic_trace(Small().eval(), "f32[B,3,8,8]")
+    batches = [RNG.standard_normal((4, 3, 8, 8)).astype(np.float32) for _ in range(3)]
+    small = quantize.quantize(gm, quantize.QConfigMapping().set_global(scheme), batches)
+    assert onnx_export.check(small, batches[:1]) == ""
+    kinds = {n.op_type for n in fx.to_onnx(small).graph.node}
+    assert ("MatMulInteger" in kinds) == ("weight_only" not in scheme), kinds
+
+
 def test_what_onnx_lacks_says_where() -> None:
     def program(x: Any) -> Any:
         return np.nextafter(x, 1)
