@@ -40,6 +40,8 @@ class _Operand:
     def __getitem__(self, index: Any) -> Expr:
         return Load(self.dtype, self.value.name, index if isinstance(index, tuple) else (index,))
 
+    __iter__ = None  # it has no length: a loop over it would not end
+
 
 def pointwise(b: Builder, op: Op, arguments: Mapping[str, Any], type: TensorType) -> str:
     """Write a call of an element-wise op. Raises ModelExportError for what ONNX cannot compute."""
