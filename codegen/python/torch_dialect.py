@@ -389,6 +389,12 @@ class Code:
         return self.text
 
 
+def _no_complex(node: Node) -> CodegenError:
+    return CodegenError(
+        f"{node.describe()}: the dialect 'torch' has no complex numbers; write the source in the dialect 'numpy'"
+    )
+
+
 class TorchDialect(TableDialect):
     """Modules of torch, and weights in a ``.safetensors`` file."""
 
@@ -414,10 +420,7 @@ class TorchDialect(TableDialect):
         flat = [t for one in types for t in (one if isinstance(one, tuple) else (one,))]
         is_complex = any(isinstance(t, TensorType) and t.dtype.is_complex for t in flat)
         if is_complex or any(isinstance(v, complex) for v in node.bound.values()):
-            raise CodegenError(
-                f"{node.describe()}: the dialect 'torch' has no complex numbers; write the "
-                f"source in the dialect 'numpy'"
-            )
+            raise _no_complex(node)
         for type in flat:
             if isinstance(type, TensorType) and type.dtype.name in ("u16", "u32", "u64"):
                 raise CodegenError(
@@ -427,6 +430,8 @@ class TorchDialect(TableDialect):
 
     def prepared(self, gm: GraphModule) -> GraphModule:
         for node in gm.graph.nodes:
+            if node.op == "get_attr" and isinstance(node.type, TensorType) and node.type.dtype.is_complex:
+                raise _no_complex(node)
             taken = OF_MODULES.intersection(node.target.split(".")) if node.op == "get_attr" else ()
             for name in taken:
                 raise CodegenError(

@@ -510,7 +510,8 @@ static inline void multiply_LOW_tile_T(
 }
 
 /* The product of a tile in `blocks` blocks of at most SUM_STEPS steps, of which this is one: added
- * to the sums of those before it in `total`, of many so that nothing is lost, which `left` is for. */
+ * to the sums of those before it in `total`; where there are many, `left` holds what rounding
+ * leaves out. */
 static void multiply_part_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
     int64_t block, int64_t blocks, T *restrict total, T *restrict left)

@@ -1,8 +1,8 @@
 /* Factors of matrices, real and complex. Columns are halved, and what is right of the left half is
  * updated by a product of it: S. Toledo, Locality of reference in LU decomposition with partial
  * pivoting, SIAM Journal on Matrix Analysis and Applications 18(4), 1997. A product of complex
- * matrices is one of real matrices: each row of the right one stands there twice, as it is and times
- * i. */
+ * matrices is one of real matrices: each row of the right one stands there twice, as it is and
+ * times i. */
 
 #if INSTANCE == 0
 #define T float

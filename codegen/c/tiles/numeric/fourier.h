@@ -238,11 +238,11 @@ static void fourier_some_T(const T *restrict x, const T *restrict factors, T *re
     }
 }
 
-/* Transforms by a convolution with a chirp, for sizes with large prime factors: L. Bluestein, A linear
-   filtering approach to the computation of discrete Fourier transform, IEEE Transactions on Audio and
-   Electroacoustics 18, 1970. The convolution is computed by transforms of `length` >= 2 size - 1
-   points. Behind their factors there are the chirp, and the transform of its conjugate over
-   `length`, real parts first. The workspace has room for 8 `length` numbers. */
+/* Transforms by a convolution with a chirp, for sizes with large prime factors: L. Bluestein, A
+   linear filtering approach to the computation of discrete Fourier transform, IEEE Transactions on
+   Audio and Electroacoustics 18, 1970. The convolution is computed by transforms of `length` >=
+   2 size - 1 points. Behind their factors there are the chirp, and the transform of its conjugate
+   over `length`, real parts first. The workspace has room for 8 `length` numbers. */
 static void fourier_chirp_T(const T *restrict x, const T *restrict factors, const T *restrict chirp,
                             T *restrict y, int64_t rows, int64_t size, int64_t length,
                             const int *radices, int inverse, T *restrict workspace)

@@ -8,7 +8,8 @@
 enum { RANDOM_BLOCKS = 16, RANDOM_WORDS = 4096 };
 
 /* The blocks from a counter on, four words each, one behind the other. */
-static inline void random_blocks(const uint32_t *key, uint64_t counter, uint32_t stream, uint32_t *y)
+static inline void random_blocks(
+    const uint32_t *key, uint64_t counter, uint32_t stream, uint32_t *y)
 {
     uint32_t a[RANDOM_BLOCKS], b[RANDOM_BLOCKS], c[RANDOM_BLOCKS], d[RANDOM_BLOCKS];
     uint32_t k = key[0], l = key[1];
