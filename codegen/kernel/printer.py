@@ -209,6 +209,9 @@ class CPrinter:
 
     def _apply(self, e: Apply) -> tuple[str, int]:
         name, dtype = e.function, e.args[-1].dtype.compute
+        first = e.args[0]
+        if name == "ge" and isinstance(first, CheckedIndex) and first.guard is not None and _is_zero(e.args[1]):
+            return f"{self.value(first.guard, _AND)} && {self.checked_index(first)} >= 0", _AND  # not read: -1
         if name == "where":
             return self._choice(*e.args), _CHOICE
         function = FUNCTIONS[name]
@@ -384,6 +387,10 @@ def _perfect_depth(s: For) -> int:
             break
         depth += 1
     return depth
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 0
 
 
 def _same(e: Expr, name: str) -> bool:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fxlite.base.errors import CodegenError
+from fxlite.codegen.kernel.bounds import checked_before
 from fxlite.codegen.kernel.kernel_ir import (
     Alloc,
     Assign,
@@ -68,9 +69,15 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     rows = window_rows(space, value, store, output, shapes) if lanes else None
     if rows is not None:
         return finish(name, (*lowered.buffers, output), rows, group)
+    is_inside: Expr = expr.TRUE
+    if lanes:  # each thread of a GPU makes its own checks
+        value, is_inside = checked_before(value, space)
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
     fill(nest, space, value, store, output.name)
-    return finish(name, (*lowered.buffers, output), nest.levels[0], group)
+    body = nest.levels[0]
+    if is_inside is not expr.TRUE:
+        body = [If(is_inside, tuple(body))]
+    return finish(name, (*lowered.buffers, output), body, group)
 
 
 def fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, output: str) -> None:

@@ -233,7 +233,9 @@ class _Runner:
             elif isinstance(s, If):
                 condition = np.asarray(self.value(s.condition, mask))
                 inside = condition if mask is None else condition & mask
-                if inside.any():
+                if mask is None and condition.ndim == 0 and condition:
+                    self.run(s.body, axis, None)
+                elif inside.any():
                     self.run(s.body, axis, inside)
             elif isinstance(s, For):
                 self._loop(s, axis, mask)

@@ -116,8 +116,12 @@ class IndexValue(Expr):
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
         values = run_time_values((self.index,))
-        env = {v: Value(c) for v, c in zip(values, children, strict=True)}
+        env = {v: _in_index(c) for v, c in zip(values, children, strict=True)}
         return IndexValue(self.dtype, self.index.substitute(env))
+
+
+def _in_index(value: Expr) -> Index | Value:
+    return value.index if isinstance(value, IndexValue) else Value(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +140,7 @@ class Load(Expr):
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
         values = run_time_values(self.index)
-        env = {v: Value(c) for v, c in zip(values, children) if c is not v.expr}
+        env = {v: _in_index(c) for v, c in zip(values, children) if c is not v.expr}
         index = tuple(i.substitute(env) for i in self.index) if env else self.index
         return Load(self.dtype, self.buffer, index, None if self.guard is None else children[-1])
 

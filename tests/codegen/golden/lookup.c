@@ -9,15 +9,16 @@ struct lookup_weights {
 static void k0_add(const int64_t *restrict tokens, const float *restrict table,
     const float *restrict places, float *restrict add, int64_t B, int64_t T, fx_error *error,
     int n_threads) {
-    #pragma omp parallel for collapse(2) num_threads(n_threads) if (B*T*48 >= PARALLEL_OPERATIONS)
-    for (int64_t i = 0; i < B; ++i) {
-        for (int64_t j = 0; j < T; ++j) {
-            const int64_t t0 = fx_index(tokens[i*T + j], 100, 0, error);
-            const int64_t t1 = fx_index(j, 512, 1, error);
-            #pragma omp simd
-            for (int64_t k = 0; k < 16; ++k) {
-                add[(i*T + j)*16 + k] = (t0 >= 0 ? table[t0*16 + k] : 0)
-                    + (t1 >= 0 ? places[j*16 + k] : 0);
+    if (0 < B && 0 < T && fx_index(T - 1, 512, 0, error) >= 0) {
+        #pragma omp parallel for collapse(2) num_threads(n_threads) \
+                if (B*T*32 >= PARALLEL_OPERATIONS)
+        for (int64_t i = 0; i < B; ++i) {
+            for (int64_t j = 0; j < T; ++j) {
+                const int64_t t0 = fx_index(tokens[i*T + j], 100, 1, error);
+                #pragma omp simd
+                for (int64_t k = 0; k < 16; ++k) {
+                    add[(i*T + j)*16 + k] = (t0 >= 0 ? table[t0*16 + k] : 0) + places[j*16 + k];
+                }
             }
         }
     }

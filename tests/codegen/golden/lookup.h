@@ -25,8 +25,8 @@ typedef struct {
 } fx_error;
 #endif
 
-/* where 0: take along axis 0 */
-/* where 1: slice along axis 0 */
+/* where 0: slice along axis 0 */
+/* where 1: take along axis 0 */
 
 #ifdef __cplusplus
 extern "C" {

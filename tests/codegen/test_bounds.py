@@ -1,0 +1,90 @@
+"""Checks of indices that depend on sizes alone are made before the loops, at both ends of a range,
+and what they find is what a check of each element finds: an IndexError, or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.codegen.kernel.bounds import checked_before
+from fxlite.scalar import expr
+from fxlite.scalar.expr import CheckedIndex
+from fxlite.scalar.index import Index
+from fxlite.types import dtypes, shapes
+from tests.oracle import RUNGS, agree
+
+
+def laplacian(x: Any, out: Any) -> Any:
+    n, m = out.shape
+    middle = x[1 : n + 1, 1 : m + 1]
+    return 4 * middle - (x[2 : n + 2, 1 : m + 1] + x[:n, 1 : m + 1]) - (x[1 : n + 1, 2 : m + 2] + x[1 : n + 1, :m])
+
+
+def positions(tokens: Any, table: Any, places: Any) -> Any:
+    return table[tokens] + places[: tokens.shape[1]]
+
+
+def sums(x: Any, w: Any) -> Any:
+    return (x[:, 2 : w.shape[0] + 2] * w).sum(axis=-1)
+
+
+RNG = np.random.default_rng(11)
+TOKENS = RNG.integers(0, 50, (2, 4))
+
+
+def numbers(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.standard_normal(shape)
+
+
+@pytest.mark.parametrize(
+    ("program", "types", "arguments"),
+    [
+        (laplacian, ("f64[A,B]", "f64[N,M]"), (numbers(7, 9), numbers(5, 6))),
+        (laplacian, ("f64[A,B]", "f64[N,M]"), (numbers(2, 9), numbers(0, 6))),
+        (positions, ("i64[B,T]", "f64[50,3]", "f64[P,3]"), (TOKENS, numbers(50, 3), numbers(4, 3))),
+        (sums, ("f64[B,K]", "f64[N]"), (numbers(3, 30), numbers(25))),
+    ],
+)
+def test_in_range(program: Any, types: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
+    agree(program, *arguments, types=types)
+    compiled: Any = fx.compile(program, *types, threads=1)
+    (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
+    loops = text[text.index("for (int64_t") :]
+    checks = [line for line in loops.splitlines() if "fx_index(" in line]
+    assert all("if (" in line or "tokens[" in line for line in checks), "a check of sizes inside of a loop"
+
+
+@pytest.mark.parametrize(
+    ("program", "types", "arguments"),
+    [
+        (laplacian, ("f64[A,B]", "f64[N,M]"), (numbers(6, 9), numbers(5, 6))),
+        (laplacian, ("f64[A,B]", "f64[N,M]"), (numbers(7, 7), numbers(5, 6))),
+        (positions, ("i64[B,T]", "f64[50,3]", "f64[P,3]"), (TOKENS, numbers(50, 3), numbers(3, 3))),
+        (sums, ("f64[B,K]", "f64[N]"), (numbers(3, 26), numbers(25))),
+    ],
+)
+def test_out_of_range(program: Any, types: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
+    module = fx.symbolic_trace(program, *types)
+    for rung in ("kernel", "c"):
+        with pytest.raises(IndexError, match=r"out of (range|bounds)"):
+            RUNGS[rung](module, arguments)
+
+
+def test_the_ends_that_lie_farthest_out_are_checked() -> None:
+    """Of several indices on one axis, and only where they may be out of range; one that may count
+    from the end keeps its check."""
+    size, axis = shapes.dims("N E")
+    extent = Index.of(axis)
+    i = expr.fresh_var(size)
+
+    def check(index: Any) -> Any:
+        return CheckedIndex(dtypes.int64, expr.index_value(index), extent, "x")
+
+    at = [check(Index.of(i) + 1), check(Index.of(i) + 3), check(Index.of(i) - 1)]
+    value, is_inside = checked_before(expr.apply("add", expr.apply("add", at[0], at[1]), at[2]), [i])
+    assert [n for n in expr.walk(value) if isinstance(n, CheckedIndex)] == [at[2]]
+    (made,) = (n for n in expr.walk(is_inside) if isinstance(n, CheckedIndex))
+    assert expr.as_index(made.operand) == Index.of(size) + 2
