@@ -62,6 +62,7 @@ def task(engine: str, program: Benchmark, threads: int, written: Sequence[str]) 
     form = ""
     if engine == OURS:
         function = fx.jit(program.function, backend="c", threads=threads)
+        form = "" if arrays else "constant"
     elif engine == "numba":
         function, form = _numba(program, arguments, before)
     elif engine == HAND:

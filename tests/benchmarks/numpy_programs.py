@@ -18,6 +18,8 @@ import copy
 import datetime
 import json
 import os
+import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -67,13 +69,20 @@ class Row:
         return min(ran, key=self.seconds.__getitem__) if ran else None
 
     @property
+    def is_constant(self) -> bool:
+        """Whether fxlite computes the results while it builds: all arguments are Python's numbers."""
+        return self.forms.get(OURS) == "constant"
+
+    @property
     def ratio(self) -> float | None:
-        """fxlite's time by the best peer's."""
-        return self.ratios.get(self.best or "")
+        """fxlite's time by the best peer's, where both compute something in a call."""
+        return None if self.is_constant else self.ratios.get(self.best or "")
 
     @property
     def verdict(self) -> str:
         """``LOSS`` where fxlite is slower than wanted, and whether others were at work."""
+        if self.is_constant:
+            return "constant"
         hand, ratio = self.ratios.get(HAND, 0.0), self.ratio
         lost = ratio is None or ratio > WANTED_EACH or hand > WANTED_HAND
         return ", ".join(["LOSS"] * lost + ["noisy"] * self.is_noisy)
@@ -92,6 +101,7 @@ def measure(name: str, size: str, threads: int, options: argparse.Namespace) -> 
     wanted = [*_arrays(expected), *(given[n] for n in written)]
     tasks = {}
     for engine in options.engines:
+        print(f"engine: {engine}", file=sys.stderr, flush=True)
         try:
             start = time.perf_counter()
             made = task(engine, program, threads, written)
@@ -186,6 +196,12 @@ def measured(name: str, size: str, threads: int, options: argparse.Namespace, ca
     except subprocess.TimeoutExpired:
         return Row(name, size, threads, failed={OURS: f"more than {options.patience:g} s for all engines"})
     lines = done.stdout.splitlines()
+    begun = re.findall("^engine: (.*)$", done.stderr, re.MULTILINE)
+    if done.returncode < 0 and begun and begun[-1] != OURS:  # a peer ended the process
+        rest = argparse.Namespace(**{**vars(options), "engines": [e for e in options.engines if e != begun[-1]]})
+        row = measured(name, size, threads, rest, cache)
+        row.failed[begun[-1]] = f"ends the process: {signal.Signals(-done.returncode).name}"
+        return row
     if done.returncode or not lines:
         why = (done.stderr.splitlines() or [f"exit status {done.returncode}"])[-1]
         return Row(name, size, threads, failed={OURS: why[:200]})
@@ -259,7 +275,8 @@ def markdown(rows: Sequence[Row], load: float) -> str:
         "[NPBench](https://github.com/spcl/npbench). numba: `@njit(parallel=True, fastmath=False)` on the same",
         "function where that compiles, else NPBench's variant, marked n; jax: NPBench's variants, 64 bits. The last",
         "columns are fxlite's time by that of the fastest of the three, and by that of the same loops written by hand",
-        "in C, and the seconds of the first call (from an empty cache in the first row of a program).",
+        "in C, and the seconds of the first call (from an empty cache in the first row of a program). A program whose",
+        "arguments are all Python's numbers is computed while it is built: it is *constant*, and not in the means.",
         "",
         f"Other programs used {load:.1f} cores before the run; {noisy} of {len(rows)} rows are noisy (with one thread:",
         "processor times).",
