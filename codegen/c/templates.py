@@ -16,11 +16,16 @@ from typing import Any
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
 from fxlite.codegen.c.render import integer_templates as integers
 from fxlite.codegen.c.render import routine_template as routines
-from fxlite.codegen.c.render.attention_template import claims_attention, render_attention_node
 from fxlite.codegen.c.render.conv_template import claims_conv, claims_int_conv, render_conv_node, render_int_conv
-from fxlite.codegen.c.render.fourier_template import claims_fourier, render_fourier_node
 from fxlite.codegen.c.render.gemm_template import render_gemm_node
-from fxlite.codegen.c.render.recurrence_template import claims_int_recurrence, claims_recurrence, render_recurrence_node
+from fxlite.codegen.c.render.layer_templates import (
+    claims_attention,
+    claims_int_recurrence,
+    claims_recurrence,
+    render_attention_node,
+    render_recurrence_node,
+)
+from fxlite.codegen.c.render.routine_template import claims_fourier, render_fourier_node
 from fxlite.codegen.c.render.template_parts import TemplateFunction
 from fxlite.codegen.kernel.contraction import is_matrix_product, require_some
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles

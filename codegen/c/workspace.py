@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fxlite.base import outside_text
 from fxlite.codegen.c.calls import Call, dim_c
 from fxlite.codegen.c.structs import Struct
-from fxlite.codegen.c.text.sizes import size_check
+from fxlite.codegen.c.text.template_text import size_check
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, spelled
 from fxlite.codegen.kernel.text import comment, signature, wrap

@@ -17,24 +17,76 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import title_of
 from fxlite.codegen.c.emit import c_name, entry_of
+from fxlite.codegen.c.render import routine_template as routines
+from fxlite.codegen.c.render.template_parts import product_fields, strided_operand
 from fxlite.codegen.c.tiles.library import definitions, needed
-from fxlite.codegen.cuda.printer import NO_BYTES, CudaPrinter, KernelText, line_comment
-from fxlite.codegen.cuda.routines import TILES
+from fxlite.codegen.cuda.gemm import CudaGemmSpec, IntegerWeight, render_gemm
+from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
+from fxlite.codegen.cuda.printer import NO_BYTES, CudaPrinter, KernelText, kernel_text, line_comment
 from fxlite.codegen.cuda.schedule import device_kernels
-from fxlite.codegen.cuda.templates import claims, render
-from fxlite.codegen.kernel.builder import bare
-from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, round_up, smaller, symbol
+from fxlite.codegen.kernel.contraction import Epilogue, is_matrix_product, matrix_product, require_some
+from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.names import Scope, dim_name, resolved
-from fxlite.codegen.kernel.schedule import schedule
+from fxlite.codegen.kernel.schedule import document, schedule
 from fxlite.codegen.program.program import Program, plan
 from fxlite.codegen.program.value_sizes import value_sizes
 from fxlite.codegen.runtime.abi import Entry
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.numeric import orthogonal
 from fxlite.passes.group import Group
 from fxlite.passes.ledger import add_refusals, refusal
 from fxlite.scalar.index import DimVar, Index, extremum
+from fxlite.types import shapes
 
+# -- routines on the device: the tiles that C calls for a matrix, one thread for each --------------
+# In: a group that is one op of :data:`ROUTINES`. Out: its kernel, and how much scratch its threads
+# need. There are as many threads as matrices, up to :data:`MOST_THREADS`.
+
+
+ROUTINES = {orthogonal.qr_rows: routines.QR, orthogonal.eigh_rows: routines.EIGH, orthogonal.svd_rows: routines.SVD}
+TILES = definitions("numeric/orthogonal")
+"""What their kernels call."""
+
+THREADS, MOST_THREADS = 32, 4096
+
+
+def is_routine(node: Node) -> bool:
+    """True for what these kernels compute."""
+    return node.target in ROUTINES and routines.claims_matrices(node)
+
+
+def render_routine(group: Group, name: str) -> KernelText:
+    """The kernel around the tile."""
+    node = group.root
+    routine = ROUTINES[node.target]
+    known = routine.sizes(node)
+    sizes = {n: Index.of(d) for n, d in known.items()}
+    count = sizes.pop("items")
+    assert routine.scratch is not None
+    share = round_up(routine.scratch(sizes, node.type.dtype.itemsize), 64)
+    kind, x, y = node.type.dtype.cuda_name, buffer_name(node.args[0]), buffer_name(node)
+    body = Body()
+    with body.block(f"for (int64_t item = fx_thread_index(); item < {bare(count)}; item += fx_thread_count())"):
+        at = Pointer("workspace") + symbol("thread") * share
+        body.put("const int64_t thread = fx_thread_index();")
+        body.put(f"{kind} *const memory = ({kind} *)({at});")
+        body.put(f"{routine.call(node, sizes, symbol('item'), '1', 'memory')};")
+    dims = sorted({d for size in known.values() for d in shapes.names(size)})
+    parameters = [f"const {kind} *__restrict__ x", f"{kind} *__restrict__ y"]
+    parameters += [*(f"int64_t {dim_name(d)}" for d in dims), "char *workspace"]
+    blocks = smaller(divide_up(count, THREADS), MOST_THREADS // THREADS)
+    text = kernel_text(
+        name, f"{document(group)}\nOne thread for each matrix.", parameters, THREADS, str(body).splitlines()
+    )
+    arguments = (x, y, *map(dim_name, dims), "workspace")
+    return KernelText(
+        name, text, arguments, (blocks, Index.of(1), Index.of(1)), THREADS, scratch=blocks * THREADS * share
+    )
+
+
+# -- emit a program as CUDA C: one ``.cu`` file, the launches that run it, and its weights ---------
 Array = np.ndarray[Any, Any]
 _HOST_WORDS = "arena cudaStream_t dim3 error kernel LAUNCH layout offset stream weights workspace".split()
 
@@ -192,3 +244,56 @@ def _weights(module: GraphModule, program: Program, launches: Sequence[Launch], 
             array = np.ascontiguousarray(module.get_attribute(node.target))
             result[name_of(node)] = array.view(node.type.dtype.stored)
     return result
+
+
+# -- match contraction groups to CUDA's templates --------------------------------------------------
+# In: a group anchored at an op that a template :func:`claims`. Out: its kernel, with operand
+# addresses and epilogue printed from the group's expressions, and its launch. Weights stay as they
+# are: the kernels read any strides, and integer weights of a linear_weight_only.
+
+
+def claims(node: Node) -> bool:
+    """True for nodes that a template computes."""
+    is_product = is_matrix_product(node) or node.target.name == "linear_weight_only"
+    return is_product or is_integer_product(node) or is_routine(node)
+
+
+def render(group: Group, name: str, locations: list[str]) -> KernelText:
+    """The group's kernel. Raises CodegenError where the group fits no template after all."""
+    assert group.anchor is not None
+    require_some(group)
+    if is_routine(group.anchor):
+        return render_routine(group, name)
+    if is_integer_product(group.anchor):
+        return render_integer_product(group, name, locations)
+    return _render_gemm(group, name, locations)
+
+
+def _render_gemm(group: Group, name: str, locations: list[str]) -> KernelText:
+    c = lower_contraction(group)
+    output = buffer_of(c.root, is_output=True)
+    p = matrix_product(c, output)
+    printer = CudaPrinter((*c.buffers, output), locations)
+    epilogue = Epilogue(c, output, p.value, p.store, printer)
+    weight = _integer_weight(c, p.k.extent)
+    right = [p.b.buffer] if weight is None else [weight.weight, weight.scale]
+    parameters = epilogue.parameters([p.a.buffer], right)
+    spec = CudaGemmSpec(
+        name=name,
+        ctype=c.anchor.type.dtype.c_name,
+        parameters=", ".join(text for text, _ in parameters),
+        b=weight or strided_operand(p.b, c.buffer(p.b.buffer), p.k, p.n, p.batch_index),
+        comment=document(group),
+        **product_fields(c, p, epilogue),
+    )
+    return render_gemm(spec)
+
+
+def _integer_weight(c: Contraction, k: Index) -> IntegerWeight | None:
+    """The weights of a linear_weight_only, which are integers and scales; None for other ops."""
+    if c.anchor.target.name != "linear_weight_only":
+        return None
+    weight, scale = (buffer_name(node) for node in c.anchor.args[1:3])
+    attributes = c.anchor.arguments
+    group_size = attributes.get("group_size") or 0
+    return IntegerWeight(weight, scale, k, attributes.get("bits", 8), group_size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fxlite.codegen.cuda.gemm_int8 import QUAD, Axes, Axis, CudaInt8Spec, Int8Operand, render_int8
+from fxlite.codegen.cuda.gemm import QUAD, Axes, Axis, CudaInt8Spec, Int8Operand, render_int8
 from fxlite.codegen.cuda.printer import CudaPrinter, KernelText
 from fxlite.codegen.kernel.builder import Body
 from fxlite.codegen.kernel.contraction import Epilogue, matrix_product

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.calls import group_call, planned_calls, title_of
+from fxlite.codegen.c.calls import form_of, group_call, planned_calls, title_of
 from fxlite.codegen.c.decisions import Choice
-from fxlite.codegen.c.sharing import form_of
 from fxlite.codegen.c.tiles.library import headers
 from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.program import example_inputs as examples

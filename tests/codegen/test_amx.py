@@ -25,7 +25,7 @@ from fxlite import nn
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
 from fxlite.codegen.c.emit import emit
-from fxlite.codegen.c.product import gemm, gemm_long, gemm_walk
+from fxlite.codegen.c.product import gemm, gemm_fused, gemm_walk
 from fxlite.codegen.c.product.packed_operands import bf16_pairs, bf16_parts
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles, march_flag
 from tests.codegen import test_conv_bf16, test_gemm_bf16, test_gemm_int8, test_gemm_long, test_recurrence_template
@@ -303,8 +303,8 @@ def test_products_where_the_system_refuses_tiles(tmp_path: Path, monkeypatch: An
 
 def test_products_whose_k_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("LARGE", 40_000), ("LARGE_ROWS", 64), ("BLOCK", 5), ("LEAST_SLICE", 9)):
-        monkeypatch.setattr(gemm_long, name, value)
-    for module in (gemm_walk, gemm_long):
+        monkeypatch.setattr(gemm_fused, name, value)
+    for module in (gemm_walk, gemm_fused):
         monkeypatch.setattr(module, "PARALLEL_PRODUCTS", 1)
     rounded, sizes = test_gemm_long.BF16, ((67, 130, 161), (9, 33, 77))
     split = [SplitCase("b", "rows", size) for size in sizes]

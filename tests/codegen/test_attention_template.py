@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from fxlite import ops
-from fxlite.codegen.c.attention import attention
-from fxlite.codegen.c.attention.attention_plan import AttentionSpec
+from fxlite.codegen.c import attention
+from fxlite.codegen.c.attention import AttentionSpec
 from fxlite.codegen.c.product import gemm
 from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import Pointer, symbol

@@ -18,7 +18,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.conv.conv_amx import TileConvSpec, pack_conv_tiles, render_conv_tiles
+from fxlite.codegen.c.conv.conv import TileConvSpec, pack_conv_tiles, render_conv_tiles
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.codegen.c.render import conv_template
 from fxlite.codegen.kernel.builder import text_of

@@ -10,7 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import FxliteError
-from fxlite.codegen.c.render.fourier_template import chirp_length, factors, radices
+from fxlite.codegen.c.render.routine_template import chirp_length, factors, radices
 from fxlite.ops.numeric.fourier import roots_of_unity
 from fxlite.show.node_cost import node_flops
 from tests.oracle import RUNGS, agree

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fxlite.codegen.c.product import gemm, gemm_long, gemm_walk
+from fxlite.codegen.c.product import gemm, gemm_fused, gemm_walk
 from fxlite.codegen.runtime.toolchain import march_flag
 from tests.codegen import test_gemm_bf16
 from tests.codegen.compiling import FLAGS, SANITIZED, compile_c, evaluate, flags_of, run_sanitized, shared_library
@@ -47,9 +47,9 @@ BF16 = [
 def low_thresholds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("LARGE", 40_000), ("LARGE_ROWS", 64), ("BLOCK", 5)):
-            patch.setattr(gemm_long, name, value)
-        patch.setattr(gemm_long, "LEAST_SLICE", 9)
-        for module in (gemm_walk, gemm_long):
+            patch.setattr(gemm_fused, name, value)
+        patch.setattr(gemm_fused, "LEAST_SLICE", 9)
+        for module in (gemm_walk, gemm_fused):
             patch.setattr(module, "PARALLEL_PRODUCTS", 1)
         yield
 

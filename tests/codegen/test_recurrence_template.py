@@ -15,8 +15,13 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.product.packed_operands import packed_rows
-from fxlite.codegen.c.recurrence.recurrence import RecurrenceSpec, pack_recurrent_weight, render_recurrence
-from fxlite.codegen.c.recurrence.recurrence_int8 import IntegerState, pack_recurrent_int8
+from fxlite.codegen.c.recurrence import (
+    IntegerState,
+    RecurrenceSpec,
+    pack_recurrent_int8,
+    pack_recurrent_weight,
+    render_recurrence,
+)
 from fxlite.codegen.kernel.builder import symbol
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.ops.recurrent import GATES

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import fxlite as fx
 from fxlite.codegen.c.emit import emit as emit_c
 from fxlite.codegen.c.templates import claims as claims_in_c
+from fxlite.codegen.cuda.emit import claims as claims_in_cuda
 from fxlite.codegen.cuda.emit import emit as emit_cuda
-from fxlite.codegen.cuda.templates import claims as claims_in_cuda
 from fxlite.codegen.kernel.names import KEYWORDS, MACROS
 from fxlite.codegen.program.program import optimize
 from fxlite.types import shapes

@@ -23,25 +23,49 @@ plans, chosen by `plan_of`:
 For "channels" and "pixels" a padded image is first copied into the workspace with its zeros.
 Where `conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `tiles/bf16.h`,
 "channels" and "implicit product" by `tiles/conv_bf16.h`, "winograd" by `tiles/winograd.h`. Where
-the processor has AMX, `conv_amx.py` takes the place of all of these but "product".
+the processor has AMX, its tiles take the place of all of these but "product".
 One-dimensional convolutions come with a height of 1.
 """
 
 from __future__ import annotations
 
-from fxlite.codegen.c.conv import conv_naive
-from fxlite.codegen.c.conv.conv_depthwise import Depthwise, DepthwiseLast
-from fxlite.codegen.c.conv.conv_finish import Axis, fetch, finish_joined
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fxlite.codegen.c.conv.conv_depthwise import Depthwise, DepthwiseLast, Pixels
 from fxlite.codegen.c.conv.conv_panels import Taps
-from fxlite.codegen.c.conv.conv_pixels import Pixels
-from fxlite.codegen.c.conv.conv_plan import ConvSpec, pack_conv_weight, plan_of, product_pitch, winograd_tile
-from fxlite.codegen.c.conv.conv_walk import empty_result
+from fxlite.codegen.c.conv.conv_plan import (
+    FEW_OUTPUTS,
+    ConvSpec,
+    Tile,
+    input_matrix,
+    input_planes,
+    output_matrix,
+    pack_conv_weight,
+    plan_of,
+    product_pitch,
+    reads_pairs,
+    weight_index,
+    winograd_tile,
+)
+from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
+from fxlite.codegen.c.conv.conv_walk import Axis, conv_function, empty_result, fetch, finish_joined
 from fxlite.codegen.c.conv.conv_winograd import Winograd
 from fxlite.codegen.c.product.gemm import GemmSpec, Operand, render_product
 from fxlite.codegen.c.product.gemm_walk import Place, Product
-from fxlite.codegen.c.product.packed_operands import panel_columns
+from fxlite.codegen.c.product.packed_operands import (
+    PANEL_COLUMNS,
+    pack_b_bf16,
+    pack_b_split,
+    packed_size,
+    panel_columns,
+)
 from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import smaller, symbol
+from fxlite.codegen.c.weights import Array, PackedWeight
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, smaller, symbol
+from fxlite.graph.graph import Node
 from fxlite.scalar.index import Index
 
 __all__ = ["ConvSpec", "pack_conv_weight", "plan_of", "render_conv", "render_conv_naive"]
@@ -66,7 +90,7 @@ def render_conv(spec: ConvSpec) -> Rendered:
 
 def render_conv_naive(spec: ConvSpec) -> Rendered:
     """Print the plain loops: the same parameters, packed weights and epilogue; one thread."""
-    return conv_naive.render_conv_naive(spec, render_conv(spec).extra_parameters)
+    return _plain_loops(spec, render_conv(spec).extra_parameters)
 
 
 def _render_product(spec: ConvSpec) -> Rendered:
@@ -105,3 +129,196 @@ def _render_product(spec: ConvSpec) -> Rendered:
             fetch(body, spec, spec.output_size(), corner, at.rows, ahead)
 
     return render_product(product, finish)
+
+
+# -- on the tiles of AMX ---------------------------------------------------------------------------
+# C text of one convolution of floats whose operands are rounded to bf16
+# (``matmul_precision="medium"``) or are sums of two bf16 ("high"), on the tiles of AMX.
+#
+# In goes a `TileConvSpec`, out comes a `Rendered`; chosen where the processor has tiles, in the place
+# of the plans of `conv_plan`. Estimated: an implicit product takes a tenth of the time of float32
+# there; Winograd's transforms take as long as the products that they save, and its weights are
+# larger. The loops are those of `conv_runs`; the image is rounded, or split, while it is copied.
+# Compiled for another processor, or where the system refuses tiles, products take vectors, slower
+# than the plans for these.
+
+
+@dataclass(frozen=True)
+class TileConvSpec(RunsSpec):
+    """One convolution of floats; see `ConvSpec`. It has one group.
+
+    parts       1: operands are rounded to bf16; 2: they are sums of two
+    """
+
+    word: int = 2
+    parts: int = 1
+
+
+def suits_tiles(spec: ConvSpec, parts: int) -> bool:
+    """Whether a convolution of floats is computed this way where there are tiles: one group, more
+    than a few output channels, and no product already whose operands are rounded."""
+    if spec.ctype != "float" or spec.groups > 1 or spec.k <= FEW_OUTPUTS:
+        return False
+    return parts == 2 or plan_of(spec) != "product"
+
+
+def pack_conv_tiles(weight: Array, spec: TileConvSpec) -> Array:
+    """A weight [K, C, R, S] as a matrix of `pack_b_bf16` or `pack_b_split`, whose rows are runs
+    filled up to whole pairs."""
+    matrix = run_rows(weight, spec)[0].T
+    return pack_b_split(matrix) if spec.parts == 2 else pack_b_bf16(matrix)
+
+
+def packed_conv_tiles(weight: Node, array: Array, spec: TileConvSpec) -> PackedWeight:
+    """The same, made when it is needed."""
+
+    def fill(packed: Array) -> None:
+        packed[:] = pack_conv_tiles(array, spec)
+
+    how = ("runs", spec.runs, spec.parts)
+    size = packed_size(spec.parts * spec.runs * spec.words, spec.k, 4)
+    return PackedWeight((weight, *how), np.dtype(np.uint32), size, fill)
+
+
+def render_conv_tiles(spec: TileConvSpec) -> Rendered:
+    """Print the function of one convolution. Its output must not be negative in size."""
+    return empty_result(spec) or _TileConv(spec).render()
+
+
+class _TileConv(Runs):
+    """Tiles of pixels times a panel of output channels."""
+
+    spec: TileConvSpec
+    image_type = "uint16_t"
+    word = "uint32_t"
+    tile_rows = "PAIR_ROWS"
+
+    def __init__(self, spec: TileConvSpec) -> None:
+        super().__init__(spec)
+        self.parts = spec.parts
+        self.panel_rows = spec.parts * spec.runs * spec.words
+
+    def note(self) -> str:
+        spec = self.spec
+        done = "split in two bf16" if spec.parts == 2 else "rounded to bf16"
+        return (
+            f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels; tiles of PAIR_ROWS pixels x "
+            f"{PANEL_COLUMNS} output channels.\nOperands are {done}, in pairs that lie side by "
+            f"side; sums are float.\nFor a processor with AMX."
+        )
+
+    def is_stored_so(self) -> bool:
+        return self.spec.x_is_bf16
+
+    def copy_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
+        spec, left, columns = self.spec, self.spec.padding[1], self.image_w
+        if spec.x_is_bf16:
+            bytes_, to = 2 * spec.c, f"(uint8_t *)({target})"
+            self.body.call("pad_row_bytes", pixels, bytes_, row, bytes_, 1, left, columns, 0, 0, to)
+            return
+        lower = target + self.image_numbers if self.parts == 2 else 0
+        steps = self.pixel_steps()
+        self.body.call("pad_row_rounded", pixels, spec.c, row, *steps, left, columns, target, lower)
+
+    def sum_up(self, body: Body, image: Pointer, columns: Index) -> None:
+        spec = self.spec
+        name, low = "bf16", Index.of(0)
+        if self.parts == 2:
+            name, low = "split", self.image_numbers * spec.item_bytes
+        body.call(
+            f"sum_places_{name}",
+            "rows",
+            "pixels",
+            columns,
+            spec.runs,
+            spec.run_length,
+            image,
+            low,
+            self.step,
+            self.row_step,
+            "run",
+            "weights",
+            "ends" if spec.has_ends else 0,
+            "tile",
+        )
+
+
+# -- plain loops -----------------------------------------------------------------------------------
+# Plain loops of a convolution, to check the fast version against: the same parameters, packed
+# weights and epilogue, one thread.
+#
+# In: a `ConvSpec`. Out: a `Rendered` with the parameters of the fast one.
+
+
+def _plain_loops(spec: ConvSpec, extra: Sequence[str]) -> Rendered:
+    """Print the plain loops; ``extra`` are the extra parameters of the fast version."""
+    body, (out_h, out_w) = Body(), spec.output_size()
+    for name in extra:
+        body.put(f"(void){name};")
+    loops = ("n", spec.n), ("k", spec.k), ("oh", out_h), ("ow", out_w)
+    with body.shared(loops, "") as (n, k, oh, ow):
+        m = winograd_tile(spec)
+        if m:
+            _put_winograd_sum(body, spec, m, n, k, oh, ow)
+        else:
+            _put_sum(body, spec, n, k, oh, ow)
+        body.put(spec.epilogue("sum", n=n, k=k, oh=oh, ow=ow))
+    return conv_function(spec, "The plain loops, to check the fast version against.", body)
+
+
+def _pixel(spec: ConvSpec, n: Index, c: Index, i: Index, j: Index) -> str:
+    """An element of the image."""
+    place = ((n * spec.c + c) * spec.h + i) * spec.w + j
+    if spec.x_last:
+        place = ((n * spec.h + i) * spec.w + j) * spec.c + c
+    return Pointer(spec.x)[place]
+
+
+def _if_inside(spec: ConvSpec, i: Index, j: Index) -> str:
+    """The head of a statement for pixels that are inside of the image."""
+    ranges = zip((i, j), (spec.h, spec.w), strict=True)
+    conditions = (f"{bare(x)} >= 0 && {bare(x)} < {bare(size)}" for x, size in ranges)
+    return f"if ({' && '.join(conditions)})"
+
+
+def _put_sum(body: Body, spec: ConvSpec, n: Index, k: Index, oh: Index, ow: Index) -> None:
+    """Declare the sum of one output element."""
+    inputs, pairs = spec.group_inputs, reads_pairs(spec)
+    (down, across), (below, right), (top, left) = spec.stride, spec.dilation, spec.padding[:2]
+    body.put(f"{spec.ctype} sum = 0;")
+    with body.loop("c", inputs) as c, body.loop("r", spec.r) as r, body.loop("s", spec.s) as s:
+        i = body.let("i", oh * down + r * below - top)
+        j = body.let("j", ow * across + s * right - left)
+        depth = ((c // 2 if pairs else c) * spec.r + r) * spec.s + s
+        x = _pixel(spec, n, k // spec.group_outputs * inputs + c, i, j)
+        weight = Pointer(spec.weight)[weight_index(spec, k, depth)]
+        if pairs:
+            x, weight = f"rounded_bf16({x})", f"half_of_pair({weight}, {bare(c % 2)})"
+        with body.block(_if_inside(spec, i, j)):
+            body.put(f"sum += {x} * {weight};")
+
+
+def _put_winograd_sum(body: Body, spec: ConvSpec, m: Tile, n: Index, k: Index, oh: Index, ow: Index) -> None:
+    """Declare the sum of one output element by plain loops: from the packed points of the weights,
+    with the matrices of the transforms."""
+    side = m + 2
+    for name, matrix in (("b", input_matrix(m)), ("a", output_matrix(m))):
+        rows = ", ".join("{" + ", ".join(map(repr, row)) + "}" for row in matrix.tolist())
+        body.put(f"static const double {name}[{len(matrix)}][{side}] = {{{rows}}};")
+    body.put("double sum = 0;")
+    with body.loop("c", spec.c) as c, body.loop("point", side * side) as point:
+        row, column = bare(point // side), bare(point % side)
+        body.put("double value = 0;")
+        with body.loop("r", side) as r, body.loop("s", side) as s:
+            i = body.let("i", oh // m * m + r - spec.padding[0])
+            j = body.let("j", ow // m * m + s - spec.padding[1])
+            with body.block(_if_inside(spec, i, j)):
+                factors = f"b[{row}][{bare(r)}] * b[{column}][{bare(s)}]"
+                body.put(f"value += {factors} * {_pixel(spec, n, c, i, j)};")
+        factors = f"a[{bare(oh % m)}][{row}] * a[{bare(ow % m)}][{column}]"
+        pairs = reads_pairs(spec)
+        depth = point * input_planes(spec) + (c // 2 if pairs else c)
+        value, weight = "value", Pointer(spec.weight)[weight_index(spec, k, depth)]
+        if pairs:
+            value, weight = "rounded_bf16((float)value)", f"half_of_pair({weight}, {bare(c % 2)})"
+        body.put(f"sum += {factors} * {value} * {weight};")

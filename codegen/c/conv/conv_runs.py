@@ -4,7 +4,7 @@ not dilated, else the channels of one pixel. Four of 8 bits (a quad) or two bf16
 *word* of 32 bits, a step of the products of `tiles/int8.h` and `bf16.h`.
 
 In goes a `RunsSpec`, of integers (`conv_int8.Int8ConvSpec`) or of floats on the tiles of AMX
-(`conv_amx.TileConvSpec`); out comes a `Rendered`. Where the image cannot be read in place it is
+(`conv.TileConvSpec`); out comes a `Rendered`. Where the image cannot be read in place it is
 copied into the workspace first, channels last, with its padding, as the numbers that are
 multiplied. Then blocks of output rows times panels of 32 output channels, whose rows are 32 words,
 are the tasks of the threads. A tile is up to QUAD_ROWS pixels of one output row, of AMX also
@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.conv.conv_finish import Axis, finish_tile
 from fxlite.codegen.c.conv.conv_panels import Panels
 from fxlite.codegen.c.conv.conv_plan import ConvSpec
+from fxlite.codegen.c.conv.conv_walk import Axis, finish_tile
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS
 from fxlite.codegen.c.tiles.library import constant

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from fxlite.codegen.c.conv.conv_finish import Axis, finish, finish_tile
-from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, reads_pairs
-from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
-from fxlite.codegen.c.conv.winograd_matrices import Tile
+from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, Tile, input_planes, reads_pairs
+from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, finish, finish_tile
 from fxlite.codegen.c.product.packed_operands import panel_columns
 from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import Pointer, bare, divide_up, round_up, smaller, symbol

@@ -3,7 +3,7 @@ would cost.
 
 In: a group, or the spec of a convolution, a product or an attention. Out: :class:`Decision`
 records. They list and predict only: who decides is `conv_plan.plan_of`, `gemm_spec.copies_a` and
-`attention_plan.keys_per_block`, and a spec's ``measured`` tells them to do otherwise. Costs are
+`attention.keys_per_block`, and a spec's ``measured`` tells them to do otherwise. Costs are
 rough: they rank, and rule out what cannot be the best.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from fxlite.codegen.c.attention.attention_plan import AttentionSpec, has_few_rows, keys_per_block, may_read_once
+from fxlite.codegen.c.attention import AttentionSpec, has_few_rows, keys_per_block, may_read_once
 from fxlite.codegen.c.conv.conv_plan import (
     LARGEST_KERNEL,
     MEASURED,
@@ -27,8 +27,7 @@ from fxlite.codegen.c.conv.conv_plan import (
     winograd_tile,
 )
 from fxlite.codegen.c.decisions import Alternative, Choice, Decision
-from fxlite.codegen.c.product.gemm_fused import is_fused
-from fxlite.codegen.c.product.gemm_long import cut_of, long_reason
+from fxlite.codegen.c.product.gemm_fused import cut_of, is_fused, long_reason
 from fxlite.codegen.c.product.gemm_spec import GemmSpec
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
 from fxlite.codegen.runtime.toolchain import cache_sizes

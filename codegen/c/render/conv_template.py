@@ -1,4 +1,4 @@
-"""Match convolutions to their templates: of floats (`conv`, on the tiles of AMX `conv_amx`), of
+"""Match convolutions to their templates: of floats (`conv`, on the tiles of AMX too), of
 8-bit integers (`conv_int8`).
 
 In and out as in :mod:`fxlite.codegen.c.templates`.
@@ -14,8 +14,15 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.c.conv import conv
-from fxlite.codegen.c.conv.conv import ConvSpec, pack_conv_weight, render_conv
-from fxlite.codegen.c.conv.conv_amx import TileConvSpec, packed_conv_tiles, render_conv_tiles, suits_tiles
+from fxlite.codegen.c.conv.conv import (
+    ConvSpec,
+    TileConvSpec,
+    pack_conv_weight,
+    packed_conv_tiles,
+    render_conv,
+    render_conv_tiles,
+    suits_tiles,
+)
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, packed_conv_int8_size, render_conv_int8
 from fxlite.codegen.c.conv.conv_plan import is_pointwise, packed_conv_size, reads_pairs, winograd_tile
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxlite.codegen.c.text.sizes import SIZE_DOCUMENTATION, size_signature
+from fxlite.codegen.c.text.template_text import SIZE_DOCUMENTATION, size_signature
 from fxlite.codegen.c.tiles.library import error_type
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name

@@ -1,1 +1,0 @@
-"""Recurrences in C: LSTM, GRU and Elman networks."""
