@@ -54,7 +54,7 @@ MOST_VERSIONS = 64
 MANY_VALUES = 8
 #: A program is traced so often with fewer and fewer named sizes before all are numbers.
 MOST_TRACES = 8
-#: What fewer named sizes may help against.
+#: Errors that say which size has to be a number; after any other error all of them are.
 _MAY_BE_SIZES = (ShapeError, TraceError, CodegenError)
 _OWN_OPTIONS = ("backend", "dynamic", "frozen", "fallback", "loops")
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -290,12 +290,13 @@ class JitFunction:
                 module = self._traced(bound, dict(zip(paths, pattern)), bool(names))
                 compiled = compile(module, backend=settings.backend, **settings.options)
                 break
-            except _MAY_BE_SIZES as error:
+            except Exception as error:
                 if not names:
                     raise
-                text = str(error).splitlines()[0]
-                fixed.append(text)
-                blamed = _blamed(names.values(), text) if len(fixed) < MOST_TRACES else None
+                text = (str(error).splitlines() or [""])[0]
+                says_size = isinstance(error, _MAY_BE_SIZES)
+                fixed.append(text if says_size else f"{type(error).__name__}: {text}")
+                blamed = _blamed(names.values(), text) if says_size and len(fixed) < MOST_TRACES else None
                 names = {size: n for size, n in names.items() if blamed is not None and n != blamed}
         states = []
         for _, path in module.states:

@@ -68,7 +68,7 @@ def _guards_of_sizes(shape: Any, place: Location | None) -> list[Guard]:
 
 def _guards_of_number(value: Any, dtype: DType | None, place: Location | None) -> list[Guard]:
     """``N <= 127`` for a size that becomes a number of type i8."""
-    if dtype is None or dtype.is_float or dtype.is_bool or not shapes.names(value):
+    if dtype is None or not dtype.is_integer or not shapes.names(value):
         return []
     limits = np.iinfo(dtype.numpy)
     return [

@@ -201,6 +201,12 @@ class Proxy:
     def __int__(self) -> int:
         return int(self._concrete("int()", _NUMBER))
 
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self._concrete("round()", _NUMBER).item(), digits)
+
+    def __trunc__(self) -> int:
+        return int(self._concrete("math.trunc()", _NUMBER))
+
     def __index__(self) -> int:
         known = self._concrete("indexing or range()", "use np.take for run-time indices")
         return operator.index(known[()])  # an integer only, as NumPy has it

@@ -42,6 +42,11 @@ class PythonNumber(Proxy):
         dtype = self.type.dtype
         return bool if dtype.is_bool else float if dtype.is_float else int
 
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and other < 0 and self.python_type is int:  # Python's integers become a float
+            return PythonNumber(lookup("cast")(self, dtypes.float64).node, self.tracer) ** other
+        return super().__pow__(other)
+
 
 def kind_of_number(value: Any) -> type | None:
     """bool, int or float for a number of Python, known or not; None for anything else."""

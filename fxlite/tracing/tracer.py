@@ -445,6 +445,10 @@ class Tracer(Capturing):
         """A named size as the i64 number it is when the program runs."""
         return self.proxy(self.size_as_tensor(value, dtypes.int64))
 
+    def number_of_size(self, value: NamedDim) -> Any:
+        """A named size as the number of Python that it is when the program runs."""
+        return self.python_number(self.size(value))
+
     def ufunc_of_sizes(self, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A ufunc is called with named sizes among its inputs, as the numbers they will be."""
         traced = tuple(self.size(v) if isinstance(v, NamedDim) else v for v in inputs)

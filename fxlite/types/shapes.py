@@ -378,6 +378,48 @@ _UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+def _operators(
+    function: Callable[[Any, Any], Any], of_sizes: Callable[[Dim, Dim], Dim | None] | None = None
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The methods of an operator of :class:`NamedDim`, plain and reflected. ``of_sizes`` computes a size of
+    sizes. What is none (``B / 2``, ``0.5 * B``) is a number of Python that the program computes while it runs."""
+
+    def applied(dim: NamedDim, other: Any, reflected: bool) -> Any:
+        if is_traced(other):
+            return NotImplemented  # its own operators take over
+        if isinstance(other, sympy.Expr):
+            other = for_user(own_dims(other))
+        elif not hasattr(other, "__index__") and not isinstance(other, (float, complex)):
+            return NotImplemented
+        pair = (other, dim) if reflected else (dim, other)
+        if of_sizes is not None and not isinstance(other, (float, complex)):
+            one, two = (v.expr if isinstance(v, NamedDim) else int(v) for v in pair)
+            found = of_sizes(one, two)
+            if found is not None:
+                return for_user(normalize(found))
+        if function in (operator.pow, operator.lshift) and isinstance(pair[0], int):
+            dim._number("an integer of any size")
+        tracer = active_tracer.get()
+        if tracer is None:
+            return NotImplemented
+        return function(*(tracer.number_of_size(v) if isinstance(v, NamedDim) else v for v in pair))
+
+    def plain(self: NamedDim, other: Any) -> Any:
+        return applied(self, other, False)
+
+    def reflected(self: NamedDim, other: Any) -> Any:
+        return applied(self, other, True)
+
+    return plain, reflected
+
+
+def _power(base: Dim, exponent: Dim) -> Dim | None:
+    """A size to a small power is a size."""
+    if type(exponent) is not int or not 0 <= exponent <= 8:
+        return None
+    return functools.reduce(operator.mul, [base] * exponent, 1)
+
+
 class NamedDim:
     """What a traced program gets from ``x.shape[0]`` when that size is a named dim.
 
@@ -465,32 +507,45 @@ class NamedDim:
     def __ge__(self, other: Any) -> Any:
         return self._compare(">=", other)
 
-    def __add__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: a + b)
+    __add__, __radd__ = _operators(operator.add, operator.add)
+    __sub__, __rsub__ = _operators(operator.sub, operator.sub)
+    __mul__, __rmul__ = _operators(operator.mul, operator.mul)
+    __floordiv__, __rfloordiv__ = _operators(operator.floordiv, floordiv)
+    __mod__, __rmod__ = _operators(operator.mod, remainder)
+    __pow__, __rpow__ = _operators(operator.pow, _power)
+    __truediv__, __rtruediv__ = _operators(operator.truediv)
+    __and__, __rand__ = _operators(operator.and_)
+    __or__, __ror__ = _operators(operator.or_)
+    __xor__, __rxor__ = _operators(operator.xor)
+    __lshift__, __rlshift__ = _operators(operator.lshift)
+    __rshift__, __rrshift__ = _operators(operator.rshift)
 
-    def __sub__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: a - b)
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
 
-    def __rsub__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: b - a)
-
-    def __mul__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: a * b)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, floordiv)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: floordiv(b, a))
-
-    def __mod__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, remainder)
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
 
     def __neg__(self) -> Any:
         return NamedDim(-self.expr)
+
+    def __pos__(self) -> NamedDim:
+        return self
+
+    __trunc__ = __floor__ = __ceil__ = __pos__
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self if digits is None or digits >= 0 else round(int(self), digits)
+
+    def __abs__(self) -> Any:
+        return for_user(maximum(self.expr, normalize(-self.expr)))
+
+    def __invert__(self) -> Any:
+        return -self - 1
+
+    def bit_length(self) -> int:
+        """As of an int, where the size has a value."""
+        return int(self._number("bit_length()")).bit_length()
 
     def __repr__(self) -> str:
         return str(self.expr)
@@ -519,20 +574,6 @@ def own_dims(value: Any) -> Any:
     if tracer is None or not tracer.graph.declared_dims:
         return value
     return substitute(value, tracer.graph.declared_dims)
-
-
-def _wrap_arithmetic(a: NamedDim, b: Any, function: Callable[[Any, Any], Any]) -> Any:
-    if isinstance(b, NamedDim):
-        b = b.expr
-    elif isinstance(b, sympy.Expr):
-        b = own_dims(b)
-    elif is_traced(b):
-        return NotImplemented  # a traced value: its own operators take over
-    elif isinstance(b, float) or not hasattr(b, "__index__"):
-        return NotImplemented
-    else:
-        b = int(b)
-    return for_user(normalize(function(a.expr, b)))
 
 
 def for_user(value: Dim) -> Any:
