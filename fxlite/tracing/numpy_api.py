@@ -295,8 +295,9 @@ def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
             return tracer.trace_library(captured(written, "library"), args, kwargs)
         except Exception as error:
             reason = error
+    why = f", and NumPy's own code of it cannot be traced: {str(reason).splitlines()[0]}" if str(reason or "") else ""
     raise tracer.error(
-        f"{name} has no fxlite op",
+        f"{name} has no fxlite op{why}",
         "write it with NumPy functions that have one (fx.ops lists them), or compute it before "
         "tracing if it does not depend on the inputs",
     ) from reason

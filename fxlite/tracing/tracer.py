@@ -146,7 +146,7 @@ class Tracer(Capturing):
         self.ranges: dict[Node, tuple[Any, Any]] = {}
         self.outside: dict[Node, Node] = {}
         self.numbers: dict[Any, Node] = {}  # by what they compute
-        self.writes, self.states = Writes(), States()
+        self.writes, self.states, self._libraries = Writes(), States(), 0
         #: Random generators that the program makes of a seed, each with the body that it makes it in.
         self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
@@ -439,7 +439,11 @@ class Tracer(Capturing):
 
     def trace_library(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run what NumPy does in Python; an error in it means that it cannot be traced."""
-        return function(*args, **kwargs)
+        self._libraries += 1
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._libraries -= 1
 
     def size(self, value: NamedDim) -> Proxy:
         """A named size as the i64 number it is when the program runs."""
@@ -467,7 +471,11 @@ class Tracer(Capturing):
     def check_of_sizes(self, left: Dim, relation: str, right: Dim, is_truth: bool = False) -> bool | None:
         """A comparison of named sizes that depends on their values (``is_truth``: ``if B % 2``):
         where it is a check that the program makes, it becomes a guard of the graph, and the program
-        goes on as if it had passed; None where it is none."""
+        goes on as if it had passed; None where it is none. NumPy's own code asks whether there are any elements
+        (``if X.shape[0] == 0``, ``if n - ddof <= 0``): the graph is for sizes with which there are."""
+        if self._libraries and right == 0 and not is_truth:
+            self.require(left, ">", 0)
+            return relation in ("!=", ">", ">=")
         found = running_check(is_truth)
         if found is None:
             return None
@@ -686,7 +694,7 @@ class Tracer(Capturing):
         self._runs_program = True
         self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []
         self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
-        self.states = States()
+        self.states, self._libraries = States(), 0
         self._own_arrays, self._used_arrays, self._options = None, [], []
         self.bodies, self.ranges, self.outside, self.numbers = [], {}, {}, {}
         self.begin_capture()

@@ -77,7 +77,8 @@ class _Floats(Product):
         self.copies_a, self.packs_b = copies_a(spec), packs_b(spec)
         self.cut = cut_of(spec)
         self.packs_whole = self.packs_b and (self.cut is None or self.cut.own) and _is_read_often(spec)
-        self.in_registers = finish is None and self.cut is None and is_fused(spec)
+        self.is_symmetric = finish is None and spec.is_symmetric
+        self.in_registers = finish is None and self.cut is None and not self.is_symmetric and is_fused(spec)
         self.left_out = _ZERO  # how far it is from the sums
         self.a_low = self.depth + 16  # where the lower parts of a row are, if it is split
 
@@ -303,6 +304,8 @@ class _Floats(Product):
     def finish(self, at: Place) -> None:
         if self.own_finish is not None:
             self.own_finish(self, at)
+        elif self.is_symmetric:
+            self.finish_mirrored(at, self.spec.epilogue)
         elif not self.in_registers:
             self.finish_rows(at, self.spec.epilogue)
 
@@ -347,6 +350,8 @@ class _Floats(Product):
             said.append(far if spec.a.col_stride == 1 else near)
         if self.cut is not None and not self.cut.own:
             said.append(long_reason(self.cut))
+        if self.is_symmetric:
+            said.append("The right operand is the left one transposed: what is above the diagonal is mirrored.")
         if self.in_registers:
             said.append("K is short: the epilogue runs in the registers of a tile.")
         return [*said, _precision(spec)]

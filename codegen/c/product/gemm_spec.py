@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, panel_columns
 from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.kernel.builder import Pointer, Size
 from fxlite.scalar.index import Index
+
+
+SMALL = 64
+"""Rows up to which a symmetric product is printed as any other."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,15 @@ class GemmSpec(ProductSpec):
     a_is_bf16: bool = False
     split: bool = False
     measured: Choice = field(default_factory=dict)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether B is A transposed, read from the same memory: then element (i, j) adds the same products in
+        the same order as element (j, i), and half of the elements need not be computed (BLAS's syrk)."""
+        a, b = self.a, self.b
+        if self.prologue_a is not None or self.bf16 or not isinstance(b, Operand) or at_most(self.m, SMALL):
+            return False
+        return self.m == self.n and replace(a, row_stride=a.col_stride, col_stride=a.row_stride) == b
 
 
 def copies_a(spec: GemmSpec) -> bool:

@@ -25,7 +25,7 @@ from fxlite.codegen.c.product.gemm_spec import ProductSpec
 from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
 from fxlite.codegen.c.text.template_text import Rendered, rendered
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol, text_of
-from fxlite.scalar.index import Index, Var, flatten, product
+from fxlite.scalar.index import Index, Var, extremum, flatten, product
 
 FEW_ROWS = 6
 """Rows that are one tile on every target."""
@@ -115,6 +115,7 @@ class Product:
 
     takes_tiles = False
     in_registers = False
+    is_symmetric = False
     vector = "float"
     height = ""
 
@@ -284,7 +285,9 @@ class Product:
         inner = ("panel", self.panels) if self.by_panel else ("panel_block", self.panel_blocks)
         slices = ("slice", Index.of(cut.slices))
         loops = [*spec.batch, slices, ("row_block", self.row_blocks), inner]
-        with body.shared(loops, directive, clauses) as found:
+        # Half of the tiles of a symmetric product: tasks take unlike times, and threads take turns.
+        schedule = "static, 1" if self.is_symmetric else "static"
+        with body.shared(loops, directive, clauses, schedule) as found:
             *batch, slice_, row_block, task = found
             self.name_batch(batch)
             if self.takes_tiles:
@@ -364,6 +367,7 @@ class Product:
         self.declare_panel(at)
         with self.tiles_of(at.row_block) as tile:
             at = self.in_tile(at, tile)
+            self.leave_out_mirrored(at)
             if cut is None:
                 if not self.in_registers:
                     body.put(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}];")
@@ -399,6 +403,7 @@ class Product:
             *batch, tile, panel = found
             self.name_batch(batch)
             at = self.in_tile(self.in_panel(self.blank(tuple(batch), panel)), tile)
+            self.leave_out_mirrored(at)
             total = self._sums(at, _ZERO, _ZERO)
             step = body.let("step", self.row_tiles * self.panels * self.tile_size)
             items, simd = at.rows * self.width, "#pragma omp simd"
@@ -408,6 +413,27 @@ class Product:
             ):
                 body.put(f"{total[i]} += {total[slice_ * step + i]};")
             self.finish(replace(at, sums=total))
+
+    # -- symmetric products ----------------------------------------------------------------------
+    def leave_out_mirrored(self, at: Place) -> None:
+        """Go on with the next tile where all of this one is above the diagonal."""
+        if self.is_symmetric:
+            self.body.put(f"if ({bare(at.column_0)} >= {bare(at.row_0 + at.rows)}) continue;")
+
+    def finish_mirrored(self, at: Place, epilogue: Callable[[str, Index, Index], str]) -> None:
+        """The epilogue for the elements of a finished tile up to the diagonal, and for their mirror images."""
+        body, simd = self.body, "#pragma omp simd"
+        with self.rows_of(at) as (i, row):
+            columns = body.let("up_to", smaller(at.columns, row + 1 - at.column_0))
+            with body.loop("j", columns, pragma=simd) as j:
+                column = body.let("column", at.column_0 + j, like=self.base.n - 1)
+                body.put(epilogue(at.sum(i, j), row, column))
+        with body.loop("j", at.columns) as j:
+            row = body.let("row", at.column_0 + j, like=self.base.n - 1)
+            first = body.let("first", extremum("max", row + 1 - at.row_0, 0))
+            with body.loop("i", at.rows, first, pragma=simd) as i:
+                column = body.let("column", at.row_0 + i, like=self.base.m - 1)
+                body.put(epilogue(at.sum(i, j), row, column))
 
     # -- finishing -------------------------------------------------------------------------------
     @contextmanager
