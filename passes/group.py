@@ -32,6 +32,7 @@ from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, ConstReader, Expr, Load, MultiIndex, fresh_var
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Atom, Index, Quotient, Remainder, Var, flatten
+from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
 
 
@@ -114,6 +115,8 @@ def _digits(index: Index, coordinate: Var) -> list[_Digit]:
 #: Most different indices by which one producer may be read inside a group before it is stored
 #: instead.
 MOST_READS = 3
+#: Operations of an element that is computed wherever it is read, if it depends on places alone.
+MOST_STEPS = 6
 #: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
 MOST_MEMBERS = 48
 
@@ -135,6 +138,8 @@ class Group:
     parts: tuple[Node, ...] = ()
     #: For what is stored into memory that holds an operand so far: that operand.
     taken: dict[Node, Node] = field(default_factory=dict)
+    #: By axis the first element that anybody reads, and the one behind the last; all of other axes.
+    needed: dict[int, tuple[Index, Index]] = field(default_factory=dict)
     #: The plan of the bodies of a loop or condition, by who makes a program of it.
     bodies: Any = None
 
@@ -211,6 +216,7 @@ class _Grouping:
         self.groups: list[Group] = []
         self.readers: dict[Node, list[Group]] = {}
         self.costs: dict[Node, bool] = {}
+        self.places: dict[Node, int] = {}
 
     def run(self) -> list[Group]:
         output = self.graph.output_node()
@@ -280,7 +286,7 @@ class _Grouping:
             return self._take_constant(node, groups)
         if any(len(g.members) >= MOST_MEMBERS for g in groups):
             return False
-        if node.target.kind in ("view", "creation"):
+        if node.target.kind in ("view", "creation") or self._is_of_places(node):
             if not all(self._view_fits(node, g) for g in groups):
                 return False
         elif len(groups) > 1 or not self._fits(node, groups[0]):
@@ -368,6 +374,27 @@ class _Grouping:
             known = len(applied) > 4 or any(FUNCTIONS[e.function].cost > 1 or e.function == "saturate" for e in applied)
             self.costs[node] = known
         return known
+
+    def _is_of_places(self, node: Node) -> bool:
+        """True if elements follow from where they stand, sizes and single numbers: masks and positions such as
+        ``np.arange(n) < i``. They are computed where they are read, which costs less than to read them and
+        tells loops where to begin and end."""
+        return node.type.dtype in (dtypes.bool_, dtypes.int64) and self._steps_of_places(node) <= MOST_STEPS
+
+    def _steps_of_places(self, node: Node) -> int:
+        """How many operations make an element of such a value; more than :data:`MOST_STEPS` for others."""
+        if node.type.rank == 0:
+            return 0
+        found = self.places.get(node)
+        if found is None:
+            found = MOST_STEPS + 1
+            if node.op == "call_function" and node.target.kind in ("creation", "pointwise", "view"):
+                own = int(node.target.kind == "pointwise")
+                found = own + sum(self._steps_of_places(n) for n in node.all_input_nodes)
+                if node.target.kind == "creation" and node.all_input_nodes:
+                    found = MOST_STEPS + 1
+            self.places[node] = found
+        return found
 
     def _reduction_fits(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
         """A reduction is computed once per outer iteration: its index must be made of the group's

@@ -19,7 +19,7 @@ from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Let
 from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
-from fxlite.scalar.index import Extremum, Index, Quotient, Remainder, Value, Var, extremum, flatten
+from fxlite.scalar.index import Extremum, Given, Index, Quotient, Remainder, Value, Var, extremum, flatten
 from fxlite.types import dtypes
 
 
@@ -154,20 +154,23 @@ def _is_choice(node: Expr) -> bool:
 
 def _is_comparison(node: Expr) -> bool:
     """Whether one index is compared with another."""
-    return isinstance(node, Apply) and node.function == "lt" and all(map(expr.is_index, node.args))
+    return expr.not_negative(node) is not None
 
 
 def _compares(comparison: Expr, variable: Var) -> bool:
-    """Whether a loop variable is compared with sizes, and no other one is."""
+    """Whether a loop variable is compared with sizes and numbers of loops around the kernel, and no other
+    one is."""
     difference = _difference(comparison)
     step = difference.coefficient(variable)
-    return difference.variables() == {variable} and step is not None and step.constant in (1, -1)
+    own = {v for v in difference.variables() if not isinstance(v, Given)}
+    return own == {variable} and step is not None and step.constant in (1, -1)
 
 
 def _difference(comparison: Expr) -> Index:
     """What is less than 0 where the comparison holds."""
-    a, b = comparison.children
-    return expr.index_of(a) - expr.index_of(b)
+    least = expr.not_negative(comparison)
+    assert least is not None
+    return -least - 1
 
 
 def _bound(comparison: Expr, variable: Var) -> tuple[Index, bool]:

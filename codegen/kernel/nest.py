@@ -17,7 +17,7 @@ from fxlite.codegen.kernel.sums import BLOCK, LANES, is_long, joined, serial_sum
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.scalar.index import Index, Quotient, Remainder, Value, Var, extremum, flatten
+from fxlite.scalar.index import Given, Index, Quotient, Remainder, Value, Var, extremum, flatten
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
@@ -366,7 +366,8 @@ def _has_lanes(node: Reduction, inner: Nest) -> bool:
         return False
     if constant is not None and constant < 2 * LANES:
         return False
-    if variable.extent.variables() or any(isinstance(s, For) for s in inner.levels[-1]):
+    depends = any(not isinstance(v, Given) for v in variable.extent.variables())
+    if depends or any(isinstance(s, For) for s in inner.levels[-1]):
         return False
     loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
     places = [inner.place(n) if is_long(node) else n.index[-1] for n in loads]

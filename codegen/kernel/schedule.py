@@ -10,7 +10,7 @@ scatters have loops of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.kernel.bounds import checked_before
@@ -59,9 +59,12 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     shapes[output.name] = output.shape
     store = tuple(Index.of(v) for v in lowered.space)
     value = lowered.value
+    space = lowered.space
     if lowered.beside is not None:
         value = Apply(value.dtype, "pair", (value, lowered.beside))
-    space, value, store = collapse(lowered.space, value, store, shapes, output.name)
+    elif group.needed:
+        space, value, store = _needed(group.needed, space, value, store)
+    space, value, store = collapse(space, value, store, shapes, output.name)
     if lowered.beside is not None:
         return _with_scale(group, name, lowered, space, value, store, lanes, shapes, finite)
     if any(v.extent.constant == 0 for v in lowered.space):
@@ -78,6 +81,16 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if is_inside is not expr.TRUE:
         body = [If(is_inside, tuple(body))]
     return finish(name, (*lowered.buffers, output), body, group)
+
+
+def _needed(
+    needed: Mapping[int, tuple[Index, Index]], space: tuple[Var, ...], value: Expr, store: MultiIndex
+) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
+    """Loops over the elements that somebody reads."""
+    moved = {space[axis]: (expr.fresh_var(end - first, "v"), first) for axis, (first, end) in needed.items()}
+    env = {variable: first + Index.of(new) for variable, (new, first) in moved.items()}
+    loops = tuple(moved[v][0] if v in moved else v for v in space)
+    return loops, expr.decided(expr.substitute_index(value, env)), tuple(i.substitute(env) for i in store)
 
 
 def fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, output: str) -> None:

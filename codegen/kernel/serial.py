@@ -44,8 +44,8 @@ def inside(
     limits: dict[Var, list[Index]] = {}
     settled: set[int] = set()
     for part in _factors(node, finite) if not COMBINATIONS[node.kind].positions else ():
-        for condition in conjuncts(_guard(part, 0 if node.kind == "sum" else start)):
-            index = not_negative(condition, None if number is None else _outside(node, number))
+        for condition in expr.conjuncts(_guard(part, 0 if node.kind == "sum" else start)):
+            index = expr.not_negative(condition, None if number is None else _outside(node, number))
             used = [v for v in node.variables if index is not None and v in index.variables()]
             if index is None or len(used) != 1 or _step(index, used[0]) == 0:
                 continue
@@ -64,7 +64,7 @@ def inside(
         env[variable] = first + loops[-1]
     rest = [v for v in node.variables if v not in limits]
     body = expr.transform(node.body, lambda n: _without(n, settled))
-    moved = expr.substitute_index(body, env)
+    moved = expr.decided(expr.substitute_index(body, env))
     most = [v.extent for v in (*limits, *rest)]
     return Reduction(node.dtype, node.kind, (*loops, *rest), moved), most
 
@@ -137,36 +137,11 @@ def _guard(part: Expr, otherwise: float) -> Expr | None:
     return None
 
 
-def conjuncts(condition: Expr | None) -> list[Expr]:
-    """The conditions that hold together where this one does."""
-    if condition is None:
-        return []
-    if isinstance(condition, Apply) and condition.function == "and":
-        return [c for a in condition.args for c in conjuncts(a)]
-    return [condition]
-
-
-def not_negative(condition: Expr, number: Callable[[Expr, Index], Index | None] | None = None) -> Index | None:
-    """An index that is not negative where the condition holds, and only there. ``number``: the index
-    for a number that is computed."""
-    if not isinstance(condition, Apply) or condition.function not in ("ge", "lt"):
-        return None
-    known = [expr.index_of(side) if expr.is_index(side) else None for side in condition.args]
-    left, right = known
-    if number is not None and left is None and right is not None:
-        left = number(condition.args[0], right)
-    elif number is not None and right is None and left is not None:
-        right = number(condition.args[1], left)
-    if left is None or right is None:
-        return None
-    return left - right if condition.function == "ge" else right - left - 1
-
-
 def _without(node: Expr, settled: set[int]) -> Expr:
     """A part without the conditions that hold."""
 
     def left(condition: Expr) -> Expr:
-        return expr.both(*(c for c in conjuncts(condition) if id(c) not in settled))
+        return expr.both(*(c for c in expr.conjuncts(condition) if id(c) not in settled))
 
     if isinstance(node, Load) and node.guard is not None:
         guard = left(node.guard)

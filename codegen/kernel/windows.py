@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Buffer, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.nest import combine, neutral
-from fxlite.codegen.kernel.serial import conjuncts, not_negative, span
+from fxlite.codegen.kernel.serial import span
 from fxlite.codegen.kernel.sums import COLUMNS, Columns, is_long, joined, sum_of_rows
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, Load, Local, MultiIndex, Reduction
@@ -205,7 +205,7 @@ def _window(reduction: Reduction, along: Var, shapes: dict[str, MultiIndex]) -> 
         if not expr.free_variables(condition) & {along, column}:
             row_conditions.append(condition)
             continue
-        bound = not_negative(condition)
+        bound = expr.not_negative(condition)
         step = None if bound is None else bound.coefficient(along)
         if bound is None or step is None or step.constant in (None, 0):
             return None
@@ -236,7 +236,7 @@ def _split(reduction: Reduction) -> tuple[Expr, list[Expr]]:
         guard = body.guard
     if guard is None:
         return body, []
-    return expr.transform(body, lambda n: _unguarded(n, guard)), conjuncts(guard)
+    return expr.transform(body, lambda n: _unguarded(n, guard)), expr.conjuncts(guard)
 
 
 def _unguarded(node: Expr, guard: Expr) -> Expr:

@@ -8,11 +8,12 @@ kernels inside read it as one, so that what it selects is checked when it is com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from fxlite.codegen.kernel.lower import buffer_name, lower
 from fxlite.codegen.kernel.names import value_name
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -23,8 +24,8 @@ from fxlite.passes.inside import edit_here_and_inside
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.redundant import cse, dce
 from fxlite.passes.rules.simplify import simplify
-from fxlite.scalar.expr import index_arithmetic
-from fxlite.scalar.index import Given, Index
+from fxlite.scalar.expr import Apply, Expr, Load, conjuncts, index_arithmetic, not_negative, run_time_values
+from fxlite.scalar.index import Given, Index, Var, extremum
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
 
@@ -99,6 +100,85 @@ def _module(body: SubGraph, inside: Callable[[Node], bool]) -> tuple[GraphModule
         edit_here_and_inside(module, edit)
     by_name = {n.name: n for n in module.graph.placeholders}
     return module, [by_name[name] for name in inputs]
+
+
+# -- what is read of a value -----------------------------------------------------------------------
+def note_needed(groups: Sequence[Group], kept: Collection[Node]) -> None:
+    """Note which part of a value its readers read, such as ``v[i:]`` in the i-th iteration, so that no more of it
+    is computed. ``kept`` are values that others see, which are whole."""
+    readers: dict[Node, list[Group]] = {}
+    for found in groups:
+        for node in found.inputs:
+            readers.setdefault(node, []).append(found)
+    for found in reversed(groups):
+        node = found.root
+        known = readers.get(node, [])
+        if found.kind != "loops" or found.beside is not None or node in kept or not node.type.rank or not known:
+            continue
+        if any(reader.kind != "loops" or reader.root.target.writes_part for reader in known):
+            continue
+        loads = [pair for reader in known for pair in _loads(reader, node)]
+        for axis, size in enumerate(node.type.shape):
+            ends = [_ends(load.index[axis], conditions) for load, conditions in loads]
+            firsts = [i for i in ends[0][0] if all(i in first for first, _ in ends)] if ends else []
+            lasts = [i for i in ends[0][1] if all(i in last for _, last in ends)] if ends else []
+            if firsts or lasts:
+                first = extremum("max", firsts[0], 0) if firsts else Index.of(0)
+                end = extremum("min", lasts[0], size) if lasts else Index.of(size)
+                found.needed[axis] = first, end
+
+
+#: Indices that are not negative where an expression is read.
+Conditions = tuple[Index, ...]
+
+
+def _loads(reader: Group, node: Node) -> list[tuple[Load, Conditions]]:
+    """The loads of a value in a group, and what holds where they are read."""
+    lowered = lower(reader)
+    name = buffer_name(reader.root if reader.taken.get(reader.root) is node else node)
+    around = tuple(
+        bound
+        for axis, (first, end) in reader.needed.items()
+        for bound in (Index.of(lowered.space[axis]) - first, end - 1 - Index.of(lowered.space[axis]))
+    )
+    found: list[tuple[Load, Conditions]] = []
+    seen: set[tuple[int, Conditions]] = set()
+    work: list[tuple[Expr, Conditions]] = [(lowered.value, around)]
+    while work:
+        value, conditions = work.pop()
+        if (id(value), conditions) in seen:
+            continue
+        seen.add((id(value), conditions))
+        if isinstance(value, Apply) and value.function == "where":
+            chosen = [not_negative(c) for c in conjuncts(value.args[0])]
+            work.append((value.args[0], conditions))
+            work.append((value.args[1], (*conditions, *(c for c in chosen if c is not None))))
+            otherwise = (-chosen[0] - 1,) if len(chosen) == 1 and chosen[0] is not None else ()
+            work.append((value.args[2], (*conditions, *otherwise)))
+            continue
+        if isinstance(value, Load) and value.buffer == name:
+            guards = (not_negative(c) for c in conjuncts(value.guard))
+            found.append((value, (*conditions, *(c for c in guards if c is not None))))
+        work += [(child, conditions) for child in value.children]
+    return found
+
+
+def _ends(place: Index, conditions: Conditions) -> tuple[list[Index], list[Index]]:
+    """Where the places that a load reads along an axis begin, and where they end, as its conditions say."""
+    firsts: list[Index] = []
+    lasts: list[Index] = []
+    variable = place.single_atom
+    if not isinstance(variable, Var) or isinstance(variable, Given):
+        return firsts, lasts
+    for condition in conditions:
+        step = condition.coefficient(variable)
+        if step is None or step.constant not in (1, -1):
+            continue
+        rest = condition.substitute({variable: Index.of(0)})
+        bound, into = (-rest, firsts) if step.constant == 1 else (rest + 1, lasts)
+        if all(isinstance(v, Given) for v in bound.variables()) and not run_time_values((bound,)):
+            into.append(bound)
+    return firsts, lasts
 
 
 # -- indices ---------------------------------------------------------------------------------------

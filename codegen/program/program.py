@@ -23,7 +23,7 @@ from fxlite import passes
 from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.kernel.lower import lower
 from fxlite.codegen.program.arena import ALIGNMENT, Extent, Slot, Span, in_fewest_slots, in_slots, pack
-from fxlite.codegen.program.control import plan_control
+from fxlite.codegen.program.control import note_needed, plan_control
 from fxlite.codegen.program.in_place import taken_over
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
@@ -274,6 +274,9 @@ def plan(
             found.bodies = plan_control(found, names, plan_body, inside)
     if is_body:
         program = replace(program, apart=_apart(program))
+        over = {node for found in kept for node in found.taken}  # they are stored whole, after their operands were
+        views = {source for node, source in stored.items() if node not in over}
+        note_needed(kept, {*results, *views, *held, *(writable or ())})
     return _with_memory(program, packed)
 
 

@@ -569,12 +569,15 @@ def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
 
 def decided(expr: Expr) -> Expr:
     """The expression without conditions on indices that hold always or never, as where the range of
-    a loop was cut."""
+    a loop was cut, and without checks of those that are in range."""
 
     def decide(node: Expr) -> Expr:
         if isinstance(node, Apply):
             if node.function == "lt" and all(map(is_index, node.args)):
                 return less(*map(index_of, node.args))
+            if node.function == "ge" and all(map(is_index, node.args)):
+                below = less(*map(index_of, node.args))
+                return const(not below.value, below.dtype) if isinstance(below, Const) else node
             if node.function == "and" and node.dtype.is_bool:  # of integers it is one of bits
                 return both(*node.args)
             if node.function == "where" and isinstance(node.args[0], Const):
@@ -583,6 +586,10 @@ def decided(expr: Expr) -> Expr:
             if node.guard.value:
                 return replace(node, guard=None)
             return const(0 if isinstance(node, Load) else -1, node.dtype)
+        if isinstance(node, CheckedIndex):
+            known = as_index(node.operand)
+            if known is not None and Index.of(0) <= known and known < node.extent:
+                return index_value(known)
         return node
 
     return transform(expr, decide)
@@ -598,6 +605,33 @@ def index_of(value: Expr) -> Index:
     """The index that :func:`index_value` made a number of."""
     assert isinstance(value, (IndexValue, Const))
     return Index.of(value.index if isinstance(value, IndexValue) else int(value.value))
+
+
+def conjuncts(condition: Expr | None) -> list[Expr]:
+    """The conditions that hold together where this one does."""
+    if condition is None:
+        return []
+    if isinstance(condition, Apply) and condition.function == "and":
+        return [c for a in condition.args for c in conjuncts(a)]
+    return [condition]
+
+
+def not_negative(condition: Expr, number: Callable[[Expr, Index], Index | None] | None = None) -> Index | None:
+    """An index that is not negative where the condition holds, and only there. ``number``: the index
+    for a number that is computed."""
+    relation = FUNCTIONS[condition.function].operator if isinstance(condition, Apply) else None
+    if not isinstance(condition, Apply) or relation not in ("<", "<=", ">", ">="):
+        return None
+    known = [index_of(side) if is_index(side) else None for side in condition.args]
+    left, right = known
+    if number is not None and left is None and right is not None:
+        left = number(condition.args[0], right)
+    elif number is not None and right is None and left is not None:
+        right = number(condition.args[1], left)
+    if left is None or right is None:
+        return None
+    distance = left - right if relation.startswith(">") else right - left
+    return distance if relation.endswith("=") else distance - 1
 
 
 def free_variables(expr: Expr, memo: dict[int, frozenset[Var]] | None = None) -> frozenset[Var]:

@@ -266,7 +266,14 @@ class Index:
     def is_nonnegative(self) -> bool:
         """True if provably >= 0."""
         low = self.lower()
-        return low is not None and all(c >= 0 for c in low.terms.values())
+        if low is not None and all(c >= 0 for c in low.terms.values()):
+            return True
+        for monomial, coeff in self.terms.items():  # j of ``i - 1 - j`` with j < i, whatever i is
+            (variable, *others) = monomial or (None,)
+            is_bounded = isinstance(variable, Var) and not others and variable.extent.variables()
+            if is_bounded and coeff < 0 and self.coefficient(variable) == coeff:
+                return self.substitute({variable: variable.extent - 1}).is_nonnegative()
+        return False
 
     def __le__(self, other: Any) -> bool:  # provably
         return (Index.of(other) - self).is_nonnegative()

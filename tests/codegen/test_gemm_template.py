@@ -13,10 +13,12 @@ import random
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import fxlite as fx
 from fxlite.codegen.c.product import gemm
 from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import symbol
@@ -380,3 +382,25 @@ def test_packed_layout() -> None:
     assert not packed[1, :, 18:].any()
     assert gemm.pack_b(b.astype(np.float64)).size == 3 * 64
     assert gemm.pack_b(b[:, :0]).size == 0
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize(("rows", "columns"), [(70, 5), (129, 129), (200, 3000), (333, 65)])
+def test_a_matrix_by_its_own_transpose(dtype: str, rows: int, columns: int) -> None:
+    """Half of the tiles are computed; each element is stored once, with what its place adds, and the sums are
+    symmetric to the last bit, whatever the number of threads."""
+    x = np.random.default_rng(4).normal(size=(rows, columns)).astype(dtype.replace("f32", "f4").replace("f64", "f8"))
+
+    def gram(x: Any) -> Any:
+        return x @ x.T, x @ x.T * 2 + np.arange(x.shape[0])
+
+    for kind in (f"{dtype}[{rows},{columns}]", f"{dtype}[N,M]"):
+        module = fx.symbolic_trace(gram, kind)
+        compiled = [fx.compile(module, backend="c", threads=threads) for threads in (1, 3)]
+        assert "what is above the diagonal is mirrored" in "".join(compiled[0].sources.values())
+        (plain, other), again = (function(x) for function in compiled)
+        assert np.array_equal(plain, plain.T) and np.array_equal(plain, again[0])
+        expected = x.astype("f8") @ x.T.astype("f8")
+        bound = 4 * np.finfo(x.dtype).eps * (np.abs(x) @ np.abs(x).T).astype("f8") * 8
+        assert (np.abs(plain - expected) <= bound).all()
+        np.testing.assert_allclose(other, plain * 2 + np.arange(rows), rtol=1e-5 if dtype == "f32" else 1e-13)

@@ -11,7 +11,6 @@ from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.kernel.builder import Pointer, Size
 from fxlite.scalar.index import Index
 
-
 SMALL = 64
 """Rows up to which a symmetric product is printed as any other."""
 

@@ -1,0 +1,134 @@
+"""Loops over parts of arrays that begin or end at the number of an iteration: kernels compute the part alone,
+and masks and positions are not stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.codegen.c.emit import emit
+from tests.oracle import agree
+
+A = np.linspace(-1, 2, 24 * 20).reshape(24, 20)
+V = np.linspace(0.5, 3, 50)
+
+
+def covariance(x: Any) -> Any:
+    n = x.shape[1]
+    out = np.zeros((n, n))
+    for i in range(n):
+        out[i:n, i] = out[i, i:n] = x[:, i] @ x[:, i:n] / 3.0
+    return out
+
+
+def levinson(r: Any) -> Any:
+    y = np.zeros_like(r)
+    y[0] = -r[0]
+    alpha, beta = -r[0], 1.0
+    for k in range(1, r.shape[0]):
+        beta *= 1.0 - alpha * alpha
+        alpha = -(r[k] + np.dot(np.flip(r[:k]), y[:k])) / beta
+        y[:k] += alpha * np.flip(y[:k])
+        y[k] = alpha
+    return y
+
+
+def forward_substitution(l: Any) -> Any:
+    x = np.zeros(l.shape[0])
+    for i in range(l.shape[0]):
+        x[i] = (1.0 - l[i, :i] @ x[:i]) / (3.0 + l[i, i % 20])
+    return x
+
+
+def shrinking_from_both_ends(x: Any) -> Any:
+    out = x.copy()
+    for i in range(1, 20):
+        out[i:-i] = np.sqrt(np.abs(x[i:-i])) * 2 + out[i - 1 : -i - 1]
+    return out
+
+
+def maxima_of_tails(x: Any) -> Any:
+    out = np.zeros(x.shape[0])
+    for i in range(x.shape[0]):
+        out[i] = np.max(x[i:]) - np.min(x[: i + 1])
+    return out
+
+
+def rows_below(x: Any) -> Any:
+    out = x.copy()
+    for i in range(19):
+        out[i + 1 :] -= out[i] * 0.1
+    return out
+
+
+def read_also_whole(x: Any) -> Any:
+    """A value of which one reader needs a part and another all."""
+    total = np.zeros_like(x)
+    for i in range(x.shape[0]):
+        y = np.exp(-x * i)
+        total[i:] += y[i:]
+        total[0] += y.sum()
+    return total
+
+
+def read_by_a_later_round(x: Any) -> Any:
+    """A value of which a part is read now, and all in the next round."""
+    y, total = x.copy(), np.zeros_like(x)
+    for i in range(x.shape[0]):
+        total[i:] += y[i:]
+        y = np.cos(y) + i
+        total[:i] += y[:i]
+    return total, y
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], np.ndarray[Any, Any]]] = {
+    f.__name__: (f, x)
+    for f, x in (
+        (covariance, A),
+        (levinson, V * 0.01),
+        (forward_substitution, A[:20]),
+        (shrinking_from_both_ends, V),
+        (maxima_of_tails, V),
+        (rows_below, A),
+        (read_also_whole, V[:9]),
+        (read_by_a_later_round, V),
+    )
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("named", [False, True])
+def test_parts_are_as_numpy_has_them(name: str, named: bool) -> None:
+    program, x = PROGRAMS[name]
+    types = [f"f64[{','.join('AB'[: x.ndim])}]"] if named and name not in ("forward_substitution",) else None
+    agree(program, x, types=types, loops="keep")
+
+
+def _text(program: Callable[..., Any], kind: str) -> str:
+    text = emit(fx.symbolic_trace(program, kind, loops="keep")).functions
+    return text[text.index("fori_loop: a loop") :]
+
+
+def test_only_the_part_that_is_read_is_computed() -> None:
+    """A row of 500 sums is computed from the counter on: half of the work in all."""
+    text = _text(covariance, "f64[B,500]")
+    assert "block < 500 - i_; block += 256" in text and "fx_min(256, 500 - i_ - block)" in text
+    assert "?" not in text.partition("int64_t covariance_largest")[0].replace("fx_isnan_f64(left[lane]) ?", "")
+
+
+def test_sums_of_a_part_are_long_sums() -> None:
+    """The dot product goes over the part in lanes, without checks of positions that are in range."""
+    text = _text(levinson, "f64[N]").partition("int64_t levinson_largest")[0]
+    assert "block < (i_ / 16)*16" in text and "fx_index" not in text
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_mask_is_stored(name: str) -> None:
+    program, x = PROGRAMS[name]
+    text = _text(program, f"f64[{','.join(map(str, x.shape))}]").partition("_largest_bytes")[0]
+    assert not re.search(r"(unsigned char|int64_t|bool) \*const \w+ = \((unsigned char|int64_t|bool) \*\)", text), text
