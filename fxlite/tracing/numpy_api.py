@@ -19,16 +19,7 @@ from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.tracing import numpy_fourier as fourier
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.capture.capture import captured
-from fxlite.tracing.functions import (
-    decompositions,
-    linear,
-    padding,
-    quantiles,
-    rearranging,
-    selecting,
-    statistics,
-    ufuncs,
-)
+from fxlite.tracing.functions import linear, padding, quantiles, rearranging, selecting, statistics, ufuncs
 from fxlite.tracing.selections import compact
 from fxlite.tracing.writes.in_place import copyto, fill, store
 from fxlite.tracing.writes.scatter import update_at
@@ -194,83 +185,56 @@ def _number(value: Any) -> Any:
     return shapes.for_user(shapes.own_dims(value)) if isinstance(value, sympy.Expr) else value
 
 
-_SUM = selecting.reduction("sum", functions.reduction("sum"), 0, "add")
-_PROD = selecting.reduction("prod", functions.reduction("prod"), 1, "mul")
-_MAX = selecting.extreme("max", functions.extreme("max"), combined="maximum")
-_MIN = selecting.extreme("min", functions.extreme("min"), combined="minimum")
-_ANY = selecting.extreme("any", functions.extreme("any"), False)
-_ALL = selecting.extreme("all", functions.extreme("all"), True)
-
+#: Functions of NumPy that arrays have as methods, too, with the same arguments.
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": selecting.reduction("sum", functions.reduction("sum"), 0, "add"),
+    "prod": selecting.reduction("prod", functions.reduction("prod"), 1, "mul"),
+    "mean": selecting.average,
+    "max": selecting.extreme("max", functions.extreme("max"), combined="maximum"),
+    "min": selecting.extreme("min", functions.extreme("min"), combined="minimum"),
+    "any": selecting.extreme("any", functions.extreme("any"), False),
+    "all": selecting.extreme("all", functions.extreme("all"), True),
+    "var": selecting.spread,
+    "std": selecting.deviation,
+    "argmax": functions.extreme("argmax"),
+    "argmin": functions.extreme("argmin"),
+    "cumsum": functions.scan("cumsum"),
+    "cumprod": functions.scan("cumprod"),
+    "take": selecting.take_at,
+    "round": functions.round_,
+}
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.sum: _SUM,
-    np.mean: selecting.average,
-    np.prod: _PROD,
-    np.any: _ANY,
-    np.all: _ALL,
-    np.max: _MAX,
-    np.min: _MIN,
-    np.amax: _MAX,
-    np.amin: _MIN,
-    np.argmax: functions.extreme("argmax"),
-    np.argmin: functions.extreme("argmin"),
-    np.cumsum: functions.scan("cumsum"),
-    np.cumprod: functions.scan("cumprod"),
-    np.reshape: functions.reshape,
+    **{getattr(np, name): function for name, function in _REDUCTIONS.items()},
+    np.amax: _REDUCTIONS["max"],
+    np.amin: _REDUCTIONS["min"],
     np.transpose: functions.transpose_function,
-    np.swapaxes: functions.swapaxes,
-    np.moveaxis: functions.moveaxis,
-    np.ravel: functions.ravel,
-    np.squeeze: functions.squeeze,
-    np.expand_dims: functions.expand_dims,
     np.concatenate: functions.join("concat"),
     np.stack: functions.join("stack"),
     np.vstack: functions.stacked(0, 2),
     np.hstack: functions.stacked(1, 1),
-    np.split: functions.split,
-    np.array_split: functions.array_split,
-    np.clip: functions.clip,
-    np.tile: functions.tile,
-    np.where: functions.where,
-    np.flip: functions.flip,
-    np.roll: functions.roll,
     np.tril: lambda x, k=0: lookup("tril")(x, k),
     np.triu: lambda x, k=0: lookup("triu")(x, k),
-    np.einsum: functions.einsum,
-    np.dot: functions.dot,
-    np.outer: functions.outer,
-    np.broadcast_to: functions.broadcast_to,
     np.zeros_like: functions.like(0),
     np.empty_like: functions.like(0),
     np.ones_like: functions.like(1),
-    np.full_like: functions.full_like,
-    np.round: functions.round_,
-    np.copy: functions.copy,
-    np.average: functions.average,
-    np.diag: functions.diag,
-    np.diagonal: functions.diagonal,
-    np.trace: functions.trace,
-    np.inner: functions.inner,
-    np.vdot: functions.vdot,
-    np.count_nonzero: functions.count_nonzero,
-    np.result_type: functions.result_type,
     np.real: functions.real_,
     np.imag: functions.imag_,
-    np.angle: functions.angle,
     np.isreal: lambda x: lookup("eq")(functions.imag_(x), 0),
     np.iscomplex: lambda x: lookup("ne")(functions.imag_(x), 0),
     np.isrealobj: lambda x: not functions.is_complex(x),
     np.iscomplexobj: functions.is_complex,
-    **fourier.FUNCTIONS,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
     np.pad: padding.pad,
+    np.copyto: copyto,
+    **functions.FUNCTIONS,
+    **fourier.FUNCTIONS,
     **rearranging.FUNCTIONS,
     **selecting.FUNCTIONS,
     **statistics.FUNCTIONS,
     **quantiles.FUNCTIONS,
     **linear.FUNCTIONS,
-    **decompositions.FUNCTIONS,
     **compact.FUNCTIONS,
 }
 
@@ -340,7 +304,6 @@ def _refused_write(name: str, instead: str) -> Callable[..., Any]:
     return call
 
 
-_FUNCTIONS[np.copyto] = copyto
 for _function, _implementation in [*_FUNCTIONS.items()]:
     if "out" in inspect.signature(_implementation).parameters:
         _FUNCTIONS[_function] = _storing(f"np.{_function.__name__}", _implementation)
@@ -348,39 +311,14 @@ for _function, _implementation in [*_FUNCTIONS.items()]:
 
 #: Methods of ndarray that a Proxy has.
 METHODS: dict[str, Callable[..., Any]] = {
-    "sum": _SUM,
-    "mean": selecting.average,
-    "prod": _PROD,
-    "max": _MAX,
-    "min": _MIN,
-    "argmax": functions.extreme("argmax"),
-    "argmin": functions.extreme("argmin"),
-    "any": _ANY,
-    "all": _ALL,
-    "cumsum": functions.scan("cumsum"),
-    "cumprod": functions.scan("cumprod"),
-    "var": selecting.spread,
-    "std": selecting.deviation,
-    "reshape": functions.reshape,
-    "transpose": functions.transpose,
-    "swapaxes": functions.swapaxes,
-    "ravel": functions.ravel,
-    "flatten": functions.flatten,
-    "squeeze": functions.squeeze,
-    "clip": functions.clip,
-    "take": selecting.take_at,
+    **_REDUCTIONS,
+    **{function.__name__: function for function in functions.METHODS},
     "nonzero": compact.nonzero,
     "repeat": compact.repeat,
     "choose": selecting.choose,
     "compress": lambda x, condition, axis=None: selecting.compress(condition, x, axis),
-    "round": functions.round_,
-    "astype": functions.astype,
     "copy": functions.copy_method,
-    "dot": functions.dot,
-    "conj": functions.conj,
     "conjugate": functions.conj,
-    "diagonal": functions.diagonal,
-    "trace": functions.trace,
     "fill": fill,
     "sort": statistics.sort_in_place,
     "argsort": statistics.argsort,

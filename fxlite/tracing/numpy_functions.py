@@ -32,6 +32,11 @@ def value_type(x: Any) -> TensorType:
     return TensorType(array.shape, dtypes.dtype(array.dtype))
 
 
+def by_name(space: Any, *functions: Callable[..., Any]) -> dict[Any, Callable[..., Any]]:
+    """Implementations of NumPy's functions that are called as those are in ``space``, by them."""
+    return {getattr(space, function.__name__): function for function in functions}
+
+
 def is_complex(x: Any) -> bool:
     """Whether a value is known to be of complex numbers."""
     return bool(getattr(x, "is_typed", True)) and value_type(x).dtype.is_complex
@@ -544,3 +549,10 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 def result_type(*operands: Any) -> Any:
     """np.result_type of traced values is that of arrays of their dtypes."""
     return np.result_type(*(v.dtype if is_traced(v) else v for v in operands))
+
+
+FUNCTIONS = by_name(np, reshape, swapaxes, moveaxis, ravel, squeeze, expand_dims, split, array_split, clip, tile, where)
+FUNCTIONS |= by_name(np, flip, roll, einsum, dot, outer, broadcast_to, full_like, copy, average, diag, diagonal, trace)
+FUNCTIONS |= by_name(np, inner, vdot, count_nonzero, result_type, angle)
+#: Methods of ndarray of the same names.
+METHODS = (reshape, transpose, swapaxes, ravel, flatten, squeeze, clip, dot, diagonal, trace, astype, conj)

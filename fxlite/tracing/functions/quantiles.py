@@ -14,7 +14,7 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup, normalize_axes
-from fxlite.tracing.numpy_functions import value_type
+from fxlite.tracing.numpy_functions import by_name, value_type
 from fxlite.types import dtypes, shapes
 
 #: Methods that interpolate: alpha and beta of Hyndman and Fan, Sample Quantiles in Statistical
@@ -241,11 +241,4 @@ def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool =
     return nanquantile(a, 0.5, axis, None, False, "linear", keepdims)
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.quantile: quantile,
-    np.percentile: percentile,
-    np.median: median,
-    np.nanquantile: nanquantile,
-    np.nanpercentile: nanpercentile,
-    np.nanmedian: nanmedian,
-}
+FUNCTIONS = by_name(np, quantile, percentile, median, nanquantile, nanpercentile, nanmedian)

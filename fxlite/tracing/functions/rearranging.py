@@ -16,7 +16,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup, normalize_axis
 from fxlite.tracing.capture.capture import captured
 from fxlite.tracing.functions.padding import along
-from fxlite.tracing.numpy_functions import diag, expand_dims, moveaxis, ravel, reshape, value_type
+from fxlite.tracing.numpy_functions import by_name, diag, expand_dims, moveaxis, ravel, reshape, value_type
 from fxlite.tracing.writes.in_place import store
 from fxlite.tracing.writes.scatter import set_item
 from fxlite.tracing.writes.shared_memory import fresh
@@ -346,23 +346,8 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     store(a, values, "np.putmask", "unsafe", where=lookup("reshape")(_truth(mask, a), shape))
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.block: block,
-    np.broadcast_arrays: broadcast_arrays,
-    np.meshgrid: meshgrid,
-    np.diagflat: diagflat,
-    np.fill_diagonal: fill_diagonal,
-    np.delete: delete,
-    np.insert: insert,
-    np.repeat: repeat,
-    np.vander: vander,
-    np.kron: kron,
-    np.unravel_index: unravel_index,
-    np.ravel_multi_index: ravel_multi_index,
-    np.packbits: packbits,
-    np.unpackbits: unpackbits,
-    np.apply_along_axis: apply_along_axis,
-    np.put: put,
-    np.place: place,
-    np.putmask: putmask,
-}
+FUNCTIONS = by_name(
+    np, block, broadcast_arrays, meshgrid, diagflat, fill_diagonal, delete, insert, repeat, vander, kron
+)
+FUNCTIONS |= by_name(np, kron, unravel_index, ravel_multi_index, packbits, unpackbits, apply_along_axis)
+FUNCTIONS |= by_name(np, put, place, putmask)

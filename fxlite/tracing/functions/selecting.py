@@ -18,7 +18,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions.rearranging import within
-from fxlite.tracing.numpy_functions import astype, ravel, take, value_type
+from fxlite.tracing.numpy_functions import astype, by_name, ravel, take, value_type
 from fxlite.tracing.numpy_functions import reduction as plain_reduction
 from fxlite.tracing.selections import compact
 from fxlite.tracing.selections.masked import chosen
@@ -245,15 +245,4 @@ def deviation(*args: Any, **kwargs: Any) -> Any:
     return lookup("sqrt")(spread(*args, **kwargs))
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.select: select,
-    np.choose: choose,
-    np.piecewise: piecewise,
-    np.compress: compress,
-    np.extract: extract,
-    np.take: take_at,
-    np.take_along_axis: take_along_axis,
-    np.isin: isin,
-    np.var: spread,
-    np.std: deviation,
-}
+FUNCTIONS = by_name(np, select, choose, piecewise, compress, extract, take_along_axis, isin)

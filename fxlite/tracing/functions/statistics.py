@@ -19,7 +19,7 @@ from fxlite.ops.op import lookup, normalize_axis
 from fxlite.tracing.functions.padding import part_of
 from fxlite.tracing.functions.rearranging import known_size
 from fxlite.tracing.functions.selecting import count_of, spread
-from fxlite.tracing.numpy_functions import ravel, value_type
+from fxlite.tracing.numpy_functions import by_name, ravel, value_type
 from fxlite.tracing.writes.in_place import store
 from fxlite.types import dtypes, shapes
 
@@ -433,29 +433,15 @@ def _flat_as(value: Any, dtype: dtypes.DType) -> Any:
     return np.ravel(value).astype(dtype.numpy)
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
+FUNCTIONS = by_name(np, partition, argpartition, lexsort, searchsorted, digitize, nanmean, nanvar, nanstd, nancumprod)
+FUNCTIONS |= by_name(
+    np, bincount, histogram, histogram2d, histogramdd, histogram_bin_edges, interp, correlate, convolve
+)
+FUNCTIONS |= by_name(np, convolve, ediff1d) | {
     np.sort: sort,
     np.argsort: argsort,
-    np.partition: partition,
-    np.argpartition: argpartition,
-    np.lexsort: lexsort,
-    np.searchsorted: searchsorted,
-    np.digitize: digitize,
     np.nanmax: _nan_extreme("max", -math.inf),
     np.nanmin: _nan_extreme("min", math.inf),
     np.nanargmax: _nan_arg("argmax", -math.inf),
     np.nanargmin: _nan_arg("argmin", math.inf),
-    np.nanmean: nanmean,
-    np.nanvar: nanvar,
-    np.nanstd: nanstd,
-    np.nancumprod: nancumprod,
-    np.bincount: bincount,
-    np.histogram: histogram,
-    np.histogram2d: histogram2d,
-    np.histogramdd: histogramdd,
-    np.histogram_bin_edges: histogram_bin_edges,
-    np.interp: interp,
-    np.correlate: correlate,
-    np.convolve: convolve,
-    np.ediff1d: ediff1d,
 }

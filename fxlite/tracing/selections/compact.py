@@ -20,7 +20,7 @@ from fxlite.graph.graph import Node
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions import rearranging
-from fxlite.tracing.numpy_functions import astype, ravel, value_type
+from fxlite.tracing.numpy_functions import astype, by_name, ravel, value_type
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
 from fxlite.tracing.selections.masked import Masked, chosen, first_of
 from fxlite.tracing.selections.numbers import sum_of
@@ -434,14 +434,9 @@ def _median(a: Masked) -> Any:
     return chosen(lookup("logical_not")(lookup("isnan")(last)), middle, np.nan) if kind.is_float else middle
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.nonzero: nonzero,
-    np.flatnonzero: flatnonzero,
-    np.argwhere: argwhere,
-    np.unique: unique,
+FUNCTIONS = by_name(np, nonzero, flatnonzero, argwhere, unique, repeat) | {
     np.unique_all: lambda x: unique(x, True, True, True, equal_nan=False),
     np.unique_counts: lambda x: unique(x, return_counts=True, equal_nan=False),
     np.unique_inverse: lambda x: unique(x, return_inverse=True, equal_nan=False),
     np.unique_values: lambda x: unique(x, equal_nan=False),
-    np.repeat: repeat,
 }
