@@ -38,11 +38,10 @@ from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.inputs import signature_of, title
-from fxlite.tracing.read_state import ATOMS, ReadState
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.tracer import Tracer
-from fxlite.tracing.versions import ARRAYS, PLAIN, Seen, Shapes, Version, key_of, leaves, mapped
+from fxlite.tracing.versions import ARRAYS, ATOMS, PLAIN, ReadState, Seen, Shapes, Version, key_of, leaves, mapped
 from fxlite.types import dtypes
 from fxlite.types.shapes import Dim
 from fxlite.types.symbols import symbol

@@ -49,9 +49,9 @@ from fxlite.types.symbols import FactSymbol
 from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
+    from fxlite.graph.further_results import Tap
     from fxlite.graph.pytree import Interface
     from fxlite.graph.size_origin import SizeOrigin
-    from fxlite.graph.taps import Tap
     from fxlite.show.query.search import QueryMatch
 
 __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]

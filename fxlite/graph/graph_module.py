@@ -19,9 +19,9 @@ from fxlite.base.checked import checked_methods
 from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError, expect
 from fxlite.base.facade import above
 from fxlite.base.state import active_tracer
-from fxlite.graph import pytree, taps, written_inputs
-from fxlite.graph.edit_hooks import EditHooks
+from fxlite.graph import further_results, pytree
 from fxlite.graph.graph import Graph, Node, PythonCode
+from fxlite.graph.node_store import EditHooks
 from fxlite.nn.module import Module, Parameter
 from fxlite.types import guards
 from fxlite.types.dtypes import require_plain
@@ -428,22 +428,22 @@ class GraphModule(EditHooks, Module):
         states = dict(self.states)
         writes = [target for target in self.written_inputs() if target not in states]
         if writes:
-            written_inputs.check(self.name, writes, values, self.__dict__["_interface"].labels())
+            further_results.check_writable(self.name, writes, values, self.__dict__["_interface"].labels())
 
     def finish_call(self, values: Mapping[str, Any], result: Any) -> Any:
         """What :meth:`call_flat` makes of what ``run`` gave."""
         writes = self.written_inputs()
         result, told = self.take_taps(result)
         if writes:
-            result = written_inputs.write_back(self.name, writes, values, result, dict(self.states), self.put_state)
+            result = further_results.write_back(self.name, writes, values, result, dict(self.states), self.put_state)
         result = self.rebuild_result(result)
         for tap, value in told:
             tap.tell(value)
         return result
 
-    def take_taps(self, result: Any) -> tuple[Any, list[tuple[taps.Tap, Any]]]:
+    def take_taps(self, result: Any) -> tuple[Any, list[tuple[further_results.Tap, Any]]]:
         """What the output node has without the values of its taps, and these by tap."""
-        return taps.take(self.name, self.graph.taps, bool(self.written_inputs()), result)
+        return further_results.take_taps(self.name, self.graph.taps, bool(self.written_inputs()), result)
 
     def rebuild_result(self, result: Any) -> Any:
         """The program's result, with its dataclasses and named tuples, from the plain one."""

@@ -4,6 +4,11 @@ Operators, ndarray methods, ufuncs and NumPy functions all end in the same ops
 (:mod:`fxlite.tracing.numpy_api` holds the table). What needs a value that does not exist at trace
 time (``if x > 0``, ``float(x)``, ``np.asarray(x)``) raises a TraceError that says what to write
 instead.
+
+A :class:`PythonNumber` stands for a number of Python that is not known while tracing: the number of an
+iteration, a counter. Among the operands of an op it takes the dtype that NumPy gives a Python number beside
+them (NEP 50): ``x * i`` of a float32 ``x`` is float32, where an i64 of NumPy would make it float64. What
+operators compute of such numbers alone are such numbers again.
 """
 
 from __future__ import annotations
@@ -18,8 +23,8 @@ import numpy as np
 from fxlite.base.errors import TraceError
 from fxlite.base.facade import above
 from fxlite.base.location import is_own_file
-from fxlite.base.state import active_tracer
-from fxlite.ops.op import lookup
+from fxlite.base.state import active_tracer, is_traced
+from fxlite.ops.op import Op, lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.masked import Masked
@@ -29,7 +34,9 @@ from fxlite.tracing.writes import aliasing
 from fxlite.tracing.writes import shared_memory as memory
 from fxlite.tracing.writes.in_place import in_place_operator, is_operand
 from fxlite.tracing.writes.scatter import set_item
-from fxlite.types import shapes
+from fxlite.tracing.writes.shared_memory import Memory, View
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -317,3 +324,64 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Proxy, f"__{_name}__", _operator(_name))
 for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Proxy, f"__{_name}__", lambda self, _target=_target: lookup(_target)(self))
+
+
+#: What a Python number is as an array.
+DTYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+
+
+class PythonNumber(Proxy):
+    """Stands for a number of Python that the program computes while it runs."""
+
+    __slots__ = ()
+
+    def __init__(self, node: Node, tracer: Tracer) -> None:
+        super().__init__(node, tracer)
+        self._view = View(node, Memory(is_number=True), tracer.writes.count)
+
+    @property
+    def python_type(self) -> type:
+        """bool, int or float."""
+        dtype = self.type.dtype
+        return bool if dtype.is_bool else float if dtype.is_float else int
+
+
+def kind_of_number(value: Any) -> type | None:
+    """bool, int or float for a number of Python, known or not; None for anything else."""
+    if isinstance(value, PythonNumber):
+        return value.python_type
+    return type(value) if type(value) in DTYPES else None
+
+
+def settled(op: Op, bound: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The arguments of a call with its Python numbers in the dtypes that they take there; and
+    whether the result is a Python number again."""
+    if not any(isinstance(v, PythonNumber) for v in op.tensors(bound)):
+        return bound, False
+    if op.kind != "pointwise":
+        return bound, False
+    operands = [bound[n] for n in op.tensor_kinds if n in bound and n != "condition"]
+    numbers = [kind_of_number(v) for v in operands]
+    strong = [_dtype(v) for v, kind in zip(operands, numbers) if kind is None and v is not None]
+    weak = [kind(1) for kind in numbers if kind is not None]
+    if not strong:
+        return bound, bool(op.symbol) or op.keeps_python_numbers
+    target = dtypes.result_type(*strong, *weak)
+
+    def converted(value: Any) -> Any:
+        if not isinstance(value, PythonNumber) or value.type.dtype is target:
+            return value
+        return lookup("cast")(value, target)
+
+    values = {name: value for name, value in bound.items() if name != "condition"}
+    return {**bound, **op.map_tensors(converted, values)}, False
+
+
+def _dtype(value: Any) -> DType:
+    if is_traced(value):
+        return value.type.dtype
+    return dtypes.dtype(np.asarray(value).dtype)
+
+
+for _name in _BINARY:
+    setattr(PythonNumber, f"__i{_name}__", getattr(Proxy, f"__{_name}__"))  # it is immutable

@@ -39,8 +39,8 @@ from fxlite.nn.module import Module, made_with
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import Autowrap, activate_wrapped_names
 from fxlite.tracing.calls import Places
-from fxlite.tracing.capture.attempts import Capturing
 from fxlite.tracing.capture.capture import is_captured, why_plain
+from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import fold_known
 from fxlite.tracing.inputs import (
     PLAIN,
@@ -54,12 +54,19 @@ from fxlite.tracing.inputs import (
 )
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
-from fxlite.tracing.own_arrays import OwnArray, own_arrays
-from fxlite.tracing.proxy import Proxy
-from fxlite.tracing.python_numbers import PythonNumber, settled
+from fxlite.tracing.proxy import Proxy, PythonNumber, settled
 from fxlite.tracing.selections.compact import with_results
 from fxlite.tracing.torch_names import refuse_torch_module
-from fxlite.tracing.traced_program import TracedModule, adopt, has_attribute, is_leaf, leaf_paths, running_check
+from fxlite.tracing.traced_program import (
+    OwnArray,
+    TracedModule,
+    adopt,
+    has_attribute,
+    is_leaf,
+    leaf_paths,
+    own_arrays,
+    running_check,
+)
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.tracing.writes.states import States, into_inputs
 from fxlite.types import dtypes
@@ -69,7 +76,7 @@ from fxlite.types.shapes import Dim, NamedDim
 from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
-    from fxlite.tracing.control.bodies import Body
+    from fxlite.tracing.capture.bodies import Body
 
 #: What relations of sizes are of values.
 COMPARED = {

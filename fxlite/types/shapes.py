@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import sympy
 
-from fxlite.base.checked import checked
+from fxlite.base.checked import checked, public_names
 from fxlite.base.errors import ArgumentError, ParseError, ShapeError, TraceError
 from fxlite.base.outside_text import LARGEST_INT, bounded, syntax_tree
-from fxlite.base.public_names import public_names
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.types import symbols
 from fxlite.types.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol

@@ -20,13 +20,11 @@ from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.capture import Caller
-from fxlite.tracing.capture.conversions import CONVERSIONS, number_of
-from fxlite.tracing.capture.counted import COUNTED, Counted
+from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, number_of
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.regions import Outcome, Region, conditional, is_total, note, run
-from fxlite.tracing.proxy import Proxy
-from fxlite.tracing.python_numbers import PythonNumber
+from fxlite.tracing.proxy import Proxy, PythonNumber
 
 Part = Callable[[], Any]
 Names = tuple[str, ...]

@@ -23,8 +23,7 @@ from fxlite.tracing.functions import rearranging
 from fxlite.tracing.numpy_functions import astype, by_name, ravel, value_type
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
 from fxlite.tracing.selections.masked import Masked, chosen, first_of
-from fxlite.tracing.selections.numbers import sum_of
-from fxlite.tracing.selections.spans import Span, counting, mask_of
+from fxlite.tracing.selections.spans import Span, counting, mask_of, sum_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 

@@ -20,8 +20,7 @@ from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.places import Attribute
-from fxlite.tracing.selections.numbers import Sum, sum_of
-from fxlite.tracing.selections.spans import Span, counting, mask_of
+from fxlite.tracing.selections.spans import Span, Sum, counting, mask_of, sum_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 

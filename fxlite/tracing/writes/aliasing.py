@@ -20,8 +20,17 @@ import numpy as np
 
 from fxlite.base.errors import TraceError
 from fxlite.ops.op import Op, lookup, normalize_axis
-from fxlite.tracing.writes.shared_memory import View, root_of, view_of
-from fxlite.tracing.writes.strides import Layout, contiguous, copied, node_layout, reshaped, view_layout
+from fxlite.tracing.writes.shared_memory import (
+    Layout,
+    View,
+    contiguous,
+    copied,
+    node_layout,
+    reshaped,
+    root_of,
+    view_layout,
+    view_of,
+)
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 

@@ -21,7 +21,7 @@ import numpy as np
 from fxlite.base.errors import Details, FxliteError, TraceError
 from fxlite.base.location import Location, here, is_own_file
 from fxlite.nn.module import Module
-from fxlite.tracing.doctor.doctor_fixes import fix_for
+from fxlite.tracing.doctor_fixes import fix_for
 from fxlite.tracing.numpy_api import METHODS as NUMPY_METHODS
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.torch_names import METHODS, SIZE_CALLED, method_value
