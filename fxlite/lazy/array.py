@@ -20,7 +20,8 @@ from fxlite.base.errors import DTypeError, FxliteError
 from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Node
 from fxlite.lazy.recorder import RECORDER
-from fxlite.ops.op import lookup
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS, lookup
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.writes.aliasing import layout_of
@@ -238,28 +239,22 @@ def _restored(value: np.ndarray[Any, Any]) -> Array:
     return Array.of(value)
 
 
-def _define_operators() -> None:
-    def binary(function: Callable[[Any, Any], Any], symbol: str) -> Callable[[Any, Any], Any]:
-        return lambda self, other: run(function, (self, other), {}, symbol)
-
-    def reflected(function: Callable[[Any, Any], Any], symbol: str) -> Callable[[Any, Any], Any]:
-        return lambda self, other: run(function, (other, self), {}, symbol)
-
-    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
-        function, symbol = getattr(operator, f"__{name}__"), name
-        setattr(Array, f"__{name}__", binary(function, symbol))
-        setattr(Array, f"__r{name}__", reflected(function, symbol))
-        setattr(Array, f"__i{name}__", binary(getattr(operator, f"__i{name}__"), symbol))
-    for name in "lt le gt ge eq ne".split():
-        setattr(Array, f"__{name}__", binary(getattr(operator, name), name))
-    for name in "neg pos abs invert".split():
-        function = getattr(operator, name)
-        setattr(Array, f"__{name}__", lambda self, f=function, n=name: run(f, (self,), {}, n))
-    setattr(Array, "__divmod__", lambda self, other: run(divmod, (self, other), {}))  # noqa: B010
-    setattr(Array, "__rdivmod__", lambda self, other: run(divmod, (other, self), {}))  # noqa: B010
+def _operator(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    return lambda self, *other: run(function, (self, *other), {}, name)
 
 
-_define_operators()
+def _reflected(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    return lambda self, other: run(function, (other, self), {}, name)
+
+
+for _name in OPERATORS:
+    setattr(Array, f"__{_name}__", _operator(getattr(operator, f"__{_name}__"), _name))
+    setattr(Array, f"__r{_name}__", _reflected(getattr(operator, f"__{_name}__"), _name))
+    setattr(Array, f"__i{_name}__", _operator(getattr(operator, f"__i{_name}__"), _name))
+for _name in (*COMPARISONS, "neg", "pos", "abs", "invert"):
+    setattr(Array, f"__{_name}__", _operator(getattr(operator, _name), _name))
+setattr(Array, "__divmod__", _operator(divmod, "divmod"))  # noqa: B010
+setattr(Array, "__rdivmod__", _reflected(divmod, "divmod"))  # noqa: B010
 
 
 # -- values ----------------------------------------------------------------------------------------

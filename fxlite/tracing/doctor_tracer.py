@@ -21,6 +21,8 @@ import numpy as np
 from fxlite.base.errors import Details, FxliteError, TraceError
 from fxlite.base.location import Location, here, is_own_file
 from fxlite.nn.module import Module
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS
 from fxlite.tracing.doctor_fixes import fix_for
 from fxlite.tracing.numpy_api import METHODS as NUMPY_METHODS
 from fxlite.tracing.proxy import Proxy
@@ -330,29 +332,12 @@ def _noting_call(proxy: _DoctorProxy, method: Callable[..., Any]) -> Callable[..
     return lambda *args, **kwargs: _noting(lambda _, *a, **k: method(*a, **k))(proxy, *args, **kwargs)
 
 
-_OPERATORS = [
-    f"__{form}{name}__"
-    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
-    for form in ("", "r", "i")
-]
 for _name in (
-    *_OPERATORS,
-    "__lt__",
-    "__le__",
-    "__gt__",
-    "__ge__",
-    "__eq__",
-    "__ne__",
-    "__neg__",
-    "__abs__",
-    "__invert__",
-    "__pos__",
-    "__getitem__",
-    "__setitem__",
-    "__array_ufunc__",
-    "__array_function__",
+    *(f"{form}{name}" for name in OPERATORS for form in ("", "r", "i")),
+    *COMPARISONS,
+    *"neg abs invert pos getitem setitem array_ufunc array_function".split(),
 ):
-    setattr(_DoctorProxy, _name, _noting(getattr(Proxy, _name)))
+    setattr(_DoctorProxy, f"__{_name}__", _noting(getattr(Proxy, f"__{_name}__")))
 _DoctorProxy.__hash__ = Proxy.__hash__  # type: ignore[method-assign]
 
 

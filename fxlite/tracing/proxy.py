@@ -24,7 +24,8 @@ from fxlite.base.errors import TraceError
 from fxlite.base.facade import above
 from fxlite.base.location import is_own_file
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.ops.op import Op, lookup
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS, Op, lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.masked import Masked
@@ -293,34 +294,16 @@ def _power(self: Any, other: Any) -> Any:
     return _operator("pow")(self, other)
 
 
-def _in_place_operator(symbol: str, name: str) -> Callable[[Any, Any], Any]:
-    def method(self: Any, other: Any) -> Any:
-        return in_place_operator(self, symbol, lookup(name), other)
-
-    return method
+def _in_place_operator(name: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: in_place_operator(self, lookup(name), other)
 
 
-_BINARY = {
-    "add": ("+", "add"),
-    "sub": ("-", "sub"),
-    "mul": ("*", "mul"),
-    "truediv": ("/", "div"),
-    "floordiv": ("//", "floor_divide"),
-    "mod": ("%", "remainder"),
-    "pow": ("**", "pow"),
-    "matmul": ("@", "matmul"),
-    "and": ("&", "bitwise_and"),
-    "or": ("|", "bitwise_or"),
-    "xor": ("^", "bitwise_xor"),
-    "lshift": ("<<", "left_shift"),
-    "rshift": (">>", "right_shift"),
-}
-for _name, (_symbol, _target) in _BINARY.items():
+for _name, _target in OPERATORS.items():
     setattr(Proxy, f"__{_name}__", _operator(_target))
     setattr(Proxy, f"__r{_name}__", _operator(_target, reflected=True))
-    setattr(Proxy, f"__i{_name}__", _in_place_operator(_symbol, _target))
+    setattr(Proxy, f"__i{_name}__", _in_place_operator(_target))
 setattr(Proxy, "__pow__", _power)  # noqa: B010 - mypy knows none of these methods
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+for _name in COMPARISONS:
     setattr(Proxy, f"__{_name}__", _operator(_name))
 for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Proxy, f"__{_name}__", lambda self, _target=_target: lookup(_target)(self))
@@ -383,5 +366,5 @@ def _dtype(value: Any) -> DType:
     return dtypes.dtype(np.asarray(value).dtype)
 
 
-for _name in _BINARY:
+for _name in OPERATORS:
     setattr(PythonNumber, f"__i{_name}__", getattr(Proxy, f"__{_name}__"))  # it is immutable

@@ -377,6 +377,27 @@ _UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+def _comparison(relation: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: _decided(self.expr, relation, normalize(own_dims(other)))
+
+
+def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An operator of a :class:`NamedDim` and a size; another traced value's own operators take over."""
+
+    def method(self: NamedDim, other: Any) -> Any:
+        if isinstance(other, NamedDim):
+            other = other.expr
+        elif isinstance(other, sympy.Expr):
+            other = own_dims(other)
+        elif is_traced(other) or isinstance(other, float) or not hasattr(other, "__index__"):
+            return NotImplemented
+        else:
+            other = int(other)
+        return for_user(normalize(function(self.expr, other)))
+
+    return method
+
+
 class NamedDim:
     """What a traced program gets from ``x.shape[0]`` when that size is a named dim.
 
@@ -449,44 +470,12 @@ class NamedDim:
     def __hash__(self) -> int:
         return hash(self.expr)
 
-    def _compare(self, relation: str, other: Any) -> Any:
-        return _decided(self.expr, relation, normalize(own_dims(other)))
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("<", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(">=", other)
-
-    def __add__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: a + b)
-
-    def __sub__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: b - a)
-
-    def __mul__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: a * b)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, floordiv)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: floordiv(b, a))
-
-    def __mod__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, remainder)
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, ("<", "<=", ">", ">="))
+    __add__ = __radd__ = _arithmetic(operator.add)
+    __mul__ = __rmul__ = _arithmetic(operator.mul)
+    __sub__, __rsub__ = _arithmetic(operator.sub), _arithmetic(lambda a, b: b - a)
+    __floordiv__, __rfloordiv__ = _arithmetic(floordiv), _arithmetic(lambda a, b: floordiv(b, a))
+    __mod__ = _arithmetic(remainder)
 
     def __neg__(self) -> Any:
         return NamedDim(-self.expr)
@@ -518,20 +507,6 @@ def own_dims(value: Any) -> Any:
     if tracer is None or not tracer.graph.declared_dims:
         return value
     return substitute(value, tracer.graph.declared_dims)
-
-
-def _wrap_arithmetic(a: NamedDim, b: Any, function: Callable[[Any, Any], Any]) -> Any:
-    if isinstance(b, NamedDim):
-        b = b.expr
-    elif isinstance(b, sympy.Expr):
-        b = own_dims(b)
-    elif is_traced(b):
-        return NotImplemented  # a traced value: its own operators take over
-    elif isinstance(b, float) or not hasattr(b, "__index__"):
-        return NotImplemented
-    else:
-        b = int(b)
-    return for_user(normalize(function(a.expr, b)))
 
 
 def for_user(value: Dim) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 from fxlite.base.errors import FxliteError, TraceError
 from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
+from fxlite.ops.op import OPERATORS as BINARY
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.capture import Caller
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, number_of
@@ -41,21 +42,8 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "In": lambda a, b: a in b,
     "NotIn": lambda a, b: a not in b,
 }
-UPDATES: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.iadd,
-    "Sub": operator.isub,
-    "Mult": operator.imul,
-    "Div": operator.itruediv,
-    "FloorDiv": operator.ifloordiv,
-    "Mod": operator.imod,
-    "Pow": operator.ipow,
-    "MatMult": operator.imatmul,
-    "BitAnd": operator.iand,
-    "BitOr": operator.ior,
-    "BitXor": operator.ixor,
-    "LShift": operator.ilshift,
-    "RShift": operator.irshift,
-}
+_UPDATES = "Add Sub Mult Div FloorDiv Mod Pow MatMult BitAnd BitOr BitXor LShift RShift".split()
+UPDATES = {kind: getattr(operator, f"__i{name}__") for kind, name in zip(_UPDATES, BINARY, strict=True)}
 
 
 class Returned:

@@ -221,34 +221,13 @@ def _mathematical(ufunc: Any, kind: type) -> Answer:
     return call
 
 
-_FLOATS: dict[Any, Any] = {
-    math.sqrt: np.sqrt,
-    math.exp: np.exp,
-    math.expm1: np.expm1,
-    math.log2: np.log2,
-    math.log10: np.log10,
-    math.log1p: np.log1p,
-    math.sin: np.sin,
-    math.cos: np.cos,
-    math.tan: np.tan,
-    math.sinh: np.sinh,
-    math.cosh: np.cosh,
-    math.tanh: np.tanh,
-    math.asin: np.arcsin,
-    math.acos: np.arccos,
-    math.atan: np.arctan,
-    math.atan2: np.arctan2,
-    math.asinh: np.arcsinh,
-    math.acosh: np.arccosh,
-    math.atanh: np.arctanh,
-    math.fabs: np.fabs,
-    math.hypot: np.hypot,
-    math.pow: np.power,
-    math.fmod: np.fmod,
-    math.copysign: np.copysign,
+#: Functions of Python's math that NumPy has under the same names, by what they give.
+_MATHEMATICAL = {
+    float: "sqrt exp expm1 log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan atan2 asinh acosh atanh fabs "
+    "hypot pow fmod copysign",
+    int: "floor ceil trunc",
+    bool: "isnan isinf isfinite",
 }
-_INTS: dict[Any, Any] = {math.floor: np.floor, math.ceil: np.ceil, math.trunc: np.trunc}
-_BOOLS: dict[Any, Any] = {math.isnan: np.isnan, math.isinf: np.isinf, math.isfinite: np.isfinite}
 
 
 def _log(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
@@ -266,7 +245,9 @@ CONVERSIONS: dict[Any, Answer] = {
     builtins.divmod: _divmod,
     builtins.pow: _power,
     math.log: _log,
-    **{f: _mathematical(ufunc, float) for f, ufunc in _FLOATS.items()},
-    **{f: _mathematical(ufunc, int) for f, ufunc in _INTS.items()},
-    **{f: _mathematical(ufunc, bool) for f, ufunc in _BOOLS.items()},
+    **{
+        getattr(math, n): _mathematical(getattr(np, n), kind)
+        for kind, text in _MATHEMATICAL.items()
+        for n in text.split()
+    },
 }

@@ -11,14 +11,15 @@ an error that says so.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
-from fxlite.ops.op import lookup
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS, lookup
 from fxlite.tracing.capture.places import Attribute
 from fxlite.tracing.selections.spans import Span, Sum, counting, mask_of, sum_of
 from fxlite.types import dtypes, shapes
@@ -331,21 +332,6 @@ def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
     return Masked(tracer.proxy(values.node), mask_of(tracer, span), after, span)
 
 
-#: Python's operators and the ufuncs that they are.
-_BINARY = """
-add=add sub=subtract mul=multiply truediv=true_divide floordiv=floor_divide mod=remainder pow=power
-and=bitwise_and or=bitwise_or xor=bitwise_xor lshift=left_shift rshift=right_shift
-"""
-_COMPARED = "lt=less le=less_equal gt=greater ge=greater_equal eq=equal ne=not_equal"
-_UNARY = "neg=negative abs=absolute invert=invert"
-
-
-def _operators(text: str) -> Iterator[tuple[str, Any]]:
-    for pair in text.split():
-        name, _, ufunc = pair.partition("=")
-        yield name, getattr(np, ufunc)
-
-
 def _operator(ufunc: np.ufunc, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Masked, other: Any) -> Any:
         operands = (other, self) if reflected else (self, other)
@@ -374,13 +360,13 @@ for _called in _METHODS:
     setattr(Masked, _called.__name__, _method(_called))
 for _reduces in (np.sum, np.prod, np.mean, np.std, np.var, np.max, np.min, np.any, np.all):
     setattr(Masked, _reduces.__name__, _reduction(_reduces))
-for _name, _ufunc in _operators(_BINARY):
+for _name, _op in OPERATORS.items():
+    setattr(Masked, f"__{_name}__", _operator(lookup(_op).ufunc))
+    setattr(Masked, f"__r{_name}__", _operator(lookup(_op).ufunc, reflected=True))
+    setattr(Masked, f"__i{_name}__", _in_place(lookup(_op).ufunc))
+for _name, (_, _ufunc) in COMPARISONS.items():
     setattr(Masked, f"__{_name}__", _operator(_ufunc))
-    setattr(Masked, f"__r{_name}__", _operator(_ufunc, reflected=True))
-    setattr(Masked, f"__i{_name}__", _in_place(_ufunc))
-for _name, _ufunc in _operators(_COMPARED):
-    setattr(Masked, f"__{_name}__", _operator(_ufunc))
-for _name, _ufunc in _operators(_UNARY):
+for _name, _ufunc in (("neg", np.negative), ("abs", np.absolute), ("invert", np.invert)):
     setattr(Masked, f"__{_name}__", lambda self, _ufunc=_ufunc: _ufunc(self))
 Masked.__hash__ = None  # type: ignore[assignment]
 
