@@ -247,12 +247,12 @@ def _reflected(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return lambda self, other: run(function, (other, self), {}, name)
 
 
-for _name in OPERATORS:
-    setattr(Array, f"__{_name}__", _operator(getattr(operator, f"__{_name}__"), _name))
-    setattr(Array, f"__r{_name}__", _reflected(getattr(operator, f"__{_name}__"), _name))
-    setattr(Array, f"__i{_name}__", _operator(getattr(operator, f"__i{_name}__"), _name))
-for _name in (*COMPARISONS, "neg", "pos", "abs", "invert"):
-    setattr(Array, f"__{_name}__", _operator(getattr(operator, _name), _name))
+for _method_name in OPERATORS:
+    setattr(Array, f"__{_method_name}__", _operator(getattr(operator, f"__{_method_name}__"), _method_name))
+    setattr(Array, f"__r{_method_name}__", _reflected(getattr(operator, f"__{_method_name}__"), _method_name))
+    setattr(Array, f"__i{_method_name}__", _operator(getattr(operator, f"__i{_method_name}__"), _method_name))
+for _method_name in (*COMPARISONS, "neg", "pos", "abs", "invert"):
+    setattr(Array, f"__{_method_name}__", _operator(getattr(operator, _method_name), _method_name))
 setattr(Array, "__divmod__", _operator(divmod, "divmod"))  # noqa: B010
 setattr(Array, "__rdivmod__", _reflected(divmod, "divmod"))  # noqa: B010
 

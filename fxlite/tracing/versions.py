@@ -51,38 +51,16 @@ def number_key(value: Any) -> Any:
 
 
 # -- values ----------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
 class _Frozen:
-    """A value as it is now. Arrays and containers are compared by what they hold."""
+    """A value as it is now: whether another one is like it, and what to say of a ``path`` where it is not."""
+
+    is_like: Callable[[Any], bool]
+    said: Callable[[str, Any], str]
 
     def difference(self, value: Any, path: str) -> str | None:
         """What has changed, in words; None: nothing."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class _Atom(_Frozen):
-    value: Any
-    key: Any
-
-    def difference(self, value: Any, path: str) -> str | None:
-        if value is self.value or (type(value) in ATOMS and number_key(value) == self.key):
-            return None
-        return _changed(path, self.value, value)
-
-
-@dataclass(frozen=True, eq=False)
-class _Array(_Frozen):
-    """An array or a NumPy scalar, with a copy of its numbers."""
-
-    copy: np.ndarray[Any, Any]
-    bits: Any
-
-    def difference(self, value: Any, path: str) -> str | None:
-        if not isinstance(value, (np.ndarray, np.generic)):
-            return _changed(path, self.copy, value)
-        if value.dtype != self.copy.dtype or value.shape != self.copy.shape:
-            return _changed(path, self.copy, value)
-        return None if _same_bits(self.bits, value) else f"numbers in {path} changed"
+        return None if self.is_like(value) else self.said(path, value)
 
 
 def _bits(array: Any) -> Any:
@@ -94,31 +72,45 @@ def _bits(array: Any) -> Any:
     return data.view(np.uint64) if data.size % 8 == 0 else data
 
 
-def _same_bits(bits: Any, value: Any) -> bool:
-    if bits is None:
-        return False
-    return bool(np.array_equal(bits, _bits(np.asarray(value))))
+def _frozen_array(value: Any) -> _Frozen:
+    """An array or a NumPy scalar, with a copy of its numbers."""
+    copy = np.array(value, subok=False)
+    bits = _bits(copy)
+
+    def has_type(new: Any) -> bool:
+        return isinstance(new, (np.ndarray, np.generic)) and (new.dtype, new.shape) == (copy.dtype, copy.shape)
+
+    def is_like(new: Any) -> bool:
+        return has_type(new) and bits is not None and np.array_equal(bits, _bits(np.asarray(new)))
+
+    return _Frozen(
+        is_like, lambda path, new: f"numbers in {path} changed" if has_type(new) else _changed(path, copy, new)
+    )
 
 
-@dataclass(frozen=True)
-class _Typed(_Frozen):
+def _typed(array: Any) -> _Frozen:
     """An array of which the type counts and not the numbers."""
+    return _Frozen(
+        lambda new: (getattr(new, "dtype", None), getattr(new, "shape", None)) == (array.dtype, array.shape),
+        lambda path, new: f"{path} is {_shown(new)}, of another type than it was",
+    )
 
-    dtype: Any
-    shape: tuple[int, ...]
 
-    def difference(self, value: Any, path: str) -> str | None:
-        now = getattr(value, "dtype", None), getattr(value, "shape", None)
-        return None if now == (self.dtype, self.shape) else f"{path} is {_shown(value)}, of another type than it was"
+def _same(value: Any, code: Any = None) -> _Frozen:
+    """What is compared by identity; a function by its code, too."""
+    return _Frozen(
+        lambda new: new is value and getattr(new, "__code__", None) is code,
+        lambda path, new: f"{path} is another {type(new).__name__}",
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class _Items(_Frozen):
+class _Items:
     """A dict, a list or a tuple; or the attributes of an object."""
 
     owner: Any
     kind: type
-    items: dict[Any, _Frozen]
+    items: dict[Any, _Frozen | _Items]
     step: str
 
     def difference(self, value: Any, path: str) -> str | None:
@@ -135,28 +127,6 @@ class _Items(_Frozen):
             if said is not None:
                 return said
         return None
-
-
-@dataclass(frozen=True, eq=False)
-class _Set(_Frozen):
-    value: Any
-
-    def difference(self, value: Any, path: str) -> str | None:
-        same = type(value) is type(self.value) and value == self.value
-        return None if same else _changed(path, self.value, value)
-
-
-@dataclass(frozen=True, eq=False)
-class _Same(_Frozen):
-    """What is compared by identity; a function by its code, too."""
-
-    value: Any
-    code: Any = None
-
-    def difference(self, value: Any, path: str) -> str | None:
-        if value is self.value and getattr(value, "__code__", None) is self.code:
-            return None
-        return f"{path} is another {type(value).__name__}"
 
 
 def _items_of(value: Any) -> Mapping[Any, Any]:
@@ -185,21 +155,25 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def freeze(value: Any, seen: dict[int, Any]) -> _Frozen:
+def freeze(value: Any, seen: dict[int, Any]) -> _Frozen | _Items:
     """The value as it is now; ``seen`` are the objects around it."""
     kind = type(value)
     if kind in ATOMS:
-        return _Atom(value, number_key(value))
+        key = number_key(value)
+        return _Frozen(
+            lambda new: new is value or (type(new) in ATOMS and number_key(new) == key),
+            lambda path, new: _changed(path, value, new),
+        )
     if isinstance(value, (np.ndarray, np.generic)):
-        copy = np.array(value, subok=False)
-        return _Array(copy, _bits(copy))
+        return _frozen_array(value)
     if id(value) in seen or isinstance(value, (type, types.ModuleType, enum.Enum)):
-        return _Same(value)
+        return _same(value)
     if isinstance(value, (set, frozenset)):
-        return _Set(kind(value))
+        copy = kind(value)
+        return _Frozen(lambda new: type(new) is kind and new == copy, lambda path, new: _changed(path, copy, new))
     is_object = _is_object(value)
     if not is_object and kind not in (dict, list, tuple):
-        return _Same(value, getattr(value, "__code__", None))
+        return _same(value, getattr(value, "__code__", None))
     seen[id(value)] = value
     items = {key: freeze(part, seen) for key, part in _items_of(value).items()}
     step = "{}.{}" if is_object else "{}[{!r}]"
@@ -246,7 +220,7 @@ class ReadState:
 
     def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._seen: dict[int, Any] = {}
-        self._read: dict[tuple[int, str], tuple[str, Callable[[], Any], _Frozen]] = {}
+        self._read: dict[tuple[int, str], tuple[str, Callable[[], Any], _Frozen | _Items]] = {}
         self._code: set[Any] = set()
         if _is_object(function):
             self._note(id(function), "self", _reference(function))
@@ -271,14 +245,14 @@ class ReadState:
 
     def let_change(self, module: Module, name: str) -> None:
         """The numbers of a module's array may change: what was compiled takes them as they are."""
-        work: list[_Frozen] = [frozen for _, _, frozen in self._read.values()]
+        work: list[_Frozen | _Items] = [frozen for _, _, frozen in self._read.values()]
         array = module.get_attribute(name)
         while work:
             frozen = work.pop()
             if isinstance(frozen, _Items):
                 work += frozen.items.values()
                 if frozen.owner is not None and frozen.owner() is module and name in frozen.items:
-                    frozen.items[name] = _Typed(array.dtype, array.shape)
+                    frozen.items[name] = _typed(array)
 
     # -- what may run ------------------------------------------------------------------------------
     def _reach(self, value: Any) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.graph.graph import Node
 from fxlite.ops.op import lookup
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions import rearranging
 from fxlite.tracing.numpy_functions import astype, by_name, ravel, value_type
@@ -137,19 +138,15 @@ def _line(m: Masked, what: str) -> Masked:
 
 def _last(kind: dtypes.DType) -> Any:
     """What stands behind all others in order."""
-    if kind.is_bool:
-        return True
-    return np.nan if kind.is_float else int(np.iinfo(kind.numpy).max)
+    return np.nan if kind.is_float else COMBINATIONS["min"].start(kind)
 
 
-def _sort(a: Masked, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Masked:
-    m = _line(a, "np.sort")
-    return m.like(lookup("sort")(m.filled(_last(m.values.type.dtype)), axis=0))
+def _ordered(name: str) -> Callable[..., Masked]:
+    def call(a: Masked, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Masked:
+        m = _line(a, f"np.{name}")
+        return m.like(lookup(name)(m.filled(_last(m.values.type.dtype)), axis=0))
 
-
-def _argsort(a: Masked, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Masked:
-    m = _line(a, "np.argsort")
-    return m.like(lookup("argsort")(m.filled(_last(m.values.type.dtype)), axis=0))
+    return call
 
 
 def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,14 +160,7 @@ def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
 def _arg(name: str) -> Callable[..., Any]:
     def call(a: Masked, axis: Any = None) -> Any:
         m = _line(a, f"np.{name}")
-        kind = m.values.type.dtype
-        if kind.is_bool:
-            low: Any = name == "argmin"
-        elif kind.is_float:
-            low = -np.inf if name == "argmax" else np.inf
-        else:
-            info = np.iinfo(kind.numpy)
-            low = int(info.min if name == "argmax" else info.max)
+        low = COMBINATIONS[name].start(m.values.type.dtype)
         found = lookup(name)(m.filled(low), axis=0)
         return part(first_of(counting(m.tracer, m.span.size), m.count), found)  # type: ignore[union-attr]
 
@@ -405,8 +395,8 @@ OF_MASKED.update(
     {
         "part": part,
         "compact": compact,
-        np.sort: _sort,
-        np.argsort: _argsort,
+        np.sort: _ordered("sort"),
+        np.argsort: _ordered("argsort"),
         np.cumsum: _scanned(np.cumsum),
         np.cumprod: _scanned(np.cumprod),
         np.argmax: _arg("argmax"),
@@ -423,7 +413,7 @@ OF_MASKED.update(
 
 def _median(a: Masked) -> Any:
     """np.median of one axis; of none an IndexError."""
-    m = _sort(a)
+    m = OF_MASKED[np.sort](a)
     count = m.count
     low, high = part(m, (count - 1) // 2), part(m, count // 2)
     kind = m.values.type.dtype

@@ -20,6 +20,7 @@ from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.places import Attribute
 from fxlite.tracing.selections.spans import Span, Sum, counting, mask_of, sum_of
 from fxlite.types import dtypes, shapes
@@ -253,14 +254,7 @@ class Masked:
 
     def _extreme(self, name: str, axes: Any, where: Any, initial: Any = None) -> Any:
         """The largest element; of none an error when the program runs, as in NumPy."""
-        kind = self.values.type.dtype
-        if kind.is_bool:
-            other: Any = name == "min"
-        elif kind.is_float:
-            other = -np.inf if name == "max" else np.inf
-        else:
-            info = np.iinfo(kind.numpy)
-            other = int(info.min if name == "max" else info.max)
+        other = COMBINATIONS[name].start(self.values.type.dtype)
         if initial is not None:
             return getattr(np, name)(self.values, axis=axes, where=where, initial=initial)
         found = getattr(np, name)(self.values, axis=axes, where=where, initial=other)
@@ -332,7 +326,7 @@ def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
     return Masked(tracer.proxy(values.node), mask_of(tracer, span), after, span)
 
 
-def _operator(ufunc: np.ufunc, reflected: bool = False) -> Callable[[Any, Any], Any]:
+def _operator(ufunc: Any, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Masked, other: Any) -> Any:
         operands = (other, self) if reflected else (self, other)
         return self.__array_ufunc__(ufunc, "__call__", *operands)
@@ -340,7 +334,7 @@ def _operator(ufunc: np.ufunc, reflected: bool = False) -> Callable[[Any, Any], 
     return method
 
 
-def _in_place(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+def _in_place(ufunc: Any) -> Callable[[Any, Any], Any]:
     def method(self: Masked, other: Any) -> Any:
         return stored(self, self.__array_ufunc__(ufunc, "__call__", self, other), f"np.{ufunc.__name__} in place")
 
