@@ -111,7 +111,7 @@ class Inputs:
         self, result: Structure | None, writes: tuple[str, ...], states: tuple[tuple[str, str], ...] = ()
     ) -> Interface | None:
         """The interface; None where it says nothing that the placeholders do not."""
-        writes = (*writes, *(target for target, _ in states))
+        writes = (*writes, *dict(states))
         made = Interface(tuple(self.parameters), result, writes, tuple(self.baked), states)
         if self.baked:
             return made

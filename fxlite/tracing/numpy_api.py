@@ -192,6 +192,8 @@ def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any 
 
 # -- ufuncs ----------------------------------------------------------------------------------------
 _UFUNCS: dict[np.ufunc, Op] = {o.ufunc: o for o in REGISTRY.values() if o.ufunc is not None}
+#: What computes a ufunc.
+_COMPUTED: dict[np.ufunc, Callable[..., Any]] = {**UFUNCS, **_UFUNCS}
 _REDUCE: dict[Any, str] = {
     np.add: "sum",
     np.multiply: "prod",
@@ -205,9 +207,9 @@ _ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", n
 
 def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A ufunc is called with a proxy among its inputs or in ``out=``."""
-    options = {n: v for n, v in kwargs.items() if n not in ("subok", "order", "out", "where")}
-    out, where = kwargs.get("out"), kwargs.get("where", True)
-    casting = options.pop("casting", "same_kind")
+    out, where, casting = kwargs.pop("out", None), kwargs.pop("where", True), kwargs.pop("casting", "same_kind")
+    for ignored in ("subok", "order"):
+        kwargs.pop(ignored, None)
     name = f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method}"
     if out is None and where is not True and method == "__call__":
         raise tracer.error(
@@ -218,8 +220,8 @@ def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...],
     else:
         implementation = _UFUNC_METHODS[method]
     if method == "reduce" and where is not True:
-        options["where"], where = where, True
-    result = _located(tracer, name, implementation, (ufunc, *inputs), options)
+        kwargs["where"], where = where, True
+    result = _located(tracer, name, implementation, (ufunc, *inputs), kwargs)
     if result is NotImplemented:
         raise tracer.error(
             f"{name} has no fxlite op", f"write it with these: {', '.join(sorted(u.__name__ for u in _UFUNCS))}"
@@ -232,16 +234,11 @@ def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...],
     return store(out[0] if isinstance(out, tuple) else out, result, what, casting, where=where)
 
 
-def _plain(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """What computes a ufunc."""
-    return _UFUNCS.get(ufunc) or UFUNCS.get(ufunc)
-
-
 def _called(tracer: Tracer, casting: str, ufunc: np.ufunc, *inputs: Any, dtype: Any = None, **options: Any) -> Any:
     """``np.add(x, y)``"""
     if ufunc is np.vecdot:
         return functions.vecdot(*inputs, **options)
-    if _plain(ufunc) is None or options or (dtype is not None and ufunc not in _UFUNCS):
+    if _COMPUTED.get(ufunc) is None or options or (dtype is not None and ufunc not in _UFUNCS):
         return NotImplemented
     operands = [*map(_number, inputs)]
     if ufunc in UFUNCS:
@@ -263,7 +260,7 @@ def _reduced(
 ) -> Any:
     """``np.add.reduce(x)``"""
     target: str | None = _REDUCE.get(ufunc)
-    combine = _plain(ufunc)
+    combine = _COMPUTED.get(ufunc)
     initial = None if initial is np._NoValue else initial
     options = {} if initial is None else {"initial": initial}
     if where is not True:
@@ -284,7 +281,7 @@ def _accumulated(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None) -> A
     """``np.add.accumulate(x)``"""
     if ufunc in _ACCUMULATE:
         return functions.scan(_ACCUMULATE[ufunc])(x, axis, dtype)
-    combine = _plain(ufunc)
+    combine = _COMPUTED.get(ufunc)
     if combine is None or dtype is not None:
         return NotImplemented
     return accumulated(combine, x, axis)
@@ -292,7 +289,7 @@ def _accumulated(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None) -> A
 
 def _outer(ufunc: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Any:
     """``np.add.outer(x, y)``"""
-    combine = _plain(ufunc)
+    combine = _COMPUTED.get(ufunc)
     if combine is None or ufunc.signature is not None:
         return NotImplemented
     rank = functions.value_type(y).rank
@@ -302,7 +299,7 @@ def _outer(ufunc: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Any:
 
 def _at(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
     """``np.add.at(y, i, x)``"""
-    update_at(a, indices, b, ufunc, _plain(ufunc))
+    update_at(a, indices, b, ufunc, _COMPUTED.get(ufunc))
 
 
 _UFUNC_METHODS: dict[str, Callable[..., Any]] = {

@@ -250,7 +250,7 @@ class Proxy:
 
     # -- dispatch ----------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if any(type(value) is Masked for value in inputs):
+        if Masked in map(type, inputs):
             return NotImplemented  # its method is asked next
         return numpy_api.call_ufunc(self.tracer, ufunc, method, inputs, kwargs)
 

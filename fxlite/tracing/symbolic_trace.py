@@ -85,13 +85,13 @@ def symbolic_trace(
     if tracer is not None:
         expect(tracer, Tracer, "tracer=", "give an instance: tracer=MyTracer()")
     function = root.forward if isinstance(root, Module) else root
-    if concrete_args is None and len(types) == 1 and is_concrete(function, types[0]):
+    if concrete_args is None and len(types) == 1 and isinstance(types[0], dict) and is_concrete(function, types[0]):
         (concrete_args,), types = types, ()  # torch.fx: symbolic_trace(f, concrete_args)
     declared = declare(function, types, {**(inputs or {}), **named}, concrete_args or {})
     tracer = Tracer(leaf=leaf, loops=loops) if tracer is None else tracer
     try:
         tracer.trace(root, concrete_args, declared)
-        if type(tracer) is Tracer:
+        if type(tracer) is Tracer and tracer.own_numbers:
             _check_numbers(root, tracer, lambda again: again.trace(root, concrete_args, declared))
     except FxliteError as error:
         if type(tracer) is Tracer:

@@ -12,6 +12,7 @@ import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -125,24 +126,36 @@ class Tracer(Capturing):
         self.leaves = (leaf,) if is_one else tuple(leaf)
         self.autowrap = Autowrap(autowrap_modules, autowrap_functions)
         self.param_shapes_constant = param_shapes_constant
-        self.graph = Graph()
-        self.root: Module = Module()
-        #: (scope, location) for new nodes; None: where the program is.
-        self.origin: tuple[Scope | None, Location | None] | None = None
-        self._adopted: Module = self.root
-        self._paths: dict[int, str] = {}
-        self._leaf_paths: frozenset[str] = frozenset()
-        self._scopes: list[Scope] = []
+        #: (module, attribute, value before) of the numbers that the program has assigned to.
+        self.own_numbers: list[tuple[Module, str, bool | int | float | complex]] = []
         self._runs_program = False  # not an expansion, or an edit of a graph
         self._definition: Location | None = None  # where the program's inputs are declared
+        self._leaf_paths: frozenset[str] = frozenset()
+        self.graph = Graph()
+        self._forget(Module())
+        own = type(self)
+        self._is_plain = (
+            own.create_node is Tracer.create_node
+            and own.create_proxy is Tracer.create_proxy
+            and own.create_arg is Tracer.create_arg
+            and own.proxy is Tracer.proxy
+        )
+        self.decides_bools = own.to_bool is not Tracer.to_bool
+
+    def _forget(self, root: Module) -> None:
+        """Begin a trace of ``root``, of which nothing is known."""
+        self.root = self._adopted = root
+        self._paths: dict[int, str] = {}
+        self._scopes: list[Scope] = []
+        self._places = Places()
+        #: (scope, location) for new nodes; None: where the program is.
+        self.origin: tuple[Scope | None, Location | None] | None = None
         self._attributes: dict[int, tuple[Node, Any]] = {}
         self._inputs: list[tuple[str, Proxy]] = []
+        self._options: list[str] = []  # inputs with defaults, that may have to be baked in
         #: Arrays of the program's modules, looked for when the first array is met, and those read.
         self._own_arrays: dict[int, OwnArray] | None = None
         self._used_arrays: list[tuple[OwnArray, Node]] = []
-        #: (module, attribute, value before) of the numbers that the program has assigned to.
-        self.own_numbers: list[tuple[Module, str, bool | int | float | complex]] = []
-        self._options: list[str] = []  # inputs with defaults, that may have to be baked in
         #: Whether the program has made arrays of its own; of these, and of what is computed of them
         #: alone, the values that somebody asked for, and those of constants.
         self.makes_arrays = False
@@ -158,15 +171,7 @@ class Tracer(Capturing):
         self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
         self.bodies: list[Body] = []
-        self._places = Places()
-        own = type(self)
-        self._is_plain = (
-            own.create_node is Tracer.create_node
-            and own.create_proxy is Tracer.create_proxy
-            and own.create_arg is Tracer.create_arg
-            and own.proxy is Tracer.proxy
-        )
-        self.decides_bools = own.to_bool is not Tracer.to_bool
+        self.begin_capture()
 
     # -- to override ---------------------------------------------------------------------------
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
@@ -434,9 +439,15 @@ class Tracer(Capturing):
         """What ``create_node`` does, for arguments that are bound and are nodes already."""
         op, bound = op.canonicalize(bound)
         args, kwargs = op.split_arguments(bound)
-        origin = self._place()
+        return self._insert("call_function", op, args, stored_kwargs(kwargs), op.node_name)
+
+    def _insert(
+        self, kind: str, target: Any, args: Any, kwargs: Any, name: str | None, type: TensorType | None = None
+    ) -> Node:
+        """What ``create_node`` does, for arguments in stored form."""
+        origin = self._place() if kind != "placeholder" or self.origin else (None, self._definition)
         try:
-            return self.graph._append("call_function", op, args, stored_kwargs(kwargs), op.node_name, None, origin)
+            return self.graph._append(kind, target, args, kwargs, name, type, origin)
         except FxliteError as error:
             raise with_place(error, origin[1]) from None
 
@@ -552,7 +563,7 @@ class Tracer(Capturing):
                 return self._get_attr(target, value, wish)
         type = type_of(value)
         if self._is_plain:
-            return self.graph._append("get_attr", target, (), NO_KWARGS, wish, type, self._place())
+            return self._insert("get_attr", target, (), NO_KWARGS, wish, type)
         return self.create_proxy("get_attr", target, (), {}, wish, type).node
 
     def _adopt(self, value: Any, wish: str) -> str:
@@ -642,15 +653,13 @@ class Tracer(Capturing):
         expect(concrete_args or {}, Mapping, "concrete_args", "give values by parameter name")
         declared, concrete = dict(inputs or {}), dict(concrete_args or {})
 
-        def attempt(bakes_defaults: bool) -> None:
-            self.attempts(lambda: self._trace(root, declared, concrete, bakes_defaults))
-
+        once = partial(self._trace, root, declared, concrete)
         try:
-            attempt(bool(declared))
+            self.attempts(partial(once, bool(declared)))
         except Exception:
             if not self._options:
                 raise
-            attempt(True)
+            self.attempts(partial(once, True))
         for own, node in self._used_arrays:
             if not own.is_as(self.own_constants[node]):
                 raise self._changed(own, node)
@@ -687,17 +696,10 @@ class Tracer(Capturing):
         refuse_torch_module(root)
         activate_wrapped_names()
         self._runs_program = True
-        self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []
-        self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
-        self.states = States()
-        self._own_arrays, self._used_arrays, self._options = None, [], []
-        self.bodies, self.ranges, self.outside, self.numbers = [], {}, {}, {}
-        self.begin_capture()
+        self._forget(root if isinstance(root, Module) else Module())
         if isinstance(root, Module):
-            self.root, self._adopted = root, TracedModule(root)
+            self._adopted = TracedModule(root)
             self._paths = {id(m): p for p, m in root.named_modules()}
-        else:
-            self.root = self._adopted = Module()
         self._leaf_paths = leaf_paths(self.leaves, self.root)
         self.graph = Graph(self._adopted, type(self))
         self._definition = definition_of(root.forward if isinstance(root, Module) else root)
@@ -740,10 +742,14 @@ class Tracer(Capturing):
         """An input whose target is ``wish``, or like it where that is taken, with a default if one
         is given. Returns target and proxy."""
         target, number = wish, 0
-        while self.graph.find_nodes(op="placeholder", target=target):
+        while target in dict(self._inputs):
             number += 1
             target = f"{wish}_{number}"
-        proxy = self.create_proxy("placeholder", target, () if default is ... else (default,), {}, target, type)
+        args = () if default is ... else (self.create_arg(default),)
+        if self._is_plain:
+            proxy = Proxy(self._insert("placeholder", target, args, NO_KWARGS, target, type), self)
+        else:
+            proxy = self.create_proxy("placeholder", target, args, {}, target, type)
         self._inputs.append((target, proxy))
         return target, proxy
 
@@ -764,7 +770,8 @@ class Tracer(Capturing):
         if written or states:
             value = (value, *written.values(), *(new for _, _, new in states))
         self.create_node("output", "output", (value,), {})
-        self.graph.interface = inputs.interface(nested, tuple(written), into_inputs(self.graph, states))
+        paths = into_inputs(self.graph, states) if states else ()
+        self.graph.interface = inputs.interface(nested, tuple(written), paths)
 
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""

@@ -320,13 +320,16 @@ class Capturing:
         """Raises OptionError unless ``loops`` is one of LOOPS."""
         if loops not in LOOPS:
             raise OptionError(f"loops={loops!r}: give one of {', '.join(map(repr, LOOPS))}")
-        #: Whether something asked for a value that is not known, and whether a condition did: the
-        #: program may have caught the error.
-        self.needs_flow = self.was_asked = False
         #: Which loops stay loops: "auto", those that would be long unrolled; "keep" or "unroll": of
         #: those whose rounds are known, all or none.
         self.loops = loops
-        self.captures_flow = False
+        self.captures_flow, self._measures = False, True
+
+    def begin_capture(self) -> None:
+        """A trace begins."""
+        #: Whether something asked for a value that is not known, and whether a condition did: the
+        #: program may have caught the error.
+        self.needs_flow = self.was_asked = False
         #: How many ``try`` statements of the program run, and an error that one may have caught.
         self.trying = 0
         self.swallowed: FxliteError | None = None
@@ -335,13 +338,6 @@ class Capturing:
         #: (statement, text) by place.
         self.loop_hints: dict[Any, Any] = {}
         self.notes: dict[Location | None, tuple[str, str]] = {}
-        self._measures = True
-
-    def begin_capture(self) -> None:
-        """A trace begins."""
-        self.trying, self.asserting, self.swallowed = 0, 0, None
-        self.needs_flow = self.was_asked = False
-        self.loop_hints, self.notes = {}, {}
 
     def captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of the program, as it is to be run."""
