@@ -77,7 +77,7 @@ def _scaled(x: Any, exponent: Any, kind: dtypes.DType) -> Any:
 def _ldexp(x: Any, y: Any) -> Any:
     (kind,) = _result(np.ldexp, x, y)
     tracer = next(v.tracer for v in (x, y) if is_traced(v))
-    y = y if is_traced(y) else tracer.proxy(tracer.create_arg(np.asarray(y, np.int64)))
+    y = y if is_traced(y) else tracer.constant(np.asarray(y, np.int64))
     return _scaled(x, lookup("cast")(y, "i64"), kind)
 
 

@@ -82,11 +82,8 @@ class Proxy:
         """The value's type. Raises TraceError in a trace without types."""
         kind = self._node.type  # writes do not change it
         if not isinstance(kind, TensorType):
-            raise self.tracer.error(
-                f"the shape or dtype of {self._node.name} is needed, but this trace has no types",
-                'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
-                self._node,
-            )
+            problem = f"the shape or dtype of {self._node.name} is needed, but this trace has no types"
+            raise self.tracer.untyped(problem, self._node)
         return kind
 
     @property
@@ -103,20 +100,15 @@ class Proxy:
     def shape(self, sizes: Any) -> None:
         """``x.shape = sizes``: the name stands for a reshaped view of what it was from now on."""
         tracer = self.tracer
+        problem = ""
         if tracer.bodies:
-            raise tracer.error(
-                "the shape of an array is set in a loop or branch whose condition is not known while tracing",
-                "give the result a name: y = x.reshape(...)",
-                self._node,
-            )
-        if memory.is_number(self):
-            raise tracer.error("the shape of a number is set", "give the result a name: y = x.reshape(...)", self._node)
-        if self._node.op == "placeholder":
-            raise tracer.error(
-                f"the shape of the input {self._node.name} is set, and the array belongs to who calls the program",
-                "give the result a name: y = x.reshape(...)",
-                self._node,
-            )
+            problem = "the shape of an array is set in a loop or branch whose condition is not known while tracing"
+        elif memory.is_number(self):
+            problem = "the shape of a number is set"
+        elif self._node.op == "placeholder":
+            problem = f"the shape of the input {self._node.name} is set, and the array belongs to who calls the program"
+        if problem:
+            raise tracer.error(problem, "give the result a name: y = x.reshape(...)", self._node)
         view = numpy_functions.reshape(self, sizes)
         self._node, self._view = view._node, view._view or self._view
 

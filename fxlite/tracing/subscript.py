@@ -69,7 +69,7 @@ def subscript(x: Any, index: Any) -> Any:
     if any(_is_constant_mask(item) for item in items):
         items = _with_positions(x, items, found.tracer)
     if not is_traced(x) and any(map(is_computed, items)):
-        x = found.tracer.proxy(found.tracer.create_arg(x))
+        x = found.tracer.constant(x)
     selected = _selected(x, items)
     if selected is not None:
         return selected
@@ -106,8 +106,7 @@ def _looked_up(x: Any, items: list[Any]) -> Masked:
     """``x[m]`` for selected integers: what they point to, selected so."""
     found = looked_up(items)
     first, lead = found[0], next(n for n, item in enumerate(items) if isinstance(item, Masked))
-    if not is_traced(x):
-        x = first.tracer.proxy(first.tracer.create_arg(x))
+    x = first.tracer.constant(x)
     inside = tuple(item.filled(0) if isinstance(item, Masked) else item for item in items)
     whole = subscript(x, inside)
     return first.like(whole, whole.ndim - lead - 1)

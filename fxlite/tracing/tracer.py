@@ -638,6 +638,16 @@ class Tracer(Capturing):
         made.details = Details(problem, location, made_at, instead)
         return made
 
+    def untyped(self, problem: str, origin: Node | None = None) -> TraceError:
+        """The error for what cannot be traced without types."""
+        return self.error(problem, 'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")', origin)
+
+    def constant(self, value: Any) -> Any:
+        """A traced value itself; an array or a number as a constant of the graph."""
+        if is_traced(value):
+            return value
+        return self.proxy(self.create_arg(value if isinstance(value, np.ndarray) else np.asarray(value)))
+
     #: For those who make other errors than a TraceError.
     _located = staticmethod(with_place)
 

@@ -45,7 +45,7 @@ def constant_array(tracer: Tracer, value: np.ndarray[Any, Any]) -> Any:
     same = value == value.flat[0] if value.size else np.True_
     if np.all(same) and str(first) != "-0.0":
         return fresh(_record(tracer, "full", value.shape, first, dtype))
-    return fresh(tracer.proxy(tracer.create_arg(value)))
+    return fresh(tracer.constant(value))
 
 
 def fresh_array(tracer: Tracer, result: np.ndarray[Any, Any], given: Iterable[Any]) -> Any:
@@ -219,7 +219,7 @@ def _stacked(tracer: Tracer, value: Any) -> Any:
     if isinstance(value, NamedDim):
         return tracer.size(value)
     if not isinstance(value, (tuple, list)):
-        return value if is_traced(value) else tracer.proxy(tracer.create_arg(np.asarray(value)))
+        return tracer.constant(value)
     parts = [_stacked(tracer, part) for part in value]
     wanted = dtypes.result_type(*(part.type.dtype for part in parts))
     return lookup("stack")([lookup("cast")(part, wanted) for part in parts])

@@ -86,11 +86,7 @@ class Body(BodyBuilder):
                 raise self.tracer.value_of_body(node)
             outside = self.parent.lift(node)
         if not isinstance(outside.type, TensorType):
-            raise self.tracer.error(
-                f"{self.what} reads {outside.name}, which has no type",
-                'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
-                outside,
-            )
+            raise self.tracer.untyped(f"{self.what} reads {outside.name}, which has no type", outside)
         found = self.capture(outside)
         self.tracer.outside[found] = self.tracer.outside.get(outside, outside)
         return found

@@ -65,9 +65,7 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
     if isinstance(value, Proxy) and value.is_typed and value.ndim:
         return Counted(tracer, value.shape[0], lambda k: value[k])
     if isinstance(value, np.ndarray) and value.ndim:
-        return Counted(
-            tracer, len(value), lambda k: value[k] if type(k) is int else (tracer.proxy(tracer.create_arg(value))[k])
-        )
+        return Counted(tracer, len(value), lambda k: value[k] if type(k) is int else tracer.constant(value)[k])
     return None
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -266,11 +265,6 @@ class Region(Body):
         self.written: set[View] = set()
         self._made: dict[int, Any] = {}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
-
     def note(self, place: Place) -> None:
         """A place is about to be set."""
         if place not in self.places and id(place.owner) not in self._made:
@@ -344,19 +338,14 @@ def run(region: Region, part: Callable[[], Any]) -> Way:
 
 
 def _raised(region: Region, error: Exception) -> TraceError:
-    frames = [f for f, _ in traceback.walk_tb(error.__traceback__)]
-    own = [f for f in frames if not is_own_file(f.f_code.co_filename)]
-    where = f" ({own[-1].f_code.co_filename}:{_line(error, own[-1])})" if own else ""
+    frames = traceback.walk_tb(error.__traceback__)
+    own = [(f.f_code.co_filename, line) for f, line in frames if not is_own_file(f.f_code.co_filename)]
+    where = f" ({own[-1][0]}:{own[-1][1]})" if own else ""
     return region.tracer.error(
         f"{region.what} raises {type(error).__name__}: {error}{where}; whether it does is not "
         "known while tracing, and a graph has no exceptions",
         "check it before tracing, or return a number that says so",
     )
-
-
-def _line(error: Exception, frame: Any) -> int:
-    lines = [n for f, n in traceback.walk_tb(error.__traceback__) if f is frame]
-    return lines[-1]
 
 
 # -- conditions ------------------------------------------------------------------------------------
@@ -496,21 +485,14 @@ def note(tracer: Tracer, place: Place) -> None:
         body.note(place)
 
 
-def outer_root(region: Region, value: Any) -> View | None:
-    """The memory around the region that an array shares."""
-    if not is_traced(value) or isinstance(value, PythonNumber) or not value.type.shape:
-        return None
-    root = root_of(view_of(value))
-    return None if root.home is region.graph else root
-
-
 def note_shared(region: Region, value: Any, result: Any, kind: Kind) -> None:
     """The result of a region may be, or be a view of, an array around it, or not: what is written
     into one of them from now on leaves the other in doubt."""
-    root = outer_root(region, value)
-    if root is None or not kind.type.shape:
+    if not is_traced(value) or isinstance(value, PythonNumber) or not (value.type.shape and kind.type.shape):
         return
-    share(root, view_of(result), "or not: that depends on a value that is not known while tracing")
+    root = root_of(view_of(value))
+    if root.home is not region.graph:
+        share(root, view_of(result), "or not: that depends on a value that is not known while tracing")
 
 
 def is_callers(root: View) -> bool:

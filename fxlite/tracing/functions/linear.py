@@ -33,7 +33,7 @@ def as_float(x: Any) -> Any:
 def alike(*values: Any) -> list[Any]:
     """The values as traced ones of one float dtype."""
     tracer = next(v.tracer for v in values if is_traced(v))
-    made = [v if is_traced(v) else tracer.proxy(tracer.create_arg(np.asarray(v))) for v in values]
+    made = [tracer.constant(v) for v in values]
     common = dtypes.result_type(*(value_type(as_float(v)).dtype for v in made))
     return [lookup("cast")(v, common) for v in made]
 

@@ -128,7 +128,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     if axis is None:
         arr, axis = ravel(arr), 0
     if not is_traced(arr):
-        arr = next(v for v in (values, obj) if is_traced(v)).tracer.proxy(_node(values, arr))
+        arr = next(v for v in (values, obj) if is_traced(v)).tracer.constant(arr)
     kind = value_type(arr)
     axis = normalize_axis(axis, kind.rank)
     size = known_size(arr, axis, "np.insert")
@@ -148,10 +148,6 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     wide = lookup("expand")(new, shape) if is_traced(new) else np.broadcast_to(new, shape)
     order = np.insert(np.arange(size), place, size + np.arange(count))
     return along(lookup("concat")((arr, wide), axis=axis), axis, order)
-
-
-def _node(values: Any, arr: Any) -> Any:
-    return values.tracer.create_arg(np.asarray(arr))
 
 
 def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
@@ -287,15 +283,11 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
         raise ValueError("an axis is empty")
     function = captured(func1d)
     found = [function(rows[place], *args, **kwargs) for place in np.ndindex(*others)]
-    whole = np.stack([_as_value(f, arr) for f in found])
+    whole = np.stack([arr.tracer.constant(f) for f in found])
     made = value_type(whole).rank - 1
     whole = reshape(whole, (*others, *value_type(whole).shape[1:]))
     rank = value_type(whole).rank
     return moveaxis(whole, tuple(range(rank - made, rank)), tuple(range(axis, axis + made)))
-
-
-def _as_value(found: Any, like: Any) -> Any:
-    return found if is_traced(found) else like.tracer.proxy(_node(like, found))
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -332,7 +324,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 def _truth(mask: Any, like: Any) -> Any:
     if not is_traced(mask):
-        return _as_value(np.asarray(mask, bool), like)
+        return like.tracer.constant(np.asarray(mask, bool))
     return mask if mask.type.dtype.is_bool else lookup("ne")(mask, 0)
 
 

@@ -79,8 +79,7 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 
 def _wide(part: Any, shape: Any, dtype: Any, like: Any) -> Any:
     tracer = next((v.tracer for v in (part, like) if is_traced(v)), None)
-    if not is_traced(part) and tracer is not None:
-        part = tracer.proxy(tracer.create_arg(np.asarray(part)))
+    part = part if tracer is None else tracer.constant(part)
     return lookup("expand")(lookup("cast")(part, dtype), shape)
 
 

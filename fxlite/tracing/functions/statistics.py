@@ -94,7 +94,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 
 def _traced(tracer: Any, value: Any, dtype: dtypes.DType) -> Any:
     if not is_traced(value):
-        return tracer.proxy(tracer.create_arg(np.asarray(value).astype(dtype.numpy)))
+        return tracer.constant(np.asarray(value).astype(dtype.numpy))
     return lookup("cast")(value, dtype)
 
 
@@ -200,8 +200,7 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 def _counted(places: Any, count: Any, addends: Any, tracer: Any) -> Any:
     """Sums of ``addends`` by their places in an array of ``count`` elements."""
     kind = value_type(addends)
-    zeros = lookup("full")((count,), 0, dtype=kind.dtype)
-    zeros = zeros if is_traced(zeros) else tracer.proxy(tracer.create_arg(zeros))
+    zeros = tracer.constant(lookup("full")((count,), 0, dtype=kind.dtype))
     return lookup("scatter_add")(zeros, places, addends, axis=0)
 
 

@@ -365,9 +365,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     total = tracer.python_number(lookup("sum")(counts))
     tracer.ranges[total._node] = (0, shapes.for_user(shapes.normalize(bound + 1)))
     source = lookup("minimum")(place, shapes.for_user(size) - 1)
-    if not is_traced(a):
-        a = tracer.proxy(tracer.create_arg(a))
-    return first_of(lookup("take")(a, source, axis=axis), total, value_type(a).rank - axis - 1)
+    return first_of(lookup("take")(tracer.constant(a), source, axis=axis), total, value_type(a).rank - axis - 1)
 
 
 def _most(node: Any) -> int | None:

@@ -430,8 +430,7 @@ def aligned(value: Any, to: Masked) -> Any:
         what = "values that another mask selects" if isinstance(value, Masked) else "an array with an element for each"
         raise to.refusal(f"{what}, beside those of a selection")
     own = value.values if source is not None else value
-    if not is_traced(own):
-        own = tracer.proxy(tracer.create_arg(np.asarray(own)))
+    own = tracer.constant(own)
     axis = own.ndim - to.after - 1
     size = own.type.shape[axis]
     places = counting(tracer, span.size) - span.first
@@ -501,8 +500,3 @@ def _same_argument(x: Any, y: Any, depth: int) -> bool:
     if hasattr(x, "all_input_nodes") and hasattr(y, "all_input_nodes"):
         return same_mask(x, y, depth)
     return type(x) is type(y) and x == y
-
-
-def is_masked(value: Any) -> bool:
-    """Whether a value is ``x[mask]``."""
-    return isinstance(value, Masked)

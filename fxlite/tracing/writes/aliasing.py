@@ -162,9 +162,7 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
     ops: list[tuple[Op, Mapping[str, Any]]] = [(v.op, v.attributes) for v in chain[1:]]  # type: ignore[misc]
     ops += [(op, attributes) for op, attributes, _ in steps]
     if ops and not all(isinstance(t, TensorType) for t in types):
-        raise tracer.error(
-            f"{what} through a view needs types", 'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")'
-        )
+        raise tracer.untyped(f"{what} through a view needs types")
     nodes: dict[int, Node] = {level: v.node for level, v in enumerate(chain)}
 
     def present(level: int) -> Node:
@@ -190,11 +188,6 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
         done[level] = new
     done[0] = _fitted(tracer, new, types[0])
     _replace(tracer, views, done, given=value)
-
-
-def as_position(tracer: Tracer, index: Any) -> Node:
-    """A number that is computed, as an operand of index_update."""
-    return tracer.create_arg(index)  # type: ignore[no-any-return]
 
 
 def updated(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:
