@@ -94,12 +94,16 @@ def _selected(x: Any, items: list[Any]) -> Masked | None:
     part = basic_part(x, items, x.tracer, masks=True)
     first, place = part.axes[0], part.target
     covered = part.x.type.shape[first : first + _rank(mask)]
-    if not shapes.shapes_equal(mask.type.shape, covered):
-        sizes, given = (", ".join(map(str, s)) for s in (covered, mask.type.shape))
-        raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), x.tracer)
+    _require_fit(mask.type.shape, covered, x.tracer)
     if place != first:  # numbers apart from the mask: what both select stands first
         return None
     return Masked(part.x, mask, part.x.ndim - first - _rank(mask))
+
+
+def _require_fit(mask: Any, covered: Any, tracer: Tracer) -> None:
+    if not shapes.shapes_equal(mask, covered):
+        sizes, given = (", ".join(map(str, s)) for s in (covered, mask))
+        raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), tracer)
 
 
 def _looked_up(x: Any, items: list[Any]) -> Masked:
@@ -289,9 +293,7 @@ def _with_positions(x: Any, items: list[Any], tracer: Tracer) -> list[Any]:
             axis += entry.kind not in ("new", "apart")
             continue
         covered = _type(x).shape[axis : axis + _rank(entry.value)]
-        if not shapes.shapes_equal(np.shape(entry.value), covered):
-            sizes, given = (", ".join(map(str, s)) for s in (covered, np.shape(entry.value)))
-            raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), tracer)
+        _require_fit(np.shape(entry.value), covered, tracer)
         made += np.nonzero(entry.value)
         axis += len(covered)
     return made

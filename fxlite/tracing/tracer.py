@@ -396,7 +396,9 @@ class Tracer(Capturing):
         """Record a call of an op; called by ops and proxies."""
         plain, is_number = operand_nodes(self, op, bound) if self._is_plain else None, False
         if plain is not None:
-            node = self._create_call(op, plain)
+            called, plain = op.canonicalize(plain)
+            args, kwargs = called.split_arguments(plain)
+            node = self._insert("call_function", called, args, stored_kwargs(kwargs), called.node_name)
             proxy = Proxy(node, self)
         else:
             bound, is_number = settled(op, with_sizes_as_tensors(self, op, bound))
@@ -434,12 +436,6 @@ class Tracer(Capturing):
             raise with_place(error, place) from None
         if found:
             self.graph.guards = (*self.graph.guards, *found)
-
-    def _create_call(self, op: Op, bound: dict[str, Any]) -> Node:
-        """What ``create_node`` does, for arguments that are bound and are nodes already."""
-        op, bound = op.canonicalize(bound)
-        args, kwargs = op.split_arguments(bound)
-        return self._insert("call_function", op, args, stored_kwargs(kwargs), op.node_name)
 
     def _insert(
         self, kind: str, target: Any, args: Any, kwargs: Any, name: str | None, type: TensorType | None = None
@@ -710,7 +706,7 @@ class Tracer(Capturing):
         if isinstance(root, Module):
             self._adopted = TracedModule(root)
             self._paths = {id(m): p for p, m in root.named_modules()}
-        self._leaf_paths = leaf_paths(self.leaves, self.root)
+        self._leaf_paths = leaf_paths(self.leaves, self.root) if self.leaves else frozenset()
         self.graph = Graph(self._adopted, type(self))
         self._definition = definition_of(root.forward if isinstance(root, Module) else root)
 

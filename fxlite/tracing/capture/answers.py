@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import operator
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -169,18 +170,18 @@ def _grid(tracer: Tracer, rows: Any, columns: Any) -> tuple[Any, Any]:
     return down, _arange(tracer, columns)
 
 
-def _eye(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
-    rows, columns = _grid(tracer, N, N if M is None else M)
-    return lookup("cast")(columns - rows == k, dtypes.dtype(dtype))
+def _matrix(compared: Callable[[Any, Any], Any]) -> Make:
+    """np.eye and np.tri: where the column less the row compares so with ``k``."""
+
+    def make(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
+        rows, columns = _grid(tracer, N, N if M is None else M)
+        return lookup("cast")(compared(columns - rows, k), dtypes.dtype(dtype))
+
+    return make
 
 
 def _identity(tracer: Tracer, n: Any, dtype: Any = float) -> Any:
-    return _eye(tracer, n, dtype=dtype or float)
-
-
-def _tri(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
-    rows, columns = _grid(tracer, N, N if M is None else M)
-    return lookup("cast")(columns - rows <= k, dtypes.dtype(dtype))
+    return _matrix(operator.eq)(tracer, n, dtype=dtype or float)
 
 
 def _linspace(
@@ -260,9 +261,9 @@ ARRAYS: dict[Any, Make] = {
     np.empty_like: _unwritten(np.zeros_like),
     np.full: _made(_full_of),
     np.arange: _made(_arange),
-    np.eye: _made(_eye),
+    np.eye: _made(_matrix(operator.eq)),
     np.identity: _made(_identity),
-    np.tri: _made(_tri),
+    np.tri: _made(_matrix(operator.le)),
     np.linspace: _made(_linspace),
     np.array: _ARRAY,
     np.broadcast: _broadcast,

@@ -204,7 +204,7 @@ def taken_apart(tracer: Tracer, value: Any, what: str) -> tuple[list[Any], list[
         raise tracer._located(error, None) from None
 
 
-def put_together(structure: Structure, values: Sequence[Any]) -> Any:
+def put_together(structure: Structure, values: Iterable[Any]) -> Any:
     """A nested value of these leaves."""
     given = iter(values)
     return pytree.build(structure, lambda _: next(given))

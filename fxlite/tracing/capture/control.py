@@ -40,7 +40,6 @@ from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
-    from fxlite.graph.subgraph import SubGraph
     from fxlite.tracing.tracer import Tracer
 
 #: Times that a body is traced until the kinds of what a loop carries stay as they are: each time a
@@ -87,10 +86,10 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
         return iterate(body_fn, carried_inputs, test=cond_fn)  # type: ignore[no-any-return]
     loop = _Loop(tracer, "while_loop", carried_inputs, _names(body_fn, len(carried_inputs)))
 
-    def bodies() -> tuple[Body, ...]:
-        return loop.condition(cond_fn), loop.body(body_fn, spread=True)
-
-    return loop.run(bodies, lookup("while_loop"), {}, ("cond_fn", "body_fn"))  # type: ignore[no-any-return]
+    attributes = ("cond_fn", "body_fn")
+    return loop.run(  # type: ignore[no-any-return]
+        lambda: (loop.condition(cond_fn), loop.body(body_fn, spread=True)), lookup("while_loop"), {}, attributes
+    )
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
@@ -110,10 +109,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     index, name = (_names(body_fun, 2) or ["i", "val"])[:2]
     loop = _Loop(tracer, "fori_loop", init_val, name)
 
-    def bodies() -> tuple[Body, ...]:
-        return (loop.body(body_fun, index=index),)
-
-    return loop.run(bodies, lookup("fori_loop"), bounds, ("body_fn",))
+    return loop.run(lambda: (loop.body(body_fun, index=index),), lookup("fori_loop"), bounds, ("body_fn",))
 
 
 def scan(f: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: Any = None) -> tuple[Any, Any]:
@@ -245,14 +241,10 @@ def _traced_cond(tracer: Tracer, pred: Any, functions: tuple[Callable[..., Any],
         with body:
             nodes.append([as_node(tracer, v, k) for v, k in zip(leaves, results)])
     captured = _union(bodies)
-    made: list[SubGraph] = []
-    for body, values_of in zip(bodies, nodes):
-        made.append(body.finish(values_of, captured))
+    made = [body.finish(values_of, captured) for body, values_of in zip(bodies, nodes)]
     given = [as_node(tracer, v, k) for v, k in zip(values, kinds)]
-    arguments = {"true_fn": made[0], "false_fn": made[1]}
-    parts = record_control(
-        tracer, lookup("cond"), {"pred": tracer.create_arg(pred), "operands": (*given, *captured), **arguments}
-    )
+    arguments = {"pred": tracer.create_arg(pred), "operands": (*given, *captured)}
+    parts = record_control(tracer, lookup("cond"), arguments | {"true_fn": made[0], "false_fn": made[1]})
     return put_together(form, [as_value(tracer, n, k) for n, k in zip(parts, results)])
 
 
@@ -386,14 +378,11 @@ class _Loop:
                 leaves = self.results_of[body]
                 nodes.append([as_node(tracer, v, k) for v, k in zip(leaves, kinds)])
         captured = _union(traced)
-        made = {}
-        for name, body, results in zip(attributes, traced, nodes):
-            made[name] = body.finish(results, captured)
+        made = {name: body.finish(r, captured) for name, body, r in zip(attributes, traced, nodes)}
         carried = tuple(as_node(tracer, v, k) for v, k in zip(self.values, self.kinds))
         limits = {n: v if type(v) is int else tracer.create_arg(v) for n, v in bounds.items()}
         parts = record_control(tracer, op, {**limits, "carried": carried, "captured": tuple(captured), **made})
-        results_ = [as_value(tracer, n, k) for n, k in zip(parts, self.kinds)]
-        return put_together(self.structure, results_)
+        return put_together(self.structure, [as_value(tracer, n, k) for n, k in zip(parts, self.kinds)])
 
     def results(self, function: Callable[..., Any], found: list[Structure]) -> list[Kind]:
         """The kinds of the second value that ``function`` gives for what is carried; its form goes

@@ -18,7 +18,7 @@ from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.control import INDEX
 from fxlite.ops.op import lookup
-from fxlite.tracing.capture.bodies import Kind, as_value, kind_of, number_kind
+from fxlite.tracing.capture.bodies import Kind, as_value, kind_of, number_kind, put_together
 from fxlite.tracing.capture.control import record_control
 from fxlite.tracing.capture.flow_answers import Counted
 from fxlite.tracing.capture.places import MISSING, Place, Unavailable
@@ -78,8 +78,7 @@ class _Entry:
 
     def built(self, values: Iterable[Any]) -> Any:
         """A value of this form, of other leaves."""
-        given = iter(values)
-        return pytree.build(self.structure, lambda _: next(given))
+        return put_together(self.structure, values)
 
 
 @dataclass

@@ -105,7 +105,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     np.fill_diagonal(filled, True, wrap)
     places = np.nonzero(filled)
     if np.ndim(val) or (is_traced(val) and val.type.rank):
-        flat = ravel(val) if is_traced(val) else np.ravel(val)
+        flat = np.ravel(val)
         val = np.resize(flat, len(places[0]))
     set_item(a, places, val)
 
@@ -295,19 +295,19 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """np.put: values, over and over, at positions of the flattened array."""
     flat = lookup("reshape")(a, (-1,))
     size = shapes.for_user(value_type(flat).shape[0])
-    index = ravel(ind) if is_traced(ind) else np.ravel(ind)
+    index = np.ravel(ind)
     if mode != "raise":
         index = within(index, size, mode)
     count = value_type(index).shape[0]
     if is_traced(v) or np.ndim(v):
-        values = ravel(v) if is_traced(v) else np.ravel(v)
+        values = np.ravel(v)
         v = np.resize(values, count) if value_type(values).shape[0] != count else values
     set_item(flat, index, v)
 
 
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """np.place: values, over and over, where the mask holds."""
-    values = ravel(vals) if is_traced(vals) else np.ravel(vals)
+    values = np.ravel(vals)
     count = value_type(values).shape[0]
     if type(count) is not int or count == 0:
         raise ValueError("vals must hold a number of values")

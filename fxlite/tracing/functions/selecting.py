@@ -124,7 +124,7 @@ def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Any:
     """np.isin: each element beside all that it may be."""
-    tests = ravel(test_elements) if is_traced(test_elements) else np.ravel(test_elements)
+    tests = np.ravel(test_elements)
     found = (lookup("unsqueeze")(element, -1) == tests).any(axis=-1)
     return ~found if invert else found
 

@@ -273,12 +273,12 @@ def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, Any]:
     """np.histogram: bins of a number that is known while tracing."""
     edges = histogram_bin_edges(a, bins, range)
-    a = ravel(a) if is_traced(a) else np.ravel(a)
+    a = np.ravel(a)
     places, inside = _bin_of(a, edges, isinstance(bins, (int, np.integer)))
     if weights is None:
         addends = lookup("cast")(inside, "i64")
     else:
-        flat = ravel(weights) if is_traced(weights) else np.ravel(weights)
+        flat = np.ravel(weights)
         zero = lookup("cast")(0, value_type(flat).dtype)
         addends = lookup("where")(inside, flat, zero)
     found = _counted(places, value_type(edges).shape[0] - 1, addends, places.tracer)
@@ -316,18 +316,9 @@ def histogramdd(
     if density:
         whole = found.sum()
         for axis, edge in enumerate(edges):
-            widths = np.diff(edge)
-            found = (
-                found / lookup("reshape")(widths, _along_only(axis, len(shape)))
-                if is_traced(widths)
-                else found / widths.reshape(_along_only(axis, len(shape)))
-            )
+            found = found / np.reshape(np.diff(edge), tuple(-1 if a == axis else 1 for a in range(len(shape))))
         found = found / whole
     return found, tuple(edges)
-
-
-def _along_only(axis: int, rank: int) -> tuple[int, ...]:
-    return tuple(-1 if a == axis else 1 for a in range(rank))
 
 
 def histogram2d(
