@@ -237,7 +237,7 @@ def make_inputs(
     for name in (*declared, *concrete):
         if name not in signature.parameters:
             raise ArgumentError(f"{title(function)} has no parameter {name!r}")
-    made = Inputs()
+    made, values = Inputs(), dict[str, Any]()
     for parameter in signature.parameters.values():
         name, kind = parameter.name, parameter.kind
         is_open = kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
@@ -267,14 +267,9 @@ def make_inputs(
             raise ArgumentError(f'{title(function)}: input {name!r} has no type; give {name}="f32[...]"')
         else:
             value = _nested(made, name, kind, PH, _UNTYPED, placeholder)
-        if kind is parameter.VAR_POSITIONAL:
-            made.arguments.extend(value)
-        elif kind is parameter.VAR_KEYWORD:
-            made.keywords.update(value)
-        elif kind is parameter.KEYWORD_ONLY:
-            made.keywords[name] = value
-        else:
-            made.arguments.append(value)
+        values[name] = value
+    bound = inspect.BoundArguments(signature, values)  # type: ignore[arg-type]
+    made.arguments, made.keywords = list(bound.args), bound.kwargs
     return made
 
 

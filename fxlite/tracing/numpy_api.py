@@ -7,7 +7,7 @@ In: a call on proxies as NumPy dispatches it. Out: calls of ops, so that ``np.ma
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -139,7 +139,7 @@ def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims
         axes = range(rank) if axis is None else sorted({a % rank for a in axis})
         for one in reversed(axes):
             x = fold(combine, identity, x, one, True)
-        return x if keepdims else _dropped(x, list(axes))
+        return x if keepdims else functions.squeeze(x, tuple(axes))
     axis, size = _steps_of(x, axis, "reduce")
     if size == 0:
         if identity is None:
@@ -153,12 +153,6 @@ def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims
         for part in parts[1:]:
             found = combine(found, part)
     return found if keepdims else lookup("squeeze")(found, axis=axis)
-
-
-def _dropped(x: Any, axes: Sequence[int]) -> Any:
-    for axis in reversed(axes):
-        x = lookup("squeeze")(x, axis=axis)
-    return x
 
 
 def accumulated(combine: Callable[..., Any], x: Any, axis: Any) -> Any:
@@ -364,7 +358,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{getattr(np, name): function for name, function in _REDUCTIONS.items()},
     np.amax: _REDUCTIONS["max"],
     np.amin: _REDUCTIONS["min"],
-    np.transpose: functions.transpose_function,
+    np.transpose: lambda x, axes=None: functions.transpose(x, axes),
     np.concatenate: functions.join("concat"),
     np.stack: functions.join("stack"),
     np.vstack: functions.stacked(0, 2),

@@ -71,11 +71,6 @@ def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     return lookup("reshape")(x, tuple(shape))
 
 
-def transpose_function(x: Any, axes: Any = None) -> Any:
-    """np.transpose, which may name its axes."""
-    return transpose(x, axes)
-
-
 def transpose(x: Any, *axes: Any) -> Any:
     if len(axes) == 1 and is_traced(axes[0]):
         axes = tuple(np.asarray(axes[0]))  # an array of axes, which is known while tracing

@@ -13,6 +13,7 @@ and the standard library are taken not to change.
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import types
 import weakref
@@ -412,22 +413,15 @@ class Version:
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
 
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.Signature(self.parameters)
+
     def call(self, bound: Mapping[str, Any]) -> Any:
         """Call it with those of the bound arguments that are inputs."""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for parameter in self.parameters:
-            value, kind = bound[parameter.name], parameter.kind
-            if kind is PLAIN:
-                args.append(value)
-            elif kind is parameter.VAR_POSITIONAL:
-                args.extend(value)
-            elif kind is parameter.VAR_KEYWORD:
-                kwargs.update(value)
-            elif kind is parameter.KEYWORD_ONLY:
-                kwargs[parameter.name] = value
-            else:
-                args.append(value)
+        given = {parameter.name: bound[parameter.name] for parameter in self.parameters}
+        arguments = inspect.BoundArguments(self._signature, given)  # type: ignore[arg-type]
+        args, kwargs = arguments.args, arguments.kwargs
         if not self.states:
             return self.compiled(*args, **kwargs)
         holder: GraphModule = getattr(self.compiled, "holder", self.compiled.graph_module)

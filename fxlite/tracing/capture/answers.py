@@ -164,17 +164,11 @@ def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: 
     return _record(tracer, "arange", *bounds, None if dtype is None else dtypes.dtype(dtype))
 
 
-def _grid(tracer: Tracer, rows: Any, columns: Any) -> tuple[Any, Any]:
-    """Row and column numbers of a matrix."""
-    down = lookup("unsqueeze")(_arange(tracer, rows), 1)
-    return down, _arange(tracer, columns)
-
-
 def _matrix(compared: Callable[[Any, Any], Any]) -> Make:
     """np.eye and np.tri: where the column less the row compares so with ``k``."""
 
     def make(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
-        rows, columns = _grid(tracer, N, N if M is None else M)
+        rows, columns = lookup("unsqueeze")(_arange(tracer, N), 1), _arange(tracer, N if M is None else M)
         return lookup("cast")(compared(columns - rows, k), dtypes.dtype(dtype))
 
     return make

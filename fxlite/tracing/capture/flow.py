@@ -101,9 +101,6 @@ class Flow(Expressions):
     def returned(self, value: Any) -> Any:
         return Returned(value)
 
-    def left_by(self, what: str) -> str:
-        return what
-
     def value(self, outcome: Any) -> Any:
         """What a function returns that was left so."""
         if not isinstance(outcome, Outcome):

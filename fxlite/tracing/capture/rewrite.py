@@ -116,9 +116,9 @@ class ControlFlow(Expressions):
                 node.value = self.visit(node.value)
             if top:
                 return node
-            outcome = ask("returned", node, node.value or ast.Constant(None))
+            outcome: ast.expr = ask("returned", node, node.value or ast.Constant(None))
         else:
-            outcome = ask("left_by", node, ast.Constant(type(node).__name__.upper()))
+            outcome = ast.Constant(type(node).__name__.upper())
         return placed(ast.Return(outcome), node)  # type: ignore[no-any-return]
 
     def _declared(self, bound: set[str]) -> _Statements:

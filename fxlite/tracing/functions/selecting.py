@@ -152,16 +152,11 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
                 raise ValueError(f"{name} of some elements needs initial=, as in NumPy")
             x = chosen(where, x, other)
         found = plain(x, axis, **options)
-        if initial is None or (type(initial) is float and _is_neutral(name, initial)):
+        if initial is None or (type(initial) is float and initial == {"max": -math.inf, "min": math.inf}.get(name)):
             return found
         return lookup(combined)(found, initial)
 
     return call
-
-
-def _is_neutral(name: str, initial: float) -> bool:
-    """Whether the largest or smallest number changes nothing."""
-    return initial == (-math.inf if name == "max" else math.inf if name == "min" else None)
 
 
 def average(

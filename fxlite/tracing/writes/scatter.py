@@ -205,7 +205,7 @@ def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     """``y[a:b] = value`` with computed bounds: the whole axis, by np.where."""
     if isinstance(value, Masked) and value.origin is not None:
         x, given = value.origin
-        if x is y and len(given) == len(items) and all(map(_is_like_item, given, items)):
+        if x is y and len(given) == len(items) and all(map(_is_like, given, items)):
             return  # as Python writes at the end of y[a:b] += 1
     part = cut(y, items)
     new = aligned(value, part)
@@ -247,10 +247,6 @@ def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     longer = lookup("concat")((flat, lookup("full")((1, *rest), 0, y.type.dtype)), axis=0)
     written = lookup("slice")(lookup("scatter_set")(longer, index, new, axis=0), 0, 0, count)
     set_item(y, Ellipsis, lookup("reshape")(written, y.type.shape))
-
-
-def _is_like_item(one: Any, other: Any) -> bool:
-    return one is other or (isinstance(one, slice) and one == other)
 
 
 #: Ufuncs whose ``at`` is a scatter.
@@ -383,7 +379,7 @@ def _reads_part(value: Any, base: View, parts: list[Any]) -> bool:
 
 
 def _is_like(one: Any, other: Any) -> bool:
-    return one is other or (type(one) in (int, tuple) and one == other)
+    return one is other or (type(one) in (int, tuple, slice) and one == other)
 
 
 # -- arrays of indices -----------------------------------------------------------------------------
