@@ -41,7 +41,7 @@ from fxlite.tracing.inputs import signature_of, title
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.tracer import Tracer
-from fxlite.tracing.versions import ARRAYS, ATOMS, PLAIN, ReadState, Seen, Shapes, Version, key_of, leaves, mapped
+from fxlite.tracing.versions import ARRAYS, ATOMS, PLAIN, ReadState, Seen, Shapes, Version, key_of, mapped
 from fxlite.types import dtypes
 from fxlite.types.shapes import Dim
 from fxlite.types.symbols import symbol
@@ -270,17 +270,20 @@ class JitFunction:
         objects = {
             path: leaf
             for name, value in bound.items()
-            for path, leaf in leaves(value, name)
+            for path, leaf in pytree.leaves(value, name)
             if type(leaf) not in ATOMS and not isinstance(leaf, ARRAYS)
         }
         state = None if settings.frozen else ReadState(self._root, objects)
         paths = [
-            path for name, value in bound.items() for path, leaf in leaves(value, name) if isinstance(leaf, ARRAYS)
+            path
+            for name, value in bound.items()
+            for path, leaf in pytree.leaves(value, name)
+            if isinstance(leaf, ARRAYS)
         ]
         names = _dim_names(paths, shapes) if settings.dynamic else {}
         fixed: list[str] = []
         for name, value in bound.items():  # a size that a constant of this version gives
-            for path, leaf in leaves(value, name):
+            for path, leaf in pytree.leaves(value, name):
                 if type(leaf) is int and leaf in names:
                     fixed.append(f"{names.pop(leaf)} is {path}, which is {leaf}")
         while True:
@@ -328,7 +331,7 @@ class JitFunction:
                 raise DTypeError(f"{self.name}: {path}: {error}") from None
 
         for name, value in bound.items():
-            parts = dict(leaves(value, name))
+            parts = dict(pytree.leaves(value, name))
             if not any(path in sizes for path in parts):
                 if parts or kinds[name] not in _OPEN:
                     concrete[name] = value

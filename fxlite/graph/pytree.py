@@ -166,6 +166,16 @@ def structure_of(
     return Structure(kind, "", value.axis or None if kind == "first" else None, tuple(own_keys), children)
 
 
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What is no container in a nested value, by path."""
+    found = children_of(value)
+    if found is None:
+        yield path, value
+        return
+    for key, part in zip(found[1], found[2]):
+        yield from leaves(part, _step(found[0], path, key))
+
+
 def build(structure: Structure, leaf: Callable[[Structure], Any]) -> Any:
     """A value of that structure, its leaves made by ``leaf``."""
     if structure.kind == "leaf":

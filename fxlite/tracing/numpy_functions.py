@@ -298,13 +298,7 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
 
 def like(value: float) -> Callable[..., Any]:
     """np.zeros_like and np.ones_like."""
-
-    def call(
-        x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, device: Any = None
-    ) -> Any:
-        return full_like(x, value, dtype, shape=shape)
-
-    return call
+    return lambda x, dtype=None, order="K", subok=True, shape=None, device=None: full_like(x, value, dtype, shape=shape)
 
 
 def full_like(

@@ -362,18 +362,6 @@ def key_of(value: Any, arrays: list[Any]) -> Any:
     return type(value), value
 
 
-def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What is no container in an argument, by path."""
-    found = pytree.children_of(value)
-    if found is None:
-        yield path, value
-        return
-    kind, keys, values = found
-    for key, part in zip(keys, values):
-        named = kind in ("dataclass", "namedtuple")
-        yield from leaves(part, f"{path}.{key}" if named else f"{path}[{key!r}]")
-
-
 def mapped(value: Any, path: str, leaf: Callable[[str, Any], Any]) -> Any:
     """An argument with other leaves; ``leaf`` makes each from its path and value."""
     structure = pytree.structure_of(value, path, lambda v, where, _: pytree.Structure("leaf", where, v))
@@ -464,7 +452,7 @@ class Version:
         """Why it does not serve a call."""
         found: list[str] = []
         for name, value in arguments.items():
-            here, there = dict(leaves(value, name)), dict(leaves(self.arguments[name], name))
+            here, there = dict(pytree.leaves(value, name)), dict(pytree.leaves(self.arguments[name], name))
             if here.keys() != there.keys():
                 found.append(f"{name} has another structure")
                 continue
@@ -478,7 +466,7 @@ class Version:
     def __str__(self) -> str:
         inputs = [f"{p.target}: {p.type}" for p in self.module.graph.placeholders]
         for name, value in self.arguments.items():
-            for path, leaf in leaves(value, name):
+            for path, leaf in pytree.leaves(value, name):
                 if not isinstance(leaf, Seen):
                     inputs.append(f"{path} = {leaf!r}")
         return ", ".join(inputs)

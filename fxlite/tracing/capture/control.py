@@ -479,20 +479,14 @@ def iterate(
     return values
 
 
-def _leaves(value: Any) -> list[Any]:
-    found: list[Any] = []
-    _mapped(value, found.append)
-    return found
-
-
 def _typed(init: Any, new: Any) -> Any:
     """What a loop starts with, its Python numbers in the types that they become; ``init`` itself
     where none becomes one."""
-    after = iter(_leaves(new))
+    after = pytree.leaves(new)
     changed = []
 
     def typed(value: Any) -> Any:
-        then = next(after, None)
+        _, then = next(after, ("", None))
         if type(value) not in (bool, int, float) or not isinstance(then, np.generic | np.ndarray):
             return value
         changed.append(then)
@@ -510,5 +504,5 @@ def run_body(function: Callable[..., Any], lead: tuple[Any, ...], carried: Any, 
         result = tuple(result)
     if spread and not isinstance(result, tuple) and len(carried) == 1:
         result = (result,)
-    before = iter(_leaves(carried))
-    return _mapped(result, lambda v: v if v is next(before, None) else _copied(v))
+    before = pytree.leaves(carried)
+    return _mapped(result, lambda v: v if v is next(before, ("", None))[1] else _copied(v))
