@@ -267,25 +267,15 @@ class JitFunction:
 
         settings = self._settings
         reason = self._reason(key, bound, shapes)
-        objects = {
-            path: leaf
-            for name, value in bound.items()
-            for path, leaf in pytree.leaves(value, name)
-            if type(leaf) not in ATOMS and not isinstance(leaf, ARRAYS)
-        }
+        leaves = [leaf for name, value in bound.items() for leaf in pytree.leaves(value, name)]
+        objects = {p: leaf for p, leaf in leaves if type(leaf) not in ATOMS and not isinstance(leaf, ARRAYS)}
         state = None if settings.frozen else ReadState(self._root, objects)
-        paths = [
-            path
-            for name, value in bound.items()
-            for path, leaf in pytree.leaves(value, name)
-            if isinstance(leaf, ARRAYS)
-        ]
+        paths = [path for path, leaf in leaves if isinstance(leaf, ARRAYS)]
         names = _dim_names(paths, shapes) if settings.dynamic else {}
         fixed: list[str] = []
-        for name, value in bound.items():  # a size that a constant of this version gives
-            for path, leaf in pytree.leaves(value, name):
-                if type(leaf) is int and leaf in names:
-                    fixed.append(f"{names.pop(leaf)} is {path}, which is {leaf}")
+        for path, leaf in leaves:  # a size that a constant of this version gives
+            if type(leaf) is int and leaf in names:
+                fixed.append(f"{names.pop(leaf)} is {path}, which is {leaf}")
         while True:
             pattern = [[names.get(size, size) for size in shape] for shape in shapes]
             try:
@@ -312,8 +302,8 @@ class JitFunction:
                 "code would not do that; return the new value, or write into an argument"
             )
         seen = {name: mapped(value, name, _remembered) for name, value in bound.items()}
-        parameters = tuple(inspect.signature(module.forward).parameters.values())
-        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, parameters, states)
+        signature = inspect.signature(module.forward)
+        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, signature, states)
 
     def _traced(self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool) -> GraphModule:
         """The trace, with these sizes of the arrays at their paths. If it may be tried ``again``,

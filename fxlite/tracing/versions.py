@@ -13,7 +13,6 @@ and the standard library are taken not to change.
 from __future__ import annotations
 
 import enum
-import functools
 import inspect
 import types
 import weakref
@@ -385,7 +384,7 @@ class Version:
 
     ``arguments`` are those of the first call; ``pattern`` has a number or a name for each size of
     each array, whose ``paths`` tell where they are; ``state`` is what the program reads besides,
-    None where nobody looks; ``parameters`` are those of the compiled function; ``states`` the
+    None where nobody looks; ``signature`` is that of the compiled function; ``states`` the
     buffers that the program changes: module, name and path of each."""
 
     module: GraphModule
@@ -396,19 +395,15 @@ class Version:
     state: ReadState | None
     paths: Sequence[str]
     pattern: Sequence[Sequence[int | str]]
-    parameters: Sequence[inspect.Parameter]
+    signature: inspect.Signature
     states: Sequence[tuple[Module, str, str]] = ()
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
 
-    @functools.cached_property
-    def _signature(self) -> inspect.Signature:
-        return inspect.Signature(self.parameters)
-
     def call(self, bound: Mapping[str, Any]) -> Any:
         """Call it with those of the bound arguments that are inputs."""
-        given = {parameter.name: bound[parameter.name] for parameter in self.parameters}
-        arguments = inspect.BoundArguments(self._signature, given)  # type: ignore[arg-type]
+        given = {name: bound[name] for name in self.signature.parameters}
+        arguments = inspect.BoundArguments(self.signature, given)  # type: ignore[arg-type]
         args, kwargs = arguments.args, arguments.kwargs
         if not self.states:
             return self.compiled(*args, **kwargs)
