@@ -16,7 +16,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import sympy
@@ -54,7 +54,10 @@ class Quotient:
 
     a: Index
     b: Index
-    computed: ClassVar[Callable[[Any, Any], Any]] = staticmethod(operator.floordiv)
+
+    def computed(self, a: Any, b: Any) -> Any:
+        """Of other indices, or of numbers."""
+        return a // b
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,10 @@ class Remainder:
 
     a: Index
     b: Index
-    computed: ClassVar[Callable[[Any, Any], Any]] = staticmethod(operator.mod)
+
+    def computed(self, a: Any, b: Any) -> Any:
+        """Of other indices, or of numbers."""
+        return a % b
 
 
 @dataclass(frozen=True)

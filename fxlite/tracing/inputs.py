@@ -261,7 +261,7 @@ def make_inputs(
         else:
             value = _nested(made, name, kind, PH, _UNTYPED, placeholder)
         values[name] = value
-    bound = inspect.BoundArguments(signature, values)  # type: ignore[arg-type]
+    bound = inspect.BoundArguments(signature, values)
     made.arguments, made.keywords = list(bound.args), bound.kwargs
     return made
 

@@ -403,7 +403,7 @@ class Version:
     def call(self, bound: Mapping[str, Any]) -> Any:
         """Call it with those of the bound arguments that are inputs."""
         given = {name: bound[name] for name in self.signature.parameters}
-        arguments = inspect.BoundArguments(self.signature, given)  # type: ignore[arg-type]
+        arguments = inspect.BoundArguments(self.signature, given)
         args, kwargs = arguments.args, arguments.kwargs
         if not self.states:
             return self.compiled(*args, **kwargs)
