@@ -328,7 +328,7 @@ def kind_of_number(value: Any) -> type | None:
     return type(value) if type(value) in DTYPES else None
 
 
-def settled(op: Op, bound: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def settled_numbers(op: Op, bound: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """The arguments of a call with its Python numbers in the dtypes that they take there; and
     whether the result is a Python number again."""
     if not any(isinstance(v, PythonNumber) for v in op.tensors(bound)):

@@ -37,6 +37,7 @@ from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import NO_KWARGS, stored_kwargs
 from fxlite.nn.module import Module, made_with
+from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import Autowrap, activate_wrapped_names
 from fxlite.tracing.calls import Places
@@ -55,7 +56,7 @@ from fxlite.tracing.inputs import (
 )
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
-from fxlite.tracing.proxy import Proxy, PythonNumber, settled
+from fxlite.tracing.proxy import Proxy, PythonNumber, settled_numbers
 from fxlite.tracing.selections.compact import with_results
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import (
@@ -80,14 +81,7 @@ if TYPE_CHECKING:
     from fxlite.tracing.capture.bodies import Body
 
 #: What relations of sizes are of values.
-COMPARED = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
+COMPARED = {symbol: getattr(operator, name) for name, (symbol, _) in COMPARISONS.items()}
 
 
 class Tracer(Capturing):
@@ -401,7 +395,7 @@ class Tracer(Capturing):
             node = self._insert("call_function", called, args, stored_kwargs(kwargs), called.node_name)
             proxy = Proxy(node, self)
         else:
-            bound, is_number = settled(op, with_sizes_as_tensors(self, op, bound))
+            bound, is_number = settled_numbers(op, with_sizes_as_tensors(self, op, bound))
             args, kwargs = op.split_arguments(op.map_tensors(self.create_arg, bound))
             proxy = self.create_proxy("call_function", op, args, kwargs, op.node_name)
             node = proxy.node

@@ -22,7 +22,7 @@ from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.ops.op import lookup
-from fxlite.tracing.capture.bodies import Body, Kind, as_value, kind_of, number_kind
+from fxlite.tracing.capture.bodies import Body, Kind, as_value, joined, kind_of
 from fxlite.tracing.capture.control import record_control
 from fxlite.tracing.capture.places import MISSING, Place, Unavailable, Variable
 from fxlite.tracing.proxy import DTYPES, PythonNumber
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 #: In the place of a value that a way has not, and that nobody reads on it.
 FILLER: Any = type("Filler", (), {"__repr__": lambda self: "nothing"})()
 
-_ORDER = (bool, int, float)
 _NUMBERS = (bool, int, float, np.generic, NamedDim)
 
 
@@ -60,13 +59,11 @@ def is_same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
-def joined(one: Kind, other: Kind) -> Kind | None:
+def kind_of_both(one: Kind, other: Kind) -> Kind | None:
     """The kind that both can have: of numbers as NumPy promotes them, of arrays the same; None
     where there is none."""
-    if one == other:
-        return one
-    if one.number and other.number:
-        return number_kind(max(one.number, other.number, key=_ORDER.index))
+    if one == other or (one.number and other.number):
+        return joined(one, other)
     if one.type.shape or other.type.shape:
         same = one.type.dtype is other.type.dtype
         same = same and shapes.shapes_equal(one.type.shape, other.type.shape)
@@ -83,8 +80,8 @@ def taken_on(before: Kind, after: Kind) -> Kind | None:
     ``after`` after a round: a number of Python takes that of what it becomes, as in ``total = 0``
     and ``total = total + row``; None where that is another one for good."""
     if before.number is None:
-        return before if joined(before, after) == before else None
-    both = joined(before, after)
+        return before if kind_of_both(before, after) == before else None
+    both = kind_of_both(before, after)
     if both is None and after.type.shape:
         fits = dtypes.result_type(after.type.dtype, before.number(1)) is after.type.dtype
         return after if fits else None
@@ -156,7 +153,7 @@ class Merging:
             )
         if is_leaf(one) and is_leaf(other):
             kinds = [kind_of(self.tracer, v, path) for v in (one, other)]
-            both = joined(*kinds)
+            both = kind_of_both(*kinds)
             if both is not None:
                 return self.leaf(path, one, other, both)
             return self._unavailable(
