@@ -115,6 +115,8 @@ class Graph:
         self.owning_module = owning_module
         self.tracer_cls, self.tracer_extras = tracer_cls, tracer_extras
         self._store = NodeStore(self)
+        #: The nodes in order; nodes may be inserted and erased while iterating.
+        self.nodes = NodeList(self._store)
         #: Every edit's inverse; see :mod:`fxlite.graph.node_store`.
         self.journal = self._store.journal
         self._dims = DimConditions(self._store.record)
@@ -130,11 +132,6 @@ class Graph:
         self._taps: tuple[Tap, ...] = ()
 
     # -- iteration ---------------------------------------------------------------------------
-    @property
-    def nodes(self) -> NodeList:
-        """The nodes in order; nodes may be inserted and erased while iterating."""
-        return NodeList(self._store)
-
     def __len__(self) -> int:
         return self._store.length
 
