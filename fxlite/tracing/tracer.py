@@ -80,6 +80,8 @@ from fxlite.types.tensor_type import TensorType, type_of
 if TYPE_CHECKING:
     from fxlite.tracing.capture.bodies import Body
 
+#: What is traced.
+Program = Module | Callable[..., Any]
 #: What relations of sizes are of values.
 COMPARED = {symbol: getattr(operator, name) for name, (symbol, _) in COMPARISONS.items()}
 
@@ -643,10 +645,7 @@ class Tracer(Capturing):
 
     # -- the whole ------------------------------------------------------------------------------
     def trace(
-        self,
-        root: Module | Callable[..., Any],
-        concrete_args: Mapping[str, Any] | None = None,
-        inputs: Mapping[str, Any] | None = None,
+        self, root: Program, concrete_args: Mapping[str, Any] | None = None, inputs: Mapping[str, Any] | None = None
     ) -> Graph:
         """Run the program on proxies; returns the graph. ``concrete_args`` are values and
         ``inputs`` types, each by the name of a parameter."""
@@ -670,13 +669,7 @@ class Tracer(Capturing):
                 self.graph.erase_node(node)
         return self.graph
 
-    def _trace(
-        self,
-        root: Module | Callable[..., Any],
-        declared: dict[str, Any],
-        concrete: dict[str, Any],
-        bakes_defaults: bool,
-    ) -> None:
+    def _trace(self, root: Program, declared: dict[str, Any], concrete: dict[str, Any], bakes_defaults: bool) -> None:
         self._begin(root)
         token = active_tracer.set(self)
         self.autowrap.enter(root)
@@ -692,7 +685,7 @@ class Tracer(Capturing):
             active_tracer.reset(token)
             self.origin = None
 
-    def _begin(self, root: Module | Callable[..., Any]) -> None:
+    def _begin(self, root: Program) -> None:
         refuse_torch_module(root)
         activate_wrapped_names()
         self._runs_program = True
@@ -711,13 +704,7 @@ class Tracer(Capturing):
         self._paths = {id(m): p for p, m in root.named_modules()}
         self._attributes, self._places, self._scopes, self.graph = {}, Places(), [], graph
 
-    def _run(
-        self,
-        root: Module | Callable[..., Any],
-        declared: dict[str, Any],
-        concrete: dict[str, Any],
-        bakes_defaults: bool,
-    ) -> None:
+    def _run(self, root: Program, declared: dict[str, Any], concrete: dict[str, Any], bakes_defaults: bool) -> None:
         function = root.forward if isinstance(root, Module) else root
         self.graph.declare_dims(declared_dims(declared))
         inputs = make_inputs(function, declared, concrete, self.placeholder, bakes_defaults)
