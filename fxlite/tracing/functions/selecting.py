@@ -16,6 +16,7 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions.rearranging import within
 from fxlite.tracing.numpy_functions import astype, by_name, ravel, take, value_type
@@ -152,7 +153,8 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
                 raise ValueError(f"{name} of some elements needs initial=, as in NumPy")
             x = chosen(where, x, other)
         found = plain(x, axis, **options)
-        if initial is None or (type(initial) is float and initial == {"max": -math.inf, "min": math.inf}.get(name)):
+        is_infinite = type(initial) is float and math.isinf(initial)
+        if initial is None or (is_infinite and initial == COMBINATIONS[name].neutral):  # changes nothing
             return found
         return lookup(combined)(found, initial)
 
