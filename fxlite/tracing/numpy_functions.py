@@ -2,7 +2,7 @@
 ``x.transpose(1, 0)``, ``np.linalg.norm``, ...
 
 In: proxies (or arrays) and arguments as NumPy takes them. Out: calls of ops. Where NumPy gives a
-copy, the result has memory of its own (:func:`fxlite.tracing.writes.aliasing.fresh`), whichever ops
+copy, the result has memory of its own (:func:`fxlite.tracing.writes.shared_memory.fresh`), whichever ops
 make it.
 """
 
