@@ -23,7 +23,7 @@ from fxlite.ops.own import expression as expr
 from fxlite.ops.own.register import op
 from fxlite.ops.parameters import OptionalTensor, Tensor, Tensors
 from fxlite.ops.wrapping import has_side_effect, wrap
-from fxlite.tracing.control.functions import cond, fori_loop, scan, while_loop
+from fxlite.tracing.capture.control import cond, fori_loop, scan, while_loop
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.tracer import GraphAppendingTracer, LayerTracer, Tracer
@@ -72,7 +72,7 @@ _LAZY = {
     "assert_same": "fxlite.show.comparison.compare",
     "replace_pattern": "fxlite.passes.rewrite.match",
     "ShapeProp": "fxlite.passes.shape_prop",
-    "trace_doctor": "fxlite.tracing.doctor.doctor",
+    "trace_doctor": "fxlite.tracing.doctor",
     "reimport": "fxlite.codegen.python.reimport.reimport",
     "report": "fxlite.codegen.reporting.report",
     "migrate": "fxlite.codegen.porting.migrate",

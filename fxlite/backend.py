@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxlite.base.checked import public_names
 from fxlite.base.errors import ArgumentError, expect
 from fxlite.base.facade import above
-from fxlite.base.public_names import public_names
 
 if TYPE_CHECKING:
     from pathlib import Path

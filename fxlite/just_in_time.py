@@ -38,11 +38,10 @@ from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.inputs import signature_of, title
-from fxlite.tracing.read_state import ATOMS, ReadState
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.tracer import Tracer
-from fxlite.tracing.versions import ARRAYS, PLAIN, Seen, Shapes, Version, key_of, leaves, mapped
+from fxlite.tracing.versions import ARRAYS, ATOMS, PLAIN, ReadState, Seen, Shapes, Version, key_of, mapped
 from fxlite.types import dtypes
 from fxlite.types.shapes import Dim
 from fxlite.types.symbols import symbol
@@ -268,22 +267,15 @@ class JitFunction:
 
         settings = self._settings
         reason = self._reason(key, bound, shapes)
-        objects = {
-            path: leaf
-            for name, value in bound.items()
-            for path, leaf in leaves(value, name)
-            if type(leaf) not in ATOMS and not isinstance(leaf, ARRAYS)
-        }
+        leaves = [leaf for name, value in bound.items() for leaf in pytree.leaves(value, name)]
+        objects = {p: leaf for p, leaf in leaves if type(leaf) not in ATOMS and not isinstance(leaf, ARRAYS)}
         state = None if settings.frozen else ReadState(self._root, objects)
-        paths = [
-            path for name, value in bound.items() for path, leaf in leaves(value, name) if isinstance(leaf, ARRAYS)
-        ]
+        paths = [path for path, leaf in leaves if isinstance(leaf, ARRAYS)]
         names = _dim_names(paths, shapes) if settings.dynamic else {}
         fixed: list[str] = []
-        for name, value in bound.items():  # a size that a constant of this version gives
-            for path, leaf in leaves(value, name):
-                if type(leaf) is int and leaf in names:
-                    fixed.append(f"{names.pop(leaf)} is {path}, which is {leaf}")
+        for path, leaf in leaves:  # a size that a constant of this version gives
+            if type(leaf) is int and leaf in names:
+                fixed.append(f"{names.pop(leaf)} is {path}, which is {leaf}")
         while True:
             pattern = [[names.get(size, size) for size in shape] for shape in shapes]
             try:
@@ -311,8 +303,8 @@ class JitFunction:
                 "code would not do that; return the new value, or write into an argument"
             )
         seen = {name: mapped(value, name, _remembered) for name, value in bound.items()}
-        parameters = tuple(inspect.signature(module.forward).parameters.values())
-        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, parameters, states)
+        signature = inspect.signature(module.forward)
+        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, signature, states)
 
     def _traced(self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool) -> GraphModule:
         """The trace, with these sizes of the arrays at their paths. If it may be tried ``again``,
@@ -330,7 +322,7 @@ class JitFunction:
                 raise DTypeError(f"{self.name}: {path}: {error}") from None
 
         for name, value in bound.items():
-            parts = dict(leaves(value, name))
+            parts = dict(pytree.leaves(value, name))
             if not any(path in sizes for path in parts):
                 if parts or kinds[name] not in _OPEN:
                     concrete[name] = value

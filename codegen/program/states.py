@@ -15,7 +15,7 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, did_you_mean
 from fxlite.codegen.runtime.load import aligned_empty
-from fxlite.graph import written_inputs
+from fxlite.graph import further_results
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.types.tensor_type import TensorType
@@ -118,7 +118,9 @@ def _start(result: Node) -> Node:
 def check_donated(name: str, donated: Collection[str], values: Mapping[str, Any]) -> None:
     """Raises ArgumentError for arrays whose memory a result cannot take: they must be writeable,
     C-contiguous and aligned, and share memory with no other input."""
-    written_inputs.check(name, [*donated], values, {target: f"{target}, which is donated," for target in donated})
+    further_results.check_writable(
+        name, [*donated], values, {target: f"{target}, which is donated," for target in donated}
+    )
     for target in donated:
         flags = values[target].flags
         if not (flags.c_contiguous and flags.aligned):

@@ -15,6 +15,7 @@ import functools
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -238,3 +239,19 @@ def _elements_fit(value: Any, name: str, parts: list[ast.expr]) -> bool:
     if name in ("Iterable", "Sequence", "list") and isinstance(value, (list, tuple)):
         return all(_fits(v, parts[0]) for v in value)
     return True
+
+
+def public_names(space: Mapping[str, Any]) -> list[str]:
+    """The names of ``__all__``, else those that the module with these globals defines: functions,
+    classes, and what is written in capitals."""
+    if "__all__" in space:
+        return sorted(space["__all__"])
+    return sorted(name for name, value in space.items() if _is_public(name, value, space))
+
+
+def _is_public(name: str, value: Any, space: Mapping[str, Any]) -> bool:
+    if name.startswith("_") or isinstance(value, ModuleType):
+        return False
+    if callable(value):
+        return bool(getattr(value, "__module__", None) == space["__name__"])
+    return name.isupper() and name != "TYPE_CHECKING"

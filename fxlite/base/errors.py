@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.public_names import public_names
-
 if TYPE_CHECKING:
     from fxlite.base.location import Location
 
@@ -141,4 +139,4 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
 
 
 def __dir__() -> list[str]:
-    return [name for name in public_names(globals()) if name.endswith("Error")]
+    return sorted(name for name in globals() if name.endswith("Error"))

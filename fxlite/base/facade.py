@@ -41,7 +41,7 @@ ABOVE = {
     # the type of a node that calls a leaf module, which has to be traced
     "leaf_result_type": "fxlite.tracing.tracer",
     # the types of an op of a program, which has to be traced
-    "traced_type": "fxlite.tracing.own_op",
+    "traced_type": "fxlite.tracing.symbolic_trace",
     # str(kernel)
     "kernel_text": "fxlite.codegen.kernel.printer",
     # the built-in back ends, and what profiles and plans ask of code generation

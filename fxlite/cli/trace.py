@@ -98,7 +98,7 @@ def _print_matches(graph: Graph, query: str, console: Console) -> None:
 
 def _doctor(options: argparse.Namespace, console: Console) -> int:
     from fxlite.cli.program_file import load_program, unique
-    from fxlite.tracing.doctor.doctor import trace_doctor
+    from fxlite.tracing.doctor import trace_doctor
 
     program = load_program(options.program, options.weights)
     diagnosis = trace_doctor(program, inputs=unique(options.input, "--input"))

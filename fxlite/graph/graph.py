@@ -49,9 +49,9 @@ from fxlite.types.symbols import FactSymbol
 from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
+    from fxlite.graph.further_results import Tap
     from fxlite.graph.pytree import Interface
     from fxlite.graph.size_origin import SizeOrigin
-    from fxlite.graph.taps import Tap
     from fxlite.show.query.search import QueryMatch
 
 __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
@@ -115,6 +115,8 @@ class Graph:
         self.owning_module = owning_module
         self.tracer_cls, self.tracer_extras = tracer_cls, tracer_extras
         self._store = NodeStore(self)
+        #: The nodes in order; nodes may be inserted and erased while iterating.
+        self.nodes = NodeList(self._store)
         #: Every edit's inverse; see :mod:`fxlite.graph.node_store`.
         self.journal = self._store.journal
         self._dims = DimConditions(self._store.record)
@@ -130,11 +132,6 @@ class Graph:
         self._taps: tuple[Tap, ...] = ()
 
     # -- iteration ---------------------------------------------------------------------------
-    @property
-    def nodes(self) -> NodeList:
-        """The nodes in order; nodes may be inserted and erased while iterating."""
-        return NodeList(self._store)
-
     def __len__(self) -> int:
         return self._store.length
 
@@ -345,15 +342,20 @@ class Graph:
         """The result: a node, or nested tuples, lists and dicts of nodes."""
         return self.create_node("output", "output", (result,), {}, None, type_expr)
 
-    def inserting_before(self, n: Node | None = None) -> _InsertionPoint:
+    def inserting_before(self, n: Node | None = None) -> _Meanwhile:
         """``with graph.inserting_before(n):`` new nodes go just before n (None: the start)."""
-        return _InsertionPoint(self, self._store.root._next if n is None else n)
+        before = self._store.root._next if n is None else n
+        if before.graph is not self or before._erased:
+            raise GraphError(f"{before.name} is not in this graph: nothing can be inserted there")
+        return _Meanwhile(self._store, "insert_before", before)
 
-    def inserting_after(self, n: Node | None = None) -> _InsertionPoint:
+    def inserting_after(self, n: Node | None = None) -> _Meanwhile:
         """``with graph.inserting_after(n):`` new nodes go just after n (None: the end)."""
-        return _InsertionPoint(self, self._store.root if n is None else n._next)
+        return self.inserting_before(self._store.root if n is None else n._next)
 
-    def with_origin(self, node: Node | None = None, scope: Scope | None = None, loc: Location | None = None) -> _Origin:
+    def with_origin(
+        self, node: Node | None = None, scope: Scope | None = None, loc: Location | None = None
+    ) -> _Meanwhile:
         """``with graph.with_origin(n):`` new nodes get n's scope and location, or those given: of
         the model that a graph is built from, not of the program that builds it."""
         if scope is not None:
@@ -362,7 +364,7 @@ class Graph:
             expect(loc, Location, "the location")
         if node is not None:
             scope, loc = scope or node.scope, loc or node.loc
-        return _Origin(self, (scope, loc))
+        return _Meanwhile(self, "current_origin", (scope, loc))
 
     # -- editing -----------------------------------------------------------------------------
     def erase_node(self, to_erase: Node) -> None:
@@ -563,9 +565,7 @@ class Graph:
 
     @taps.setter
     def taps(self, taps: tuple[Tap, ...]) -> None:
-        if taps != self._taps:
-            self._store.record((Graph._restore_taps, self, self._taps))
-            self._taps = taps
+        self._exchange("_taps", taps)
 
     @property
     def interface(self) -> Interface | None:
@@ -575,20 +575,19 @@ class Graph:
 
     @interface.setter
     def interface(self, interface: Interface | None) -> None:
-        if interface is not self._interface:
-            self._store.record((Graph._restore_interface, self, self._interface))
-            self._interface = interface
+        self._exchange("_interface", interface)
+
+    def _exchange(self, field: str, value: Any) -> None:
+        """Replace a field, which the journal knows how to put back."""
+        before = getattr(self, field)
+        if value is not before:
+            self._store.record((Graph._exchange, self, field, before))
+            setattr(self, field, value)
 
     @property
     def states(self) -> tuple[tuple[str, str], ...]:
         """(placeholder's target, path) of each buffer of the program that the graph changes."""
         return () if self._interface is None else self._interface.states
-
-    def _restore_interface(self, interface: Interface | None) -> None:
-        self.interface = interface
-
-    def _restore_taps(self, taps: tuple[Tap, ...]) -> None:
-        self.taps = taps
 
     def declare_dims(self, dims: Mapping[str, FactSymbol]) -> None:
         """Let the named dims of the inputs that are made from now on have these facts."""
@@ -773,27 +772,15 @@ class Graph:
         return above("to_dot")(self, weights=weights, **options)  # type: ignore[no-any-return]
 
 
-class _InsertionPoint:
-    def __init__(self, graph: Graph, before: Node) -> None:
-        if before.graph is not graph or before._erased:
-            raise GraphError(f"{before.name} is not in this graph: nothing can be inserted there")
-        self.graph, self.before = graph, before
+class _Meanwhile:
+    """``with``: a field of an object has another value inside."""
+
+    def __init__(self, owner: Any, field: str, value: Any) -> None:
+        self.owner, self.field, self.value = owner, field, value
 
     def __enter__(self) -> None:
-        self.saved = self.graph._store.insert_before
-        self.graph._store.insert_before = self.before
+        self.saved = getattr(self.owner, self.field)
+        setattr(self.owner, self.field, self.value)
 
     def __exit__(self, *exc: Any) -> None:
-        self.graph._store.insert_before = self.saved
-
-
-class _Origin:
-    def __init__(self, graph: Graph, origin: tuple[Scope | None, Location | None]) -> None:
-        self.graph, self.origin = graph, origin
-
-    def __enter__(self) -> None:
-        self.saved = self.graph.current_origin
-        self.graph.current_origin = self.origin
-
-    def __exit__(self, *exc: Any) -> None:
-        self.graph.current_origin = self.saved
+        setattr(self.owner, self.field, self.saved)

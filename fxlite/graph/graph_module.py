@@ -11,7 +11,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from fxlite.base.checked import checked_methods
 from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError, expect
 from fxlite.base.facade import above
 from fxlite.base.state import active_tracer
-from fxlite.graph import pytree, taps, written_inputs
-from fxlite.graph.edit_hooks import EditHooks
+from fxlite.graph import further_results, pytree
 from fxlite.graph.graph import Graph, Node, PythonCode
+from fxlite.graph.node_store import EditHooks
 from fxlite.nn.module import Module, Parameter
 from fxlite.types import guards
 from fxlite.types.dtypes import require_plain
@@ -34,8 +34,8 @@ _GROUPS = ("_parameters", "_buffers", "_modules")
 #: What a GraphModule itself has under these names, so that no weight or module can be called so.
 NOT_WEIGHTS = frozenset(
     (
-        "graph name meta training forward _graph _code _forward _prepared _interface _signature "
-        "_defaults _is_flat _passes _undone_passes _edit_hooks _non_persistent"
+        "graph name meta training forward _graph _code _forward _prepared _interface _known_form "
+        "_passes _undone_passes _edit_hooks _non_persistent"
     ).split()
 ) | {*_GROUPS}
 
@@ -55,6 +55,15 @@ def child_or_array(module: Module, name: str) -> Any:
     if name in module._parameters or name in module._buffers:
         return module.__getattr__(name)
     raise KeyError(f"{type(module).__name__} has neither a child nor an array {name!r}")
+
+
+class _Form(NamedTuple):
+    """How a module is called: its signature, the values of parameters that are left out, and whether a call gives an
+    array for each input, in order, and gets what the output node has."""
+
+    signature: inspect.Signature
+    defaults: dict[str, Any]
+    is_flat: bool
 
 
 @checked_methods
@@ -269,14 +278,21 @@ class GraphModule(EditHooks, Module):
         if interface is not None and not interface.covers(targets):
             interface = None  # an edit added inputs: they are given one by one
         self.__dict__["_interface"] = interface
-        plain = pytree.one_by_one(targets) if interface is None else interface
-        defaults = {n.target: default_of(n) for n in graph.placeholders if n._args}
-        self.__dict__["_defaults"] = {
-            **{b.name: b.value for b in plain.baked},
-            **{name: defaults[s.name] for name, _, s in plain.parameters if s.name in defaults},
-        }
-        self.__dict__["_signature"] = plain.signature(defaults)
-        self.__dict__["_is_flat"] = plain.is_flat and not defaults and not graph.taps
+        self.__dict__["_known_form"] = None
+
+    def _form(self) -> _Form:
+        """How the module is called."""
+        self._follow_edits()
+        found: _Form | None = self.__dict__["_known_form"]
+        if found is None:
+            placeholders, interface = self.graph.placeholders, self.__dict__["_interface"]
+            plain = pytree.one_by_one(n.target for n in placeholders) if interface is None else interface
+            defaults = {n.target: default_of(n) for n in placeholders if n._args}
+            values = {b.name: b.value for b in plain.baked}
+            values |= {name: defaults[s.name] for name, _, s in plain.parameters if s.name in defaults}
+            is_flat = plain.is_flat and not defaults and not self.graph.taps
+            found = self.__dict__["_known_form"] = _Form(plain.signature(defaults), values, is_flat)
+        return found
 
     def _follow_edits(self) -> None:
         """Forget the code if the graph was edited since it was made."""
@@ -299,8 +315,7 @@ class GraphModule(EditHooks, Module):
     def forward(self) -> Callable[..., Any]:
         """What the module computes, with the program's parameters as its signature, which a trace
         of the module sees."""
-        self._follow_edits()
-        function, signature = self.__dict__["_forward"], self.__dict__["_signature"]
+        signature, function = self._form().signature, self.__dict__["_forward"]
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             values = self.flatten_inputs(self.bind(args, kwargs).arguments)
@@ -319,15 +334,14 @@ class GraphModule(EditHooks, Module):
         placeholders = self.graph.placeholders
         check_inputs(self.name, placeholders, values, labels)
         function = self.__dict__["_forward"]
-        if self.__dict__["_is_flat"]:
+        if self._form().is_flat:
             return function(self, *[values[p.target] for p in placeholders])
         return self.call_flat(values, lambda flat: function(self, *flat))
 
     # -- nested inputs and results -----------------------------------------------------------------
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         """Arguments by parameter name, defaults filled in. Raises ArgumentError."""
-        self._follow_edits()
-        signature = self.__dict__["_signature"]
+        signature = self._form().signature
         try:
             bound: inspect.BoundArguments = signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -341,9 +355,8 @@ class GraphModule(EditHooks, Module):
     def _bind_without_baked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments | None:
         """Arguments where those with defaults before others are left out: by name, or all that is
         baked in; None where they do not fit so either."""
-        state = self.__dict__
-        whole, defaults = state["_signature"], state["_defaults"]
-        baked = {b.name for b in state["_interface"].baked} if state["_interface"] else set()
+        (whole, defaults, _), interface = self._form(), self.__dict__["_interface"]
+        baked = {b.name for b in interface.baked} if interface else set()
         short = [p for name, p in whole.parameters.items() if name not in baked]
         for signature in (whole, inspect.Signature(short)):
             try:
@@ -376,8 +389,7 @@ class GraphModule(EditHooks, Module):
     def is_flat(self) -> bool:
         """True where a call gives an array for each input, in order, and what it returns is as the
         output node has it."""
-        self._follow_edits()
-        return self.__dict__["_is_flat"]  # type: ignore[no-any-return]
+        return self._form().is_flat
 
     def written_inputs(self) -> tuple[str, ...]:
         """Targets of the inputs that a call writes into."""
@@ -428,22 +440,22 @@ class GraphModule(EditHooks, Module):
         states = dict(self.states)
         writes = [target for target in self.written_inputs() if target not in states]
         if writes:
-            written_inputs.check(self.name, writes, values, self.__dict__["_interface"].labels())
+            further_results.check_writable(self.name, writes, values, self.__dict__["_interface"].labels())
 
     def finish_call(self, values: Mapping[str, Any], result: Any) -> Any:
         """What :meth:`call_flat` makes of what ``run`` gave."""
         writes = self.written_inputs()
         result, told = self.take_taps(result)
         if writes:
-            result = written_inputs.write_back(self.name, writes, values, result, dict(self.states), self.put_state)
+            result = further_results.write_back(self.name, writes, values, result, dict(self.states), self.put_state)
         result = self.rebuild_result(result)
         for tap, value in told:
             tap.tell(value)
         return result
 
-    def take_taps(self, result: Any) -> tuple[Any, list[tuple[taps.Tap, Any]]]:
+    def take_taps(self, result: Any) -> tuple[Any, list[tuple[further_results.Tap, Any]]]:
         """What the output node has without the values of its taps, and these by tap."""
-        return taps.take(self.name, self.graph.taps, bool(self.written_inputs()), result)
+        return further_results.take_taps(self.name, self.graph.taps, bool(self.written_inputs()), result)
 
     def rebuild_result(self, result: Any) -> Any:
         """The program's result, with its dataclasses and named tuples, from the plain one."""
@@ -457,8 +469,7 @@ class GraphModule(EditHooks, Module):
 
     @property
     def __signature__(self) -> inspect.Signature:
-        self._follow_edits()
-        return self.__dict__["_signature"]  # type: ignore[no-any-return]
+        return self._form().signature
 
     # -- history ---------------------------------------------------------------------------------
     def undo(self) -> str:

@@ -204,22 +204,7 @@ class Users(Set["Node"]):
 class NodeFields:
     """The memory of a Node. New nodes are filled in as plain NodeFields, without the journal."""
 
-    __slots__ = (
-        "_args",
-        "_erased",
-        "_kwargs",
-        "_meta",
-        "_next",
-        "_prev",
-        "_users",
-        "graph",
-        "loc",
-        "name",
-        "op",
-        "scope",
-        "target",
-        "type",
-    )
+    __slots__ = tuple("_args _erased _kwargs _meta _next _prev _users graph loc name op scope target type".split())
 
     graph: Graph
     name: str

@@ -22,7 +22,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.errors import GraphError
+from fxlite.base.errors import ArgumentError, GraphError, expect
 from fxlite.base.outside_text import LONGEST_NAME
 from fxlite.graph.node import (
     NO_KWARGS,
@@ -37,10 +37,7 @@ from fxlite.graph.node import (
 )
 
 if TYPE_CHECKING:
-    from fxlite.graph.edit_hooks import Hooks
     from fxlite.graph.graph import Graph
-    from fxlite.graph.node import Node
-
 
 #: How far apart nodes are whose order is found by walking.
 NEAR = 64
@@ -239,7 +236,7 @@ class NodeStore:
         self.journal = Journal()
         self.record: Callable[[Any], None] = self.journal.records.append
         self._positions: tuple[Any, dict[Node, int]] = (None, {})
-        #: Functions to be called at edits, by kind of edit; see :mod:`fxlite.graph.edit_hooks`.
+        #: Functions to be called at edits, by kind of edit; see :mod:`fxlite.graph.node_store`.
         self.hooks: Hooks = {}
 
     def watch(self, hooks: Hooks) -> None:
@@ -468,3 +465,58 @@ class NodeList:
 
     def __repr__(self) -> str:
         return f"[{', '.join(n.name for n in self)}]"
+
+
+NodeHook = Callable[["Node"], object]
+#: Called with ``old`` (a node), ``new`` (the name of a node) and ``user`` (a node).
+ReplaceHook = Callable[..., object]
+#: Hooks by the edit that they are called at.
+Hooks = dict[str, list[Any]]
+
+
+class EditHooks:
+    """What a GraphModule has of this. Hooks belong to the module, whatever its graph; copies have
+    none. Undoing an edit is an edit."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def graph(self) -> Graph: ...
+
+    def register_create_node_hook(self, f: NodeHook) -> None:
+        """Call ``f(node)`` for each node that is made from now on."""
+        self._change_hooks("create", f, add=True)
+
+    def unregister_create_node_hook(self, f: NodeHook) -> None:
+        """Take back :meth:`register_create_node_hook`. Raises ArgumentError for another
+        function."""
+        self._change_hooks("create", f, add=False)
+
+    def register_erase_node_hook(self, f: NodeHook) -> None:
+        """Call ``f(node)`` for each node that is erased from now on."""
+        self._change_hooks("erase", f, add=True)
+
+    def unregister_erase_node_hook(self, f: NodeHook) -> None:
+        """Take back :meth:`register_erase_node_hook`. Raises ArgumentError for another function."""
+        self._change_hooks("erase", f, add=False)
+
+    def register_replace_node_hook(self, f: ReplaceHook) -> None:
+        """Call ``f(old=node, new=name, user=node)`` before a reader of ``old`` is made to read the
+        node with that name, by ``replace_all_uses_with`` or ``replace_input_with``."""
+        self._change_hooks("replace", f, add=True)
+
+    def unregister_replace_node_hook(self, f: ReplaceHook) -> None:
+        """Take back :meth:`register_replace_node_hook`. Raises ArgumentError for another
+        function."""
+        self._change_hooks("replace", f, add=False)
+
+    def _change_hooks(self, kind: str, f: Callable[..., object], add: bool) -> None:
+        expect(f, Callable, f"a hook for {kind}")
+        hooks: Hooks = self.__dict__.setdefault("_edit_hooks", {})
+        if add:
+            hooks.setdefault(kind, []).append(f)
+        elif f in hooks.get(kind, ()):
+            hooks[kind].remove(f)
+        else:
+            raise ArgumentError(f"{f} is no hook for {kind} of {getattr(self, 'name', self)}")
+        self.graph._store.watch(hooks)

@@ -166,6 +166,16 @@ def structure_of(
     return Structure(kind, "", value.axis or None if kind == "first" else None, tuple(own_keys), children)
 
 
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What is no container in a nested value, by path."""
+    found = children_of(value)
+    if found is None:
+        yield path, value
+        return
+    for key, part in zip(found[1], found[2]):
+        yield from leaves(part, _step(found[0], path, key))
+
+
 def build(structure: Structure, leaf: Callable[[Structure], Any]) -> Any:
     """A value of that structure, its leaves made by ``leaf``."""
     if structure.kind == "leaf":
@@ -440,12 +450,11 @@ def to_data(interface: Interface) -> Any:
         return (s.kind, s.name, s.value, s.keys, tuple(map(structure, s.children)), s.class_name)
 
     parameters = tuple((name, kind, structure(s)) for name, kind, s in interface.parameters)
-    data = (parameters, structure(interface.result))
-    if interface.states:
-        return (*data, interface.writes, tuple(map(_baked_data, interface.baked)), interface.states)
-    if interface.baked:
-        return (*data, interface.writes, tuple(map(_baked_data, interface.baked)))
-    return (*data, interface.writes) if interface.writes else data
+    baked = tuple(map(_baked_data, interface.baked))
+    data = [parameters, structure(interface.result), interface.writes, baked, interface.states]
+    while len(data) > 2 and not data[-1]:
+        data.pop()  # as files of older versions have it
+    return tuple(data)
 
 
 def _baked_data(baked: Baked) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from fxlite.backend import find_backend
 from fxlite.base.errors import ArgumentError
 from fxlite.lazy.array import Array, by_numpy, constant, run
 from fxlite.lazy.recorder import RECORDER
-from fxlite.tracing.capture.arrays import ARRAYS
+from fxlite.tracing.capture.answers import ARRAYS
 
 Array._namespace = sys.modules[__name__]
 __array_api_version__ = "2024.12"

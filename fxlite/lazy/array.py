@@ -20,7 +20,8 @@ from fxlite.base.errors import DTypeError, FxliteError
 from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Node
 from fxlite.lazy.recorder import RECORDER
-from fxlite.ops.op import lookup
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS, lookup
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.writes.aliasing import layout_of
@@ -95,21 +96,10 @@ class Array:
     def nbytes(self) -> int:
         return self.size * self.itemsize
 
-    @property
-    def T(self) -> Any:
-        return run(np.transpose, (self,), {})
-
-    @property
-    def mT(self) -> Any:
-        return run(lambda x: x.mT, (self,), {}, "mT")
-
-    @property
-    def real(self) -> Any:
-        return run(np.real, (self,), {})
-
-    @property
-    def imag(self) -> Any:
-        return run(np.imag, (self,), {})
+    T = property(lambda self: run(np.transpose, (self,), {}))
+    mT = property(lambda self: run(lambda x: x.mT, (self,), {}, "mT"))
+    real = property(lambda self: run(np.real, (self,), {}))
+    imag = property(lambda self: run(np.imag, (self,), {}))
 
     @property
     def device(self) -> str:
@@ -152,21 +142,6 @@ class Array:
     def tobytes(self, order: Any = "C") -> bytes:
         return value_of(self).tobytes(order)
 
-    def __bool__(self) -> bool:
-        return bool(value_of(self))
-
-    def __int__(self) -> int:
-        return int(value_of(self))
-
-    def __float__(self) -> float:
-        return float(value_of(self))
-
-    def __complex__(self) -> complex:
-        return complex(value_of(self))
-
-    def __index__(self) -> int:
-        return operator.index(value_of(self))
-
     def __contains__(self, value: Any) -> bool:
         return value_of(value) in value_of(self) if isinstance(value, Array) else (value in value_of(self))
 
@@ -184,14 +159,13 @@ class Array:
             raise TypeError("iteration over a 0-d array")
         return (self[i] for i in range(len(self)))
 
-    def __copy__(self) -> Any:
+    def __copy__(self, memo: Any = None) -> Any:
         return run(np.copy, (self,), {})
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        return run(np.copy, (self,), {})
+    __deepcopy__ = __copy__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (np.array(value_of(self)),)
+        return Array.of, (np.array(value_of(self)),)
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
@@ -234,32 +208,24 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     return getattr(x, name)(*args, **kwargs)
 
 
-def _restored(value: np.ndarray[Any, Any]) -> Array:
-    return Array.of(value)
+def _operator(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    return lambda self, *other: run(function, (self, *other), {}, name)
 
 
-def _define_operators() -> None:
-    def binary(function: Callable[[Any, Any], Any], symbol: str) -> Callable[[Any, Any], Any]:
-        return lambda self, other: run(function, (self, other), {}, symbol)
-
-    def reflected(function: Callable[[Any, Any], Any], symbol: str) -> Callable[[Any, Any], Any]:
-        return lambda self, other: run(function, (other, self), {}, symbol)
-
-    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
-        function, symbol = getattr(operator, f"__{name}__"), name
-        setattr(Array, f"__{name}__", binary(function, symbol))
-        setattr(Array, f"__r{name}__", reflected(function, symbol))
-        setattr(Array, f"__i{name}__", binary(getattr(operator, f"__i{name}__"), symbol))
-    for name in "lt le gt ge eq ne".split():
-        setattr(Array, f"__{name}__", binary(getattr(operator, name), name))
-    for name in "neg pos abs invert".split():
-        function = getattr(operator, name)
-        setattr(Array, f"__{name}__", lambda self, f=function, n=name: run(f, (self,), {}, n))
-    setattr(Array, "__divmod__", lambda self, other: run(divmod, (self, other), {}))  # noqa: B010
-    setattr(Array, "__rdivmod__", lambda self, other: run(divmod, (other, self), {}))  # noqa: B010
+def _reflected(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    return lambda self, other: run(function, (other, self), {}, name)
 
 
-_define_operators()
+for _method_name in OPERATORS:
+    setattr(Array, f"__{_method_name}__", _operator(getattr(operator, f"__{_method_name}__"), _method_name))
+    setattr(Array, f"__r{_method_name}__", _reflected(getattr(operator, f"__{_method_name}__"), _method_name))
+    setattr(Array, f"__i{_method_name}__", _operator(getattr(operator, f"__i{_method_name}__"), _method_name))
+for _method_name in (*COMPARISONS, "neg", "pos", "abs", "invert"):
+    setattr(Array, f"__{_method_name}__", _operator(getattr(operator, _method_name), _method_name))
+for _conversion in (bool, int, float, complex, operator.index):
+    setattr(Array, f"__{_conversion.__name__}__", lambda self, to=_conversion: to(value_of(self)))
+setattr(Array, "__divmod__", _operator(divmod, "divmod"))  # noqa: B010
+setattr(Array, "__rdivmod__", _reflected(divmod, "divmod"))  # noqa: B010
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -405,7 +371,7 @@ def _call(
     given, named = _mapped((args, kwargs), value)
     result = function(*given, **named)
     for array, now in copied:
-        if not _same(now, value_of(array)):
+        if now.shape != array.shape or now.tobytes() != value_of(array).tobytes():
             _write_back(array, now)
     return result, values
 
@@ -417,10 +383,6 @@ def _write_back(array: Array, value: np.ndarray[Any, Any]) -> None:
         _operand(array)[...] = RECORDER.given(value)
     finally:
         active_tracer.reset(token)
-
-
-def _same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _arrays_in(result: Any) -> Iterator[np.ndarray[Any, Any]]:

@@ -29,8 +29,7 @@ from fxlite.nn.module import Module
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 from fxlite.tracing.writes.aliasing import layout_of
-from fxlite.tracing.writes.shared_memory import View, fresh, root_of
-from fxlite.tracing.writes.strides import Layout, contiguous
+from fxlite.tracing.writes.shared_memory import Layout, View, contiguous, fresh, root_of
 from fxlite.types.tensor_type import type_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ Differences from torch: no ``device=`` arguments; ``inplace=`` is taken and igno
 of every layer is named ``x`` (MultiheadAttention keeps ``query, key, value``).
 """
 
-from fxlite.base.public_names import public_names
+from fxlite.base.checked import public_names
 from fxlite.nn import functional, init
 from fxlite.nn.activation import (
     CELU,

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.base.checked import checked
+from fxlite.base.checked import checked, public_names
 from fxlite.base.errors import ArgumentError, ShapeError
-from fxlite.base.public_names import public_names
 from fxlite.base.state import is_traced
 from fxlite.ops.composite import created
 from fxlite.ops.image.resize import factors_of, target_sizes

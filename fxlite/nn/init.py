@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.checked import public_names
 from fxlite.base.errors import ArgumentError
-from fxlite.base.public_names import public_names
 from fxlite.base.state import generator
 from fxlite.base.state import manual_seed as manual_seed
 

@@ -93,6 +93,14 @@ def parameter_name(key: str) -> str:
 REGISTRY: dict[str, Op] = {}
 #: Other names of ops (NumPy's, torch's): alias -> op
 ALIASES: dict[str, Op] = {}
+#: Python's binary operators, by the names of their methods, and the ops that they are.
+OPERATORS = dict(
+    pair.split("=")
+    for pair in (
+        "add=add sub=sub mul=mul truediv=div floordiv=floor_divide mod=remainder pow=pow matmul=matmul and=bitwise_and "
+        "or=bitwise_or xor=bitwise_xor lshift=left_shift rshift=right_shift"
+    ).split()
+)
 #: Ops of functions given to ``fx.wrap`` by name, as long as a function or a graph has them.
 WRAPPED: weakref.WeakValueDictionary[str, Op] = weakref.WeakValueDictionary()
 

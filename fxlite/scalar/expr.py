@@ -26,6 +26,10 @@ from fxlite.types.dtypes import DType, Number
 MultiIndex: TypeAlias = tuple[Index, ...]
 
 
+def _operator(name: str, turned: bool = False) -> Callable[[Any, Any], Expr]:
+    return lambda self, other: binary(name, other, self) if turned else binary(name, self, other)
+
+
 @dataclass(frozen=True, eq=False)
 class Expr:
     """Base: a scalar of ``dtype``. Compared by identity; operators build arithmetic. ``label`` is a
@@ -42,44 +46,14 @@ class Expr:
         """The same node over other children."""
         return self
 
-    def __add__(self, other: Any) -> Expr:
-        return binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Expr:
-        return binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Expr:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Expr:
-        return binary("sub", other, self)
-
-    def __mul__(self, other: Any) -> Expr:
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Expr:
-        return binary("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Expr:
-        return binary("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Expr:
-        return binary("div", other, self)
+    __add__, __radd__ = _operator("add"), _operator("add", True)
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
+    __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("lt", "le", "gt", "ge"))
 
     def __neg__(self) -> Expr:
         return apply("neg", self)
-
-    def __lt__(self, other: Any) -> Expr:
-        return binary("lt", self, other)
-
-    def __le__(self, other: Any) -> Expr:
-        return binary("le", self, other)
-
-    def __gt__(self, other: Any) -> Expr:
-        return binary("gt", self, other)
-
-    def __ge__(self, other: Any) -> Expr:
-        return binary("ge", self, other)
 
 
 def run_time_values(index: MultiIndex) -> list[Value]:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import sympy
 
 from fxlite.types import shapes
@@ -53,6 +55,10 @@ class Quotient:
     a: Index
     b: Index
 
+    def computed(self, a: Any, b: Any) -> Any:
+        """Of other indices, or of numbers."""
+        return a // b
+
 
 @dataclass(frozen=True)
 class Remainder:
@@ -60,6 +66,10 @@ class Remainder:
 
     a: Index
     b: Index
+
+    def computed(self, a: Any, b: Any) -> Any:
+        """Of other indices, or of numbers."""
+        return a % b
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,12 @@ class Extremum:
     kind: str
     a: Index
     b: Index
+
+    def computed(self, a: Any, b: Any) -> Any:
+        """Of other indices, or of numbers."""
+        if isinstance(a, Index):
+            return extremum(self.kind, a, b)
+        return np.minimum(a, b) if self.kind == "min" else np.maximum(a, b)
 
 
 @dataclass(frozen=True)
@@ -411,12 +427,8 @@ def _largest(atom: Atom) -> Index | None:
 def _substitute_atom(atom: Atom, env: Mapping[Any, Any]) -> Index:
     if atom in env:
         return Index.of(env[atom])
-    if isinstance(atom, Quotient):
-        return atom.a.substitute(env) // atom.b.substitute(env)
-    if isinstance(atom, Remainder):
-        return atom.a.substitute(env) % atom.b.substitute(env)
-    if isinstance(atom, Extremum):
-        return extremum(atom.kind, atom.a.substitute(env), atom.b.substitute(env))
+    if isinstance(atom, (Quotient, Remainder, Extremum)):
+        return atom.computed(atom.a.substitute(env), atom.b.substitute(env))  # type: ignore[no-any-return]
     return Index({(atom,): 1})
 
 
@@ -425,14 +437,7 @@ def _evaluate_atom(atom: Atom, env: Mapping[str, Any], value_of: Any) -> Any:
         return env[atom.name]
     if isinstance(atom, Value):
         return value_of(atom.expr)
-    a, b = atom.a.evaluate(env, value_of), atom.b.evaluate(env, value_of)
-    if isinstance(atom, Quotient):
-        return a // b
-    if isinstance(atom, Remainder):
-        return a % b
-    import numpy as np
-
-    return np.minimum(a, b) if atom.kind == "min" else np.maximum(a, b)
+    return atom.computed(atom.a.evaluate(env, value_of), atom.b.evaluate(env, value_of))
 
 
 def extremum(kind: str, a: Any, b: Any) -> Index:
@@ -452,25 +457,27 @@ def _from_sympy(value: Any) -> Index:
     if value.is_Symbol:
         return Index.of(DimVar(value.name, facts_of(value)))
     args = value.args
-    if value.is_Add:
-        return functools.reduce(lambda x, y: x + y, (_from_sympy(a) for a in args))
-    if value.is_Mul:
-        return functools.reduce(lambda x, y: x * y, (_from_sympy(a) for a in args))
     if value.is_Pow and args[1].is_Integer and int(args[1]) > 0:
-        return functools.reduce(lambda x, y: x * y, [_from_sympy(args[0])] * int(args[1]))
-    if isinstance(value, FloorDiv):
-        return _from_sympy(args[0]) // _from_sympy(args[1])
-    if isinstance(value, sympy.Mod):
-        return _from_sympy(args[0]) % _from_sympy(args[1])
-    if isinstance(value, (sympy.Min, sympy.Max)):
-        kind = "min" if isinstance(value, sympy.Min) else "max"
-        return functools.reduce(lambda x, y: extremum(kind, x, y), (_from_sympy(a) for a in args))
+        return functools.reduce(operator.mul, [_from_sympy(args[0])] * int(args[1]))
+    for kind, combine in _COMBINED.items():
+        if isinstance(value, kind):
+            return functools.reduce(combine, map(_from_sympy, args))
     raise TypeError(f"cannot use the dim {value} as an index")
+
+
+_COMBINED: dict[Any, Callable[[Any, Any], Index]] = {
+    sympy.Add: operator.add,
+    sympy.Mul: operator.mul,
+    FloorDiv: operator.floordiv,
+    sympy.Mod: operator.mod,
+    sympy.Min: functools.partial(extremum, "min"),
+    sympy.Max: functools.partial(extremum, "max"),
+}
 
 
 def product(values: Iterable[Any]) -> Index:
     """Product of indices, dims or ints."""
-    return functools.reduce(lambda x, y: x * y, (Index.of(v) for v in values), Index.of(1))
+    return functools.reduce(operator.mul, (Index.of(v) for v in values), Index.of(1))
 
 
 def flatten(index: Iterable[Any], shape: Iterable[Any]) -> Index:

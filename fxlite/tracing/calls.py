@@ -13,14 +13,13 @@ from typing import Any
 
 from fxlite.base.location import KNOWN_OWN, FunctionCall, Location, Scope, is_own_file
 from fxlite.graph.pytree import CONSTANTS, Structure, children_of
-from fxlite.tracing.capture import builtins, capture, conversions, flow, loops, regions
-from fxlite.tracing.control import bodies, functions
+from fxlite.tracing.capture import answers, bodies, capture, control, flow, flow_answers, loops, regions
 from fxlite.tracing.proxy import Proxy
 
 _WRAPPER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _MOST_RUNNING = 256
 _METHODS = frozenset(("forward", "__call__"))
-_CAPTURE = frozenset(m.__file__ for m in (capture, builtins, conversions, flow, loops, regions, bodies, functions))
+_CAPTURE = frozenset(m.__file__ for m in (capture, answers, flow_answers, flow, loops, regions, bodies, control))
 
 
 class Places:

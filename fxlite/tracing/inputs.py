@@ -111,7 +111,7 @@ class Inputs:
         self, result: Structure | None, writes: tuple[str, ...], states: tuple[tuple[str, str], ...] = ()
     ) -> Interface | None:
         """The interface; None where it says nothing that the placeholders do not."""
-        writes = (*writes, *(target for target, _ in states))
+        writes = (*writes, *dict(states))
         made = Interface(tuple(self.parameters), result, writes, tuple(self.baked), states)
         if self.baked:
             return made
@@ -174,17 +174,10 @@ def is_concrete(function: Any, value: Any) -> bool:
     by names of parameters that holds no type and no array."""
     if not isinstance(value, dict) or not callable(function) or not value:
         return False
-    found: list[bool] = []
-
-    def leaf(v: Any, path: str, keys: tuple[Any, ...]) -> Structure:
-        found.append(isinstance(v, (TensorType, np.ndarray, type)) or _is_type_text(v))
-        return pytree.LEAF
-
     if not set(value) <= set(signature_of(function).parameters):
         return False
-    for part in value.values():
-        pytree.structure_of(part, "", leaf)
-    return not any(found)
+    leaves = (v for part in value.values() for _, v in pytree.leaves(part))
+    return not any(isinstance(v, (TensorType, np.ndarray, type)) or _is_type_text(v) for v in leaves)
 
 
 def _is_type_text(value: Any) -> bool:
@@ -237,7 +230,7 @@ def make_inputs(
     for name in (*declared, *concrete):
         if name not in signature.parameters:
             raise ArgumentError(f"{title(function)} has no parameter {name!r}")
-    made = Inputs()
+    made, values = Inputs(), dict[str, Any]()
     for parameter in signature.parameters.values():
         name, kind = parameter.name, parameter.kind
         is_open = kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
@@ -267,14 +260,9 @@ def make_inputs(
             raise ArgumentError(f'{title(function)}: input {name!r} has no type; give {name}="f32[...]"')
         else:
             value = _nested(made, name, kind, PH, _UNTYPED, placeholder)
-        if kind is parameter.VAR_POSITIONAL:
-            made.arguments.extend(value)
-        elif kind is parameter.VAR_KEYWORD:
-            made.keywords.update(value)
-        elif kind is parameter.KEYWORD_ONLY:
-            made.keywords[name] = value
-        else:
-            made.arguments.append(value)
+        values[name] = value
+    bound = inspect.BoundArguments(signature, values)
+    made.arguments, made.keywords = list(bound.args), bound.kwargs
     return made
 
 
@@ -312,14 +300,14 @@ def declared_dims(declared: Mapping[str, Any]) -> dict[str, FactSymbol]:
     found: dict[str, FactSymbol] = {}
     places: dict[str, str] = {}
 
-    def leaf(value: Any, path: str, keys: tuple[Any, ...]) -> Structure:
+    for path, value in (leaf for name, part in declared.items() for leaf in pytree.leaves(part, name)):
         if isinstance(value, type):
             raise ArgumentError(
                 f"input {path}: {value.__name__} is a class; give a type with its shape, such as "
                 "'f32[B,4]', or an example array"
             )
         if not isinstance(value, TensorType) or value.is_concrete:
-            return pytree.LEAF
+            continue
         for dim in ordered_facts(value.shape):
             known = found.setdefault(dim.name, dim)
             first = places.setdefault(dim.name, path)
@@ -328,10 +316,6 @@ def declared_dims(declared: Mapping[str, Any]) -> dict[str, FactSymbol]:
                     f"the named dim {dim} is declared twice: it is {known.facts} in the input "
                     f"{first}, and {dim.facts} in {path}; use one fx.dims for both"
                 )
-        return pytree.LEAF
-
-    for name, value in declared.items():
-        pytree.structure_of(value, name, leaf)
     return found
 
 
@@ -340,15 +324,7 @@ _MISSING = object()  # types are given, but none for this one
 
 
 def _has_inputs(value: Any) -> bool:
-    found = False
-
-    def leaf(v: Any, path: str, keys: tuple[Any, ...]) -> Structure:
-        nonlocal found
-        found = found or v is PH
-        return pytree.LEAF
-
-    pytree.structure_of(value, "", leaf)
-    return found
+    return any(v is PH for _, v in pytree.leaves(value))
 
 
 def _nested(made: Inputs, name: str, kind: Any, value: Any, types: Any, placeholder: MakePlaceholder) -> Any:

@@ -15,32 +15,179 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sympy
 
-from fxlite.ops.op import REGISTRY, Op, lookup
-from fxlite.tracing import numpy_fourier as fourier
+from fxlite.base.state import is_traced
+from fxlite.ops.op import REGISTRY, Op, lookup, normalize_axis
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.capture.capture import captured
-from fxlite.tracing.functions import (
-    decompositions,
-    linear,
-    padding,
-    quantiles,
-    rearranging,
-    selecting,
-    statistics,
-    ufuncs,
-)
+from fxlite.tracing.functions import fourier, linear, padding, quantiles, rearranging, selecting, statistics
+from fxlite.tracing.functions.padding import part_of
+from fxlite.tracing.functions.rearranging import known_size
+from fxlite.tracing.numpy_functions import value_type
 from fxlite.tracing.selections import compact
 from fxlite.tracing.writes.in_place import copyto, fill, store
 from fxlite.tracing.writes.scatter import update_at
+from fxlite.tracing.writes.shared_memory import fresh
 from fxlite.types import dtypes, shapes
 
 if TYPE_CHECKING:
     from fxlite.tracing.proxy import Proxy
     from fxlite.tracing.tracer import Tracer
 
+# -- ufuncs that are compositions of ops, or have two results --------------------------------------
+#: Steps of a reduction or scan for which there is no op.
+_MOST_STEPS = 256
+
+
+def _result(ufunc: np.ufunc, *operands: Any) -> list[dtypes.DType]:
+    """The dtypes that NumPy's ufunc gives."""
+    ones = [np.ones((), value_type(v).dtype.numpy) if is_traced(v) or np.ndim(v) else v for v in operands]
+    with np.errstate(all="ignore"):
+        found = ufunc(*ones)
+    return [dtypes.dtype(np.asarray(f).dtype) for f in (found if ufunc.nout > 1 else [found])]
+
+
+def _divmod(x: Any, y: Any) -> tuple[Any, Any]:
+    return lookup("floor_divide")(x, y), lookup("remainder")(x, y)
+
+
+def _modf(x: Any) -> tuple[Any, Any]:
+    kind, _ = _result(np.modf, x)
+    x = lookup("cast")(x, kind)
+    whole = lookup("trunc")(x)
+    rest = lookup("where")(lookup("isinf")(x), lookup("cast")(0, kind), x - whole)
+    return lookup("copysign")(rest, x), whole
+
+
+def _frexp(x: Any) -> tuple[Any, Any]:
+    kind, _ = _result(np.frexp, x)
+    x = lookup("cast")(x, kind)
+    exponent = lookup("exponent")(x)
+    return _scaled(x, -exponent, kind), exponent
+
+
+def _scaled(x: Any, exponent: Any, kind: dtypes.DType) -> Any:
+    """``x * 2**exponent`` in two steps, of which none overflows where the result does not."""
+    wide = kind.compute
+    exponent = np.clip(exponent, -2100, 2100)
+    half = lookup("right_shift")(exponent, 1)
+    powers = [lookup("exp2")(lookup("cast")(e, wide)) for e in (half, exponent - half)]
+    return lookup("cast")(lookup("cast")(x, wide) * powers[0] * powers[1], kind)
+
+
+def _ldexp(x: Any, y: Any) -> Any:
+    (kind,) = _result(np.ldexp, x, y)
+    tracer = next(v.tracer for v in (x, y) if is_traced(v))
+    y = y if is_traced(y) else tracer.constant(np.asarray(y, np.int64))
+    return _scaled(x, lookup("cast")(y, "i64"), kind)
+
+
+def _spacing(x: Any) -> Any:
+    """The distance to the next number, of the largest one that to the number before."""
+    (kind,) = _result(np.spacing, x)
+    x = lookup("cast")(x, kind)
+    size = lookup("abs")(x)
+    info = np.finfo(kind.numpy) if kind is not dtypes.bfloat16 else None
+    step = lookup("nextafter")(size, np.inf) - size
+    if info is not None:
+        last = float(info.max) - float(np.nextafter(info.max, 0, dtype=kind.numpy))
+        step = lookup("where")(size == float(info.max), lookup("cast")(last, kind), step)
+    return lookup("copysign")(step, x)
+
+
+def _positive(x: Any) -> Any:
+    if value_type(x).dtype.is_bool:
+        raise TypeError("np.positive is not defined for bools")
+    return fresh(x, number=True)
+
+
+def _matvec(x: Any, y: Any) -> Any:
+    return lookup("squeeze")(np.matmul(x, lookup("unsqueeze")(y, -1)), -1)
+
+
+def _vecmat(x: Any, y: Any) -> Any:
+    return lookup("squeeze")(np.matmul(lookup("unsqueeze")(x, -2), y), -2)
+
+
+#: Ufuncs without an op of their own.
+UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
+    np.divmod: _divmod,
+    np.modf: _modf,
+    np.frexp: _frexp,
+    np.ldexp: _ldexp,
+    np.spacing: _spacing,
+    np.positive: _positive,
+    np.radians: lambda x: lookup("deg2rad")(x),
+    np.degrees: lambda x: lookup("rad2deg")(x),
+    np.matvec: _matvec,
+    np.vecmat: _vecmat,
+}
+
+
+def _steps_of(x: Any, axis: Any, what: str) -> tuple[int, int]:
+    """The axis and its size, where it may be unrolled."""
+    axis = normalize_axis(0 if axis is None else axis, value_type(x).rank)
+    size = known_size(x, axis, what)
+    if size > _MOST_STEPS:
+        raise ValueError(f"{what} of {size} elements: without an op up to {_MOST_STEPS} are traced")
+    return axis, size
+
+
+def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    """``ufunc.reduce`` without an op, from the first element to the last."""
+    rank = value_type(x).rank
+    if axis is None or isinstance(axis, tuple):
+        axes = range(rank) if axis is None else sorted({a % rank for a in axis})
+        for one in reversed(axes):
+            x = fold(combine, identity, x, one, True)
+        return x if keepdims else functions.squeeze(x, tuple(axes))
+    axis, size = _steps_of(x, axis, "reduce")
+    if size == 0:
+        if identity is None:
+            raise ValueError("there is nothing to reduce, and the ufunc has no identity")
+        shape = list(value_type(x).shape)
+        shape[axis] = 1
+        found = lookup("expand")(lookup("cast")(identity, value_type(x).dtype), tuple(shape))
+    else:
+        parts = [part_of(x, axis, number, number + 1) for number in range(size)]
+        found = parts[0]
+        for part in parts[1:]:
+            found = combine(found, part)
+    return found if keepdims else lookup("squeeze")(found, axis=axis)
+
+
+def accumulated(combine: Callable[..., Any], x: Any, axis: Any) -> Any:
+    """``ufunc.accumulate`` without an op."""
+    axis, size = _steps_of(x, axis, "accumulate")
+    if size == 0:
+        return x
+    found = [part_of(x, axis, 0, 1)]
+    for number in range(1, size):
+        found.append(combine(found[-1], part_of(x, axis, number, number + 1)))
+    return lookup("concat")(tuple(found), axis=axis)
+
+
+def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = None) -> Any:
+    """``ufunc.reduceat``: of slices from each index to the next, or of one element where that is
+    none."""
+    axis = normalize_axis(axis, value_type(x).rank)
+    size = known_size(x, axis, "reduceat")
+    starts = [int(i) for i in np.asarray(indices)]
+    if any(not 0 <= i < size for i in starts):
+        raise ValueError(f"indices lie from 0 to {size - 1}")
+    if len(starts) > _MOST_STEPS:
+        raise ValueError(f"{len(starts)} slices are more than the {_MOST_STEPS} that are traced")
+    found = []
+    for start, end in zip(starts, [*starts[1:], size]):
+        part = part_of(x, axis, start, end if end > start else start + 1)
+        options = {} if dtype is None else {"dtype": dtype}
+        found.append(ufunc.reduce(part, axis=axis, keepdims=True, **options))
+    return lookup("concat")(tuple(found), axis=axis)
+
 
 # -- ufuncs ----------------------------------------------------------------------------------------
 _UFUNCS: dict[np.ufunc, Op] = {o.ufunc: o for o in REGISTRY.values() if o.ufunc is not None}
+#: What computes a ufunc.
+_COMPUTED: dict[np.ufunc, Callable[..., Any]] = {**UFUNCS, **_UFUNCS}
 _REDUCE: dict[Any, str] = {
     np.add: "sum",
     np.multiply: "prod",
@@ -54,9 +201,9 @@ _ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", n
 
 def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A ufunc is called with a proxy among its inputs or in ``out=``."""
-    options = {n: v for n, v in kwargs.items() if n not in ("subok", "order", "out", "where")}
-    out, where = kwargs.get("out"), kwargs.get("where", True)
-    casting = options.pop("casting", "same_kind")
+    out, where, casting = kwargs.pop("out", None), kwargs.pop("where", True), kwargs.pop("casting", "same_kind")
+    for ignored in ("subok", "order"):
+        kwargs.pop(ignored, None)
     name = f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method}"
     if out is None and where is not True and method == "__call__":
         raise tracer.error(
@@ -67,8 +214,8 @@ def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...],
     else:
         implementation = _UFUNC_METHODS[method]
     if method == "reduce" and where is not True:
-        options["where"], where = where, True
-    result = _located(tracer, name, implementation, (ufunc, *inputs), options)
+        kwargs["where"], where = where, True
+    result = _located(tracer, name, implementation, (ufunc, *inputs), kwargs)
     if result is NotImplemented:
         raise tracer.error(
             f"{name} has no fxlite op", f"write it with these: {', '.join(sorted(u.__name__ for u in _UFUNCS))}"
@@ -81,20 +228,15 @@ def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...],
     return store(out[0] if isinstance(out, tuple) else out, result, what, casting, where=where)
 
 
-def _plain(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """What computes a ufunc."""
-    return _UFUNCS.get(ufunc) or ufuncs.UFUNCS.get(ufunc)
-
-
 def _called(tracer: Tracer, casting: str, ufunc: np.ufunc, *inputs: Any, dtype: Any = None, **options: Any) -> Any:
     """``np.add(x, y)``"""
     if ufunc is np.vecdot:
         return functions.vecdot(*inputs, **options)
-    if _plain(ufunc) is None or options or (dtype is not None and ufunc not in _UFUNCS):
+    if _COMPUTED.get(ufunc) is None or options or (dtype is not None and ufunc not in _UFUNCS):
         return NotImplemented
     operands = [*map(_number, inputs)]
-    if ufunc in ufuncs.UFUNCS:
-        return ufuncs.UFUNCS[ufunc](*operands)
+    if ufunc in UFUNCS:
+        return UFUNCS[ufunc](*operands)
     if dtype is None:
         return _UFUNCS[ufunc](*operands)
     operands = _computed_as(tracer, ufunc, operands, dtype, casting)
@@ -112,7 +254,7 @@ def _reduced(
 ) -> Any:
     """``np.add.reduce(x)``"""
     target: str | None = _REDUCE.get(ufunc)
-    combine = _plain(ufunc)
+    combine = _COMPUTED.get(ufunc)
     initial = None if initial is np._NoValue else initial
     options = {} if initial is None else {"initial": initial}
     if where is not True:
@@ -122,7 +264,7 @@ def _reduced(
     if target is not None:
         found = METHODS[target](x, axis, keepdims=keepdims, **options)
     elif combine is not None and where is True and dtype is None:
-        found = ufuncs.fold(combine, ufunc.identity, x, axis, keepdims)
+        found = fold(combine, ufunc.identity, x, axis, keepdims)
         found = found if initial is None else combine(initial, found)
     else:
         return NotImplemented
@@ -133,15 +275,15 @@ def _accumulated(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None) -> A
     """``np.add.accumulate(x)``"""
     if ufunc in _ACCUMULATE:
         return functions.scan(_ACCUMULATE[ufunc])(x, axis, dtype)
-    combine = _plain(ufunc)
+    combine = _COMPUTED.get(ufunc)
     if combine is None or dtype is not None:
         return NotImplemented
-    return ufuncs.accumulated(combine, x, axis)
+    return accumulated(combine, x, axis)
 
 
 def _outer(ufunc: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Any:
     """``np.add.outer(x, y)``"""
-    combine = _plain(ufunc)
+    combine = _COMPUTED.get(ufunc)
     if combine is None or ufunc.signature is not None:
         return NotImplemented
     rank = functions.value_type(y).rank
@@ -151,14 +293,14 @@ def _outer(ufunc: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Any:
 
 def _at(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
     """``np.add.at(y, i, x)``"""
-    update_at(a, indices, b, ufunc, _plain(ufunc))
+    update_at(a, indices, b, ufunc, _COMPUTED.get(ufunc))
 
 
 _UFUNC_METHODS: dict[str, Callable[..., Any]] = {
     "reduce": _reduced,
     "accumulate": _accumulated,
     "outer": _outer,
-    "reduceat": ufuncs.reduced_at,
+    "reduceat": reduced_at,
     "at": _at,
 }
 
@@ -194,90 +336,63 @@ def _number(value: Any) -> Any:
     return shapes.for_user(shapes.own_dims(value)) if isinstance(value, sympy.Expr) else value
 
 
-_SUM = selecting.reduction("sum", functions.reduction("sum"), 0, "add")
-_PROD = selecting.reduction("prod", functions.reduction("prod"), 1, "mul")
-_MAX = selecting.extreme("max", functions.extreme("max"), combined="maximum")
-_MIN = selecting.extreme("min", functions.extreme("min"), combined="minimum")
-_ANY = selecting.extreme("any", functions.extreme("any"), False)
-_ALL = selecting.extreme("all", functions.extreme("all"), True)
-
+#: Functions of NumPy that arrays have as methods, too, with the same arguments.
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": selecting.reduction("sum", functions.reduction("sum"), 0, "add"),
+    "prod": selecting.reduction("prod", functions.reduction("prod"), 1, "mul"),
+    "mean": selecting.average,
+    "max": selecting.extreme("max", functions.extreme("max"), combined="maximum"),
+    "min": selecting.extreme("min", functions.extreme("min"), combined="minimum"),
+    "any": selecting.extreme("any", functions.extreme("any"), False),
+    "all": selecting.extreme("all", functions.extreme("all"), True),
+    "var": selecting.spread,
+    "std": selecting.deviation,
+    "argmax": functions.extreme("argmax"),
+    "argmin": functions.extreme("argmin"),
+    "cumsum": functions.scan("cumsum"),
+    "cumprod": functions.scan("cumprod"),
+    "take": selecting.take_at,
+    "round": functions.round_,
+}
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.sum: _SUM,
-    np.mean: selecting.average,
-    np.prod: _PROD,
-    np.any: _ANY,
-    np.all: _ALL,
-    np.max: _MAX,
-    np.min: _MIN,
-    np.amax: _MAX,
-    np.amin: _MIN,
-    np.argmax: functions.extreme("argmax"),
-    np.argmin: functions.extreme("argmin"),
-    np.cumsum: functions.scan("cumsum"),
-    np.cumprod: functions.scan("cumprod"),
-    np.reshape: functions.reshape,
-    np.transpose: functions.transpose_function,
-    np.swapaxes: functions.swapaxes,
-    np.moveaxis: functions.moveaxis,
-    np.ravel: functions.ravel,
-    np.squeeze: functions.squeeze,
-    np.expand_dims: functions.expand_dims,
+    **{getattr(np, name): function for name, function in _REDUCTIONS.items()},
+    np.amax: _REDUCTIONS["max"],
+    np.amin: _REDUCTIONS["min"],
+    np.transpose: lambda x, axes=None: functions.transpose(x, axes),
     np.concatenate: functions.join("concat"),
     np.stack: functions.join("stack"),
     np.vstack: functions.stacked(0, 2),
     np.hstack: functions.stacked(1, 1),
-    np.split: functions.split,
-    np.array_split: functions.array_split,
-    np.clip: functions.clip,
-    np.tile: functions.tile,
-    np.where: functions.where,
-    np.flip: functions.flip,
-    np.roll: functions.roll,
     np.tril: lambda x, k=0: lookup("tril")(x, k),
     np.triu: lambda x, k=0: lookup("triu")(x, k),
-    np.einsum: functions.einsum,
-    np.dot: functions.dot,
-    np.outer: functions.outer,
-    np.broadcast_to: functions.broadcast_to,
     np.zeros_like: functions.like(0),
     np.empty_like: functions.like(0),
     np.ones_like: functions.like(1),
-    np.full_like: functions.full_like,
-    np.round: functions.round_,
-    np.copy: functions.copy,
-    np.average: functions.average,
-    np.diag: functions.diag,
-    np.diagonal: functions.diagonal,
-    np.trace: functions.trace,
-    np.inner: functions.inner,
-    np.vdot: functions.vdot,
-    np.count_nonzero: functions.count_nonzero,
-    np.result_type: functions.result_type,
     np.real: functions.real_,
     np.imag: functions.imag_,
-    np.angle: functions.angle,
     np.isreal: lambda x: lookup("eq")(functions.imag_(x), 0),
     np.iscomplex: lambda x: lookup("ne")(functions.imag_(x), 0),
     np.isrealobj: lambda x: not functions.is_complex(x),
     np.iscomplexobj: functions.is_complex,
-    **fourier.FUNCTIONS,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
     np.pad: padding.pad,
+    np.copyto: copyto,
+    **functions.FUNCTIONS,
+    **fourier.FUNCTIONS,
     **rearranging.FUNCTIONS,
     **selecting.FUNCTIONS,
     **statistics.FUNCTIONS,
     **quantiles.FUNCTIONS,
     **linear.FUNCTIONS,
-    **decompositions.FUNCTIONS,
     **compact.FUNCTIONS,
 }
 
 
 def function_names() -> list[str]:
     """NumPy functions and ufuncs that have an op, without ``np.``."""
-    return sorted({f.__name__ for f in (*_FUNCTIONS, *_UFUNCS, *ufuncs.UFUNCS)})
+    return sorted({f.__name__ for f in (*_FUNCTIONS, *_UFUNCS, *UFUNCS)})
 
 
 def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
@@ -341,7 +456,6 @@ def _refused_write(name: str, instead: str) -> Callable[..., Any]:
     return call
 
 
-_FUNCTIONS[np.copyto] = copyto
 for _function, _implementation in [*_FUNCTIONS.items()]:
     if "out" in inspect.signature(_implementation).parameters:
         _FUNCTIONS[_function] = _storing(f"np.{_function.__name__}", _implementation)
@@ -349,39 +463,14 @@ for _function, _implementation in [*_FUNCTIONS.items()]:
 
 #: Methods of ndarray that a Proxy has.
 METHODS: dict[str, Callable[..., Any]] = {
-    "sum": _SUM,
-    "mean": selecting.average,
-    "prod": _PROD,
-    "max": _MAX,
-    "min": _MIN,
-    "argmax": functions.extreme("argmax"),
-    "argmin": functions.extreme("argmin"),
-    "any": _ANY,
-    "all": _ALL,
-    "cumsum": functions.scan("cumsum"),
-    "cumprod": functions.scan("cumprod"),
-    "var": selecting.spread,
-    "std": selecting.deviation,
-    "reshape": functions.reshape,
-    "transpose": functions.transpose,
-    "swapaxes": functions.swapaxes,
-    "ravel": functions.ravel,
-    "flatten": functions.flatten,
-    "squeeze": functions.squeeze,
-    "clip": functions.clip,
-    "take": selecting.take_at,
+    **_REDUCTIONS,
+    **{function.__name__: function for function in functions.METHODS},
     "nonzero": compact.nonzero,
     "repeat": compact.repeat,
     "choose": selecting.choose,
     "compress": lambda x, condition, axis=None: selecting.compress(condition, x, axis),
-    "round": functions.round_,
-    "astype": functions.astype,
     "copy": functions.copy_method,
-    "dot": functions.dot,
-    "conj": functions.conj,
     "conjugate": functions.conj,
-    "diagonal": functions.diagonal,
-    "trace": functions.trace,
     "fill": fill,
     "sort": statistics.sort_in_place,
     "argsort": statistics.argsort,

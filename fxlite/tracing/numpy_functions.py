@@ -2,7 +2,7 @@
 ``x.transpose(1, 0)``, ``np.linalg.norm``, ...
 
 In: proxies (or arrays) and arguments as NumPy takes them. Out: calls of ops. Where NumPy gives a
-copy, the result has memory of its own (:func:`fxlite.tracing.writes.aliasing.fresh`), whichever ops
+copy, the result has memory of its own (:func:`fxlite.tracing.writes.shared_memory.fresh`), whichever ops
 make it.
 """
 
@@ -30,6 +30,11 @@ def value_type(x: Any) -> TensorType:
         return x.type
     array = np.asarray(x)
     return TensorType(array.shape, dtypes.dtype(array.dtype))
+
+
+def by_name(space: Any, *functions: Callable[..., Any]) -> dict[Any, Callable[..., Any]]:
+    """Implementations of NumPy's functions that are called as those are in ``space``, by them."""
+    return {getattr(space, function.__name__): function for function in functions}
 
 
 def is_complex(x: Any) -> bool:
@@ -64,11 +69,6 @@ def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
         shape = tuple(shape[0])
     return lookup("reshape")(x, tuple(shape))
-
-
-def transpose_function(x: Any, axes: Any = None) -> Any:
-    """np.transpose, which may name its axes."""
-    return transpose(x, axes)
 
 
 def transpose(x: Any, *axes: Any) -> Any:
@@ -298,13 +298,7 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
 
 def like(value: float) -> Callable[..., Any]:
     """np.zeros_like and np.ones_like."""
-
-    def call(
-        x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, device: Any = None
-    ) -> Any:
-        return full_like(x, value, dtype, shape=shape)
-
-    return call
+    return lambda x, dtype=None, order="K", subok=True, shape=None, device=None: full_like(x, value, dtype, shape=shape)
 
 
 def full_like(
@@ -544,3 +538,10 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 def result_type(*operands: Any) -> Any:
     """np.result_type of traced values is that of arrays of their dtypes."""
     return np.result_type(*(v.dtype if is_traced(v) else v for v in operands))
+
+
+FUNCTIONS = by_name(np, reshape, swapaxes, moveaxis, ravel, squeeze, expand_dims, split, array_split, clip, tile, where)
+FUNCTIONS |= by_name(np, flip, roll, einsum, dot, outer, broadcast_to, full_like, copy, average, diag, diagonal, trace)
+FUNCTIONS |= by_name(np, inner, vdot, count_nonzero, result_type, angle)
+#: Methods of ndarray of the same names.
+METHODS = (reshape, transpose, swapaxes, ravel, flatten, squeeze, clip, dot, diagonal, trace, astype, conj)

@@ -4,6 +4,11 @@ Operators, ndarray methods, ufuncs and NumPy functions all end in the same ops
 (:mod:`fxlite.tracing.numpy_api` holds the table). What needs a value that does not exist at trace
 time (``if x > 0``, ``float(x)``, ``np.asarray(x)``) raises a TraceError that says what to write
 instead.
+
+A :class:`PythonNumber` stands for a number of Python that is not known while tracing: the number of an
+iteration, a counter. Among the operands of an op it takes the dtype that NumPy gives a Python number beside
+them (NEP 50): ``x * i`` of a float32 ``x`` is float32, where an i64 of NumPy would make it float64. What
+operators compute of such numbers alone are such numbers again.
 """
 
 from __future__ import annotations
@@ -18,8 +23,9 @@ import numpy as np
 from fxlite.base.errors import TraceError
 from fxlite.base.facade import above
 from fxlite.base.location import is_own_file
-from fxlite.base.state import active_tracer
-from fxlite.ops.op import lookup
+from fxlite.base.state import active_tracer, is_traced
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS, Op, lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.masked import Masked
@@ -29,7 +35,9 @@ from fxlite.tracing.writes import aliasing
 from fxlite.tracing.writes import shared_memory as memory
 from fxlite.tracing.writes.in_place import in_place_operator, is_operand
 from fxlite.tracing.writes.scatter import set_item
-from fxlite.types import shapes
+from fxlite.tracing.writes.shared_memory import Memory, View
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -74,11 +82,8 @@ class Proxy:
         """The value's type. Raises TraceError in a trace without types."""
         kind = self._node.type  # writes do not change it
         if not isinstance(kind, TensorType):
-            raise self.tracer.error(
-                f"the shape or dtype of {self._node.name} is needed, but this trace has no types",
-                'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
-                self._node,
-            )
+            problem = f"the shape or dtype of {self._node.name} is needed, but this trace has no types"
+            raise self.tracer.untyped(problem, self._node)
         return kind
 
     @property
@@ -95,20 +100,15 @@ class Proxy:
     def shape(self, sizes: Any) -> None:
         """``x.shape = sizes``: the name stands for a reshaped view of what it was from now on."""
         tracer = self.tracer
+        problem = ""
         if tracer.bodies:
-            raise tracer.error(
-                "the shape of an array is set in a loop or branch whose condition is not known while tracing",
-                "give the result a name: y = x.reshape(...)",
-                self._node,
-            )
-        if memory.is_number(self):
-            raise tracer.error("the shape of a number is set", "give the result a name: y = x.reshape(...)", self._node)
-        if self._node.op == "placeholder":
-            raise tracer.error(
-                f"the shape of the input {self._node.name} is set, and the array belongs to who calls the program",
-                "give the result a name: y = x.reshape(...)",
-                self._node,
-            )
+            problem = "the shape of an array is set in a loop or branch whose condition is not known while tracing"
+        elif memory.is_number(self):
+            problem = "the shape of a number is set"
+        elif self._node.op == "placeholder":
+            problem = f"the shape of the input {self._node.name} is set, and the array belongs to who calls the program"
+        if problem:
+            raise tracer.error(problem, "give the result a name: y = x.reshape(...)", self._node)
         view = numpy_functions.reshape(self, sizes)
         self._node, self._view = view._node, view._view or self._view
 
@@ -248,7 +248,7 @@ class Proxy:
 
     # -- dispatch ----------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if any(type(value) is Masked for value in inputs):
+        if Masked in map(type, inputs):
             return NotImplemented  # its method is asked next
         return numpy_api.call_ufunc(self.tracer, ufunc, method, inputs, kwargs)
 
@@ -292,34 +292,82 @@ def _power(self: Any, other: Any) -> Any:
     return _operator("pow")(self, other)
 
 
-def _in_place_operator(symbol: str, name: str) -> Callable[[Any, Any], Any]:
-    def method(self: Any, other: Any) -> Any:
-        return in_place_operator(self, symbol, lookup(name), other)
-
-    return method
+def _in_place_operator(name: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: in_place_operator(self, lookup(name), other)
 
 
-_BINARY = {
-    "add": ("+", "add"),
-    "sub": ("-", "sub"),
-    "mul": ("*", "mul"),
-    "truediv": ("/", "div"),
-    "floordiv": ("//", "floor_divide"),
-    "mod": ("%", "remainder"),
-    "pow": ("**", "pow"),
-    "matmul": ("@", "matmul"),
-    "and": ("&", "bitwise_and"),
-    "or": ("|", "bitwise_or"),
-    "xor": ("^", "bitwise_xor"),
-    "lshift": ("<<", "left_shift"),
-    "rshift": (">>", "right_shift"),
-}
-for _name, (_symbol, _target) in _BINARY.items():
+for _name, _target in OPERATORS.items():
     setattr(Proxy, f"__{_name}__", _operator(_target))
     setattr(Proxy, f"__r{_name}__", _operator(_target, reflected=True))
-    setattr(Proxy, f"__i{_name}__", _in_place_operator(_symbol, _target))
+    setattr(Proxy, f"__i{_name}__", _in_place_operator(_target))
 setattr(Proxy, "__pow__", _power)  # noqa: B010 - mypy knows none of these methods
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+for _name in COMPARISONS:
     setattr(Proxy, f"__{_name}__", _operator(_name))
 for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Proxy, f"__{_name}__", lambda self, _target=_target: lookup(_target)(self))
+
+
+#: What a Python number is as an array.
+DTYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+
+
+class PythonNumber(Proxy):
+    """Stands for a number of Python that the program computes while it runs."""
+
+    __slots__ = ()
+
+    def __init__(self, node: Node, tracer: Tracer) -> None:
+        super().__init__(node, tracer)
+        self._view = View(node, Memory(is_number=True), tracer.writes.count)
+
+    @property
+    def python_type(self) -> type:
+        """bool, int or float."""
+        dtype = self.type.dtype
+        return bool if dtype.is_bool else float if dtype.is_float else int
+
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and other < 0 and self.python_type is int:  # Python's integers become a float
+            return PythonNumber(lookup("cast")(self, dtypes.float64).node, self.tracer) ** other
+        return _power(self, other)
+
+
+def kind_of_number(value: Any) -> type | None:
+    """bool, int or float for a number of Python, known or not; None for anything else."""
+    if isinstance(value, PythonNumber):
+        return value.python_type
+    return type(value) if type(value) in DTYPES else None
+
+
+def settled_numbers(op: Op, bound: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The arguments of a call with its Python numbers in the dtypes that they take there; and
+    whether the result is a Python number again."""
+    if not any(isinstance(v, PythonNumber) for v in op.tensors(bound)):
+        return bound, False
+    if op.kind != "pointwise":
+        return bound, False
+    operands = [bound[n] for n in op.tensor_kinds if n in bound and n != "condition"]
+    numbers = [kind_of_number(v) for v in operands]
+    strong = [_dtype(v) for v, kind in zip(operands, numbers) if kind is None and v is not None]
+    weak = [kind(1) for kind in numbers if kind is not None]
+    if not strong:
+        return bound, bool(op.symbol) or op.keeps_python_numbers
+    target = dtypes.result_type(*strong, *weak)
+
+    def converted(value: Any) -> Any:
+        if not isinstance(value, PythonNumber) or value.type.dtype is target:
+            return value
+        return lookup("cast")(value, target)
+
+    values = {name: value for name, value in bound.items() if name != "condition"}
+    return {**bound, **op.map_tensors(converted, values)}, False
+
+
+def _dtype(value: Any) -> DType:
+    if is_traced(value):
+        return value.type.dtype
+    return dtypes.dtype(np.asarray(value).dtype)
+
+
+for _name in OPERATORS:
+    setattr(PythonNumber, f"__i{_name}__", getattr(Proxy, f"__{_name}__"))  # it is immutable

@@ -91,7 +91,7 @@ def _write(
         tracer.origin = (node.scope, node.loc)
         values[node] = tracer.create_proxy("placeholder", node.target, node.args, {}, node.name, known)
         _keep_meta(node, values[node])
-    result = _record(tracer, module, values, dims, _same_scope)
+    result = _record(tracer, module, values, dims, lambda scope: scope)
     output = module.graph.output_node()
     tracer.origin = (output.scope, output.loc)
     made = tracer.create_node("output", "output", (tracer.create_arg(result),), {}, output.name)
@@ -142,10 +142,6 @@ def call_graph_module(tracer: Tracer, module: GraphModule, args: tuple[Any, ...]
                 continue
             store(flat[target], value, f"{module.name}, which changes {target},")
     return module.rebuild_result(result)
-
-
-def _same_scope(scope: Scope | None) -> Scope | None:
-    return scope
 
 
 def _record(

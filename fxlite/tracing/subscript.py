@@ -69,7 +69,7 @@ def subscript(x: Any, index: Any) -> Any:
     if any(_is_constant_mask(item) for item in items):
         items = _with_positions(x, items, found.tracer)
     if not is_traced(x) and any(map(is_computed, items)):
-        x = found.tracer.proxy(found.tracer.create_arg(x))
+        x = found.tracer.constant(x)
     selected = _selected(x, items)
     if selected is not None:
         return selected
@@ -94,20 +94,23 @@ def _selected(x: Any, items: list[Any]) -> Masked | None:
     part = basic_part(x, items, x.tracer, masks=True)
     first, place = part.axes[0], part.target
     covered = part.x.type.shape[first : first + _rank(mask)]
-    if not shapes.shapes_equal(mask.type.shape, covered):
-        sizes, given = (", ".join(map(str, s)) for s in (covered, mask.type.shape))
-        raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), x.tracer)
+    _require_fit(mask.type.shape, covered, x.tracer)
     if place != first:  # numbers apart from the mask: what both select stands first
         return None
     return Masked(part.x, mask, part.x.ndim - first - _rank(mask))
+
+
+def _require_fit(mask: Any, covered: Any, tracer: Tracer) -> None:
+    if not shapes.shapes_equal(mask, covered):
+        sizes, given = (", ".join(map(str, s)) for s in (covered, mask))
+        raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), tracer)
 
 
 def _looked_up(x: Any, items: list[Any]) -> Masked:
     """``x[m]`` for selected integers: what they point to, selected so."""
     found = looked_up(items)
     first, lead = found[0], next(n for n, item in enumerate(items) if isinstance(item, Masked))
-    if not is_traced(x):
-        x = first.tracer.proxy(first.tracer.create_arg(x))
+    x = first.tracer.constant(x)
     inside = tuple(item.filled(0) if isinstance(item, Masked) else item for item in items)
     whole = subscript(x, inside)
     return first.like(whole, whole.ndim - lead - 1)
@@ -290,9 +293,7 @@ def _with_positions(x: Any, items: list[Any], tracer: Tracer) -> list[Any]:
             axis += entry.kind not in ("new", "apart")
             continue
         covered = _type(x).shape[axis : axis + _rank(entry.value)]
-        if not shapes.shapes_equal(np.shape(entry.value), covered):
-            sizes, given = (", ".join(map(str, s)) for s in (covered, np.shape(entry.value)))
-            raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), tracer)
+        _require_fit(np.shape(entry.value), covered, tracer)
         made += np.nonzero(entry.value)
         axis += len(covered)
     return made

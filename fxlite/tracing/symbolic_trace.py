@@ -14,20 +14,23 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError, FxliteError, ParseError, ShapeError, expect
+from fxlite.base.errors import ArgumentError, FxliteError, ParseError, ShapeError, TraceError, expect
 from fxlite.base.facade import above
 from fxlite.base.location import definition_of
-from fxlite.base.state import active_tracer
+from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
-from fxlite.tracing.doctor.promotion import warn_of_widening
+from fxlite.ops.op import Op
 from fxlite.tracing.inputs import declare, is_concrete
+from fxlite.tracing.promotion import warn_of_widening
+from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.retrace import retrace_with_dims
 from fxlite.tracing.torch_names import refuse_torch_module, torch_problem
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
     from fxlite.graph.graph_module import GraphModule
@@ -82,17 +85,17 @@ def symbolic_trace(
     if tracer is not None:
         expect(tracer, Tracer, "tracer=", "give an instance: tracer=MyTracer()")
     function = root.forward if isinstance(root, Module) else root
-    if concrete_args is None and len(types) == 1 and is_concrete(function, types[0]):
+    if concrete_args is None and len(types) == 1 and isinstance(types[0], dict) and is_concrete(function, types[0]):
         (concrete_args,), types = types, ()  # torch.fx: symbolic_trace(f, concrete_args)
     declared = declare(function, types, {**(inputs or {}), **named}, concrete_args or {})
     tracer = Tracer(leaf=leaf, loops=loops) if tracer is None else tracer
     try:
         tracer.trace(root, concrete_args, declared)
-        if type(tracer) is Tracer:
+        if type(tracer) is Tracer and tracer.own_numbers:
             _check_numbers(root, tracer, lambda again: again.trace(root, concrete_args, declared))
     except FxliteError as error:
         if type(tracer) is Tracer:
-            from fxlite.tracing.doctor.doctor import add_further_problems
+            from fxlite.tracing.doctor import add_further_problems
 
             add_further_problems(error, root, declared, concrete_args, leaf)
         raise
@@ -168,3 +171,32 @@ def _dim(name: str, value: Any) -> Dim:
     if type(dim) is int and dim < 0:
         raise ArgumentError(f"specialize({name}={dim}): a size cannot be negative")
     return dim
+
+
+def traced_type(function: Callable[..., Any], op: Op, bound: Mapping[str, Any]) -> Any:
+    """Type of the result of ``function``, or a tuple of types, for arguments of ``op`` that are
+    types in place of tensors. Raises TraceError where it cannot be traced or its types depend on a
+    condition, and what the ops in it say of types that do not fit."""
+    root, tracer = Module(), Tracer()
+    graph = Graph(root, Tracer)
+    tracer.attach(root, graph)
+
+    def operand(value: Any) -> Any:
+        if not isinstance(value, TensorType):
+            return value
+        return Proxy(graph.placeholder("x", value), tracer)
+
+    token = active_tracer.set(tracer)
+    try:
+        result = function(**op.map_tensors(operand, bound))
+        several = isinstance(result, (tuple, list))
+        types = tuple(_type(tracer, r) for r in (result if several else (result,)))
+    finally:
+        active_tracer.reset(token)
+    if graph.guards:
+        raise TraceError(f"its types hold where {' and '.join(map(str, graph.guards))}")
+    return types if several else types[0]
+
+
+def _type(tracer: Tracer, value: Any) -> Any:
+    return tracer.create_arg(value).type if is_traced(value) else type_of(value)

@@ -7,6 +7,7 @@ its classes, so that torch need not be there.
 
 from __future__ import annotations
 
+import operator
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -73,10 +74,13 @@ def method_value(name: str, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return _METHODS[name][1](x, *args, **kwargs)
 
 
+_NAME = operator.attrgetter("__module__", "__name__")
+
+
 def is_torch_module(value: Any) -> bool:
     """Whether a value is a torch.nn.Module, or a class of them."""
     classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
-    return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in classes)
+    return ("torch.nn.modules.module", "Module") in map(_NAME, classes)
 
 
 def refuse_torch_module(root: Any) -> None:

@@ -12,6 +12,7 @@ import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,12 @@ from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import NO_KWARGS, stored_kwargs
 from fxlite.nn.module import Module, made_with
+from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import Autowrap, activate_wrapped_names
 from fxlite.tracing.calls import Places
-from fxlite.tracing.capture.attempts import Capturing
 from fxlite.tracing.capture.capture import is_captured, why_plain
+from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import fold_known
 from fxlite.tracing.inputs import (
     PLAIN,
@@ -54,12 +56,19 @@ from fxlite.tracing.inputs import (
 )
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
-from fxlite.tracing.own_arrays import OwnArray, own_arrays
-from fxlite.tracing.proxy import Proxy
-from fxlite.tracing.python_numbers import PythonNumber, settled
+from fxlite.tracing.proxy import Proxy, PythonNumber, settled_numbers
 from fxlite.tracing.selections.compact import with_results
 from fxlite.tracing.torch_names import refuse_torch_module
-from fxlite.tracing.traced_program import TracedModule, adopt, has_attribute, is_leaf, leaf_paths, running_check
+from fxlite.tracing.traced_program import (
+    OwnArray,
+    TracedModule,
+    adopt,
+    has_attribute,
+    is_leaf,
+    leaf_paths,
+    own_arrays,
+    running_check,
+)
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.tracing.writes.states import States, into_inputs
 from fxlite.types import dtypes
@@ -69,17 +78,12 @@ from fxlite.types.shapes import Dim, NamedDim
 from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
-    from fxlite.tracing.control.bodies import Body
+    from fxlite.tracing.capture.bodies import Body
 
+#: What is traced.
+Program = Module | Callable[..., Any]
 #: What relations of sizes are of values.
-COMPARED = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
+COMPARED = {symbol: getattr(operator, name) for name, (symbol, _) in COMPARISONS.items()}
 
 
 class Tracer(Capturing):
@@ -118,24 +122,36 @@ class Tracer(Capturing):
         self.leaves = (leaf,) if is_one else tuple(leaf)
         self.autowrap = Autowrap(autowrap_modules, autowrap_functions)
         self.param_shapes_constant = param_shapes_constant
-        self.graph = Graph()
-        self.root: Module = Module()
-        #: (scope, location) for new nodes; None: where the program is.
-        self.origin: tuple[Scope | None, Location | None] | None = None
-        self._adopted: Module = self.root
-        self._paths: dict[int, str] = {}
-        self._leaf_paths: frozenset[str] = frozenset()
-        self._scopes: list[Scope] = []
+        #: (module, attribute, value before) of the numbers that the program has assigned to.
+        self.own_numbers: list[tuple[Module, str, bool | int | float | complex]] = []
         self._runs_program = False  # not an expansion, or an edit of a graph
         self._definition: Location | None = None  # where the program's inputs are declared
+        self._leaf_paths: frozenset[str] = frozenset()
+        self.graph = Graph()
+        self._forget(Module())
+        own = type(self)
+        self._is_plain = (
+            own.create_node is Tracer.create_node
+            and own.create_proxy is Tracer.create_proxy
+            and own.create_arg is Tracer.create_arg
+            and own.proxy is Tracer.proxy
+        )
+        self.decides_bools = own.to_bool is not Tracer.to_bool
+
+    def _forget(self, root: Module) -> None:
+        """Begin a trace of ``root``, of which nothing is known."""
+        self.root = self._adopted = root
+        self._paths: dict[int, str] = {}
+        self._scopes: list[Scope] = []
+        self._places = Places()
+        #: (scope, location) for new nodes; None: where the program is.
+        self.origin: tuple[Scope | None, Location | None] | None = None
         self._attributes: dict[int, tuple[Node, Any]] = {}
         self._inputs: list[tuple[str, Proxy]] = []
+        self._options: list[str] = []  # inputs with defaults, that may have to be baked in
         #: Arrays of the program's modules, looked for when the first array is met, and those read.
         self._own_arrays: dict[int, OwnArray] | None = None
         self._used_arrays: list[tuple[OwnArray, Node]] = []
-        #: (module, attribute, value before) of the numbers that the program has assigned to.
-        self.own_numbers: list[tuple[Module, str, bool | int | float | complex]] = []
-        self._options: list[str] = []  # inputs with defaults, that may have to be baked in
         #: Whether the program has made arrays of its own; of these, and of what is computed of them
         #: alone, the values that somebody asked for, and those of constants.
         self.makes_arrays = False
@@ -151,15 +167,7 @@ class Tracer(Capturing):
         self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
         self.bodies: list[Body] = []
-        self._places = Places()
-        own = type(self)
-        self._is_plain = (
-            own.create_node is Tracer.create_node
-            and own.create_proxy is Tracer.create_proxy
-            and own.create_arg is Tracer.create_arg
-            and own.proxy is Tracer.proxy
-        )
-        self.decides_bools = own.to_bool is not Tracer.to_bool
+        self.begin_capture()
 
     # -- to override ---------------------------------------------------------------------------
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
@@ -384,10 +392,12 @@ class Tracer(Capturing):
         """Record a call of an op; called by ops and proxies."""
         plain, is_number = operand_nodes(self, op, bound) if self._is_plain else None, False
         if plain is not None:
-            node = self._create_call(op, plain)
+            called, plain = op.canonicalize(plain)
+            args, kwargs = called.split_arguments(plain)
+            node = self._insert("call_function", called, args, stored_kwargs(kwargs), called.node_name)
             proxy = Proxy(node, self)
         else:
-            bound, is_number = settled(op, with_sizes_as_tensors(self, op, bound))
+            bound, is_number = settled_numbers(op, with_sizes_as_tensors(self, op, bound))
             args, kwargs = op.split_arguments(op.map_tensors(self.create_arg, bound))
             proxy = self.create_proxy("call_function", op, args, kwargs, op.node_name)
             node = proxy.node
@@ -423,13 +433,13 @@ class Tracer(Capturing):
         if found:
             self.graph.guards = (*self.graph.guards, *found)
 
-    def _create_call(self, op: Op, bound: dict[str, Any]) -> Node:
-        """What ``create_node`` does, for arguments that are bound and are nodes already."""
-        op, bound = op.canonicalize(bound)
-        args, kwargs = op.split_arguments(bound)
-        origin = self._place()
+    def _insert(
+        self, kind: str, target: Any, args: Any, kwargs: Any, name: str | None, type: TensorType | None = None
+    ) -> Node:
+        """What ``create_node`` does, for arguments in stored form."""
+        origin = self._place() if kind != "placeholder" or self.origin else (None, self._definition)
         try:
-            return self.graph._append("call_function", op, args, stored_kwargs(kwargs), op.node_name, None, origin)
+            return self.graph._append(kind, target, args, kwargs, name, type, origin)
         except FxliteError as error:
             raise with_place(error, origin[1]) from None
 
@@ -557,7 +567,7 @@ class Tracer(Capturing):
                 return self._get_attr(target, value, wish)
         type = type_of(value)
         if self._is_plain:
-            return self.graph._append("get_attr", target, (), NO_KWARGS, wish, type, self._place())
+            return self._insert("get_attr", target, (), NO_KWARGS, wish, type)
         return self.create_proxy("get_attr", target, (), {}, wish, type).node
 
     def _adopt(self, value: Any, wish: str) -> str:
@@ -632,30 +642,35 @@ class Tracer(Capturing):
         made.details = Details(problem, location, made_at, instead)
         return made
 
+    def untyped(self, problem: str, origin: Node | None = None) -> TraceError:
+        """The error for what cannot be traced without types."""
+        return self.error(problem, 'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")', origin)
+
+    def constant(self, value: Any) -> Any:
+        """A traced value itself; an array or a number as a constant of the graph."""
+        if is_traced(value):
+            return value
+        return self.proxy(self.create_arg(value if isinstance(value, np.ndarray) else np.asarray(value)))
+
     #: For those who make other errors than a TraceError.
     _located = staticmethod(with_place)
 
     # -- the whole ------------------------------------------------------------------------------
     def trace(
-        self,
-        root: Module | Callable[..., Any],
-        concrete_args: Mapping[str, Any] | None = None,
-        inputs: Mapping[str, Any] | None = None,
+        self, root: Program, concrete_args: Mapping[str, Any] | None = None, inputs: Mapping[str, Any] | None = None
     ) -> Graph:
         """Run the program on proxies; returns the graph. ``concrete_args`` are values and
         ``inputs`` types, each by the name of a parameter."""
         expect(concrete_args or {}, Mapping, "concrete_args", "give values by parameter name")
         declared, concrete = dict(inputs or {}), dict(concrete_args or {})
 
-        def attempt(bakes_defaults: bool) -> None:
-            self.attempts(lambda: self._trace(root, declared, concrete, bakes_defaults))
-
+        once = partial(self._trace, root, declared, concrete)
         try:
-            attempt(bool(declared))
+            self.attempts(partial(once, bool(declared)))
         except Exception:
             if not self._options:
                 raise
-            attempt(True)
+            self.attempts(partial(once, True))
         for own, node in self._used_arrays:
             if not own.is_as(self.own_constants[node]):
                 raise self._changed(own, node)
@@ -666,13 +681,7 @@ class Tracer(Capturing):
                 self.graph.erase_node(node)
         return self.graph
 
-    def _trace(
-        self,
-        root: Module | Callable[..., Any],
-        declared: dict[str, Any],
-        concrete: dict[str, Any],
-        bakes_defaults: bool,
-    ) -> None:
+    def _trace(self, root: Program, declared: dict[str, Any], concrete: dict[str, Any], bakes_defaults: bool) -> None:
         self._begin(root)
         token = active_tracer.set(self)
         self.autowrap.enter(root)
@@ -688,22 +697,15 @@ class Tracer(Capturing):
             active_tracer.reset(token)
             self.origin = None
 
-    def _begin(self, root: Module | Callable[..., Any]) -> None:
+    def _begin(self, root: Program) -> None:
         refuse_torch_module(root)
         activate_wrapped_names()
         self._runs_program = True
-        self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []
-        self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
-        self.states, self._libraries = States(), 0
-        self._own_arrays, self._used_arrays, self._options = None, [], []
-        self.bodies, self.ranges, self.outside, self.numbers = [], {}, {}, {}
-        self.begin_capture()
+        self._forget(root if isinstance(root, Module) else Module())
         if isinstance(root, Module):
-            self.root, self._adopted = root, TracedModule(root)
+            self._adopted = TracedModule(root)
             self._paths = {id(m): p for p, m in root.named_modules()}
-        else:
-            self.root = self._adopted = Module()
-        self._leaf_paths = leaf_paths(self.leaves, self.root)
+        self._leaf_paths = leaf_paths(self.leaves, self.root) if self.leaves else frozenset()
         self.graph = Graph(self._adopted, type(self))
         self._definition = definition_of(root.forward if isinstance(root, Module) else root)
 
@@ -714,13 +716,7 @@ class Tracer(Capturing):
         self._paths = {id(m): p for p, m in root.named_modules()}
         self._attributes, self._places, self._scopes, self.graph = {}, Places(), [], graph
 
-    def _run(
-        self,
-        root: Module | Callable[..., Any],
-        declared: dict[str, Any],
-        concrete: dict[str, Any],
-        bakes_defaults: bool,
-    ) -> None:
+    def _run(self, root: Program, declared: dict[str, Any], concrete: dict[str, Any], bakes_defaults: bool) -> None:
         function = root.forward if isinstance(root, Module) else root
         self.graph.declare_dims(declared_dims(declared))
         inputs = make_inputs(function, declared, concrete, self.placeholder, bakes_defaults)
@@ -745,10 +741,14 @@ class Tracer(Capturing):
         """An input whose target is ``wish``, or like it where that is taken, with a default if one
         is given. Returns target and proxy."""
         target, number = wish, 0
-        while self.graph.find_nodes(op="placeholder", target=target):
+        while target in dict(self._inputs):
             number += 1
             target = f"{wish}_{number}"
-        proxy = self.create_proxy("placeholder", target, () if default is ... else (default,), {}, target, type)
+        args = () if default is ... else (self.create_arg(default),)
+        if self._is_plain:
+            proxy = Proxy(self._insert("placeholder", target, args, NO_KWARGS, target, type), self)
+        else:
+            proxy = self.create_proxy("placeholder", target, args, {}, target, type)
         self._inputs.append((target, proxy))
         return target, proxy
 
@@ -769,7 +769,8 @@ class Tracer(Capturing):
         if written or states:
             value = (value, *written.values(), *(new for _, _, new in states))
         self.create_node("output", "output", (value,), {})
-        self.graph.interface = inputs.interface(nested, tuple(written), into_inputs(self.graph, states))
+        paths = into_inputs(self.graph, states) if states else ()
+        self.graph.interface = inputs.interface(nested, tuple(written), paths)
 
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""

@@ -10,7 +10,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.ops.op import Op
-from fxlite.tracing.control.bodies import Body
+from fxlite.tracing.capture.bodies import Body
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 

@@ -1,14 +1,25 @@
-"""Versions of a function for :func:`fxlite.jit`: which arguments each of them serves.
+"""Versions of a function for :func:`fxlite.jit`: which calls each of them serves.
 
-In: the bound arguments of a call. Out: a key of what a trace bakes in, and, for each version,
-whether it serves arrays of some shapes and, if not, why.
+In: a function, and the bound arguments of a call. Out: a key of what a trace bakes in of the arguments; for each
+:class:`Version`, whether it serves arrays of some shapes and, if not, why; and :class:`ReadState`, what the
+function reads besides, which can tell whether all that is still as it was. What is compiled from a trace holds
+these values as constants, so it may be used only as long as they are the same.
+
+The functions that may run are found without running any: from the names in the code of a function
+to the functions, classes and objects of the program that these names stand for. NumPy, fxlite
+and the standard library are taken not to change.
 """
 
 from __future__ import annotations
 
+import enum
 import inspect
+import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +27,315 @@ import numpy as np
 from fxlite.graph import pytree
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
-from fxlite.tracing.read_state import ATOMS, ReadState, number_key
+from fxlite.tracing.capture.capture import is_program
+
+#: Stands for what is not there.
+MISSING = object()
+_NUMBERS = (bool, int, float, complex)
+#: Types of values that are compared by themselves.
+ATOMS = frozenset((*_NUMBERS, str, bytes, type(None), type(Ellipsis), slice, range))
+#: Where a module keeps what it holds.
+_HELD = ("_parameters", "_buffers", "_modules")
+_FUNCTIONS = (types.FunctionType, types.MethodType)
+
+
+def number_key(value: Any) -> Any:
+    """What two numbers or texts have in common if a program cannot tell them apart: 1, 1.0 and
+    True differ, 0.0 and -0.0 too, and NaN is like NaN."""
+    kind = type(value)
+    if kind is float or kind is complex:
+        return kind, repr(value)
+    if kind is slice:
+        return kind, tuple(map(number_key, (value.start, value.stop, value.step)))
+    return kind, value
+
+
+# -- values ----------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class _Frozen:
+    """A value as it is now: whether another one is like it, and what to say of a ``path`` where it is not."""
+
+    is_like: Callable[[Any], bool]
+    said: Callable[[str, Any], str]
+
+    def difference(self, value: Any, path: str) -> str | None:
+        """What has changed, in words; None: nothing."""
+        return None if self.is_like(value) else self.said(path, value)
+
+
+def _bits(array: Any) -> Any:
+    """The array's bytes, as an array that is compared fast."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.hasobject:
+        return None
+    data = flat.view(np.uint8)
+    return data.view(np.uint64) if data.size % 8 == 0 else data
+
+
+def _frozen_array(value: Any) -> _Frozen:
+    """An array or a NumPy scalar, with a copy of its numbers."""
+    copy = np.array(value, subok=False)
+    bits = _bits(copy)
+
+    def has_type(new: Any) -> bool:
+        return isinstance(new, (np.ndarray, np.generic)) and (new.dtype, new.shape) == (copy.dtype, copy.shape)
+
+    def is_like(new: Any) -> bool:
+        return has_type(new) and bits is not None and np.array_equal(bits, _bits(np.asarray(new)))
+
+    return _Frozen(
+        is_like, lambda path, new: f"numbers in {path} changed" if has_type(new) else _changed(path, copy, new)
+    )
+
+
+def _typed(array: Any) -> _Frozen:
+    """An array of which the type counts and not the numbers."""
+    return _Frozen(
+        lambda new: (getattr(new, "dtype", None), getattr(new, "shape", None)) == (array.dtype, array.shape),
+        lambda path, new: f"{path} is {_shown(new)}, of another type than it was",
+    )
+
+
+def _same(value: Any, code: Any = None) -> _Frozen:
+    """What is compared by identity; a function by its code, too."""
+    return _Frozen(
+        lambda new: new is value and getattr(new, "__code__", None) is code,
+        lambda path, new: f"{path} is another {type(new).__name__}",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Items:
+    """A dict, a list or a tuple; or the attributes of an object."""
+
+    owner: Any
+    kind: type
+    items: dict[Any, _Frozen | _Items]
+    step: str
+
+    def difference(self, value: Any, path: str) -> str | None:
+        if self.owner is not None and value is not self.owner():
+            return f"{path} is another {type(value).__name__}"
+        if self.owner is None and type(value) is not self.kind:
+            return f"{path} is a {type(value).__name__}, was a {self.kind.__name__}"
+        found = _items_of(value)
+        if found.keys() != self.items.keys():
+            changed = [k for k in {**found, **self.items} if (k in found) != (k in self.items)]
+            return f"{self.step.format(path, changed[0])} was added or removed"
+        for key, frozen in self.items.items():
+            said = frozen.difference(found[key], self.step.format(path, key))
+            if said is not None:
+                return said
+        return None
+
+
+def _items_of(value: Any) -> Mapping[Any, Any]:
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    attributes: dict[str, Any] = vars(value)
+    if isinstance(value, Module):  # by the names that a program reads
+        held = [attributes.get(name, {}) for name in _HELD]
+        rest = {name: part for name, part in attributes.items() if name not in _HELD}
+        return {**rest, **held[0], **held[1], **held[2]}
+    return attributes
+
+
+def _changed(path: str, old: Any, new: Any) -> str:
+    if new is MISSING:
+        return f"{path} is gone"
+    return f"{path} is {_shown(new)}, was {_shown(old)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def freeze(value: Any, seen: dict[int, Any]) -> _Frozen | _Items:
+    """The value as it is now; ``seen`` are the objects around it."""
+    kind = type(value)
+    if kind in ATOMS:
+        key = number_key(value)
+        return _Frozen(
+            lambda new: new is value or (type(new) in ATOMS and number_key(new) == key),
+            lambda path, new: _changed(path, value, new),
+        )
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _frozen_array(value)
+    if id(value) in seen or isinstance(value, (type, types.ModuleType, enum.Enum)):
+        return _same(value)
+    if isinstance(value, (set, frozenset)):
+        copy = kind(value)
+        return _Frozen(lambda new: type(new) is kind and new == copy, lambda path, new: _changed(path, copy, new))
+    is_object = _is_object(value)
+    if not is_object and kind not in (dict, list, tuple):
+        return _same(value, getattr(value, "__code__", None))
+    seen[id(value)] = value
+    items = {key: freeze(part, seen) for key, part in _items_of(value).items()}
+    step = "{}.{}" if is_object else "{}[{!r}]"
+    return _Items(_reference(value) if is_object else None, kind, items, step)
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    """A reference that does not keep an object alive, if it can be had."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value is an object of the program, or a module, whose attributes count."""
+    if isinstance(value, Module):
+        return True
+    if not hasattr(value, "__dict__") or isinstance(value, (*_FUNCTIONS, type)):
+        return False
+    return any(is_program(f.__code__.co_filename) for f in _methods(type(value)))
+
+
+def _wrapped(value: Any) -> Any:
+    """What a value wraps; None, too, where it will not say (an object whose ``__getattr__`` raises)."""
+    try:
+        return getattr(value, "__wrapped__", None)
+    except Exception:
+        return None
+
+
+def _methods(cls: type) -> Iterator[types.FunctionType]:
+    for base in cls.__mro__:
+        for member in vars(base).values():
+            function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+            if isinstance(function, types.FunctionType):
+                yield function
+
+
+# -- the state -------------------------------------------------------------------------------------
+class ReadState:
+    """What the functions read that may run when ``function`` is called, and the object that it is
+    a method of; ``objects`` are further ones that it gets, by name."""
+
+    def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self._seen: dict[int, Any] = {}
+        self._read: dict[tuple[int, str], tuple[str, Callable[[], Any], _Frozen | _Items]] = {}
+        self._code: set[Any] = set()
+        if _is_object(function):
+            self._note(id(function), "self", _reference(function))
+        self._reach(function)
+        for name, value in objects.items():
+            self._note(id(value), name, _reference(value))
+            self._reach(value)
+        self._seen.clear()
+
+    def difference(self) -> str | None:
+        """What has changed since, in words; None: nothing."""
+        for label, get, frozen in self._read.values():
+            said = frozen.difference(get(), label)
+            if said is not None:
+                return said
+        return None
+
+    @property
+    def names(self) -> list[str]:
+        """What is read."""
+        return [label for label, _, _ in self._read.values()]
+
+    def let_change(self, module: Module, name: str) -> None:
+        """The numbers of a module's array may change: what was compiled takes them as they are."""
+        work: list[_Frozen | _Items] = [frozen for _, _, frozen in self._read.values()]
+        array = module.get_attribute(name)
+        while work:
+            frozen = work.pop()
+            if isinstance(frozen, _Items):
+                work += frozen.items.values()
+                if frozen.owner is not None and frozen.owner() is module and name in frozen.items:
+                    frozen.items[name] = _typed(array)
+
+    # -- what may run ------------------------------------------------------------------------------
+    def _reach(self, value: Any) -> None:
+        """Follow a value to the functions that a program may call through it."""
+        ways = [value]
+        while ways:
+            here = ways.pop()
+            inner = _wrapped(here)
+            if isinstance(here, types.MethodType):
+                owner = here.__self__
+                self._note(id(owner), "self", _reference(owner))
+                ways += [here.__func__, owner]
+            elif isinstance(here, types.FunctionType):
+                if here.__code__ not in self._code and is_program(here.__code__.co_filename):
+                    self._code.add(here.__code__)
+                    ways += self._names(here)
+            elif isinstance(here, type):
+                if here not in self._code:
+                    self._code.add(here)
+                    ways += [f for f in _methods(here) if is_program(f.__code__.co_filename)]
+            elif callable(inner):
+                pass
+            elif _is_object(here):
+                ways.append(type(here))
+                ways += self._held(here)
+            elif type(here) in (list, tuple, dict):
+                ways += [p for p in _items_of(here).values() if not isinstance(p, np.ndarray)]
+            if callable(inner):
+                ways.append(inner)
+
+    def _held(self, owner: Any) -> Iterator[Any]:
+        """The objects that an object holds, each once."""
+        if id(owner) in self._code:
+            return
+        self._code.add(id(owner))
+        for part in _items_of(owner).values():
+            if not isinstance(part, np.ndarray) and type(part) not in ATOMS:
+                yield part
+
+    def _names(self, function: types.FunctionType) -> Iterator[Any]:
+        """What the names of a function's code stand for, noted as read."""
+        space, names = function.__globals__, set[str]()
+        codes = [function.__code__]
+        while codes:
+            code = codes.pop()
+            names.update(code.co_names)
+            codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+        for name in sorted(names & space.keys()):
+            value = space[name]
+            if isinstance(value, types.ModuleType):
+                yield from self._attributes(name, value, names)
+                continue
+            self._note(id(space), name, partial(space.get, name, MISSING))
+            yield value
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            self._note(id(cell), name, partial(_content, cell))
+            yield _content(cell)
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        yield from defaults
+
+    def _attributes(self, label: str, module: types.ModuleType, names: set[str]) -> Iterator[Any]:
+        """What a function may read of a module of the program."""
+        if not is_program(getattr(module, "__file__", None) or "<frozen"):
+            return
+        space = vars(module)
+        for name in sorted(names & space.keys()):
+            if not isinstance(space[name], types.ModuleType):
+                text = f"{label}.{name}"
+                self._note(id(space), name, partial(space.get, name, MISSING), text)
+                yield space[name]
+
+    def _note(self, place: int, name: str, get: Callable[[], Any], label: str = "") -> None:
+        if (place, name) not in self._read:
+            frozen = freeze(get(), self._seen)
+            self._read[place, name] = label or name, get, frozen
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is not bound yet
+        return MISSING
+
 
 Shapes = tuple[tuple[int, ...], ...]
 #: The usual kind of parameter.
@@ -42,18 +361,6 @@ def key_of(value: Any, arrays: list[Any]) -> Any:
     return type(value), value
 
 
-def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What is no container in an argument, by path."""
-    found = pytree.children_of(value)
-    if found is None:
-        yield path, value
-        return
-    kind, keys, values = found
-    for key, part in zip(keys, values):
-        named = kind in ("dataclass", "namedtuple")
-        yield from leaves(part, f"{path}.{key}" if named else f"{path}[{key!r}]")
-
-
 def mapped(value: Any, path: str, leaf: Callable[[str, Any], Any]) -> Any:
     """An argument with other leaves; ``leaf`` makes each from its path and value."""
     structure = pytree.structure_of(value, path, lambda v, where, _: pytree.Structure("leaf", where, v))
@@ -77,7 +384,7 @@ class Version:
 
     ``arguments`` are those of the first call; ``pattern`` has a number or a name for each size of
     each array, whose ``paths`` tell where they are; ``state`` is what the program reads besides,
-    None where nobody looks; ``parameters`` are those of the compiled function; ``states`` the
+    None where nobody looks; ``signature`` is that of the compiled function; ``states`` the
     buffers that the program changes: module, name and path of each."""
 
     module: GraphModule
@@ -88,27 +395,16 @@ class Version:
     state: ReadState | None
     paths: Sequence[str]
     pattern: Sequence[Sequence[int | str]]
-    parameters: Sequence[inspect.Parameter]
+    signature: inspect.Signature
     states: Sequence[tuple[Module, str, str]] = ()
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
 
     def call(self, bound: Mapping[str, Any]) -> Any:
         """Call it with those of the bound arguments that are inputs."""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for parameter in self.parameters:
-            value, kind = bound[parameter.name], parameter.kind
-            if kind is PLAIN:
-                args.append(value)
-            elif kind is parameter.VAR_POSITIONAL:
-                args.extend(value)
-            elif kind is parameter.VAR_KEYWORD:
-                kwargs.update(value)
-            elif kind is parameter.KEYWORD_ONLY:
-                kwargs[parameter.name] = value
-            else:
-                args.append(value)
+        given = {name: bound[name] for name in self.signature.parameters}
+        arguments = inspect.BoundArguments(self.signature, given)
+        args, kwargs = arguments.args, arguments.kwargs
         if not self.states:
             return self.compiled(*args, **kwargs)
         holder: GraphModule = getattr(self.compiled, "holder", self.compiled.graph_module)
@@ -151,7 +447,7 @@ class Version:
         """Why it does not serve a call."""
         found: list[str] = []
         for name, value in arguments.items():
-            here, there = dict(leaves(value, name)), dict(leaves(self.arguments[name], name))
+            here, there = dict(pytree.leaves(value, name)), dict(pytree.leaves(self.arguments[name], name))
             if here.keys() != there.keys():
                 found.append(f"{name} has another structure")
                 continue
@@ -165,7 +461,7 @@ class Version:
     def __str__(self) -> str:
         inputs = [f"{p.target}: {p.type}" for p in self.module.graph.placeholders]
         for name, value in self.arguments.items():
-            for path, leaf in leaves(value, name):
+            for path, leaf in pytree.leaves(value, name):
                 if not isinstance(leaf, Seen):
                     inputs.append(f"{path} = {leaf!r}")
         return ", ".join(inputs)

@@ -13,6 +13,7 @@ complex number is compared as two floats, its parts; the largest one is that amo
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,21 +59,16 @@ class Chain:
 
     def then(self, other: Chain) -> Chain:
         """One behind the other."""
-        return replace(
-            self,
-            operations=self.operations + other.operations,
-            terms=self.terms + other.terms,
-            products=self.products + other.products,
-        )
+        return self._with(other, operator.add)
 
     def at_least(self, other: Chain) -> Chain:
         """The longer of both, count by count."""
-        return replace(
-            self,
-            operations=max(self.operations, other.operations),
-            terms=max(self.terms, other.terms),
-            products=max(self.products, other.products),
-        )
+        return self._with(other, max)
+
+    def _with(self, other: Chain, combined: Callable[[int, int], int]) -> Chain:
+        names = ("operations", "terms", "products")
+        counts: dict[str, Any] = {n: combined(getattr(self, n), getattr(other, n)) for n in names}
+        return replace(self, **counts)
 
 
 #: What is assumed of numbers about which nothing is known: a sum as long as one accumulator of a

@@ -14,7 +14,7 @@ compiled code would keep.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import ml_dtypes
@@ -70,7 +70,6 @@ class DType:
 
     name: str
     long_name: str
-    numpy: np.dtype[Any]
     kind: Literal["bool", "signed", "unsigned", "float", "complex"]
     buffer: str
     c_name: str
@@ -79,8 +78,10 @@ class DType:
     c_note: str = ""
     c_suffix: str = ""
     cuda_name: str = ""
+    numpy: np.dtype[Any] = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "numpy", np.dtype(getattr(np, self.long_name, ml_dtypes.bfloat16)))
         object.__setattr__(self, "c_stored", self.c_stored or self.c_name)
         object.__setattr__(self, "c_note", self.c_note or self.c_stored)
         object.__setattr__(self, "cuda_name", self.cuda_name or self.c_stored)
@@ -158,30 +159,19 @@ class DType:
 
 
 bool_ = DType(
-    "bool",
-    "bool",
-    np.dtype(np.bool_),
-    "bool",
-    "?",
-    "bool",
-    ("#f3dbe3", "#bb6f8a"),
-    c_stored="unsigned char",
-    c_note="one byte, 0 or 1",
+    "bool", "bool", "bool", "?", "bool", ("#f3dbe3", "#bb6f8a"), c_stored="unsigned char", c_note="one byte, 0 or 1"
 )
-uint8 = DType("u8", "uint8", np.dtype(np.uint8), "unsigned", "B", "uint8_t", ("#ffd08a", "#c47a00"))
-uint16 = DType("u16", "uint16", np.dtype(np.uint16), "unsigned", "H", "uint16_t", ("#fbe3bd", "#a8843a"))
-uint32 = DType("u32", "uint32", np.dtype(np.uint32), "unsigned", "IL", "uint32_t", ("#ece4d3", "#9c8a62"), c_suffix="u")
-uint64 = DType(
-    "u64", "uint64", np.dtype(np.uint64), "unsigned", "LQ", "uint64_t", ("#f0ebe0", "#a89c84"), c_suffix="ULL"
-)
-int8 = DType("i8", "int8", np.dtype(np.int8), "signed", "b", "int8_t", ("#ffb454", "#b85f00"))
-int16 = DType("i16", "int16", np.dtype(np.int16), "signed", "h", "int16_t", ("#f6e39a", "#b39a1e"))
-int32 = DType("i32", "int32", np.dtype(np.int32), "signed", "il", "int32_t", ("#e9e6d4", "#a09a6b"))
-int64 = DType("i64", "int64", np.dtype(np.int64), "signed", "lq", "int64_t", ("#eeece2", "#aaa58a"), c_suffix="LL")
+uint8 = DType("u8", "uint8", "unsigned", "B", "uint8_t", ("#ffd08a", "#c47a00"))
+uint16 = DType("u16", "uint16", "unsigned", "H", "uint16_t", ("#fbe3bd", "#a8843a"))
+uint32 = DType("u32", "uint32", "unsigned", "IL", "uint32_t", ("#ece4d3", "#9c8a62"), c_suffix="u")
+uint64 = DType("u64", "uint64", "unsigned", "LQ", "uint64_t", ("#f0ebe0", "#a89c84"), c_suffix="ULL")
+int8 = DType("i8", "int8", "signed", "b", "int8_t", ("#ffb454", "#b85f00"))
+int16 = DType("i16", "int16", "signed", "h", "int16_t", ("#f6e39a", "#b39a1e"))
+int32 = DType("i32", "int32", "signed", "il", "int32_t", ("#e9e6d4", "#a09a6b"))
+int64 = DType("i64", "int64", "signed", "lq", "int64_t", ("#eeece2", "#aaa58a"), c_suffix="LL")
 float16 = DType(
     "f16",
     "float16",
-    np.dtype(np.float16),
     "float",
     "e",
     "float",
@@ -192,7 +182,6 @@ float16 = DType(
 bfloat16 = DType(
     "bf16",
     "bfloat16",
-    np.dtype(ml_dtypes.bfloat16),
     "float",
     "H",
     "float",
@@ -200,28 +189,10 @@ bfloat16 = DType(
     c_stored="uint16_t",
     c_note="the upper half of a float, in uint16_t",
 )
-float32 = DType("f32", "float32", np.dtype(np.float32), "float", "f", "float", ("#e8eef4", "#8aa0b5"))
-float64 = DType("f64", "float64", np.dtype(np.float64), "float", "d", "double", ("#d9c8ee", "#7d55b3"))
-complex64 = DType(
-    "c64",
-    "complex64",
-    np.dtype(np.complex64),
-    "complex",
-    "f",
-    "float _Complex",
-    ("#cfe6c4", "#5b9441"),
-    cuda_name="fx_c64",
-)
-complex128 = DType(
-    "c128",
-    "complex128",
-    np.dtype(np.complex128),
-    "complex",
-    "d",
-    "double _Complex",
-    ("#a9d6b5", "#2f7d4a"),
-    cuda_name="fx_c128",
-)
+float32 = DType("f32", "float32", "float", "f", "float", ("#e8eef4", "#8aa0b5"))
+float64 = DType("f64", "float64", "float", "d", "double", ("#d9c8ee", "#7d55b3"))
+complex64 = DType("c64", "complex64", "complex", "f", "float _Complex", ("#cfe6c4", "#5b9441"), cuda_name="fx_c64")
+complex128 = DType("c128", "complex128", "complex", "d", "double _Complex", ("#a9d6b5", "#2f7d4a"), cuda_name="fx_c128")
 
 ALL = tuple(d for d in globals().values() if isinstance(d, DType))
 FLOATS = tuple(d for d in ALL if d.is_float)

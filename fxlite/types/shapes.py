@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import sympy
 
-from fxlite.base.checked import checked
+from fxlite.base.checked import checked, public_names
 from fxlite.base.errors import ArgumentError, ParseError, ShapeError, TraceError
 from fxlite.base.outside_text import LARGEST_INT, bounded, syntax_tree
-from fxlite.base.public_names import public_names
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.types import symbols
 from fxlite.types.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
@@ -378,6 +377,10 @@ _UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+def _comparison(relation: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: _decided(self.expr, relation, normalize(own_dims(other)))
+
+
 def _operators(
     function: Callable[[Any, Any], Any], of_sizes: Callable[[Dim, Dim], Dim | None] | None = None
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -492,21 +495,7 @@ class NamedDim:
     def __hash__(self) -> int:
         return hash(self.expr)
 
-    def _compare(self, relation: str, other: Any) -> Any:
-        return _decided(self.expr, relation, normalize(own_dims(other)))
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("<", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(">=", other)
-
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, ("<", "<=", ">", ">="))
     __add__, __radd__ = _operators(operator.add, operator.add)
     __sub__, __rsub__ = _operators(operator.sub, operator.sub)
     __mul__, __rmul__ = _operators(operator.mul, operator.mul)

@@ -19,7 +19,7 @@ the result more exact. docs/quantization.md says what the integers mean.
 
 from __future__ import annotations
 
-from fxlite.base.public_names import public_names
+from fxlite.base.checked import public_names
 from fxlite.passes.quantize.conversion.channel_scales import equalize, smooth_quant
 from fxlite.passes.quantize.conversion.convert import convert
 from fxlite.passes.quantize.conversion.error_correction import correct_bias, gptq

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxlite.base.public_names import public_names
+from fxlite.base.checked import public_names
 from fxlite.graph.graph import Node
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType

@@ -118,13 +118,13 @@ def _capture(node: Node, name: str, calls: list[Node], values: list[Node]) -> No
 
 
 def _loop(x: Any, w: Any) -> Any:
-    from fxlite.tracing.control.functions import fori_loop
+    from fxlite.tracing.capture.control import fori_loop
 
     return fori_loop(0, 3, lambda i, y: y * np.exp(w), x)
 
 
 def _all_changes(x: Any) -> Any:
-    from fxlite.tracing.control.functions import fori_loop
+    from fxlite.tracing.capture.control import fori_loop
 
     return fori_loop(0, 3, lambda i, y: y * np.exp(y), x)
 

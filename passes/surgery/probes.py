@@ -1,7 +1,7 @@
 """Probes: values inside a program, seen while it runs, in Python and in compiled code.
 
 In: a module, nodes, and a function that is told their values. Out: a module with these values as
-further results, which a call hands to the function (:mod:`fxlite.graph.taps`). Nothing is compiled
+further results, which a call hands to the function (:mod:`fxlite.graph.further_results`). Nothing is compiled
 for them behind the user's back: who taps a module and compiles it gets code that stores the values.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError
+from fxlite.graph.further_results import Tap
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.graph.taps import Tap
 from fxlite.passes.base import as_module
 from fxlite.passes.surgery.places import nodes_at
 

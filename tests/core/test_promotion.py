@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.tracing.doctor.promotion import PromotionWarning, widenings
+from fxlite.tracing.promotion import PromotionWarning, widenings
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:

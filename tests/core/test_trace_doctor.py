@@ -15,7 +15,7 @@ import fxlite.nn.functional as F
 from fxlite import nn
 from fxlite.base.errors import ArgumentError, ShapeError, TraceError
 from fxlite.cli import main
-from fxlite.tracing.doctor.doctor import Diagnosis, Problem
+from fxlite.tracing.doctor import Diagnosis, Problem
 from tests.oracle import agree
 from tests.zoo import ZOO
 

@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fxlite.tracing import numpy_api, numpy_fourier
+from fxlite.tracing import numpy_api
+from fxlite.tracing.functions import fourier
 from fxlite.types import dtypes
 from tests.table import numpy_page
 
@@ -370,7 +371,7 @@ def names_without_calls() -> list[str]:
     """NumPy names that the tracer knows and the table does not try."""
     tried = {*ufuncs(1), *ufuncs(2), *REDUCTIONS, *CALLS, "amax", "amin"}
     tried |= {row.function.removeprefix("complex.") for row in complex_numbers()}
-    tried |= {f.__name__ for f in numpy_fourier.FUNCTIONS}  # tests/codegen/test_fourier.py
+    tried |= {f.__name__ for f in fourier.FUNCTIONS}  # tests/codegen/test_fourier.py
     tried |= {"iscomplexobj", "isrealobj"}  # tests/core/test_numpy_functions.py
     tried |= {n.name for n in numpy_page.calls()}  # on one dtype: tests/test_numpy_page.py
     return sorted({*numpy_api.function_names()} - tried)

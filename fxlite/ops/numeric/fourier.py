@@ -1,5 +1,5 @@
 """The discrete Fourier transform over the last axis, of which all of np.fft is made
-(:mod:`fxlite.tracing.numpy_fourier`).
+(:mod:`fxlite.tracing.functions.fourier`).
 
 Its body is the sum that defines it; back ends that have a fast transform take the roots of unity
 from here.

@@ -26,8 +26,7 @@ import numpy as np
 
 from fxlite.base.location import REGENERATED, is_own_file
 from fxlite.base.state import active_tracer
-from fxlite.tracing.capture.arrays import ARRAYS, fresh_array
-from fxlite.tracing.capture.builtins import BUILTINS
+from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, fresh_array
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 

@@ -18,46 +18,28 @@ import numpy as np
 from fxlite.base.errors import FxliteError, TraceError
 from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.ops.op import lookup
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS, lookup
 from fxlite.tracing.capture.capture import Caller
-from fxlite.tracing.capture.conversions import CONVERSIONS, number_of
-from fxlite.tracing.capture.counted import COUNTED, Counted
+from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, number_of
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.regions import Outcome, Region, conditional, is_total, note, run
-from fxlite.tracing.proxy import Proxy
-from fxlite.tracing.python_numbers import PythonNumber
+from fxlite.tracing.proxy import Proxy, PythonNumber
 
 Part = Callable[[], Any]
 Names = tuple[str, ...]
 
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "Eq": operator.eq,
-    "NotEq": operator.ne,
-    "Lt": operator.lt,
-    "LtE": operator.le,
-    "Gt": operator.gt,
-    "GtE": operator.ge,
+#: What comparisons of two values are, by the names of Python's syntax trees.
+_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    **dict(zip("Eq NotEq Lt LtE Gt GtE".split(), (getattr(operator, name) for name in COMPARISONS), strict=True)),
     "Is": operator.is_,
     "IsNot": operator.is_not,
     "In": lambda a, b: a in b,
     "NotIn": lambda a, b: a not in b,
 }
-UPDATES: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.iadd,
-    "Sub": operator.isub,
-    "Mult": operator.imul,
-    "Div": operator.itruediv,
-    "FloorDiv": operator.ifloordiv,
-    "Mod": operator.imod,
-    "Pow": operator.ipow,
-    "MatMult": operator.imatmul,
-    "BitAnd": operator.iand,
-    "BitOr": operator.ior,
-    "BitXor": operator.ixor,
-    "LShift": operator.ilshift,
-    "RShift": operator.irshift,
-}
+_UPDATES = "Add Sub Mult Div FloorDiv Mod Pow MatMult BitAnd BitOr BitXor LShift RShift".split()
+UPDATES = {kind: getattr(operator, f"__i{name}__") for kind, name in zip(_UPDATES, OPERATORS, strict=True)}
 
 
 class Returned:
@@ -180,14 +162,14 @@ class Expressions(Caller):
             if isinstance(value, Unavailable):
                 value.refuse()
         if symbol not in ("In", "NotIn"):
-            return OPERATORS[symbol](left, right)
+            return _COMPARED[symbol](left, right)
         values = right if isinstance(right, (tuple, list)) else ()
         if not is_traced(right) and not any(map(is_traced, (left, *values))):
-            return OPERATORS[symbol](left, right)
+            return _COMPARED[symbol](left, right)
         if is_traced(right) and known_value(right) is None:
             found = lookup("any")(right == left)
         elif isinstance(right, (range, Counted)) or is_traced(right):
-            return OPERATORS[symbol](left, right)
+            return _COMPARED[symbol](left, right)
         else:
             found = self.or_(False, *((lambda v=v: left == v) for v in right))
         return found if symbol == "In" else self.not_(found)

@@ -1,5 +1,9 @@
-"""What rewritten control flow asks (:mod:`fxlite.tracing.capture.rewrite`): with values that are
-known while tracing, plain Python happens; what depends on values that are not becomes ``cond`` and
+"""Control flow of a program: when it is captured, and what rewritten control flow asks
+(:mod:`fxlite.tracing.capture.rewrite`).
+
+A tracer captures a program's calls first, which most programs need no more of; and where that does not do, because
+a value that is not known decides what Python does next, its control flow, too (:class:`Capturing`). Then, with
+values that are known while tracing, plain Python happens; what depends on values that are not becomes ``cond`` and
 loops of the graph (:mod:`fxlite.tracing.capture.regions`, :mod:`fxlite.tracing.capture.loops`).
 
 In: a condition, and the parts of a construct as functions. Out: an outcome: None where a part ran
@@ -10,14 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from fxlite.base.errors import TraceError
+from fxlite.base.errors import FxliteError, OptionError, TraceError
+from fxlite.base.location import Location, here
 from fxlite.base.state import active_tracer, is_traced
+from fxlite.graph.graph import Graph
 from fxlite.ops.op import lookup
-from fxlite.tracing.capture.capture import CALLERS
-from fxlite.tracing.capture.counted import Counted, counted
+from fxlite.tracing.capture.capture import CALLERS, captured
 from fxlite.tracing.capture.expressions import BREAK, CONTINUE, Expressions, Names, Part, Returned, settled
+from fxlite.tracing.capture.flow_answers import Counted, counted
 from fxlite.tracing.capture.loops import Hint, Loop, Variables
 from fxlite.tracing.capture.places import variables
 from fxlite.tracing.capture.regions import Outcome, Region, run
@@ -93,9 +100,6 @@ class Flow(Expressions):
 
     def returned(self, value: Any) -> Any:
         return Returned(value)
-
-    def left_by(self, what: str) -> str:
-        return what
 
     def value(self, outcome: Any) -> Any:
         """What a function returns that was left so."""
@@ -290,3 +294,106 @@ def _has_loops(node: Any) -> bool:
 
 
 CALLERS["flow"] = Flow("flow")
+
+
+LOOPS = ("auto", "keep", "unroll")
+
+
+class LoopTooLong(TraceError):
+    """Unrolling a loop would take very many nodes."""
+
+
+class Capturing:
+    """What a tracer knows of how it captures the program that it traces."""
+
+    graph: Graph
+    #: The program's functions are captured: arrays that it makes are traced, see
+    #: :mod:`fxlite.tracing.capture`.
+    captures = True
+    #: A subclass says what ``if x`` does, so that no condition is captured.
+    decides_bools = False
+
+    def __init__(self, loops: str) -> None:
+        """Raises OptionError unless ``loops`` is one of LOOPS."""
+        if loops not in LOOPS:
+            raise OptionError(f"loops={loops!r}: give one of {', '.join(map(repr, LOOPS))}")
+        #: Which loops stay loops: "auto", those that would be long unrolled; "keep" or "unroll": of
+        #: those whose rounds are known, all or none.
+        self.loops = loops
+        self.captures_flow, self._measures = False, True
+
+    def begin_capture(self) -> None:
+        """A trace begins."""
+        #: Whether something asked for a value that is not known, and whether a condition did: the
+        #: program may have caught the error.
+        self.needs_flow = self.was_asked = False
+        #: How many ``try`` statements of the program run, and an error that one may have caught.
+        self.trying = 0
+        self.swallowed: FxliteError | None = None
+        self.asserting = 0  # how many ``assert`` statements
+        #: What tracing loops has shown, by the code of their bodies; and what became of statements:
+        #: (statement, text) by place.
+        self.loop_hints: dict[Any, Any] = {}
+        self.notes: dict[Location | None, tuple[str, str]] = {}
+
+    def captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the program, as it is to be run."""
+        if not self.captures:
+            return function
+        return captured(function, "flow" if self.captures_flow else "")
+
+    def attempts(self, trace: Callable[[], None]) -> None:
+        """Trace the program, with its control flow where it cannot be traced without."""
+        self.captures_flow, self._measures = self.loops == "keep", self.loops == "auto"
+        first: Exception | None = None
+        try:
+            trace()
+            if not (self.was_asked and self.captures) or self.captures_flow:
+                self._check()
+                return
+        except Exception as error:
+            if not (self.needs_flow and self.captures) or self.captures_flow:
+                raise
+            first = error
+        self.captures_flow = True
+        try:
+            trace()
+            self._check()
+            return
+        except FxliteError:
+            if not isinstance(first, LoopTooLong):
+                raise
+        self.captures_flow = self._measures = False
+        trace()
+
+    def _check(self) -> None:
+        """An error that the program has caught is one nevertheless."""
+        if self.swallowed is not None:
+            raise self.swallowed
+
+    def decide(self, value: Any) -> bool:
+        """A condition of captured control flow, where a subclass says what ``if x`` does."""
+        return bool(value)
+
+    def note_statement(self, statement: str, text: str) -> None:
+        """Note what became of a statement of the program; the ledger says it."""
+        self.notes[here(2)] = statement, text
+
+    @property
+    def measures_loops(self) -> bool:
+        """Whether loops are looked at while they are unrolled."""
+        return self._measures
+
+    def measured(self, values: range) -> Iterator[int]:
+        """The numbers of a range, one round after the other; an error once it shows that all would
+        take very many nodes. Raises LoopTooLong."""
+        before = len(self.graph.nodes)
+        for number, value in enumerate(values):
+            made = len(self.graph.nodes) - before
+            if number and made * len(values) > MOST_UNROLLED * number:
+                self.needs_flow = True
+                raise LoopTooLong(f"{len(values)} rounds of a loop would take {made // number} nodes each")
+            if number == 1 and len(values) > FEW_WRITES and only_writes(islice(reversed(self.graph.nodes), made)):
+                self.needs_flow = True
+                raise LoopTooLong(f"{len(values)} rounds of a loop write into arrays")
+            yield value

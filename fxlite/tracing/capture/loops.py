@@ -18,21 +18,35 @@ from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.control import INDEX
 from fxlite.ops.op import lookup
-from fxlite.tracing.capture.carried_arrays import Array, check_memory
-from fxlite.tracing.capture.counted import Counted
-from fxlite.tracing.capture.merging import FILLER, as_kind, is_leaf, is_same, shown, taken_on
+from fxlite.tracing.capture.bodies import Kind, as_value, kind_of, number_kind, put_together
+from fxlite.tracing.capture.control import record_control
+from fxlite.tracing.capture.flow_answers import Counted
 from fxlite.tracing.capture.places import MISSING, Place, Unavailable
-from fxlite.tracing.capture.regions import Outcome, Region, Way, as_outcome, assign, run, share
-from fxlite.tracing.control.carried import Kind, as_value, kind_of, number_kind
-from fxlite.tracing.control.functions import record_control
-from fxlite.tracing.python_numbers import PythonNumber
+from fxlite.tracing.capture.regions import (
+    FILLER,
+    Outcome,
+    Region,
+    Way,
+    as_kind,
+    as_outcome,
+    assign,
+    is_callers,
+    is_leaf,
+    is_same,
+    run,
+    share,
+    shown,
+    taken_on,
+)
+from fxlite.tracing.proxy import PythonNumber
 from fxlite.tracing.selections.masked import all_of, same_mask
 from fxlite.tracing.writes.aliasing import replace_root
-from fxlite.tracing.writes.shared_memory import View, root_of, view_of
+from fxlite.tracing.writes.shared_memory import Memory, View, root_of, view_of
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
+
 
 #: Times that a body is traced: each time more is known of what it carries.
 _MOST_ATTEMPTS = 12
@@ -64,8 +78,7 @@ class _Entry:
 
     def built(self, values: Iterable[Any]) -> Any:
         """A value of this form, of other leaves."""
-        given = iter(values)
-        return pytree.build(self.structure, lambda _: next(given))
+        return put_together(self.structure, values)
 
 
 @dataclass
@@ -533,3 +546,39 @@ def _grow(before: Sequence[Kind], after: Sequence[Any]) -> bool:
 
 
 _Carried = tuple[Any, Any, Kind]
+
+
+#: A carried array: its name, and the array before the loop, in a round, and after it.
+Array = tuple[str, Any, Any, Any]
+
+
+def check_memory(tracer: Tracer, what: str, region: Region, arrays: Sequence[Array]) -> list[tuple[Memory, str]]:
+    """Carried arrays are of their own: where a round writes into one, no other may share its
+    memory. Raises TraceError where that is not so, or not known. Gives the memory of which it is
+    not known behind the loop what stands in it, and why."""
+    given_away = []
+    ends = [root_of(view_of(last)) for _, _, _, last in arrays]
+    owners = [root_of(view_of(inner)) for _, _, inner, _ in arrays]
+    starts = [root_of(view_of(before)) if is_traced(before) else None for _, before, _, _ in arrays]
+    for (name, before, _, last), end, owner, start in zip(arrays, ends, owners, starts):
+        is_part = view_of(last).parent is not None
+        shared = is_part or end.home is not region.graph or ends.count(end) > 1
+        written = {end, owner} & region.written
+        if shared and written:
+            raise tracer.error(
+                f"{name} shares memory with another array after a round of {what}, and the loop "
+                "writes into one of them",
+                f"copy it: {name} = ....copy()",
+                last.node,
+            )
+        if owner not in region.written or start is None or start.memory is None:
+            continue
+        if start.memory.refusal or is_callers(start) or view_of(before).parent is not None or (starts.count(start) > 1):
+            raise tracer.error(
+                f"{what} writes into {start.node.name} under the name {name}, which names another "
+                "array in the next round",
+                f"copy it before the loop: {name} = {name}.copy()",
+                start.node,
+            )
+        given_away.append((start.memory, f"{what} has written into it under the name {name}"))
+    return given_away

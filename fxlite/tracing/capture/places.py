@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import TraceError
 from fxlite.base.location import here
+from fxlite.ops.op import OPERATORS
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
@@ -146,8 +147,7 @@ _READS = (
     "array_ufunc array_function array bool int float index len iter contains call getitem setitem "
     "neg pos abs invert lt le gt ge eq ne str format hash"
 ).split()
-_BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
-for _name in (*_READS, *(f"{side}{n}" for n in _BINARY for side in ("", "r", "i"))):
+for _name in (*_READS, *(f"{side}{n}" for n in OPERATORS for side in ("", "r", "i"))):
     setattr(Unavailable, f"__{_name}__", Unavailable.refuse)
 
 

@@ -1,9 +1,10 @@
 """Branches that are traced side by side: what a part of the program changes while it is traced, put
-back afterwards, and told.
+back afterwards, and told; and the one value that stands behind them for what differs from branch to branch.
 
 In: the ways that a program may go at a condition, as functions. Out: one ``cond`` of the graph,
 whose results are all that the ways leave behind: variables, attributes and items that they set,
-arrays that they write into, by whatever name, and what they were left by.
+arrays that they write into, by whatever name, and what they were left by. Of nested values those leaves
+are results in which the ways differ, with the kind that both can have (:class:`Merging`).
 """
 
 from __future__ import annotations
@@ -11,25 +12,219 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.errors import FxliteError, TraceError
+import numpy as np
+
+from fxlite.base.errors import DTypeError, FxliteError, TraceError
 from fxlite.base.location import is_own_file
 from fxlite.base.state import is_traced
+from fxlite.graph import pytree
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.ops.op import lookup
-from fxlite.tracing.capture.merging import FILLER, Merging, as_kind
-from fxlite.tracing.capture.places import Place, Variable
-from fxlite.tracing.control.bodies import Body
-from fxlite.tracing.control.carried import Kind
-from fxlite.tracing.control.functions import record_control
-from fxlite.tracing.python_numbers import PythonNumber
+from fxlite.tracing.capture.bodies import Body, Kind, as_value, joined, kind_of
+from fxlite.tracing.capture.control import record_control
+from fxlite.tracing.capture.places import MISSING, Place, Unavailable, Variable
+from fxlite.tracing.proxy import DTYPES, PythonNumber
+from fxlite.tracing.selections.masked import same_mask
 from fxlite.tracing.writes.aliasing import replace_root
 from fxlite.tracing.writes.shared_memory import View, root_of, view_of
+from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import NamedDim
+from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
+
+
+#: In the place of a value that a way has not, and that nobody reads on it.
+FILLER: Any = type("Filler", (), {"__repr__": lambda self: "nothing"})()
+
+_NUMBERS = (bool, int, float, np.generic, NamedDim)
+
+
+def is_leaf(value: Any) -> bool:
+    """Whether a value can come out of a branch: an array, or a number."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biufc"
+    return is_traced(value) or isinstance(value, _NUMBERS)
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether the program cannot tell two values from each other."""
+    if one is other:
+        return True
+    if type(one) is not type(other) or not isinstance(one, (*pytree.CONSTANTS, bytes)):
+        return False
+    return repr(one) == repr(other)
+
+
+def kind_of_both(one: Kind, other: Kind) -> Kind | None:
+    """The kind that both can have: of numbers as NumPy promotes them, of arrays the same; None
+    where there is none."""
+    if one == other or (one.number and other.number):
+        return joined(one, other)
+    if one.type.shape or other.type.shape:
+        same = one.type.dtype is other.type.dtype
+        same = same and shapes.shapes_equal(one.type.shape, other.type.shape)
+        return one if same and not (one.number or other.number) else None
+    try:
+        operands = [k.number(1) if k.number else k.type.dtype for k in (one, other)]
+        return Kind(TensorType((), dtypes.result_type(*operands)))
+    except DTypeError:
+        return None
+
+
+def taken_on(before: Kind, after: Kind) -> Kind | None:
+    """The kind that a value has in a loop from the start, if it is ``before`` at first and
+    ``after`` after a round: a number of Python takes that of what it becomes, as in ``total = 0``
+    and ``total = total + row``; None where that is another one for good."""
+    if before.number is None:
+        return before if kind_of_both(before, after) == before else None
+    both = kind_of_both(before, after)
+    if both is None and after.type.shape:
+        fits = dtypes.result_type(after.type.dtype, before.number(1)) is after.type.dtype
+        return after if fits else None
+    return both
+
+
+def as_kind(tracer: Tracer, value: Any, kind: Kind) -> Node:
+    """A leaf as a node of its kind, where the tracer records now."""
+    dtype = kind.type.dtype
+    if value is FILLER:
+        return lookup("full")(kind.type.shape, 0, dtype).node  # type: ignore[no-any-return]
+    if isinstance(value, Node):
+        return tracer.local(value)
+    if isinstance(value, NamedDim):
+        return tracer.local(tracer.size_as_tensor(value, dtype))
+    if type(value) in DTYPES or (isinstance(value, np.generic) and dtype is not dtypes.bfloat16):
+        number = value if type(value) in DTYPES else value.item()
+        number = dtype.numpy.type(number).item()
+        return lookup("full")(kind.type.shape, number, dtype).node  # type: ignore[no-any-return]
+    if is_traced(value) and value.type.dtype is not dtype:
+        value = lookup("cast")(value, dtype)
+    if is_traced(value) and kind.type.shape and not value.type.shape:
+        value = lookup("expand")(value, kind.type.shape)
+    return tracer.create_arg(value)  # type: ignore[no-any-return]
+
+
+@dataclass
+class Merging:
+    """Collects the leaves in which two ways differ: ``pairs`` of values with their ``kinds``."""
+
+    tracer: Tracer
+    ways: tuple[str, str]
+    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    masks: list[int] = field(default_factory=list)  # the numbers of those that select
+
+    def leaf(self, path: str, one: Any, other: Any, kind: Kind) -> Callable[[Sequence[Any]], Any]:
+        """A pair of leaves; how to take its result."""
+        number = len(self.pairs)
+        self.pairs.append((one, other))
+        self.kinds.append(kind)
+        self.paths.append(path)
+        return lambda results: results[number]
+
+    def mask(self, path: str, one: Any, other: Any) -> Callable[[Sequence[Any]], Any]:
+        """The mask of a selection: one result for all those that select the same."""
+        for place in self.masks:
+            if all(same_mask(a.node, b.node) for a, b in zip(self.pairs[place], (one, other))):
+                return lambda results: results[place]
+        self.masks.append(len(self.pairs))
+        return self.leaf(f"{path}.mask", one, other, kind_of(self.tracer, one, path))
+
+    def merged(self, path: str, one: Any, other: Any) -> Callable[[Sequence[Any]], Any]:
+        """How to make the value behind the ways of the results for its leaves. Where there can be
+        none it is an error to read it."""
+        if is_same(one, other):
+            return lambda results: one
+        for value in (one, other):
+            if isinstance(value, Unavailable):
+                return lambda results: value
+        if one is FILLER or other is FILLER:
+            return self._filled(path, other if one is FILLER else one, one is FILLER)
+        if one is MISSING or other is MISSING:
+            way = self.ways[one is MISSING]
+            return self._unavailable(
+                f"{path} has a value only {way}, which is not known while tracing",
+                f"give it a value on both ways, or before: {path} = 0",
+            )
+        if is_leaf(one) and is_leaf(other):
+            kinds = [kind_of(self.tracer, v, path) for v in (one, other)]
+            both = kind_of_both(*kinds)
+            if both is not None:
+                return self.leaf(path, one, other, both)
+            return self._unavailable(
+                f"{path} is {kinds[0]} {self.ways[0]}, and {kinds[1]} {self.ways[1]}",
+                "give both one type and shape: .astype, np.broadcast_to",
+            )
+        parts, more = pytree.children_of(one), pytree.children_of(other)
+        if parts is not None and more is not None and type(one) is type(other):
+            kind, keys, values = parts
+            if kind == "masked" and one.after == other.after:
+                makers = [self.merged(f"{path}.values", *(v.values for v in (one, other)))]
+                makers.append(self.mask(path, one.mask, other.mask))
+                return lambda results: one.__fx_rebuilt__([m(results) for m in makers])
+            if tuple(keys) == tuple(more[1]):
+                named = kind in ("dataclass", "namedtuple")
+                makers = [
+                    self.merged(f"{path}.{k}" if named else f"{path}[{k!r}]", v, w)
+                    for k, v, w in zip(keys, values, more[2])
+                ]
+                return lambda results: _rebuilt(one, kind, keys, [m(results) for m in makers])
+            sizes = f"{len(keys)} values {self.ways[0]}, and {len(more[1])} {self.ways[1]}"
+            return self._unavailable(
+                f"{path} is a {type(one).__name__} of {sizes}",
+                "make it as long on both ways, or an array of the final size, written into",
+            )
+        return self._unavailable(
+            f"{path} is {shown(one)} {self.ways[0]}, and {shown(other)} {self.ways[1]}",
+            "graphs hold arrays and numbers: let both be one of these, of one type",
+        )
+
+    def _filled(self, path: str, value: Any, first: bool) -> Callable[[Sequence[Any]], Any]:
+        """A value that one way has, and that is read only where it is that way."""
+        if is_leaf(value):
+            pair = (FILLER, value) if first else (value, FILLER)
+            return self.leaf(path, *pair, kind_of(self.tracer, value, path))
+        found = pytree.children_of(value)
+        if found is None:
+            return lambda results: value
+        kind, keys, values = found
+        makers = [self._filled(f"{path}[{k!r}]", v, first) for k, v in zip(keys, values)]
+        return lambda results: _rebuilt(value, kind, keys, [m(results) for m in makers])
+
+    def _unavailable(self, reason: str, advice: str) -> Callable[[Sequence[Any]], Any]:
+        found = Unavailable(self.tracer, reason, advice)
+        return lambda results: found
+
+    def results(self, nodes: Sequence[Node]) -> list[Any]:
+        """What the program sees of the nodes of the results."""
+        return [as_value(self.tracer, n, k) for n, k in zip(nodes, self.kinds, strict=True)]
+
+
+def _rebuilt(value: Any, kind: str, keys: Sequence[Any], parts: Sequence[Any]) -> Any:
+    """A container of the same class with other values."""
+    if hasattr(value, "__fx_rebuilt__"):
+        return value.__fx_rebuilt__(parts)
+    if kind == "dict":
+        return type(value)(zip(keys, parts))
+    if kind in ("tuple", "list"):
+        return type(value)(parts)
+    return type(value)(**dict(zip(keys, parts)))
+
+
+def shown(value: Any) -> str:
+    """A value in a message."""
+    if value is MISSING:
+        return "not set"
+    if is_traced(value) and value.is_typed:
+        return str(value.type)
+    text = repr(value)
+    return text if len(text) <= 40 else f"a {type(value).__name__}"
+
 
 #: Branches inside of branches.
 _MOST_NESTED = 60
@@ -66,11 +261,6 @@ class Region(Body):
         self.roots: dict[View, Node] = {}
         self.written: set[View] = set()
         self._made: dict[int, Any] = {}
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
 
     def note(self, place: Place) -> None:
         """A place is about to be set."""
@@ -145,19 +335,14 @@ def run(region: Region, part: Callable[[], Any]) -> Way:
 
 
 def _raised(region: Region, error: Exception) -> TraceError:
-    frames = [f for f, _ in traceback.walk_tb(error.__traceback__)]
-    own = [f for f in frames if not is_own_file(f.f_code.co_filename)]
-    where = f" ({own[-1].f_code.co_filename}:{_line(error, own[-1])})" if own else ""
+    frames = traceback.walk_tb(error.__traceback__)
+    own = [(f.f_code.co_filename, line) for f, line in frames if not is_own_file(f.f_code.co_filename)]
+    where = f" ({own[-1][0]}:{own[-1][1]})" if own else ""
     return region.tracer.error(
         f"{region.what} raises {type(error).__name__}: {error}{where}; whether it does is not "
         "known while tracing, and a graph has no exceptions",
         "check it before tracing, or return a number that says so",
     )
-
-
-def _line(error: Exception, frame: Any) -> int:
-    lines = [n for f, n in traceback.walk_tb(error.__traceback__) if f is frame]
-    return lines[-1]
 
 
 # -- conditions ------------------------------------------------------------------------------------
@@ -297,21 +482,14 @@ def note(tracer: Tracer, place: Place) -> None:
         body.note(place)
 
 
-def outer_root(region: Region, value: Any) -> View | None:
-    """The memory around the region that an array shares."""
-    if not is_traced(value) or isinstance(value, PythonNumber) or not value.type.shape:
-        return None
-    root = root_of(view_of(value))
-    return None if root.home is region.graph else root
-
-
 def note_shared(region: Region, value: Any, result: Any, kind: Kind) -> None:
     """The result of a region may be, or be a view of, an array around it, or not: what is written
     into one of them from now on leaves the other in doubt."""
-    root = outer_root(region, value)
-    if root is None or not kind.type.shape:
+    if not is_traced(value) or isinstance(value, PythonNumber) or not (value.type.shape and kind.type.shape):
         return
-    share(root, view_of(result), "or not: that depends on a value that is not known while tracing")
+    root = root_of(view_of(value))
+    if root.home is not region.graph:
+        share(root, view_of(result), "or not: that depends on a value that is not known while tracing")
 
 
 def is_callers(root: View) -> bool:

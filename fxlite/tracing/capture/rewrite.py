@@ -31,7 +31,7 @@ from fxlite.tracing.capture.names import (
     leaves,
     read_names,
 )
-from fxlite.tracing.capture.rewrite_expressions import Expressions, Scope, ask
+from fxlite.tracing.capture.rewrite_expressions import Expressions, Scope, ask, placed
 
 _Statements = list[ast.stmt]
 
@@ -116,37 +116,28 @@ class ControlFlow(Expressions):
                 node.value = self.visit(node.value)
             if top:
                 return node
-            value = node.value or ast.copy_location(ast.Constant(None), node)
-            outcome: ast.expr = ask("returned", node, value)
+            outcome: ast.expr = ask("returned", node, node.value or ast.Constant(None))
         else:
-            name = "BREAK" if isinstance(node, ast.Break) else "CONTINUE"
-            outcome = ask("left_by", node, ast.copy_location(ast.Constant(name), node))
-        return ast.copy_location(ast.Return(outcome), node)
+            outcome = ast.Constant(type(node).__name__.upper())
+        return placed(ast.Return(outcome), node)  # type: ignore[no-any-return]
+
+    def _declared(self, bound: set[str]) -> _Statements:
+        """Declarations of names that a part shares with the function."""
+        scope = self._scopes[-1]
+        own = sorted(n for n in bound - scope.globals if not n.startswith("<"))
+        declared: _Statements = [ast.Nonlocal(own)] if own else []
+        return [*declared, ast.Global(sorted(bound & scope.globals))] if bound & scope.globals else declared
 
     def _part(self, kind: str, body: _Statements, at: Any, before: _Statements = []) -> Any:  # noqa: B006
         """A block as a function: its definition and its name."""
-        scope = self._scopes[-1]
-        scope.count += 1
-        name = f"<{kind} {scope.count}>"
-        bound = {n for n in bound_names([*before, *body]) if not n.startswith("<")}
-        declared: _Statements = []
-        own = sorted(bound - scope.globals)
-        if own:
-            declared.append(ast.Nonlocal(own))
-        if bound & scope.globals:
-            declared.append(ast.Global(sorted(bound & scope.globals)))
-        arguments = ast.arguments([], [], None, [], [], None, [])
-        made = ast.FunctionDef(name, arguments, [], [], None)
+        name, declared = self._scopes[-1].fresh(kind), self._declared(bound_names([*before, *body]))
+        made = ast.FunctionDef(name, ast.arguments([], [], None, [], [], None, []), [], [], None)
         made.body = [*declared, *before, *self._block(body)]
-        ast.copy_location(made, at)
-        for part in (*declared, arguments):
-            ast.copy_location(part, at)
-        ast.fix_missing_locations(made)
-        return made, ast.copy_location(ast.Name(name, ast.Load()), at)
+        return placed(made, at), placed(ast.Name(name, ast.Load()), at)
 
     def _optional(self, kind: str, body: _Statements | None, at: Any) -> tuple[_Statements, Any]:
         if not body:
-            return [], ast.copy_location(ast.Constant(None), at)
+            return [], placed(ast.Constant(None), at)
         made, name = self._part(kind, body, at)
         return [made], name
 
@@ -162,16 +153,16 @@ class ControlFlow(Expressions):
                 return [self._with_blocks(node)]
             else:
                 part, name = self._part_of(node)
-                made, call = [part], ast.copy_location(ast.Call(name, [], []), node)
+                made, call = [part], placed(ast.Call(name, [], []), node)
             if rest is not None:
                 more, then = self._optional("rest", rest, rest[0] if rest else node)
                 made += more
                 call = ask("then", place, call, then, _texts(names))
         if rest is None:
-            return [*made, ast.copy_location(ast.Expr(call), node)]
+            return [*made, placed(ast.Expr(call), node)]
         if top:
             call = ask("value", place, call)
-        return [*made, ast.copy_location(ast.Return(call), node)]
+        return [*made, placed(ast.Return(call), node)]
 
     def _if(self, node: ast.If, rest: _Statements | None, names: set[str]) -> Any:
         one_side = always_leaves(node.body) or always_leaves(node.orelse)
@@ -201,35 +192,22 @@ class ControlFlow(Expressions):
         about = [_texts(names), _texts(exposed), _texts(later)]
         made: _Statements
         if isinstance(node, ast.While):
-            question = ast.copy_location(ast.Return(node.test), node.test)
-            place = node.test
-            asked, first = self._test_part(question, node)
+            place, method = node.test, "while_"
+            asked, first = self._part("test", [], node)
+            asked.body = [placed(ast.Return(self.visit(node.test)), node.test)]
             body, second = self._part("while", node.body, node)
             made = [asked, body]
-            method = "while_"
         else:
-            place = node.iter
-            first = self.visit(node.iter)
-            name = f"<value {scope.count + 1}>"
-            value = ast.copy_location(ast.Name(name, ast.Load()), node.target)
-            takes: ast.stmt = ast.Assign([node.target], value)
-            ast.copy_location(takes, node.target)
-            taken = [takes] if isinstance(node.target, ast.Name) else self.visit(takes)
-            taken = taken if isinstance(taken, list) else [taken]
-            body, second = self._part("for", node.body, node, taken)
-            body.args.args.append(ast.copy_location(ast.arg(name, None), node))
+            place, method = node.iter, "for_"
+            first, name = self.visit(node.iter), scope.fresh("value")
+            takes = placed(ast.Assign([node.target], placed(ast.Name(name, ast.Load()), node.target)), node.target)
+            taken = takes if isinstance(node.target, ast.Name) else self.visit(takes)
+            body, second = self._part("for", node.body, node, taken if isinstance(taken, list) else [taken])
+            body.args.args.append(placed(ast.arg(name, None), node))
             made = [body]
-            method = "for_"
         orelse, third = self._optional("else", node.orelse, node)
         scope.loops.pop()
         return [*made, *orelse], ask(method, place, first, second, third, *about)
-
-    def _test_part(self, question: ast.Return, at: Any) -> Any:
-        """The condition of a loop as a function that returns it."""
-        made, name = self._part("test", [], at)
-        question.value = self.visit(question.value) if question.value is not None else None
-        made.body = [question]
-        return made, name
 
     def _read_later(self, loop: Any) -> set[str]:
         """Names that may be read behind a loop: in the rest of the function, or in another round
@@ -256,41 +234,30 @@ class ControlFlow(Expressions):
 
     def _part_of(self, node: Any) -> Any:
         """``with``, ``try`` or ``match`` that is left by a jump, as a function."""
-        scope = self._scopes[-1]
-        scope.count += 1
         made, name = self._part("with", [], node)
-        bound = bound_names(node)
-        declared: _Statements = []
-        if bound - scope.globals:
-            declared.append(ast.Nonlocal(sorted(bound - scope.globals)))
-        if bound & scope.globals:
-            declared.append(ast.Global(sorted(bound & scope.globals)))
+        declared = [placed(d, node) for d in self._declared(bound_names(node))]
         if isinstance(node, ast.Try) and node.orelse and any(map(leaves, node.body)):
             inner = self._try_else(node)
         else:
             inner = [self._with_blocks(node)]
-        made.body = [*(ast.copy_location(d, node) for d in declared), *inner]
+        made.body = [*declared, *inner]
         return made, name
 
     def _try_else(self, node: ast.Try) -> _Statements:
         """``try`` with ``else`` whose body may be left: the body is a function, and ``else`` runs
         where that came to its end."""
-        self._scopes[-1].count += 1
-        outcome = f"<outcome {self._scopes[-1].count}>"
-
-        def placed(made: Any) -> Any:
-            return ast.fix_missing_locations(ast.copy_location(made, node))
+        outcome = self._scopes[-1].fresh("outcome")
 
         def store(value: ast.expr) -> ast.stmt:
-            return placed(ast.Assign([ast.Name(outcome, ast.Store())], value))  # type: ignore[no-any-return]
+            return placed(ast.Assign([ast.Name(outcome, ast.Store())], value), node)  # type: ignore[no-any-return]
 
         body, name = self._part("try", node.body, node.body[0])
         orelse, other = self._part("else", node.orelse, node.orelse[0])
         ended = ast.Compare(ast.Name(outcome, ast.Load()), [ast.Is()], [ast.Constant(None)])
-        last = placed(ast.If(ended, [store(ast.Call(other, [], []))], []))
+        last = placed(ast.If(ended, [store(ast.Call(other, [], []))], []), node)
         node.body, node.orelse = [store(ast.Call(name, [], []))], []
         tried = self._with_blocks(node, [last])
-        done = placed(ast.Return(ast.Name(outcome, ast.Load())))
+        done = placed(ast.Return(ast.Name(outcome, ast.Load())), node)
         return [body, orelse, store(ast.Constant(None)), tried, done]
 
     def _with_blocks(self, node: Any, orelse: _Statements | None = None) -> ast.stmt:
@@ -329,29 +296,17 @@ def _top(scope: Scope, node: ast.FunctionDef) -> _Statements:
     if scope.bound:
         names: list[ast.expr] = [ast.Name(name, ast.Store()) for name in sorted(scope.bound)]
         made.append(ast.If(ast.Constant(0), [ast.Assign(names, ast.Constant(None))], []))
-    for statement in made:
-        ast.copy_location(statement, node)
-        ast.fix_missing_locations(statement)
-    return made
+    return [placed(statement, node) for statement in made]
 
 
 def _test_inside(node: ast.While) -> None:
     """``while test: body`` as ``while True: if test: pass; else: break``, and the body; for a test
     that binds names."""
-    leave = ast.copy_location(ast.Break(), node.test)
-    test = ast.If(node.test, [ast.copy_location(ast.Pass(), node.test)], [*node.orelse, leave])
-    node.orelse = []
-    node.body = [ast.copy_location(test, node.test), *node.body]
-    node.test = ast.copy_location(ast.Constant(True), node.test)
+    test = placed(ast.If(node.test, [ast.Pass()], [*node.orelse, ast.Break()]), node.test)
+    node.orelse, node.body, node.test = [], [test, *node.body], placed(ast.Constant(True), node.test)
 
 
 def _guarded(node: ast.Try) -> _Statements:
     """The body of a ``try`` with handlers, between two notes for the helper."""
-    enter = ast.Expr(ask("enter_try", node.body[0]))
-    leave = ast.Expr(ask("leave_try", node.body[0]))
-    inner = ast.Try(node.body, [], [], [leave])
-    made: _Statements = [enter, inner]
-    for statement in made:
-        ast.copy_location(statement, node)
-        ast.fix_missing_locations(statement)
-    return made
+    enter, leave = (ast.Expr(ask(method, node.body[0])) for method in ("enter_try", "leave_try"))
+    return [placed(statement, node) for statement in (enter, ast.Try(node.body, [], [], [leave]))]

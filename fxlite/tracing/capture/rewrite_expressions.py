@@ -42,16 +42,15 @@ def is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
+def placed(made: Any, at: ast.AST) -> Any:
+    """A node at the place of another, with all in it that has no place yet."""
+    return ast.fix_missing_locations(ast.copy_location(made, at))
+
+
 def ask(method: str, at: ast.AST, *args: Any, keywords: Any = ()) -> ast.Call:
     """``caller.method(...)``, at the place of a node."""
-
-    def placed(node: Any) -> Any:
-        return ast.copy_location(node, at)
-
-    caller = placed(ast.Attribute(placed(ast.Constant(MARK)), method, ast.Load()))
-    made = placed(ast.Call(caller, list(args), list(keywords)))
-    ast.fix_missing_locations(made)
-    return made  # type: ignore[no-any-return]
+    caller = ast.Attribute(ast.Constant(MARK), method, ast.Load())
+    return placed(ast.Call(caller, list(args), list(keywords)), at)  # type: ignore[no-any-return]
 
 
 class Scope:
@@ -65,7 +64,12 @@ class Scope:
         self.first = next((a.arg for a in (*node.args.posonlyargs, *node.args.args)), "")
         self.bound = bound_names(node.body) - self.globals - self.outer
         self.loops: list[ast.AST] = []
-        self.count = 0
+        self._count = 0
+
+    def fresh(self, kind: str) -> str:
+        """A name that no program has."""
+        self._count += 1
+        return f"<{kind} {self._count}>"
 
 
 class Expressions(Calls):
@@ -80,99 +84,74 @@ class Expressions(Calls):
         if not self._scopes:
             return self.generic_visit(node)
         if node.value is None:
-            return ast.copy_location(ast.Pass(), node)
-        made = ast.copy_location(ast.Assign([node.target], node.value), node)
-        return self.visit(made)
+            return placed(ast.Pass(), node)
+        return self.visit(placed(ast.Assign([node.target], node.value), node))
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         if not self._scopes or all(isinstance(t, ast.Name) for t in node.targets):
             return self.generic_visit(node)
         value = self.visit(node.value)
-        made: _Statements = []
-        simple = len(node.targets) == 1 and isinstance(node.targets[0], (ast.Subscript, ast.Attribute))
-        if simple:
+        if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Subscript, ast.Attribute)):
             return self._store(node.targets[0], value, node)
-        name = self._temporary(node, made, value)
+        name = self._scopes[-1].fresh("value")
+        made: _Statements = [placed(ast.Assign([ast.Name(name, ast.Store())], value), node)]
         for target in node.targets:
             made += self._stores(target, name, node)
         return made
 
-    def _temporary(self, at: ast.AST, made: _Statements, value: ast.expr) -> str:
-        scope = self._scopes[-1]
-        scope.count += 1
-        name = f"<value {scope.count}>"
-        stored = ast.copy_location(ast.Name(name, ast.Store()), at)
-        made.append(ast.copy_location(ast.Assign([stored], value), at))
-        return name
-
     def _stores(self, target: Any, name: str, at: ast.AST) -> _Statements:
         """``target = name``, with stores into parts and attributes asked for."""
-        value = ast.copy_location(ast.Name(name, ast.Load()), at)
+        value = placed(ast.Name(name, ast.Load()), at)
         if isinstance(target, (ast.Subscript, ast.Attribute)):
             return [self._store(target, value, at)]
-        if isinstance(target, (ast.Tuple, ast.List)):
-            made: _Statements = []
-            parts: list[ast.expr] = []
-            later: list[tuple[Any, str]] = []
-            for element in target.elts:
-                starred = isinstance(element, ast.Starred)
-                inner: Any = element.value if starred else element  # type: ignore[attr-defined]
-                if isinstance(inner, ast.Name):
-                    parts.append(element)
-                    continue
-                scope = self._scopes[-1]
-                scope.count += 1
-                own = f"<value {scope.count}>"
-                stored: ast.expr = ast.copy_location(ast.Name(own, ast.Store()), inner)
-                if starred:
-                    stored = ast.copy_location(ast.Starred(stored, ast.Store()), inner)
-                parts.append(stored)
+        later: list[tuple[Any, str]] = []
+        for number, element in enumerate(target.elts if isinstance(target, (ast.Tuple, ast.List)) else ()):
+            starred = isinstance(element, ast.Starred)
+            inner: Any = element.value if starred else element  # type: ignore[attr-defined]
+            if not isinstance(inner, ast.Name):
+                own = self._scopes[-1].fresh("value")
+                stored: ast.expr = ast.Name(own, ast.Store())
+                target.elts[number] = placed(ast.Starred(stored, ast.Store()) if starred else stored, inner)
                 later.append((inner, own))
-            target.elts = parts
-            made.append(ast.copy_location(ast.Assign([target], value), at))
-            for inner, own in later:
-                made += self._stores(inner, own, at)
-            return made
-        return [ast.copy_location(ast.Assign([target], value), at)]
+        made: _Statements = [placed(ast.Assign([target], value), at)]
+        for inner, own in later:
+            made += self._stores(inner, own, at)
+        return made
 
-    def _store(self, target: Any, value: ast.expr, at: ast.AST) -> ast.stmt:
+    def _target_of(self, target: Any) -> tuple[str, ast.expr, ast.expr]:
+        """What is stored into: an attribute or an item, the owner, and the name or index."""
         owner = self.visit(target.value)
         if isinstance(target, ast.Attribute):
-            name = ast.copy_location(ast.Constant(_mangled(target.attr, self._class)), at)
-            call = ask("set_attribute", target, owner, name, value)
-        else:
-            call = ask("set_item", target, owner, _index(self.visit(target.slice)), value)
-        return ast.copy_location(ast.Expr(call), at)
+            return "attribute", owner, ast.Constant(_mangled(target.attr, self._class))
+        return "item", owner, _index(self.visit(target.slice))
+
+    def _store(self, target: Any, value: ast.expr, at: ast.AST) -> ast.stmt:
+        kind, owner, key = self._target_of(target)
+        return placed(ast.Expr(ask(f"set_{kind}", target, owner, key, value)), at)  # type: ignore[no-any-return]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not self._scopes:
             return self.generic_visit(node)
-        symbol = ast.copy_location(ast.Constant(type(node.op).__name__), node)
-        target, value = node.target, self.visit(node.value)
+        symbol, target, value = ast.Constant(type(node.op).__name__), node.target, self.visit(node.value)
         if isinstance(target, ast.Name):
-            read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
-            return ast.copy_location(ast.Assign([target], ask("updated", node, symbol, read, value)), node)
-        owner = self.visit(target.value)
-        if isinstance(target, ast.Attribute):
-            key: Any = ast.copy_location(ast.Constant(_mangled(target.attr, self._class)), node)
-            call = ask("update_attribute", node, symbol, owner, key, value)
-        else:
-            call = ask("update_item", node, symbol, owner, _index(self.visit(target.slice)), value)
-        return ast.copy_location(ast.Expr(call), node)
+            read = placed(ast.Name(target.id, ast.Load()), target)
+            return placed(ast.Assign([target], ask("updated", node, symbol, read, value)), node)
+        kind, owner, key = self._target_of(target)
+        return placed(ast.Expr(ask(f"update_{kind}", node, symbol, owner, key, value)), node)
 
     def visit_Assert(self, node: ast.Assert) -> Any:
         if not self._scopes:
             return self.generic_visit(node)
         message = _later(self.visit(node.msg)) if node.msg is not None else ast.Constant(None)
         test = self.visit(node.test)
-        return ast.copy_location(ast.Expr(ask("assert_", test, _later(test), message)), node)
+        return placed(ast.Expr(ask("assert_", test, _later(test), message)), node)
 
     # -- expressions -------------------------------------------------------------------------------
     def visit_Call(self, node: ast.Call) -> ast.AST:
         made = super().visit_Call(node)
         if made is node and is_name(node.func, "super") and not node.args and self._scopes:
             first = self._scopes[-1].first
-            node.args = [ast.copy_location(ast.Name(name, ast.Load()), node) for name in ("__class__", first)]
+            node.args = [placed(ast.Name(name, ast.Load()), node) for name in ("__class__", first)]
         return made
 
     def visit_For(self, node: ast.For) -> ast.AST:
@@ -203,8 +182,7 @@ class Expressions(Calls):
         if any(binds_a_name(v) for v in node.comparators[1:]):
             return node
         first, *more = node.comparators
-        names = tuple(type(o).__name__ for o in node.ops)
-        symbols = ast.copy_location(ast.Constant(names), node)  # type: ignore[arg-type]
+        symbols = ast.Constant(tuple(type(o).__name__ for o in node.ops))  # type: ignore[arg-type]
         return ask("compare", node, symbols, node.left, first, *map(_later, more))
 
     def visit_List(self, node: ast.List) -> ast.AST:
@@ -220,18 +198,14 @@ class Expressions(Calls):
 
 def _later(node: ast.expr) -> ast.expr:
     """An expression as a function that computes it."""
-    arguments = ast.arguments([], [], None, [], [], None, [])
-    made = ast.copy_location(ast.Lambda(arguments, node), node)
-    ast.fix_missing_locations(made)
-    return made
+    return placed(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)  # type: ignore[no-any-return]
 
 
 def _index(node: ast.expr) -> ast.expr:
     """What stands in a subscript, as an argument of a call: slices are written out."""
     if isinstance(node, ast.Slice):
         parts = [p or ast.Constant(None) for p in (node.lower, node.upper, node.step)]
-        made: ast.expr = ask("slice", node, *parts)
-        return made
+        return ask("slice", node, *parts)
     if isinstance(node, ast.Tuple):
         node.elts = [_index(part) for part in node.elts]
     return node

@@ -26,7 +26,7 @@ _POSITIONS: dict[str, Callable[[Any, Any], Any]] = {
     "edge": lambda i, n: np.clip(i, 0, n - 1),
     "wrap": lambda i, n: i % n,
     "symmetric": lambda i, n: _folded(i % (2 * n), 2 * n - 1),
-    "reflect": lambda i, n: _folded(i % _at_least_one(2 * n - 2), 2 * n - 2),
+    "reflect": lambda i, n: _folded(i % shapes.for_user(shapes.maximum(shapes.normalize(2 * n - 2), 1)), 2 * n - 2),
 }
 _STATISTICS = {"maximum": "max", "minimum": "min", "mean": "mean", "median": "median"}
 _OPTIONS = {
@@ -40,10 +40,6 @@ _OPTIONS = {
 
 def _folded(place: Any, last: Any) -> Any:
     return np.minimum(place, last - place)
-
-
-def _at_least_one(size: Any) -> Any:
-    return shapes.for_user(shapes.maximum(shapes.normalize(size), 1))
 
 
 def pad(x: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:

@@ -63,24 +63,13 @@ def _place(method: str, n: Any, q: Any) -> tuple[Any, Any]:
     return whole, place - whole
 
 
-def quantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    percent: bool = False,
-    skips_nan: bool = False,
+def _quantile(
+    a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any = None, scale: int = 1, skips_nan: bool = False
 ) -> Any:
-    """np.quantile; ``percent``: ``q`` counts to 100; ``skips_nan``: NaN does not count."""
+    """np.quantile; ``q`` counts to ``scale``; ``skips_nan``: NaN does not count."""
     if weights is not None:
         raise ValueError("quantiles with weights are not traced")
     kind, rank = value_type(a), value_type(a).rank
-    scale = 100 if percent else 1
     if not is_traced(q) and np.any((np.asarray(q) < 0) | (np.asarray(q) > scale)):
         raise ValueError(f"quantiles lie between 0 and {scale}")
     _place(method, 1, 0.5)  # refuses a method that is none
@@ -120,21 +109,16 @@ def _quantiles(rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, 
         n = shapes.for_user(size)
     shape = np.shape(q) if not is_traced(q) else value_type(q).shape
     if skips_nan or is_traced(q):
-        q_axes = (*range(len(shape)),)
-        wide_q = (
-            lookup("reshape")(q, (*shape, *[1] * (kind.rank - 1)))
-            if is_traced(q)
-            else (np.reshape(q, (*shape, *[1] * (kind.rank - 1))))
-        )
+        wide_q = np.reshape(q, (*shape, *[1] * (kind.rank - 1)))
         below, rest = _place(method, n, wide_q)
         last = n - 1
-        first = _taken(rows, np.clip(below, 0, last), len(q_axes))
-        second = _taken(rows, np.clip(below + 1, 0, last), len(q_axes))
+        first = _taken(rows, np.clip(below, 0, last), len(shape))
+        second = _taken(rows, np.clip(below + 1, 0, last), len(shape))
         found = _between(first, second, rest, result)
         return _or_nan(found, rows, kind, skips_nan, n)
+    parts = []
     if not isinstance(n, int):
         traced = rows.tracer.size(n)
-        parts = []
         for one in np.asarray(q).reshape(-1):
             below, rest = _place(method, traced * 1.0, one)
             last = traced - 1.0
@@ -142,7 +126,6 @@ def _quantiles(rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, 
             second = lookup("take")(rows, _whole(np.clip(below + 1, 0, last)), axis=-1)
             parts.append(_between(first, second, rest, result))
     else:
-        parts = []
         for one in np.asarray(q).reshape(-1):
             below, rest = _place(method, n, one)
             places = [int(np.clip(p, 0, n - 1)) for p in (below, below + 1)]
@@ -194,58 +177,35 @@ def _or_nan(found: Any, rows: Any, kind: Any, skips_nan: bool, n: Any) -> Any:
     return lookup("where")(missing, np.nan, found)
 
 
-def percentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Any:
-    """np.percentile."""
-    return quantile(a, q, axis, None, False, method, keepdims, weights=weights, percent=True)
+def _quantiles_of(scale: int = 1, skips_nan: bool = False) -> Callable[..., Any]:
+    def call(
+        a: Any,
+        q: Any,
+        axis: Any = None,
+        out: Any = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: bool = False,
+        *,
+        weights: Any = None,
+    ) -> Any:
+        return _quantile(a, q, axis, method, keepdims, weights, scale, skips_nan)
+
+    return call
 
 
-def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    """np.median."""
-    return quantile(a, 0.5, axis, None, False, "linear", keepdims)
+def _median_of(skips_nan: bool) -> Callable[..., Any]:
+    def call(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+        return _quantile(a, 0.5, axis, "linear", keepdims, skips_nan=skips_nan)
 
-
-def nanquantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    percent: bool = False,
-) -> Any:
-    """np.nanquantile."""
-    options = {"weights": weights, "percent": percent, "skips_nan": True}
-    return quantile(a, q, axis, None, False, method, keepdims, **options)
-
-
-def nanpercentile(*args: Any, **kwargs: Any) -> Any:
-    """np.nanpercentile."""
-    return nanquantile(*args, **kwargs, percent=True)
-
-
-def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    """np.nanmedian."""
-    return nanquantile(a, 0.5, axis, None, False, "linear", keepdims)
+    return call
 
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.quantile: quantile,
-    np.percentile: percentile,
-    np.median: median,
-    np.nanquantile: nanquantile,
-    np.nanpercentile: nanpercentile,
-    np.nanmedian: nanmedian,
+    np.quantile: _quantiles_of(),
+    np.percentile: _quantiles_of(100),
+    np.median: _median_of(False),
+    np.nanquantile: _quantiles_of(skips_nan=True),
+    np.nanpercentile: _quantiles_of(100, skips_nan=True),
+    np.nanmedian: _median_of(True),
 }

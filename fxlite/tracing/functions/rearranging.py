@@ -16,7 +16,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup, normalize_axis
 from fxlite.tracing.capture.capture import captured
 from fxlite.tracing.functions.padding import along
-from fxlite.tracing.numpy_functions import diag, expand_dims, moveaxis, ravel, reshape, value_type
+from fxlite.tracing.numpy_functions import by_name, diag, expand_dims, moveaxis, ravel, reshape, value_type
 from fxlite.tracing.writes.in_place import store
 from fxlite.tracing.writes.scatter import set_item
 from fxlite.tracing.writes.shared_memory import fresh
@@ -105,7 +105,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     np.fill_diagonal(filled, True, wrap)
     places = np.nonzero(filled)
     if np.ndim(val) or (is_traced(val) and val.type.rank):
-        flat = ravel(val) if is_traced(val) else np.ravel(val)
+        flat = np.ravel(val)
         val = np.resize(flat, len(places[0]))
     set_item(a, places, val)
 
@@ -128,7 +128,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     if axis is None:
         arr, axis = ravel(arr), 0
     if not is_traced(arr):
-        arr = next(v for v in (values, obj) if is_traced(v)).tracer.proxy(_node(values, arr))
+        arr = next(v for v in (values, obj) if is_traced(v)).tracer.constant(arr)
     kind = value_type(arr)
     axis = normalize_axis(axis, kind.rank)
     size = known_size(arr, axis, "np.insert")
@@ -148,10 +148,6 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     wide = lookup("expand")(new, shape) if is_traced(new) else np.broadcast_to(new, shape)
     order = np.insert(np.arange(size), place, size + np.arange(count))
     return along(lookup("concat")((arr, wide), axis=axis), axis, order)
-
-
-def _node(values: Any, arr: Any) -> Any:
-    return values.tracer.create_arg(np.asarray(arr))
 
 
 def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
@@ -287,15 +283,11 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
         raise ValueError("an axis is empty")
     function = captured(func1d)
     found = [function(rows[place], *args, **kwargs) for place in np.ndindex(*others)]
-    whole = np.stack([_as_value(f, arr) for f in found])
+    whole = np.stack([arr.tracer.constant(f) for f in found])
     made = value_type(whole).rank - 1
     whole = reshape(whole, (*others, *value_type(whole).shape[1:]))
     rank = value_type(whole).rank
     return moveaxis(whole, tuple(range(rank - made, rank)), tuple(range(axis, axis + made)))
-
-
-def _as_value(found: Any, like: Any) -> Any:
-    return found if is_traced(found) else like.tracer.proxy(_node(like, found))
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -303,19 +295,19 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """np.put: values, over and over, at positions of the flattened array."""
     flat = lookup("reshape")(a, (-1,))
     size = shapes.for_user(value_type(flat).shape[0])
-    index = ravel(ind) if is_traced(ind) else np.ravel(ind)
+    index = np.ravel(ind)
     if mode != "raise":
         index = within(index, size, mode)
     count = value_type(index).shape[0]
     if is_traced(v) or np.ndim(v):
-        values = ravel(v) if is_traced(v) else np.ravel(v)
+        values = np.ravel(v)
         v = np.resize(values, count) if value_type(values).shape[0] != count else values
     set_item(flat, index, v)
 
 
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """np.place: values, over and over, where the mask holds."""
-    values = ravel(vals) if is_traced(vals) else np.ravel(vals)
+    values = np.ravel(vals)
     count = value_type(values).shape[0]
     if type(count) is not int or count == 0:
         raise ValueError("vals must hold a number of values")
@@ -332,7 +324,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 def _truth(mask: Any, like: Any) -> Any:
     if not is_traced(mask):
-        return _as_value(np.asarray(mask, bool), like)
+        return like.tracer.constant(np.asarray(mask, bool))
     return mask if mask.type.dtype.is_bool else lookup("ne")(mask, 0)
 
 
@@ -346,23 +338,8 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     store(a, values, "np.putmask", "unsafe", where=lookup("reshape")(_truth(mask, a), shape))
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.block: block,
-    np.broadcast_arrays: broadcast_arrays,
-    np.meshgrid: meshgrid,
-    np.diagflat: diagflat,
-    np.fill_diagonal: fill_diagonal,
-    np.delete: delete,
-    np.insert: insert,
-    np.repeat: repeat,
-    np.vander: vander,
-    np.kron: kron,
-    np.unravel_index: unravel_index,
-    np.ravel_multi_index: ravel_multi_index,
-    np.packbits: packbits,
-    np.unpackbits: unpackbits,
-    np.apply_along_axis: apply_along_axis,
-    np.put: put,
-    np.place: place,
-    np.putmask: putmask,
-}
+FUNCTIONS = by_name(
+    np, block, broadcast_arrays, meshgrid, diagflat, fill_diagonal, delete, insert, repeat, vander, kron
+)
+FUNCTIONS |= by_name(np, kron, unravel_index, ravel_multi_index, packbits, unpackbits, apply_along_axis)
+FUNCTIONS |= by_name(np, put, place, putmask)

@@ -16,9 +16,10 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions.rearranging import within
-from fxlite.tracing.numpy_functions import astype, ravel, take, value_type
+from fxlite.tracing.numpy_functions import astype, by_name, ravel, take, value_type
 from fxlite.tracing.numpy_functions import reduction as plain_reduction
 from fxlite.tracing.selections import compact
 from fxlite.tracing.selections.masked import chosen
@@ -79,8 +80,7 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 
 def _wide(part: Any, shape: Any, dtype: Any, like: Any) -> Any:
     tracer = next((v.tracer for v in (part, like) if is_traced(v)), None)
-    if not is_traced(part) and tracer is not None:
-        part = tracer.proxy(tracer.create_arg(np.asarray(part)))
+    part = part if tracer is None else tracer.constant(part)
     return lookup("expand")(lookup("cast")(part, dtype), shape)
 
 
@@ -125,7 +125,7 @@ def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Any:
     """np.isin: each element beside all that it may be."""
-    tests = ravel(test_elements) if is_traced(test_elements) else np.ravel(test_elements)
+    tests = np.ravel(test_elements)
     found = (lookup("unsqueeze")(element, -1) == tests).any(axis=-1)
     return ~found if invert else found
 
@@ -153,16 +153,12 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
                 raise ValueError(f"{name} of some elements needs initial=, as in NumPy")
             x = chosen(where, x, other)
         found = plain(x, axis, **options)
-        if initial is None or (type(initial) is float and _is_neutral(name, initial)):
+        is_infinite = type(initial) is float and math.isinf(initial)
+        if initial is None or (is_infinite and initial == COMBINATIONS[name].neutral):  # changes nothing
             return found
         return lookup(combined)(found, initial)
 
     return call
-
-
-def _is_neutral(name: str, initial: float) -> bool:
-    """Whether the largest or smallest number changes nothing."""
-    return initial == (-math.inf if name == "max" else math.inf if name == "min" else None)
 
 
 def average(
@@ -245,15 +241,4 @@ def deviation(*args: Any, **kwargs: Any) -> Any:
     return lookup("sqrt")(spread(*args, **kwargs))
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.select: select,
-    np.choose: choose,
-    np.piecewise: piecewise,
-    np.compress: compress,
-    np.extract: extract,
-    np.take: take_at,
-    np.take_along_axis: take_along_axis,
-    np.isin: isin,
-    np.var: spread,
-    np.std: deviation,
-}
+FUNCTIONS = by_name(np, select, choose, piecewise, compress, extract, take_along_axis, isin)

@@ -19,7 +19,7 @@ from fxlite.ops.op import lookup, normalize_axis
 from fxlite.tracing.functions.padding import part_of
 from fxlite.tracing.functions.rearranging import known_size
 from fxlite.tracing.functions.selecting import count_of, spread
-from fxlite.tracing.numpy_functions import ravel, value_type
+from fxlite.tracing.numpy_functions import by_name, ravel, value_type
 from fxlite.tracing.writes.in_place import store
 from fxlite.types import dtypes, shapes
 
@@ -94,7 +94,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 
 def _traced(tracer: Any, value: Any, dtype: dtypes.DType) -> Any:
     if not is_traced(value):
-        return tracer.proxy(tracer.create_arg(np.asarray(value).astype(dtype.numpy)))
+        return tracer.constant(np.asarray(value).astype(dtype.numpy))
     return lookup("cast")(value, dtype)
 
 
@@ -200,8 +200,7 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 def _counted(places: Any, count: Any, addends: Any, tracer: Any) -> Any:
     """Sums of ``addends`` by their places in an array of ``count`` elements."""
     kind = value_type(addends)
-    zeros = lookup("full")((count,), 0, dtype=kind.dtype)
-    zeros = zeros if is_traced(zeros) else tracer.proxy(tracer.create_arg(zeros))
+    zeros = tracer.constant(lookup("full")((count,), 0, dtype=kind.dtype))
     return lookup("scatter_add")(zeros, places, addends, axis=0)
 
 
@@ -274,12 +273,12 @@ def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, Any]:
     """np.histogram: bins of a number that is known while tracing."""
     edges = histogram_bin_edges(a, bins, range)
-    a = ravel(a) if is_traced(a) else np.ravel(a)
+    a = np.ravel(a)
     places, inside = _bin_of(a, edges, isinstance(bins, (int, np.integer)))
     if weights is None:
         addends = lookup("cast")(inside, "i64")
     else:
-        flat = ravel(weights) if is_traced(weights) else np.ravel(weights)
+        flat = np.ravel(weights)
         zero = lookup("cast")(0, value_type(flat).dtype)
         addends = lookup("where")(inside, flat, zero)
     found = _counted(places, value_type(edges).shape[0] - 1, addends, places.tracer)
@@ -317,18 +316,9 @@ def histogramdd(
     if density:
         whole = found.sum()
         for axis, edge in enumerate(edges):
-            widths = np.diff(edge)
-            found = (
-                found / lookup("reshape")(widths, _along_only(axis, len(shape)))
-                if is_traced(widths)
-                else found / widths.reshape(_along_only(axis, len(shape)))
-            )
+            found = found / np.reshape(np.diff(edge), tuple(-1 if a == axis else 1 for a in range(len(shape))))
         found = found / whole
     return found, tuple(edges)
-
-
-def _along_only(axis: int, rank: int) -> tuple[int, ...]:
-    return tuple(-1 if a == axis else 1 for a in range(rank))
 
 
 def histogram2d(
@@ -433,29 +423,15 @@ def _flat_as(value: Any, dtype: dtypes.DType) -> Any:
     return np.ravel(value).astype(dtype.numpy)
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
+FUNCTIONS = by_name(np, partition, argpartition, lexsort, searchsorted, digitize, nanmean, nanvar, nanstd, nancumprod)
+FUNCTIONS |= by_name(
+    np, bincount, histogram, histogram2d, histogramdd, histogram_bin_edges, interp, correlate, convolve
+)
+FUNCTIONS |= by_name(np, convolve, ediff1d) | {
     np.sort: sort,
     np.argsort: argsort,
-    np.partition: partition,
-    np.argpartition: argpartition,
-    np.lexsort: lexsort,
-    np.searchsorted: searchsorted,
-    np.digitize: digitize,
     np.nanmax: _nan_extreme("max", -math.inf),
     np.nanmin: _nan_extreme("min", math.inf),
     np.nanargmax: _nan_arg("argmax", -math.inf),
     np.nanargmin: _nan_arg("argmin", math.inf),
-    np.nanmean: nanmean,
-    np.nanvar: nanvar,
-    np.nanstd: nanstd,
-    np.nancumprod: nancumprod,
-    np.bincount: bincount,
-    np.histogram: histogram,
-    np.histogram2d: histogram2d,
-    np.histogramdd: histogramdd,
-    np.histogram_bin_edges: histogram_bin_edges,
-    np.interp: interp,
-    np.correlate: correlate,
-    np.convolve: convolve,
-    np.ediff1d: ediff1d,
 }

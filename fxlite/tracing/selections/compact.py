@@ -18,13 +18,13 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.graph.graph import Node
 from fxlite.ops.op import lookup
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions import rearranging
-from fxlite.tracing.numpy_functions import astype, ravel, value_type
+from fxlite.tracing.numpy_functions import astype, by_name, ravel, value_type
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
 from fxlite.tracing.selections.masked import Masked, chosen, first_of
-from fxlite.tracing.selections.numbers import sum_of
-from fxlite.tracing.selections.spans import Span, counting, mask_of
+from fxlite.tracing.selections.spans import Span, counting, mask_of, sum_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 
@@ -138,19 +138,15 @@ def _line(m: Masked, what: str) -> Masked:
 
 def _last(kind: dtypes.DType) -> Any:
     """What stands behind all others in order."""
-    if kind.is_bool:
-        return True
-    return np.nan if kind.is_float else int(np.iinfo(kind.numpy).max)
+    return np.nan if kind.is_float else COMBINATIONS["min"].start(kind)
 
 
-def _sort(a: Masked, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Masked:
-    m = _line(a, "np.sort")
-    return m.like(lookup("sort")(m.filled(_last(m.values.type.dtype)), axis=0))
+def _ordered(name: str) -> Callable[..., Masked]:
+    def call(a: Masked, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Masked:
+        m = _line(a, f"np.{name}")
+        return m.like(lookup(name)(m.filled(_last(m.values.type.dtype)), axis=0))
 
-
-def _argsort(a: Masked, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Masked:
-    m = _line(a, "np.argsort")
-    return m.like(lookup("argsort")(m.filled(_last(m.values.type.dtype)), axis=0))
+    return call
 
 
 def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,14 +160,7 @@ def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
 def _arg(name: str) -> Callable[..., Any]:
     def call(a: Masked, axis: Any = None) -> Any:
         m = _line(a, f"np.{name}")
-        kind = m.values.type.dtype
-        if kind.is_bool:
-            low: Any = name == "argmin"
-        elif kind.is_float:
-            low = -np.inf if name == "argmax" else np.inf
-        else:
-            info = np.iinfo(kind.numpy)
-            low = int(info.min if name == "argmax" else info.max)
+        low = COMBINATIONS[name].start(m.values.type.dtype)
         found = lookup(name)(m.filled(low), axis=0)
         return part(first_of(counting(m.tracer, m.span.size), m.count), found)  # type: ignore[union-attr]
 
@@ -376,9 +365,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     total = tracer.python_number(lookup("sum")(counts))
     tracer.ranges[total._node] = (0, shapes.for_user(shapes.normalize(bound + 1)))
     source = lookup("minimum")(place, shapes.for_user(size) - 1)
-    if not is_traced(a):
-        a = tracer.proxy(tracer.create_arg(a))
-    return first_of(lookup("take")(a, source, axis=axis), total, value_type(a).rank - axis - 1)
+    return first_of(lookup("take")(tracer.constant(a), source, axis=axis), total, value_type(a).rank - axis - 1)
 
 
 def _most(node: Any) -> int | None:
@@ -406,8 +393,8 @@ OF_MASKED.update(
     {
         "part": part,
         "compact": compact,
-        np.sort: _sort,
-        np.argsort: _argsort,
+        np.sort: _ordered("sort"),
+        np.argsort: _ordered("argsort"),
         np.cumsum: _scanned(np.cumsum),
         np.cumprod: _scanned(np.cumprod),
         np.argmax: _arg("argmax"),
@@ -424,7 +411,7 @@ OF_MASKED.update(
 
 def _median(a: Masked) -> Any:
     """np.median of one axis; of none an IndexError."""
-    m = _sort(a)
+    m = OF_MASKED[np.sort](a)
     count = m.count
     low, high = part(m, (count - 1) // 2), part(m, count // 2)
     kind = m.values.type.dtype
@@ -434,14 +421,9 @@ def _median(a: Masked) -> Any:
     return chosen(lookup("logical_not")(lookup("isnan")(last)), middle, np.nan) if kind.is_float else middle
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.nonzero: nonzero,
-    np.flatnonzero: flatnonzero,
-    np.argwhere: argwhere,
-    np.unique: unique,
+FUNCTIONS = by_name(np, nonzero, flatnonzero, argwhere, unique, repeat) | {
     np.unique_all: lambda x: unique(x, True, True, True, equal_nan=False),
     np.unique_counts: lambda x: unique(x, return_counts=True, equal_nan=False),
     np.unique_inverse: lambda x: unique(x, return_inverse=True, equal_nan=False),
     np.unique_values: lambda x: unique(x, equal_nan=False),
-    np.repeat: repeat,
 }

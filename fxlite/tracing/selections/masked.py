@@ -11,17 +11,18 @@ an error that says so.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
-from fxlite.ops.op import lookup
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS, lookup
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.places import Attribute
-from fxlite.tracing.selections.numbers import Sum, sum_of
-from fxlite.tracing.selections.spans import Span, counting, mask_of
+from fxlite.tracing.selections.spans import Span, Sum, counting, mask_of, sum_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 
@@ -253,14 +254,7 @@ class Masked:
 
     def _extreme(self, name: str, axes: Any, where: Any, initial: Any = None) -> Any:
         """The largest element; of none an error when the program runs, as in NumPy."""
-        kind = self.values.type.dtype
-        if kind.is_bool:
-            other: Any = name == "min"
-        elif kind.is_float:
-            other = -np.inf if name == "max" else np.inf
-        else:
-            info = np.iinfo(kind.numpy)
-            other = int(info.min if name == "max" else info.max)
+        other = COMBINATIONS[name].start(self.values.type.dtype)
         if initial is not None:
             return getattr(np, name)(self.values, axis=axes, where=where, initial=initial)
         found = getattr(np, name)(self.values, axis=axes, where=where, initial=other)
@@ -332,22 +326,7 @@ def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
     return Masked(tracer.proxy(values.node), mask_of(tracer, span), after, span)
 
 
-#: Python's operators and the ufuncs that they are.
-_BINARY = """
-add=add sub=subtract mul=multiply truediv=true_divide floordiv=floor_divide mod=remainder pow=power
-and=bitwise_and or=bitwise_or xor=bitwise_xor lshift=left_shift rshift=right_shift
-"""
-_COMPARED = "lt=less le=less_equal gt=greater ge=greater_equal eq=equal ne=not_equal"
-_UNARY = "neg=negative abs=absolute invert=invert"
-
-
-def _operators(text: str) -> Iterator[tuple[str, Any]]:
-    for pair in text.split():
-        name, _, ufunc = pair.partition("=")
-        yield name, getattr(np, ufunc)
-
-
-def _operator(ufunc: np.ufunc, reflected: bool = False) -> Callable[[Any, Any], Any]:
+def _operator(ufunc: Any, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Masked, other: Any) -> Any:
         operands = (other, self) if reflected else (self, other)
         return self.__array_ufunc__(ufunc, "__call__", *operands)
@@ -355,7 +334,7 @@ def _operator(ufunc: np.ufunc, reflected: bool = False) -> Callable[[Any, Any], 
     return method
 
 
-def _in_place(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+def _in_place(ufunc: Any) -> Callable[[Any, Any], Any]:
     def method(self: Masked, other: Any) -> Any:
         return stored(self, self.__array_ufunc__(ufunc, "__call__", self, other), f"np.{ufunc.__name__} in place")
 
@@ -375,13 +354,13 @@ for _called in _METHODS:
     setattr(Masked, _called.__name__, _method(_called))
 for _reduces in (np.sum, np.prod, np.mean, np.std, np.var, np.max, np.min, np.any, np.all):
     setattr(Masked, _reduces.__name__, _reduction(_reduces))
-for _name, _ufunc in _operators(_BINARY):
+for _name, _op in OPERATORS.items():
+    setattr(Masked, f"__{_name}__", _operator(lookup(_op).ufunc))
+    setattr(Masked, f"__r{_name}__", _operator(lookup(_op).ufunc, reflected=True))
+    setattr(Masked, f"__i{_name}__", _in_place(lookup(_op).ufunc))
+for _name, (_, _ufunc) in COMPARISONS.items():
     setattr(Masked, f"__{_name}__", _operator(_ufunc))
-    setattr(Masked, f"__r{_name}__", _operator(_ufunc, reflected=True))
-    setattr(Masked, f"__i{_name}__", _in_place(_ufunc))
-for _name, _ufunc in _operators(_COMPARED):
-    setattr(Masked, f"__{_name}__", _operator(_ufunc))
-for _name, _ufunc in _operators(_UNARY):
+for _name, _ufunc in (("neg", np.negative), ("abs", np.absolute), ("invert", np.invert)):
     setattr(Masked, f"__{_name}__", lambda self, _ufunc=_ufunc: _ufunc(self))
 Masked.__hash__ = None  # type: ignore[assignment]
 
@@ -451,8 +430,7 @@ def aligned(value: Any, to: Masked) -> Any:
         what = "values that another mask selects" if isinstance(value, Masked) else "an array with an element for each"
         raise to.refusal(f"{what}, beside those of a selection")
     own = value.values if source is not None else value
-    if not is_traced(own):
-        own = tracer.proxy(tracer.create_arg(np.asarray(own)))
+    own = tracer.constant(own)
     axis = own.ndim - to.after - 1
     size = own.type.shape[axis]
     places = counting(tracer, span.size) - span.first
@@ -522,8 +500,3 @@ def _same_argument(x: Any, y: Any, depth: int) -> bool:
     if hasattr(x, "all_input_nodes") and hasattr(y, "all_input_nodes"):
         return same_mask(x, y, depth)
     return type(x) is type(y) and x == y
-
-
-def is_masked(value: Any) -> bool:
-    """Whether a value is ``x[mask]``."""
-    return isinstance(value, Masked)

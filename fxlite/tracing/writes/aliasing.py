@@ -20,8 +20,17 @@ import numpy as np
 
 from fxlite.base.errors import TraceError
 from fxlite.ops.op import Op, lookup, normalize_axis
-from fxlite.tracing.writes.shared_memory import View, root_of, view_of
-from fxlite.tracing.writes.strides import Layout, contiguous, copied, node_layout, reshaped, view_layout
+from fxlite.tracing.writes.shared_memory import (
+    Layout,
+    View,
+    contiguous,
+    copied,
+    node_layout,
+    reshaped,
+    root_of,
+    view_layout,
+    view_of,
+)
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -153,9 +162,7 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
     ops: list[tuple[Op, Mapping[str, Any]]] = [(v.op, v.attributes) for v in chain[1:]]  # type: ignore[misc]
     ops += [(op, attributes) for op, attributes, _ in steps]
     if ops and not all(isinstance(t, TensorType) for t in types):
-        raise tracer.error(
-            f"{what} through a view needs types", 'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")'
-        )
+        raise tracer.untyped(f"{what} through a view needs types")
     nodes: dict[int, Node] = {level: v.node for level, v in enumerate(chain)}
 
     def present(level: int) -> Node:
@@ -181,11 +188,6 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
         done[level] = new
     done[0] = _fitted(tracer, new, types[0])
     _replace(tracer, views, done, given=value)
-
-
-def as_position(tracer: Tracer, index: Any) -> Node:
-    """A number that is computed, as an operand of index_update."""
-    return tracer.create_arg(index)  # type: ignore[no-any-return]
 
 
 def updated(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:

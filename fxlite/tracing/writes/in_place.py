@@ -9,13 +9,12 @@ refuses is a TraceError here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxlite.base.state import is_traced
-from fxlite.ops.op import broadcast_shapes
+from fxlite.ops.op import Op, broadcast_shapes
 from fxlite.tracing.writes.aliasing import write
 from fxlite.tracing.writes.scatter import chosen, prepared, set_item
 from fxlite.tracing.writes.shared_memory import is_number, view_of
@@ -32,13 +31,13 @@ def is_operand(value: Any) -> bool:
 
 
 # -- operators and out= ----------------------------------------------------------------------------
-def in_place_operator(proxy: Proxy, symbol: str, operation: Callable[..., Any], other: Any) -> Any:
+def in_place_operator(proxy: Proxy, op: Op, other: Any) -> Any:
     """``y += other``: writes into y's memory, unless y is a NumPy number, which is immutable."""
     if isinstance(other, (list, tuple)):
         other = np.asarray(other)
     if not is_operand(other):
         return NotImplemented
-    result = operation(proxy, other)
+    result, symbol = op(proxy, other), op.symbol
     number = is_number(proxy)
     if number is None:  # others may see the write, or not
         memory = view_of(proxy).memory

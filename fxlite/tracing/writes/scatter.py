@@ -23,7 +23,7 @@ from fxlite.ops.view import fill_value
 from fxlite.tracing.selections.masked import Masked, aligned, same_mask
 from fxlite.tracing.selections.spans import counting, is_computed
 from fxlite.tracing.subscript import Part, basic_part, cut, items_of, looked_up, without_span
-from fxlite.tracing.writes.aliasing import Step, as_position, folded, updated, write
+from fxlite.tracing.writes.aliasing import Step, folded, updated, write
 from fxlite.tracing.writes.shared_memory import View, is_number, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import plain_array
@@ -86,7 +86,6 @@ def prepared(
 
 
 def _number(tracer: Tracer, value: Any, target: dtypes.DType, what: str) -> Any:
-
     try:
         return fill_value(value, target)
     except DTypeError as error:
@@ -119,7 +118,6 @@ def _check_shape(tracer: Tracer, shape: Any, destination: TensorType, what: str)
 
 def program_line() -> Location | None:
     """The line of the program that writes, for errors."""
-
     return here(3)
 
 
@@ -172,11 +170,7 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
     tracer = y.tracer
     what = "writing into a part"
     if not y.is_typed:
-        raise tracer.error(
-            f"writing into {y._node.name} in place needs types",
-            'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
-            y._node,
-        )
+        raise tracer.untyped(f"writing into {y._node.name} in place needs types", y._node)
     if is_number(y):
         raise tracer.error(
             f"{y._node.name} is a NumPy number, which cannot be written to",
@@ -211,7 +205,7 @@ def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     """``y[a:b] = value`` with computed bounds: the whole axis, by np.where."""
     if isinstance(value, Masked) and value.origin is not None:
         x, given = value.origin
-        if x is y and len(given) == len(items) and all(map(_is_like_item, given, items)):
+        if x is y and len(given) == len(items) and all(map(_is_like, given, items)):
             return  # as Python writes at the end of y[a:b] += 1
     part = cut(y, items)
     new = aligned(value, part)
@@ -253,10 +247,6 @@ def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     longer = lookup("concat")((flat, lookup("full")((1, *rest), 0, y.type.dtype)), axis=0)
     written = lookup("slice")(lookup("scatter_set")(longer, index, new, axis=0), 0, 0, count)
     set_item(y, Ellipsis, lookup("reshape")(written, y.type.shape))
-
-
-def _is_like_item(one: Any, other: Any) -> bool:
-    return one is other or (isinstance(one, slice) and one == other)
 
 
 #: Ufuncs whose ``at`` is a scatter.
@@ -353,7 +343,7 @@ def _set_at_numbers(y: Proxy, part: Part, value: Any, what: str) -> None:
     tracer, x = y.tracer, part.x
     order = sorted(range(len(part.axes)), key=part.axes.__getitem__)
     axes = [part.axes[n] for n in order]
-    positions = [as_position(tracer, part.arrays[n]) for n in order]
+    positions = [tracer.create_arg(part.arrays[n]) for n in order]
     ops = [(op, attributes) for op, attributes, _ in x.steps]
     types = [y.type, *(type for _, _, type in x.steps)]
     first, at = folded(ops, types, len(ops)) if ops else (0, ((0, None, 1),) * y.type.rank)
@@ -389,7 +379,7 @@ def _reads_part(value: Any, base: View, parts: list[Any]) -> bool:
 
 
 def _is_like(one: Any, other: Any) -> bool:
-    return one is other or (type(one) in (int, tuple) and one == other)
+    return one is other or (type(one) in (int, tuple, slice) and one == other)
 
 
 # -- arrays of indices -----------------------------------------------------------------------------
@@ -457,17 +447,13 @@ def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any)
     for array, size in zip(arrays, sizes):
         places = lookup("arange")(0, shapes.for_user(size), 1, "i64")
         if not is_traced(array):
-            array = as_proxy(tracer, tracer.create_arg(np.asarray(array)))
-        index = lookup("take")(_traced(tracer, places), array)  # checks the range, counts from 0
+            array = tracer.constant(array)
+        index = lookup("take")(tracer.constant(places), array)  # checks the range, counts from 0
         if total is None:
             total = index
         else:
             total = total * shapes.for_user(size) + index
     return lookup("reshape")(total, (shapes.product(common),)) if common else total
-
-
-def _traced(tracer: Tracer, value: Any) -> Proxy:
-    return value if is_traced(value) else tracer.proxy(tracer.create_arg(value))
 
 
 def _alike(new: Any, made: int, after: int) -> bool:
@@ -497,7 +483,7 @@ def _scattered(tracer: Tracer, node: Node, positions: Any, new: Any, scatter: st
         index = lookup("reshape")(positions, (kind.shape[0], *ones))
     else:
         wide = np.asarray(positions, np.int64).reshape(-1, *ones)
-        index = tracer.proxy(tracer.create_arg(wide))
+        index = tracer.constant(wide)
     index = lookup("expand")(index, kind.shape)
     made: Proxy = lookup(scatter)(tracer.proxy(node), index, tracer.proxy(new), axis=0)
     return made.node
@@ -513,9 +499,9 @@ def _changed(tracer: Tracer, node: Node, positions: Any, count: Any, new: Any, a
             mask: Any = np.isin(np.arange(count), positions).reshape(count, *ones)
         else:
             hits = (
-                _traced(tracer, places) == positions
+                tracer.constant(places) == positions
                 if not positions.type.rank
-                else ((lookup("unsqueeze")(_traced(tracer, places), 1) == positions).any(axis=1))
+                else ((lookup("unsqueeze")(tracer.constant(places), 1) == positions).any(axis=1))
             )
             mask = lookup("reshape")(hits, (count, *ones)) if ones else hits
         return chosen(tracer, mask, new, node)
@@ -524,7 +510,7 @@ def _changed(tracer: Tracer, node: Node, positions: Any, count: Any, new: Any, a
         # of equal positions the last one stays
         source[positions] = count + np.arange(np.size(positions))
     else:
-        source = lookup("where")(_traced(tracer, places) == positions, shapes.for_user(count), _traced(tracer, places))
+        source = lookup("where")(tracer.constant(places) == positions, shapes.for_user(count), tracer.constant(places))
     joined = lookup("concat")((tracer.proxy(node), tracer.proxy(new)), axis=0)
     taken: Proxy = lookup("take")(joined, source, axis=0)
     return taken.node

@@ -13,8 +13,8 @@ from fxlite.base.errors import FxliteError
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx import proto
 from fxlite.importing.onnx.registry import Call, axis_of, onnx_op, rank, shape
+from fxlite.tracing.capture.control import cond, fori_loop, scan, while_loop
 from fxlite.tracing.capture.known import known_value
-from fxlite.tracing.control.functions import cond, fori_loop, scan, while_loop
 from fxlite.types.shapes import NamedDim
 
 #: Rounds up to which a loop whose values change their shapes is written out.

@@ -10,7 +10,7 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.importing.onnx.registry import Call, onnx_op, shape
-from fxlite.tracing.control.functions import scan
+from fxlite.tracing.capture.control import scan
 
 _USUAL = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

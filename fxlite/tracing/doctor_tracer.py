@@ -20,8 +20,11 @@ import numpy as np
 
 from fxlite.base.errors import Details, FxliteError, TraceError
 from fxlite.base.location import Location, here, is_own_file
+from fxlite.graph.pytree import children_of
 from fxlite.nn.module import Module
-from fxlite.tracing.doctor.doctor_fixes import fix_for
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS
+from fxlite.tracing.doctor_fixes import fix_for
 from fxlite.tracing.numpy_api import METHODS as NUMPY_METHODS
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.torch_names import METHODS, SIZE_CALLED, method_value
@@ -146,13 +149,17 @@ class DoctorTracer(Tracer):
     def compared_sizes(self, left: Any, relation: str, right: Any) -> Any:
         return self.takes(here(2))
 
-    def to_bool(self, proxy: Proxy) -> bool:
+    def _refused(self, refuse: Callable[..., Any], *args: Any, **kwargs: Any) -> Location | None:
+        """Note what a tracer refuses; where that is."""
         try:
-            super().to_bool(proxy)
+            refuse(*args, **kwargs)
         except FxliteError as error:
             self.report(error)
-            details = error.details
-        return self.takes(details.location if details is not None else None)
+            return error.details.location if error.details is not None else None
+        return None
+
+    def to_bool(self, proxy: Proxy) -> bool:
+        return self.takes(self._refused(super().to_bool, proxy))
 
     def takes(self, location: Location | None) -> bool:
         """Whether a branch is taken in this run."""
@@ -166,19 +173,11 @@ class DoctorTracer(Tracer):
     def iter(self, proxy: Proxy) -> Iterator[Any]:
         if proxy.is_typed:
             return super().iter(proxy)
-        try:
-            super().iter(proxy)
-        except FxliteError as error:
-            self.report(error)
+        self._refused(super().iter, proxy)
         return iter([self.poison()] * _unpacked())
 
     def size_needed(self, problem: str, instead: str) -> Any:
-        try:
-            super().size_needed(problem, instead)
-        except FxliteError as error:
-            self.report(error)
-            details = error.details
-        location = details.location if details is not None else None
+        location = self._refused(super().size_needed, problem, instead)
         expression = location.expression if location is not None else ""
         if "range(" in expression or "len(" in expression:
             return 2
@@ -231,11 +230,8 @@ def _unpacked() -> int:
 
 
 def _has_poison(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(_has_poison(v) for v in value)
-    if isinstance(value, dict):
-        return any(_has_poison(v) for v in value.values())
-    return isinstance(value, (_Poison, _PoisonShape))
+    found = children_of(value) if isinstance(value, (tuple, list, dict)) else None
+    return isinstance(value, (_Poison, _PoisonShape)) if found is None else any(map(_has_poison, found[2]))
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -262,10 +258,7 @@ def _standing_in(name: str, value: Any) -> Callable[..., Any]:
 
     def method(self: _DoctorProxy, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(self, _Poison):
-            try:
-                original(self, *args, **kwargs)
-            except FxliteError as error:
-                self.tracer.report(error)
+            self.tracer._refused(original, self, *args, **kwargs)
         return value(self) if callable(value) else value
 
     return method
@@ -277,17 +270,12 @@ class _DoctorProxy(Proxy):
     __slots__ = ()
     tracer: Any
 
-    @property  # type: ignore[misc]
-    def shape(self) -> Any:
-        return self._known("shape", _PoisonShape())
-
-    @property
-    def dtype(self) -> Any:
-        return self._known("dtype", dtypes.float32.numpy)
-
-    @property
-    def ndim(self) -> Any:
-        return self._known("ndim", 2)
+    # what a value without a type is taken to be
+    shape = property(lambda self: self._known("shape", _PoisonShape()))
+    dtype = property(lambda self: self._known("dtype", dtypes.float32.numpy))
+    ndim = property(lambda self: self._known("ndim", 2))
+    T = property(lambda self: self._known("T", self.tracer.poison()))
+    mT = property(lambda self: self._known("mT", self.tracer.poison()))
 
     @property
     def size(self) -> Any:
@@ -300,14 +288,6 @@ class _DoctorProxy(Proxy):
             self.tracer.error(f"{place.expression} is called, and is a number in NumPy", advice, self.node)
         )
         return lambda dim=None: self.shape if dim is None else self.shape[dim]
-
-    @property
-    def T(self) -> Any:
-        return self._known("T", self.tracer.poison())
-
-    @property
-    def mT(self) -> Any:
-        return self._known("mT", self.tracer.poison())
 
     def _known(self, name: str, other: Any) -> Any:
         try:
@@ -330,29 +310,12 @@ def _noting_call(proxy: _DoctorProxy, method: Callable[..., Any]) -> Callable[..
     return lambda *args, **kwargs: _noting(lambda _, *a, **k: method(*a, **k))(proxy, *args, **kwargs)
 
 
-_OPERATORS = [
-    f"__{form}{name}__"
-    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
-    for form in ("", "r", "i")
-]
 for _name in (
-    *_OPERATORS,
-    "__lt__",
-    "__le__",
-    "__gt__",
-    "__ge__",
-    "__eq__",
-    "__ne__",
-    "__neg__",
-    "__abs__",
-    "__invert__",
-    "__pos__",
-    "__getitem__",
-    "__setitem__",
-    "__array_ufunc__",
-    "__array_function__",
+    *(f"{form}{name}" for name in OPERATORS for form in ("", "r", "i")),
+    *COMPARISONS,
+    *"neg abs invert pos getitem setitem array_ufunc array_function".split(),
 ):
-    setattr(_DoctorProxy, _name, _noting(getattr(Proxy, _name)))
+    setattr(_DoctorProxy, f"__{_name}__", _noting(getattr(Proxy, f"__{_name}__")))
 _DoctorProxy.__hash__ = Proxy.__hash__  # type: ignore[method-assign]
 
 
@@ -418,21 +381,9 @@ class _Poison(_DoctorProxy):
 
     __slots__ = ()
 
-    @property
-    def type(self) -> TensorType:
-        return TensorType((), dtypes.float32)
-
-    @property  # type: ignore[misc]
-    def shape(self) -> Any:
-        return _PoisonShape()
-
-    @property
-    def T(self) -> Any:
-        return self
-
-    @property
-    def mT(self) -> Any:
-        return self
+    type = property(lambda self: TensorType((), dtypes.float32))
+    shape = property(lambda self: _PoisonShape())
+    T = mT = property(lambda self: self)
 
     def __bool__(self) -> bool:
         taken: bool = self.tracer.takes(here(2))

@@ -10,20 +10,21 @@ leaves it as its result only.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxlite.base.errors import ArgumentError, DTypeError, expect
 from fxlite.base.state import active_tracer, is_traced
+from fxlite.graph import pytree
 from fxlite.graph.graph import Node
 from fxlite.graph.pytree import Structure
 from fxlite.ops.control import INDEX
 from fxlite.ops.op import Op, lookup
-from fxlite.tracing.capture.known import known_value
-from fxlite.tracing.control.bodies import Body
-from fxlite.tracing.control.carried import (
+from fxlite.tracing.capture.bodies import (
+    Body,
     Kind,
     as_node,
     as_value,
@@ -33,13 +34,12 @@ from fxlite.tracing.control.carried import (
     put_together,
     taken_apart,
 )
-from fxlite.tracing.control.eager import iterate, owned, read_only, truth
+from fxlite.tracing.capture.known import known_value
 from fxlite.types import dtypes
 from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
-    from fxlite.graph.subgraph import SubGraph
     from fxlite.tracing.tracer import Tracer
 
 #: Times that a body is traced until the kinds of what a loop carries stay as they are: each time a
@@ -86,10 +86,10 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
         return iterate(body_fn, carried_inputs, test=cond_fn)  # type: ignore[no-any-return]
     loop = _Loop(tracer, "while_loop", carried_inputs, _names(body_fn, len(carried_inputs)))
 
-    def bodies() -> tuple[Body, ...]:
-        return loop.condition(cond_fn), loop.body(body_fn, spread=True)
-
-    return loop.run(bodies, lookup("while_loop"), {}, ("cond_fn", "body_fn"))  # type: ignore[no-any-return]
+    attributes = ("cond_fn", "body_fn")
+    return loop.run(  # type: ignore[no-any-return]
+        lambda: (loop.condition(cond_fn), loop.body(body_fn, spread=True)), lookup("while_loop"), {}, attributes
+    )
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
@@ -109,10 +109,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     index, name = (_names(body_fun, 2) or ["i", "val"])[:2]
     loop = _Loop(tracer, "fori_loop", init_val, name)
 
-    def bodies() -> tuple[Body, ...]:
-        return (loop.body(body_fun, index=index),)
-
-    return loop.run(bodies, lookup("fori_loop"), bounds, ("body_fn",))
+    return loop.run(lambda: (loop.body(body_fun, index=index),), lookup("fori_loop"), bounds, ("body_fn",))
 
 
 def scan(f: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: Any = None) -> tuple[Any, Any]:
@@ -244,14 +241,10 @@ def _traced_cond(tracer: Tracer, pred: Any, functions: tuple[Callable[..., Any],
         with body:
             nodes.append([as_node(tracer, v, k) for v, k in zip(leaves, results)])
     captured = _union(bodies)
-    made: list[SubGraph] = []
-    for body, values_of in zip(bodies, nodes):
-        made.append(body.finish(values_of, captured))
+    made = [body.finish(values_of, captured) for body, values_of in zip(bodies, nodes)]
     given = [as_node(tracer, v, k) for v, k in zip(values, kinds)]
-    arguments = {"true_fn": made[0], "false_fn": made[1]}
-    parts = record_control(
-        tracer, lookup("cond"), {"pred": tracer.create_arg(pred), "operands": (*given, *captured), **arguments}
-    )
+    arguments = {"pred": tracer.create_arg(pred), "operands": (*given, *captured)}
+    parts = record_control(tracer, lookup("cond"), arguments | {"true_fn": made[0], "false_fn": made[1]})
     return put_together(form, [as_value(tracer, n, k) for n, k in zip(parts, results)])
 
 
@@ -385,14 +378,11 @@ class _Loop:
                 leaves = self.results_of[body]
                 nodes.append([as_node(tracer, v, k) for v, k in zip(leaves, kinds)])
         captured = _union(traced)
-        made = {}
-        for name, body, results in zip(attributes, traced, nodes):
-            made[name] = body.finish(results, captured)
+        made = {name: body.finish(r, captured) for name, body, r in zip(attributes, traced, nodes)}
         carried = tuple(as_node(tracer, v, k) for v, k in zip(self.values, self.kinds))
         limits = {n: v if type(v) is int else tracer.create_arg(v) for n, v in bounds.items()}
         parts = record_control(tracer, op, {**limits, "carried": carried, "captured": tuple(captured), **made})
-        results_ = [as_value(tracer, n, k) for n, k in zip(parts, self.kinds)]
-        return put_together(self.structure, results_)
+        return put_together(self.structure, [as_value(tracer, n, k) for n, k in zip(parts, self.kinds)])
 
     def results(self, function: Callable[..., Any], found: list[Structure]) -> list[Kind]:
         """The kinds of the second value that ``function`` gives for what is carried; its form goes
@@ -410,3 +400,109 @@ class _Loop:
                 break
         found.append(form)
         return kinds
+
+
+def truth(value: Any, what: str) -> bool:
+    """One bool as Python's. Raises DTypeError for anything else."""
+    if type(value) is bool:
+        return value
+    array = np.asarray(value)
+    if array.ndim or array.dtype != np.bool_:
+        raise DTypeError(
+            f"{what} must be one bool, not {array.dtype}{list(array.shape)}: compare it, x > 0, or "
+            "take x.any() or x.all() of several"
+        )
+    return bool(array[()])
+
+
+def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    found = pytree.children_of(value)
+    if found is None:
+        return function(value)
+    _, keys, values = found
+    mapped = [_mapped(v, function) for v in values]
+    if isinstance(value, dict):
+        return dict(zip(keys, mapped))
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(mapped)
+    return type(value)(**dict(zip(keys, mapped)))
+
+
+def _copied(value: Any) -> Any:
+    """An array of its own; a number, also in an array of rank 0, is immutable."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return np.array(value) if value.ndim else value[()]
+
+
+def owned(value: Any) -> Any:
+    """The nested value with copies of the arrays in it."""
+    return _mapped(value, _copied)
+
+
+def read_only(value: Any) -> Any:
+    """The nested value with views of the arrays in it that cannot be written to."""
+
+    def view(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        made = value.view()
+        made.flags.writeable = False
+        return made
+
+    return _mapped(value, view)
+
+
+def iterate(
+    function: Callable[..., Any],
+    init: Any,
+    leads: Iterable[tuple[Any, ...]] | None = None,
+    test: Callable[..., Any] | None = None,
+) -> Any:
+    """A loop: ``function`` is given what is in ``leads`` and the carried values, or with a ``test``
+    the carried values one by one, as long as that is true of them.
+
+    Where the first iteration makes a number of NumPy of a Python number, the loop starts with one
+    of that type, as it does where it is traced."""
+    values = owned(init)
+    is_first = True
+    for lead in itertools.repeat(()) if leads is None else leads:
+        if test is not None and not truth(test(*values), "what cond_fn gives"):
+            break
+        new = run_body(function, lead, values, test is not None)
+        if is_first:
+            start = _typed(init, new)
+            if start is not init:
+                new = run_body(function, lead, owned(start), test is not None)
+            is_first = False
+        values = new
+    return values
+
+
+def _typed(init: Any, new: Any) -> Any:
+    """What a loop starts with, its Python numbers in the types that they become; ``init`` itself
+    where none becomes one."""
+    after = pytree.leaves(new)
+    changed = []
+
+    def typed(value: Any) -> Any:
+        _, then = next(after, ("", None))
+        if type(value) not in (bool, int, float) or not isinstance(then, np.generic | np.ndarray):
+            return value
+        changed.append(then)
+        return then.dtype.type(value)
+
+    made = _mapped(init, typed)
+    return made if changed else init
+
+
+def run_body(function: Callable[..., Any], lead: tuple[Any, ...], carried: Any, spread: bool = False) -> Any:
+    """What one iteration makes of the carried values (``spread``: given as arguments). An array
+    that the body gives where it got it is the loop's own already; others are copied."""
+    result = function(*lead, *(carried if spread else (carried,)))
+    if spread and isinstance(result, list):
+        result = tuple(result)
+    if spread and not isinstance(result, tuple) and len(carried) == 1:
+        result = (result,)
+    before = pytree.leaves(carried)
+    return _mapped(result, lambda v: v if v is next(before, ("", None))[1] else _copied(v))

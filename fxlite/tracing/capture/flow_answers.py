@@ -1,13 +1,16 @@
-"""What a loop can go through by numbers: ranges, arrays along their first axis, and ``enumerate``,
-``zip`` and ``reversed`` of these, also where a bound or a length is not known while tracing.
+"""What the tracer answers in place of Python's builtins, where the control flow of a program is captured.
 
-In: calls of Python's builtins. Out: :class:`Counted`: how many elements there are, and the element
-of a number.
+What a loop can go through by numbers: ranges, arrays along their first axis, and ``enumerate``, ``zip`` and
+``reversed`` of these, also where a bound or a length is not known while tracing, as :class:`Counted`: how many
+elements there are, and the element of a number. And Python's numbers of traced values, ``int(x)``, ``float(x)``,
+``round(x)``, ``math.sqrt(x)``: numbers of Python that are not known while tracing. Where Python raises
+(``math.sqrt(-1)``, ``int(nan)``) they are what NumPy computes: a graph has no exceptions.
 """
 
 from __future__ import annotations
 
 import builtins
+import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,7 +20,7 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.known import known_value
-from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.proxy import DTYPES, Proxy, PythonNumber
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -62,9 +65,7 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
     if isinstance(value, Proxy) and value.is_typed and value.ndim:
         return Counted(tracer, value.shape[0], lambda k: value[k])
     if isinstance(value, np.ndarray) and value.ndim:
-        return Counted(
-            tracer, len(value), lambda k: value[k] if type(k) is int else (tracer.proxy(tracer.create_arg(value))[k])
-        )
+        return Counted(tracer, len(value), lambda k: value[k] if type(k) is int else tracer.constant(value)[k])
     return None
 
 
@@ -72,14 +73,14 @@ def _is_open(value: Any) -> bool:
     return isinstance(value, (Counted, Proxy))
 
 
-def _number(value: Any) -> Any:
+def _known_bound(value: Any) -> Any:
     """A bound of a range: an int where that is known."""
     known = known_value(value) if is_traced(value) else None
     return value if known is None else int(known[()])
 
 
 def _range(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    args = tuple(map(_number, args))
+    args = tuple(map(_known_bound, args))
     if kwargs or not any(is_traced(a) or isinstance(a, NamedDim) for a in args):
         return function(*args, **kwargs)
     for bound in args:
@@ -108,7 +109,7 @@ def _as_number(tracer: Tracer, value: Any) -> Any:
 
 
 def _at_least_0(tracer: Tracer, count: Any) -> Any:
-    count = _number(count)
+    count = _known_bound(count)
     if type(count) is int:
         return max(count, 0)
     return count if isinstance(count, NamedDim) else lookup("maximum")(count, 0)
@@ -151,4 +152,100 @@ COUNTED: dict[Any, Callable[..., Any]] = {
     builtins.enumerate: _enumerate,
     builtins.zip: _zip,
     builtins.reversed: _reversed,
+}
+
+
+Answer = Callable[..., Any]
+
+
+def _open(value: Any) -> bool:
+    """Whether a value is one number that is not known while tracing."""
+    if not is_traced(value) or not value.is_typed or known_value(value) is not None:
+        return False
+    return all(size == 1 for size in value.type.shape)
+
+
+def _number(value: Any, kind: type) -> PythonNumber:
+    """A value as a number of Python."""
+    if value.type.shape:
+        value = lookup("reshape")(value, ())
+    if value.type.dtype is not DTYPES[kind]:
+        value = lookup("cast")(value, DTYPES[kind])
+    return PythonNumber(value.node, value.tracer)
+
+
+def number_of(value: Any) -> Any:
+    """``x.item()``."""
+    if not _open(value):
+        return value.item()
+    dtype = value.type.dtype
+    return _number(value, bool if dtype.is_bool else float if dtype.is_float else int)
+
+
+def _as(kind: type) -> Answer:
+    def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+        if len(args) != 1 or kwargs or not _open(args[0]):
+            return function(*args, **kwargs)
+        return _number(args[0], kind)
+
+    return call
+
+
+def _round(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) != 1 or kwargs or not _open(args[0]):
+        return function(*args, **kwargs)
+    return _number(np.round(args[0]), int)
+
+
+def _divmod(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+    if not any(map(is_traced, args)):
+        return function(*args, **kwargs)
+    return args[0] // args[1], args[0] % args[1]
+
+
+def _power(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) != 2 or kwargs or not any(map(is_traced, args)):
+        return function(*args, **kwargs)
+    return args[0] ** args[1]
+
+
+def _mathematical(ufunc: Any, kind: type) -> Answer:
+    def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+        if kwargs or not any(map(_open, args)):
+            return function(*args, **kwargs)
+        floats = [_number(a, float) if is_traced(a) else float(a) for a in args]
+        return _number(ufunc(*floats), kind)
+
+    return call
+
+
+#: Functions of Python's math that NumPy has under the same names, by what they give.
+_MATHEMATICAL = {
+    float: "sqrt exp expm1 log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan atan2 asinh acosh atanh fabs "
+    "hypot pow fmod copysign",
+    int: "floor ceil trunc",
+    bool: "isnan isinf isfinite",
+}
+
+
+def _log(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+    """``math.log(x)``, ``math.log(x, base)``"""
+    parts = [_mathematical(np.log, float)(tracer, math.log, (a,), kwargs) for a in args]
+    return parts[0] if len(parts) == 1 else parts[0] / parts[1]
+
+
+#: ``f(tracer, function, args, kwargs)`` by what a program calls.
+CONVERSIONS: dict[Any, Answer] = {
+    builtins.int: _as(int),
+    builtins.float: _as(float),
+    builtins.bool: _as(bool),
+    builtins.round: _round,
+    builtins.divmod: _divmod,
+    builtins.pow: _power,
+    math.log: _log,
+    **{
+        getattr(math, n): _mathematical(getattr(np, n), kind)
+        for kind, text in _MATHEMATICAL.items()
+        for n in text.split()
+    },
 }

@@ -1,13 +1,17 @@
-"""Arrays that a program makes: NumPy's functions of that kind, called without a traced array.
+"""What the tracer answers in place of NumPy and Python, where a captured program calls their functions.
 
-In: the call, as the program has it. Out: a traced array with memory of its own, so that traced
-values can be written into it, and shapes may hold named dims. What it holds is known while tracing
-(:func:`fxlite.tracing.capture.known.known_value`), until something traced is written into it.
+In: the call, as the program has it. Out: of NumPy's functions that make arrays, called without a traced array, a
+traced array with memory of its own, so that traced values can be written into it, and shapes may hold named dims;
+what it holds is known while tracing (:func:`fxlite.tracing.capture.known.known_value`), until something traced is
+written into it. Of Python's builtins what they give in eager Python, where a traced value is among the arguments
+that the builtin itself could not take.
 """
 
 from __future__ import annotations
 
+import builtins
 import inspect
+import operator
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,14 +22,15 @@ from fxlite.base.errors import DTypeError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import known_value
-from fxlite.tracing.selections.masked import first_of
-from fxlite.tracing.selections.numbers import at_least, highest, sum_of
+from fxlite.tracing.selections.masked import Masked, first_of
+from fxlite.tracing.selections.spans import at_least, highest, sum_of
 from fxlite.tracing.writes.shared_memory import fresh
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
+
 
 Make = Callable[..., Any]
 
@@ -41,7 +46,7 @@ def constant_array(tracer: Tracer, value: np.ndarray[Any, Any]) -> Any:
     same = value == value.flat[0] if value.size else np.True_
     if np.all(same) and str(first) != "-0.0":
         return fresh(_record(tracer, "full", value.shape, first, dtype))
-    return fresh(tracer.proxy(tracer.create_arg(value)))
+    return fresh(tracer.constant(value))
 
 
 def fresh_array(tracer: Tracer, result: np.ndarray[Any, Any], given: Iterable[Any]) -> Any:
@@ -159,24 +164,18 @@ def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: 
     return _record(tracer, "arange", *bounds, None if dtype is None else dtypes.dtype(dtype))
 
 
-def _grid(tracer: Tracer, rows: Any, columns: Any) -> tuple[Any, Any]:
-    """Row and column numbers of a matrix."""
-    down = lookup("unsqueeze")(_arange(tracer, rows), 1)
-    return down, _arange(tracer, columns)
+def _matrix(compared: Callable[[Any, Any], Any]) -> Make:
+    """np.eye and np.tri: where the column less the row compares so with ``k``."""
 
+    def make(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
+        rows, columns = lookup("unsqueeze")(_arange(tracer, N), 1), _arange(tracer, N if M is None else M)
+        return lookup("cast")(compared(columns - rows, k), dtypes.dtype(dtype))
 
-def _eye(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
-    rows, columns = _grid(tracer, N, N if M is None else M)
-    return lookup("cast")(columns - rows == k, dtypes.dtype(dtype))
+    return make
 
 
 def _identity(tracer: Tracer, n: Any, dtype: Any = float) -> Any:
-    return _eye(tracer, n, dtype=dtype or float)
-
-
-def _tri(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
-    rows, columns = _grid(tracer, N, N if M is None else M)
-    return lookup("cast")(columns - rows <= k, dtypes.dtype(dtype))
+    return _matrix(operator.eq)(tracer, n, dtype=dtype or float)
 
 
 def _linspace(
@@ -215,7 +214,7 @@ def _stacked(tracer: Tracer, value: Any) -> Any:
     if isinstance(value, NamedDim):
         return tracer.size(value)
     if not isinstance(value, (tuple, list)):
-        return value if is_traced(value) else tracer.proxy(tracer.create_arg(np.asarray(value)))
+        return tracer.constant(value)
     parts = [_stacked(tracer, part) for part in value]
     wanted = dtypes.result_type(*(part.type.dtype for part in parts))
     return lookup("stack")([lookup("cast")(part, wanted) for part in parts])
@@ -256,9 +255,9 @@ ARRAYS: dict[Any, Make] = {
     np.empty_like: _unwritten(np.zeros_like),
     np.full: _made(_full_of),
     np.arange: _made(_arange),
-    np.eye: _made(_eye),
+    np.eye: _made(_matrix(operator.eq)),
     np.identity: _made(_identity),
-    np.tri: _made(_tri),
+    np.tri: _made(_matrix(operator.le)),
     np.linspace: _made(_linspace),
     np.array: _ARRAY,
     np.broadcast: _broadcast,
@@ -268,4 +267,70 @@ ARRAYS: dict[Any, Make] = {
     np.asfortranarray: _as_array,
     np.require: _as_array,
     **{d.numpy.type: _as_scalar for d in dtypes.ALL if d.stored is d.numpy},
+}
+
+
+Call = Callable[..., Any]
+
+
+def _extreme(relation: str) -> Call:
+    """``max(a, b)``: the first of those that no other is greater than, as Python compares."""
+
+    def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        values = list(args if len(args) != 1 else args[0])
+        if kwargs or not any(map(is_traced, values)):
+            return function(*(args if len(args) != 1 else (values,)), **kwargs)
+        best = values[0]
+        for value in values[1:]:
+            better = lookup(relation)(value, best)
+            best = lookup("where")(better, value, best)
+        return best
+
+    return call
+
+
+def _truths(name: str) -> Call:
+    """``any(...)`` and ``all(...)`` of traced values."""
+
+    def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        values = list(args[0]) if len(args) == 1 else []
+        if kwargs or not any(map(is_traced, values)):
+            return function(values) if len(args) == 1 else function(*args, **kwargs)
+        result = values[0]
+        for value in values[1:]:
+            result = lookup(name)(result, value)
+        return lookup("cast")(result, bool)
+
+    return call
+
+
+def _bool(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``bool(x)``: the truth of a traced value; a condition for ``np.where``, not for ``if``."""
+    if len(args) == 1 and is_traced(args[0]) and args[0].is_typed and not args[0].ndim:
+        return lookup("cast")(args[0], bool)
+    return bool(*args, **kwargs)
+
+
+def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``len(x)``, which may be a named dim."""
+    if len(args) == 1 and (isinstance(args[0], Masked) or (is_traced(args[0]) and args[0].ndim)):
+        return args[0].shape[0]
+    return function(*args, **kwargs)
+
+
+def _isinstance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """A traced value is an array."""
+    if len(args) == 2 and is_traced(args[0]) and not isinstance(args[0], args[1]):
+        return isinstance(np.empty(0), args[1])
+    return isinstance(*args, **kwargs)
+
+
+BUILTINS: dict[Any, Call] = {
+    builtins.max: _extreme("gt"),
+    builtins.min: _extreme("lt"),
+    builtins.any: _truths("logical_or"),
+    builtins.all: _truths("logical_and"),
+    builtins.bool: _bool,
+    builtins.len: _len,
+    builtins.isinstance: _isinstance,
 }

@@ -59,14 +59,16 @@ class Widening:
         return f": {times} times the memory{known}, and instructions compute 1/{times} of the numbers"
 
 
+#: Dtypes of the widest numbers.
+_WIDE = frozenset(d for d in dtypes.ALL if d.is_inexact and d.real.itemsize > 4)
+
+
 def widenings(graph: Graph) -> list[Widening]:
     """The places of a graph where scalars widen other numbers, in order; of those that follow from
     one another the first. None where an input is of the widest numbers already."""
     found: list[Widening] = []
-    if any(isinstance(n.type, TensorType) and _precision(n.type.dtype) > 4 for n in graph.placeholders):
-        return found
-    kinds = {id(t.dtype): t.dtype for n in graph.nodes if isinstance(t := n.type, TensorType)}
-    if all(_precision(dtype) <= 4 for dtype in kinds.values()):
+    wide = [n for n in graph.nodes if isinstance(n.type, TensorType) and n.type.dtype in _WIDE]
+    if not wide or any(n.op == "placeholder" for n in wide):
         return found
     scalars: set[Node] = set()
     covered: set[Node] = set()

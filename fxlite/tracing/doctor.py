@@ -20,7 +20,7 @@ from fxlite.base.checked import checked
 from fxlite.base.errors import FxliteError
 from fxlite.base.facade import above
 from fxlite.nn.module import Module
-from fxlite.tracing.doctor.doctor_tracer import DoctorTracer, Problem, place_text
+from fxlite.tracing.doctor_tracer import DoctorTracer, Problem, place_text
 from fxlite.tracing.inputs import declare
 from fxlite.tracing.tracer import Tracer
 

@@ -9,7 +9,7 @@ passes of a fast transform depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -186,35 +186,20 @@ def _axes(a: Any, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
     return [None if n == -1 else n for n in sizes], found
 
 
-def _over(step: Callable[..., Any], a: Any, sizes: Sequence[Any], axes: Sequence[int], norm: str | None) -> Any:
-    """A transform along each axis, the last one first."""
-    for n, axis in reversed(list(zip(sizes, axes))):
-        a = step(a, n, axis, norm)
-    return a
+def _over_axes(step: Callable[..., Any], default: Any) -> Callable[..., Any]:
+    """The transform along several axes: of real numbers along the last one, of complex ones along the others."""
 
-
-def _complex_n(step: Callable[..., Any], default: Any) -> Callable[..., Any]:
     def call(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
-        return _over(step, a, *_axes(a, s, axes), norm)
-
-    return call
-
-
-def _real_n(default: Any) -> Callable[..., Any]:
-    def call(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
-        sizes, found = _axes(a, s, axes)
-        a = rfft(a, sizes[-1], found[-1], norm)
-        return _over(fft, a, sizes[:-1], found[:-1], norm)
-
-    return call
-
-
-def _real_inverse_n(default: Any) -> Callable[..., Any]:
-    def call(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
-        sizes, found = _axes(a, s, axes)
-        for n, axis in zip(sizes[:-1], found[:-1]):
-            a = ifft(a, n, axis, norm)
-        return irfft(a, sizes[-1], found[-1], norm)
+        each = list(zip(*_axes(a, s, axes)))
+        if step is rfft:
+            plan = [(rfft, each[-1]), *((fft, pair) for pair in each[-2::-1])]
+        elif step is irfft:
+            plan = [*((ifft, pair) for pair in each[:-1]), (irfft, each[-1])]
+        else:
+            plan = [(step, pair) for pair in reversed(each)]
+        for function, (n, axis) in plan:
+            a = function(a, n, axis, norm)
+        return a
 
     return call
 
@@ -241,14 +226,14 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.fft.irfft: irfft,
     np.fft.hfft: hfft,
     np.fft.ihfft: ihfft,
-    np.fft.fft2: _complex_n(fft, (-2, -1)),
-    np.fft.ifft2: _complex_n(ifft, (-2, -1)),
-    np.fft.fftn: _complex_n(fft, None),
-    np.fft.ifftn: _complex_n(ifft, None),
-    np.fft.rfft2: _real_n((-2, -1)),
-    np.fft.rfftn: _real_n(None),
-    np.fft.irfft2: _real_inverse_n((-2, -1)),
-    np.fft.irfftn: _real_inverse_n(None),
+    np.fft.fft2: _over_axes(fft, (-2, -1)),
+    np.fft.ifft2: _over_axes(ifft, (-2, -1)),
+    np.fft.fftn: _over_axes(fft, None),
+    np.fft.ifftn: _over_axes(ifft, None),
+    np.fft.rfft2: _over_axes(rfft, (-2, -1)),
+    np.fft.rfftn: _over_axes(rfft, None),
+    np.fft.irfft2: _over_axes(irfft, (-2, -1)),
+    np.fft.irfftn: _over_axes(irfft, None),
     np.fft.fftshift: _rolled(1),
     np.fft.ifftshift: _rolled(-1),
 }

@@ -1,1 +1,0 @@
-"""Control flow while tracing."""
