@@ -250,7 +250,7 @@ def changed_weights(a: Graph, b: Graph, modules: tuple[GraphModule, GraphModule]
     """Differences of the weights that the graphs read, in the order in which they are read.
 
     Without ``modules`` there are no values: paths and types are compared."""
-    old, new = _weights(a), _weights(b)
+    old, new = weight_types(a), weight_types(b)
     found: list[WeightChange] = []
     gone = {path: type for path, type in old.items() if path not in new}
     come = {path: type for path, type in new.items() if path not in old}
@@ -265,7 +265,7 @@ def changed_weights(a: Graph, b: Graph, modules: tuple[GraphModule, GraphModule]
     return found + [WeightChange("added", None, path, None, type) for path, type in come.items()]
 
 
-def _weights(graph: Graph) -> dict[str, Any]:
+def weight_types(graph: Graph) -> dict[str, Any]:
     """Path -> type of the weights a graph reads."""
     return {n.target: n.type for n in graph.nodes if n.op == "get_attr"}
 

@@ -7,7 +7,7 @@ Each line is ``name: type = expression``; an expression is a call ``ops.NAME(...
 values (``x + y``, ``-x``, ``x @ w``), a weight ``self.fc.weight``, or a call of a leaf module
 ``self.head(x)``. Lines like ``B = x.shape[0]`` say where a named dim comes from and are skipped;
 ``assert T <= 512`` is a guard, or with the comment ``declared`` a fact of a named dim. ``if``,
-``while`` and ``for`` are nodes with sub-graphs (:mod:`fxlite.show.text.block_parser`).
+``while`` and ``for`` are nodes with sub-graphs (:mod:`fxlite.show.text.blocks`).
 Types may be left out; where they stand, they must agree with the op's rule. The comment on the
 right gives scope and location (file name, line); ``# weights:`` gives the types of weights.
 """
@@ -32,7 +32,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.pytree import one_by_one, state_target
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.show.comparison.compare import types_equal
-from fxlite.show.text.block_parser import BlockParser
+from fxlite.show.text.blocks import BlockParser
 from fxlite.show.text.words import with_usual_words
 from fxlite.types import guards, shapes
 from fxlite.types.guards import Guard
