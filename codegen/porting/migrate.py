@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import ArgumentError, ParseError
-from fxlite.codegen.porting.findings import ROOTS, Finding
+from fxlite.codegen.porting.verdicts import ROOTS, Finding
 
 if TYPE_CHECKING:
     pass

@@ -13,8 +13,7 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import ParentNodeProvider, PositionProvider, QualifiedNameProvider, QualifiedNameSource
 
-from fxlite.codegen.porting.findings import Finding, import_lines, package_root
-from fxlite.codegen.porting.verdicts import Port, is_package, port
+from fxlite.codegen.porting.verdicts import Finding, Port, import_lines, is_package, package_root, port
 
 #: Functions whose arguments may be targets; what is passed to others is called, probably.
 _TAKES_TARGETS = "call_function create_node find_nodes frozenset set tuple list".split()
