@@ -22,9 +22,8 @@ from typing import Any
 from fxlite.base.outside_text import comment, format_text, is_number, python_string
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.functions import given_names
-from fxlite.codegen.python.lines import ANY, WIDTH, Line, hidden, last_word, note_of, singular
+from fxlite.codegen.python.lines import ALIKE, ANY, WIDTH, Line, displayed, hidden, last_word, note_of, rolled, singular
 from fxlite.codegen.python.parameters import Record, interface_of, results_of
-from fxlite.codegen.python.rolling import ALIKE, displayed, rolled
 from fxlite.codegen.python.text import (
     FileNames,
     Names,

@@ -39,8 +39,7 @@ from fxlite.base.location import REGENERATED
 from fxlite.base.outside_text import docstring
 from fxlite.codegen.folder import LICENSE, UNKNOWN_LICENSE, FolderError, add_to_folder, facts_of
 from fxlite.codegen.python.classes import classes_of, factored
-from fxlite.codegen.python.dialect import Dialect
-from fxlite.codegen.python.numpy_dialect import NumpyDialect
+from fxlite.codegen.python.dialect import Dialect, NumpyDialect
 from fxlite.codegen.python.parameters import nested_text, types_of
 from fxlite.codegen.python.text import class_name, module_name
 from fxlite.codegen.python.torch_dialect import TorchDialect

@@ -73,7 +73,7 @@ def reimport_add_arguments(parser: argparse.ArgumentParser) -> None:
 def reimport_run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite reimport``."""
     from fxlite.cli.program_file import trace_program, unique
-    from fxlite.codegen.python.reimport.reimport import reimport
+    from fxlite.codegen.python.reimport import reimport
     from fxlite.files.serialize import save
     from fxlite.graph.node import Node
     from fxlite.show.comparison.graph_diff import diff

@@ -11,8 +11,8 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
+from fxlite.codegen.python.patch.recording import Edit
 from fxlite.codegen.python.patch.spelling import needs_brackets
-from fxlite.codegen.python.patch.values import Edit
 
 Place = tuple[int, int, int, int]
 

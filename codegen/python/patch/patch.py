@@ -23,8 +23,7 @@ from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.python.patch.apply_edits import edited
 from fxlite.codegen.python.patch.converter import Converter, make_converter, with_warning
 from fxlite.codegen.python.patch.plan import Plan
-from fxlite.codegen.python.patch.recording import Recording
-from fxlite.codegen.python.patch.values import ADVICE, PatchError
+from fxlite.codegen.python.patch.recording import ADVICE, PatchError, Recording
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.passes.base import Pass

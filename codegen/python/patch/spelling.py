@@ -17,8 +17,18 @@ import numpy as np
 import fxlite
 from fxlite import nn, ops
 from fxlite.codegen.python.dialect import Dialect
-from fxlite.codegen.python.patch.recording import Call, Span, Step, Text, span_of, value_of
-from fxlite.codegen.python.patch.values import Edit, PatchError, Value, Values
+from fxlite.codegen.python.patch.recording import (
+    Call,
+    Edit,
+    PatchError,
+    Span,
+    Step,
+    Text,
+    Value,
+    Values,
+    span_of,
+    value_of,
+)
 from fxlite.codegen.python.proven import FxliteText
 from fxlite.codegen.python.text import FileNames, Names, attribute_text, with_numbers
 from fxlite.graph.graph import Node
