@@ -20,9 +20,8 @@ from rich.text import Text
 
 from fxlite.base.console import show
 from fxlite.base.errors import GraphError
-from fxlite.cli import option_values as value
 from fxlite.cli.program_file import ProgramError, trace_program, unique
-from fxlite.cli.shared import program_options, size_option
+from fxlite.cli.shared import amount, checked_query, program_options, repeated, size_option
 from fxlite.codegen.reporting.check_and_time import quantity
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -56,18 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _QUERIES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     program_options(parser)
-    for option, text in (
-        ("--match", "fail unless this finds something; repeat for each"),
-        ("--no-match", "fail if this finds something; repeat for each"),
-    ):
-        parser.add_argument(option, action="append", default=[], metavar="QUERY", type=value.query, help=text)
+    for option, text in (("--match", "fail unless"), ("--no-match", "fail if")):
+        text += " this finds something; repeat for each"
+        repeated(parser, option, metavar="QUERY", type=checked_query, help=text)
     for option, metavar, text in (
         ("--max-peak", "BYTES", "memory of computed values, when it is largest: 200MB, 64MiB"),
         ("--max-flops", "FLOPS", "arithmetic operations of one run: 5G"),
         ("--max-weights", "BYTES", "bytes of the weights that are read"),
         ("--max-nodes", "N", "nodes of the graph"),
     ):
-        parser.add_argument(option, metavar=metavar, type=value.quantity, help=text)
+        parser.add_argument(option, metavar=metavar, type=amount, help=text)
     parser.add_argument("--lint", action="store_true", help="fail if the graph breaks its own rules")
     size_option(parser, "that a limit depends on")
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from fxlite.cli import option_values as value
-from fxlite.cli.shared import UsageError, find_passes, program_options
+from fxlite.cli.shared import UsageError, find_passes, numbers, passes_option, program_options
 
 if TYPE_CHECKING:
     from fxlite.codegen.python.patch.patch import Hunk, Patch
@@ -32,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "Needs the extra fxlite[patch]. FILE.py's folder holds what may be changed."
     program_options(parser)
-    parser.add_argument(
-        "--passes", required=True, metavar="NAME,NAME", help="what to run; a pass of your own is FILE.py:NAME"
-    )
+    passes_option(parser, "what to run; a pass of your own is FILE.py:NAME", required=True)
     parser.add_argument("--diff", action="store_true", help="print the diff (the default)")
     parser.add_argument(
         "--apply",
@@ -42,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="change the files; on a terminal each hunk is asked for, unless --hunks or --yes",
     )
     parser.add_argument("--yes", action="store_true", help="with --apply: all hunks, unasked")
-    parser.add_argument("--hunks", metavar="1,3", type=value.numbers, help="only these hunks, counted from 1")
+    parser.add_argument("--hunks", metavar="1,3", type=numbers, help="only these hunks, counted from 1")
     parser.add_argument(
         "--converter",
         metavar="FILE.py",

@@ -9,8 +9,7 @@ import argparse
 
 from rich.console import Console
 
-from fxlite.cli import option_values as value
-from fxlite.cli.shared import after_passes, passes_option, program_options
+from fxlite.cli.shared import after_passes, checked_query, number, passes_option, program_options
 from fxlite.graph.graph import Graph
 
 
@@ -26,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--depth",
-        type=value.depth,
+        type=number(1, "of levels"),
         metavar="N",
         help="for --draw and --tree: levels of modules that are open; default: as many as stay "
         "readable in a picture, all in a tree",
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--query",
         metavar="QUERY",
-        type=value.query,
+        type=checked_query,
         help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
     )
     parser.add_argument(
