@@ -228,14 +228,14 @@ def _port_of_fx(name: str) -> Port | None:
 
 
 # -- findings, and what ported files import --------------------------------------------------------
-#: What the texts of :class:`Port` begin with, and what is imported for it.
+#: What the texts of :class:`Port` begin with, and the package that is imported for it.
 ROOTS = {
-    "fx": "import fxlite as fx",
-    "nn": "from fxlite import nn",
-    "passes": "from fxlite import passes",
-    "F": "import fxlite.nn.functional as F",
-    "np": "import numpy as np",
-    "contextlib": "import contextlib",
+    "fx": "fxlite",
+    "nn": "fxlite.nn",
+    "passes": "fxlite.passes",
+    "F": "fxlite.nn.functional",
+    "np": "numpy",
+    "contextlib": "contextlib",
 }
 #: Which of them a package of torch is.
 _PACKAGES = {"torch.fx": "fx", "torch.nn": "nn", "torch.nn.functional": "F"}
@@ -261,11 +261,19 @@ def import_lines(roots: Sequence[str], names: dict[str, str]) -> list[str]:
     """Imports of roots under the names they have in a file."""
     made = []
     for root in roots:
-        line, name = ROOTS[root], names[root]
-        if name != root:
-            line = f"{line.removesuffix(f' as {root}')} as {name}"
-        made.append(line)
+        package, name = ROOTS[root], names[root]
+        is_inside = package == f"fxlite.{root}"
+        line = f"from fxlite import {root}" if is_inside else f"import {package}"
+        made.append(line if name == (root if is_inside else package) else f"{line} as {name}")
     return made
+
+
+def from_import(text: str, bound: str) -> str:
+    """``from fxlite import Node as N`` for ``fx.Node`` and N."""
+    package, _, name = text.rpartition(".")
+    root, dot, rest = package.partition(".")
+    full = f"{ROOTS.get(root, root)}{dot}{rest}"
+    return f"from {full} import {name}" + (f" as {bound}" if bound != name else "")
 
 
 def package_root(package: str) -> str:

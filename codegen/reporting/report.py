@@ -34,7 +34,6 @@ from fxlite.passes.costing.cost import cost
 from fxlite.passes.costing.cost_report import CostReport
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.manager import Report
-from fxlite.passes.manager import Report as PassReport
 from fxlite.passes.profiling.profile import input_values
 from fxlite.passes.profiling.profile import profile as measure
 from fxlite.passes.profiling.record import Profile
@@ -254,7 +253,7 @@ class ModelReport:
     dims: Mapping[str, int]
     traced: Stage
     optimized: Stage
-    passes: PassReport
+    passes: Report
     backend: Backend
     program: CProgram | None
     roofs: Roofs | None
