@@ -34,10 +34,9 @@ from fxlite.passes.profiling.tables import fact_lines, seconds_text
 from fxlite.passes.stepper import HEADINGS, Rewrite, Rewrites
 from fxlite.show.comparison.graph_diff import row_elements, weight_elements
 from fxlite.show.drawing.colours import CHANGES, DTYPES, KINDS, OTHER, SCHEMES, Colour, Colours, by_share, kind_of
+from fxlite.show.drawing.draw import MARKER, STYLE, json_element, page_data, svg_text, viewer_script, viewer_style
 from fxlite.show.drawing.outline import Outline, Part, close_below, outline
-from fxlite.show.drawing.page import json_element, page_data, viewer_script, viewer_style
 from fxlite.show.drawing.picture import Picture, ratios_by_node
-from fxlite.show.drawing.svg import MARKER, STYLE, svg_text
 from fxlite.show.node_cost import Roofs, rate_text, short_text
 from fxlite.show.text.pretty import type_text
 from fxlite.types.tensor_type import TensorType

@@ -33,6 +33,12 @@ LONGEST = 34  # characters of one text
 _MOST_TYPES = 3  # of the inputs (and outputs) of a closed box
 _MOST_REMOVED = 8  # nodes named in the caption
 
+#: What a colouring must be given.
+_NEEDS = {
+    "time": "times={node: seconds}, or a profile, to draw",
+    "change": "changed_from=, the graph to compare with",
+    "sqnr": "sqnr={module path: dB}, as q.sensitivity() finds it",
+}
 #: A line of text in a part: CSS class and text.
 Text = tuple[str, str]
 
@@ -71,16 +77,11 @@ def picture(
 ) -> Picture:
     """The picture of a graph. Raises DrawError for options that do not fit."""
     data = {"time": times, "change": changed_from, "sqnr": sqnr}
-    given = [name for name, value in data.items() if value is not None]
-    color = color or (given[0] if given else "op")
+    color = color or next((name for name, value in data.items() if value is not None), "op")
     if color not in SCHEMES:
         raise DrawError(f"color={color!r}: a picture is coloured by {', '.join(SCHEMES)}")
-    if color == "time" and times is None:
-        raise DrawError("color='time' needs times={node: seconds}, or a profile, to draw")
-    if color == "change" and changed_from is None:
-        raise DrawError("color='change' needs changed_from=, the graph to compare with")
-    if color == "sqnr" and sqnr is None:
-        raise DrawError("color='sqnr' needs sqnr={module path: dB}, as q.sensitivity() finds it")
+    if color in data and data[color] is None:
+        raise DrawError(f"color={color!r} needs {_NEEDS[color]}")
     if depth is not None and depth < 1:
         raise DrawError(f"depth={depth}: at least one level of modules is drawn, depth=1")
     seconds = _seconds_by_name(graph, times)
@@ -257,19 +258,14 @@ def with_open_bodies(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
     where nothing has a body."""
     if not any(bodies_of(node) for node in graph.nodes):
         return graph, {}
-    return _Opened(graph).graph()
+    made, known = Graph(graph.owning_module), dict[Node, Node]()
+    _Opened(made).copy(list(graph.nodes), known, None)
+    return made, known
 
 
 class _Opened:
-    def __init__(self, graph: Graph) -> None:
-        self.source = graph
-        self.made = Graph(graph.owning_module)
-
-    def graph(self) -> tuple[Graph, dict[Node, Node]]:
-        """All nodes, in order."""
-        known: dict[Node, Node] = {}
-        self.copy(list(self.source.nodes), known, None)
-        return self.made, known
+    def __init__(self, made: Graph) -> None:
+        self.made = made
 
     def copy(self, nodes: Sequence[Node], known: dict[Node, Node], around: Scope | None) -> None:
         """Append nodes to the graph, bodies in boxes; ``known`` are those that stand for others."""
@@ -286,9 +282,11 @@ class _Opened:
         kwargs = node._kwargs
         if node.op != "call_function":
             kwargs = stored_kwargs(map_nodes(kwargs, known.__getitem__))
-        name = self.made._store.namer.unique(node.name)
-        scope = around or node.scope
-        made = new_node(self.made, name, node.op, node.target, args, kwargs, node.type, scope, node.loc)
+        return self.enter(node.name, node.op, node.target, args, kwargs, node.type, around or node.scope, node.loc)
+
+    def enter(self, wish: str, *parts: Any) -> Node:
+        """A new node at the end of the graph, with a name like that."""
+        made = new_node(self.made, self.made._store.namer.unique(wish), *parts)
         self.made._store.attach(made, self.made._store.root)
         return made
 
@@ -306,20 +304,8 @@ class _Opened:
             self.copy(body.calls, given, box)
             results += [given[r] for r in body.results]
         read = tuple(dict.fromkeys([*(known[n] for n in node.args[:1] if isinstance(n, Node)), *results]))
-        name = self.made._store.namer.unique(node.name)
-        merged = new_node(
-            self.made,
-            name,
-            "call_function",
-            node.target,
-            stored_args((read,)),
-            stored_kwargs({}),
-            node.type,
-            outer,
-            node.loc,
-        )
-        self.made._store.attach(merged, self.made._store.root)
-        known[node] = merged
+        args, kwargs = stored_args((read,)), stored_kwargs({})
+        known[node] = self.enter(node.name, "call_function", node.target, args, kwargs, node.type, outer, node.loc)
 
     def _given(
         self, node: Node, body: SubGraph, values: Sequence[Node], known: dict[Node, Node], box: Scope
@@ -327,20 +313,8 @@ class _Opened:
         given: dict[Node, Node] = {}
         lead = len(body.inputs) - len(values)
         for inner in body.inputs[:lead]:  # the number of an iteration
-            name = self.made._store.namer.unique(inner.name)
-            made = new_node(
-                self.made,
-                name,
-                "call_function",
-                lookup("arange"),
-                (),
-                stored_kwargs({"start": 0}),
-                inner.type,
-                box,
-                node.loc,
-            )
-            self.made._store.attach(made, self.made._store.root)
-            given[inner] = made
+            start, arange = stored_kwargs({"start": 0}), lookup("arange")
+            given[inner] = self.enter(inner.name, "call_function", arange, (), start, inner.type, box, node.loc)
         for inner, outer in zip(body.inputs[lead:], values):
             given[inner] = known[outer]
         return given
