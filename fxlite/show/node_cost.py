@@ -124,8 +124,8 @@ def _known_cost(node: Node) -> Cost:
         raise GraphError(f"{node.describe()} has no type; trace with input types")
     op: Op = node.target
     if op.kind == "control":
-        sums = (loop_cost(node, part) for part in (node_flops, _read, _written))
-        return Cost(*sums)
+        parts = [lambda n, name=name: getattr(_known_cost(n), name) for name in ("flops", "read", "written")]
+        return Cost(*(loop_cost(node, part) for part in parts))
     types = op.map_tensors(_type_of, node.arguments)
     call = op, tuple(types.items()), _static(node.type)
     try:
@@ -134,14 +134,6 @@ def _known_cost(node: Node) -> Cost:
         if "unhashable" not in str(error):  # an attribute such as a slice
             raise
         return _call_cost.__wrapped__(*call)
-
-
-def _read(node: Node) -> Dim:
-    return _known_cost(node).read
-
-
-def _written(node: Node) -> Dim:
-    return _known_cost(node).written
 
 
 def is_view(op: Op) -> bool:

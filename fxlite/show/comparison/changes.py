@@ -22,7 +22,7 @@ import numpy as np
 
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.show.comparison.compare import differences, operands
+from fxlite.show.comparison.compare import bits_differ, differences, operands
 from fxlite.show.comparison.pairing import Pairs, call_key
 from fxlite.show.node_cost import Cost, node_cost
 from fxlite.show.text.pretty import node_line, value_text
@@ -311,9 +311,7 @@ def _compare(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphMod
 def difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[int, float]:
     """How many elements of two arrays of one type have other bits, and the largest absolute
     difference."""
-    size = a.dtype.itemsize
-    bits = [np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(-1, size) for x in (a, b)]
-    places = np.flatnonzero((bits[0] != bits[1]).any(axis=1))
+    places = np.flatnonzero(bits_differ(a, b))
     x, y = (np.asarray(v).reshape(-1)[places].astype(np.float64) for v in (a, b))
     with np.errstate(invalid="ignore"):
         gaps = np.abs(x - y)
