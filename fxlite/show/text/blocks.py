@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fxlite.base.outside_text import assigned, assigned_name
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.subgraph import BodyBuilder, Names, SubGraph, bodies_of
 from fxlite.ops.control import INDEX
@@ -217,7 +218,7 @@ class BlockParser:
         bodies, results, name = [], [], ""
         for block in (statement.body, statement.orelse):
             last = block[-1] if block else None
-            target = _target(last)
+            target = assigned_name(last)
             if target is None or (name and name != target):
                 at = last or statement
                 raise self.error(at, f"expected at the end of each branch: {name or 'name'} = (…)")
@@ -239,7 +240,7 @@ class BlockParser:
         for value, node in zip(values, carried):
             if not isinstance(node, Node):
                 raise self.error(value, "expected a value, with a type, that the loop starts with")
-        name, block, bodies, results = _target(after), list(loop.body), [], list[tuple[Node, ...]]()
+        name, block, bodies, results = assigned_name(after), list(loop.body), [], list[tuple[Node, ...]]()
         if name is None:
             raise self.error(after or loop, f"expected behind the loop: name = ({', '.join(names)})")
         limits: tuple[Any, ...] = ()
@@ -310,8 +311,9 @@ class BlockParser:
 
     def _assignment(self, statement: ast.stmt) -> tuple[list[str], list[ast.expr]]:
         """``a, b = x, y``"""
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target, value = statement.targets[0], statement.value
+        target = assigned(statement)
+        if isinstance(statement, ast.Assign) and target is not None:
+            value = statement.value
             names = target.elts if isinstance(target, ast.Tuple) else [target]
             values = value.elts if isinstance(target, ast.Tuple) else [value]  # type: ignore[attr-defined]
             if len(names) == len(values) and all(isinstance(n, ast.Name) for n in names):
@@ -328,17 +330,6 @@ class BlockParser:
         if not isinstance(found, Node):
             raise self.error(value, f"expected a value, not {ast.unparse(value)!r}")
         return found
-
-
-def _target(statement: ast.stmt | None) -> str | None:
-    """The name that a statement assigns."""
-    if isinstance(statement, ast.AnnAssign):
-        target: ast.expr = statement.target
-    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-    else:
-        return None
-    return target.id if isinstance(target, ast.Name) else None
 
 
 def _is_end(statement: ast.stmt) -> bool:
