@@ -395,29 +395,9 @@ def _arguments(layer: Layer) -> str:
 
 
 _POSITIONAL = frozenset(
-    (
-        "in_features",
-        "out_features",
-        "in_channels",
-        "out_channels",
-        "kernel_size",
-        "num_features",
-        "num_groups",
-        "num_channels",
-        "normalized_shape",
-        "num_embeddings",
-        "embedding_dim",
-        "output_size",
-        "input_size",
-        "hidden_size",
-        "embed_dim",
-        "num_heads",
-        "upscale_factor",
-        "p",
-        "d_model",
-        "nhead",
-        "dim_feedforward",
-    )
+    "in_features out_features in_channels out_channels kernel_size num_features num_groups num_channels "
+    "normalized_shape num_embeddings embedding_dim output_size input_size hidden_size embed_dim num_heads "
+    "upscale_factor p d_model nhead dim_feedforward".split()
 )
 
 

@@ -22,10 +22,8 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.base.outside_text import python_string
-from fxlite.codegen.python.by_table import TableText
 from fxlite.codegen.python.layers import Layer, layer_of, size_names
-from fxlite.codegen.python.numpy_text import NumpyText
-from fxlite.codegen.python.proven import FxliteText
+from fxlite.codegen.python.numpy_text import FxliteText, NumpyText
 from fxlite.codegen.python.text import Text, number_text
 from fxlite.files.serialize import save_safetensors
 from fxlite.graph.graph import Graph, Node
@@ -78,6 +76,8 @@ class Dialect:
 
     #: The call, behind an array, that copies it.
     copy = ".copy()"
+    #: The arrays of a file of weights, from its path.
+    loaded = "fx.load_safetensors(path)"
     #: What else a file may define, besides these and the classes of the program.
     parts: tuple[str, ...] = ()
 
@@ -143,7 +143,7 @@ class Dialect:
             "    def load(cls, path=WEIGHTS):",
             '        """The model with its weights, ready to run."""',
             "        model = cls()",
-            "        model.load_state_dict(fx.load_safetensors(path))",
+            f"        model.load_state_dict({self.loaded})",
             "        return model.eval()",
         ]
 
@@ -153,9 +153,12 @@ class Dialect:
 
 
 class TableDialect(Dialect):
-    """A dialect whose values are printed by a :class:`TableText`."""
+    """A dialect whose values are printed by a :class:`NumpyText`."""
 
-    text: type[TableText]
+    text: type[NumpyText]
+    #: Modules that a file imports, with their usual names, and lines that import other names.
+    modules: tuple[tuple[str, str], ...]
+    names: tuple[tuple[str, str], ...]
 
     def prepared(self, gm: GraphModule) -> GraphModule:
         gm = decompose(gm, keep=lambda n: self.is_kept(n) and not isinstance(n.target, ForeignOp), own=True)
@@ -200,6 +203,11 @@ class TableDialect(Dialect):
     def layer(self, module: GraphModule) -> Layer | None:
         return None
 
+    def import_lines(self, used: Callable[[str], bool], alias: Mapping[str, str]) -> Imports:
+        named = ((module, name) for module, short in self.modules for name in sorted({short, alias[short]}))
+        lines = [f"import {module}" + f" as {name}" * (name != module) for module, name in named if used(name)]
+        return [], lines + [line for name, line in self.names if used(name)]
+
 
 def _can_be_imported(node: Node) -> bool:
     """Whether a call stays as it is: of all but ops of the program that other files lack."""
@@ -232,6 +240,8 @@ class NumpyDialect(TableDialect):
     has_sequential = False
     suffix = ".npz"
     parts = ("Identity", "Weights", "load_weights")
+    modules = (("ml_dtypes", "ml_dtypes"), ("numpy", "np"))
+    names = (("sliding_window_view", "from numpy.lib.stride_tricks import sliding_window_view"),)
 
     def is_kept(self, node: Node) -> bool:
         several = node.type if isinstance(node.type, tuple) else ()  # results, each to be rounded
@@ -248,15 +258,6 @@ class NumpyDialect(TableDialect):
 
     def lacking(self, made: str) -> str:
         return "[]" if made.startswith("[") else self.identity
-
-    def import_lines(self, used: Callable[[str], bool], alias: Mapping[str, str]) -> Imports:
-        lines = []
-        for module, short in (("ml_dtypes", "ml_dtypes"), ("numpy", "np")):
-            names = [name for name in sorted({short, alias[short]}) if used(name)]
-            lines += [f"import {module}" + f" as {n}" * (n != module) for n in names]
-        if used("sliding_window_view"):
-            lines.append("from numpy.lib.stride_tricks import sliding_window_view")
-        return [], lines
 
     def load(self) -> list[str]:
         return [

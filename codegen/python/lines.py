@@ -23,7 +23,7 @@ import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fxlite.base.outside_text import comment, docstring, is_name
 from fxlite.codegen.python.parameters import nested_text
@@ -31,6 +31,9 @@ from fxlite.codegen.python.text import number_text, with_numbers
 from fxlite.graph.graph import Node
 from fxlite.show.text.pretty import wrap_code
 from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.codegen.python.draft import Draft
 
 WIDTH = 100
 ANY = "*"  # a number of what a module lacks
@@ -123,28 +126,6 @@ _ACCESS = re.compile(r"(?:self\.)?[\w.]+(?:\[[^][]*\])*$")
 _TARGET = re.compile(r"[\w, ()]+")
 
 
-class Lists(Protocol):
-    """What is known of lists by their text: ``self.blocks``, ``cache``."""
-
-    def length(self, listed: str) -> int:
-        """How many items a list has; 0 for what cannot be looped over."""
-
-    def is_given(self, listed: str) -> bool:
-        """Whether callers give a list, who may give a shorter one."""
-
-    def item(self, listed: str) -> str:
-        """What the variable of a loop over a list should be called."""
-
-    def parts(self, listed: str) -> Sequence[str]:
-        """What the variables should be called into which its items are taken apart, if they are."""
-
-    def index(self, listed: str) -> str:
-        """The variable that counts beside that of a list, or alone."""
-
-    def unique(self, wish: str) -> str:
-        """The name, or one like it where a value has it."""
-
-
 @dataclass(frozen=True)
 class _Unit:
     """A line, the comments above it, and its text with the indices in it apart."""
@@ -166,9 +147,10 @@ class _Loop:
     varying: list[list[int]] = field(default_factory=list)
 
 
-def rolled(lines: Sequence[Line], lists: Lists, filled: Mapping[str, int]) -> list[Line]:
-    """Lines with loops. ``filled``: how many items are appended to the lists that do not exist
-    otherwise, by name; :attr:`Line.fills` says which lines do so."""
+def rolled(lines: Sequence[Line], lists: Draft, filled: Mapping[str, int]) -> list[Line]:
+    """Lines with loops. ``lists`` knows lists by their text: ``self.blocks``, ``cache``; ``filled``:
+    how many items are appended to the lists that do not exist otherwise, by name; :attr:`Line.fills`
+    says which lines do so."""
     made = [*lines]
     while True:
         again = _once(made, lists, filled)
@@ -177,7 +159,7 @@ def rolled(lines: Sequence[Line], lists: Lists, filled: Mapping[str, int]) -> li
         made = again
 
 
-def _once(lines: Sequence[Line], lists: Lists, filled: Mapping[str, int]) -> list[Line]:
+def _once(lines: Sequence[Line], lists: Draft, filled: Mapping[str, int]) -> list[Line]:
     units: list[_Unit] = []
     above: list[Line] = []
     for line in lines:
@@ -240,7 +222,7 @@ def _continues(body: Sequence[_Unit], others: Sequence[_Unit], loop: _Loop) -> b
     return True
 
 
-def _written(units: Sequence[_Unit], loop: _Loop, lists: Lists, filled: Mapping[str, int]) -> list[Line] | None:
+def _written(units: Sequence[_Unit], loop: _Loop, lists: Draft, filled: Mapping[str, int]) -> list[Line] | None:
     """The loop, or the list that it fills in one line; None where no loop can say it."""
     body = units[loop.start : loop.start + loop.size]
     rounds = [units[loop.start + n * loop.size :][: loop.size] for n in range(loop.count)]
@@ -291,7 +273,7 @@ def _written(units: Sequence[_Unit], loop: _Loop, lists: Lists, filled: Mapping[
     return made
 
 
-def _variables(listed: Sequence[str], codes: list[str], lists: Lists) -> tuple[list[str], list[str]]:
+def _variables(listed: Sequence[str], codes: list[str], lists: Draft) -> tuple[list[str], list[str]]:
     """The variables of a loop, one for each list or in brackets those of what its items hold, and
     the lines of its body with them."""
     variables: list[str] = []
@@ -313,7 +295,7 @@ def _variables(listed: Sequence[str], codes: list[str], lists: Lists) -> tuple[l
     return variables, codes
 
 
-def _name(wish: str, mark: str, codes: Sequence[str], lists: Lists) -> str:
+def _name(wish: str, mark: str, codes: Sequence[str], lists: Draft) -> str:
     """The name of a variable of a loop: that of a value of the body may be the same where nothing
     reads the variable from then on, or the value before."""
     word = re.compile(rf"(?<![\w.]){re.escape(wish)}\b")

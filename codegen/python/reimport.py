@@ -320,18 +320,17 @@ def _put(owner: Any, name: Any, value: Any) -> None:
 
 
 # -- functions -------------------------------------------------------------------------------------
-def with_ops(names: dict[str, Any]) -> dict[str, Any]:
-    """The names of a file with ops in the place of functions that fxlite has written and nobody
-    has edited, and of NumPy's that make arrays."""
+def with_ops(names: dict[str, Any], is_own: bool = False) -> None:
+    """Put ops in the place of functions of a file that fxlite has written and nobody has edited
+    (``is_own``: the text is what fxlite writes), and of NumPy's that make arrays."""
     known = NumpyText.library.text
     for name, value in list(names.items()):
         if value is np:
             names[name] = _Numpy()
-        elif isinstance(value, FunctionType) and value.__globals__ is names:
-            own = value.__name__
-            if own in known and inspect.getsource(value).strip() == known[own].strip():
-                names[name] = _traced(own, value)
-    return names
+        elif isinstance(value, FunctionType) and value.__globals__ is names and value.__name__ in known:
+            text = known[value.__name__]
+            if is_own or inspect.getsource(value).strip() == text.strip():
+                names[name] = _traced(value.__name__, value)
 
 
 class _Numpy:
@@ -440,11 +439,7 @@ def _pattern(node: Node) -> Graph | None:
         names: dict[str, Any] = {"__name__": "call", "__file__": "call.py"}
         exec(source, names)
         program = names["Call"]()
-        for name, value in names.items():  # the text is what fxlite writes
-            if isinstance(value, FunctionType) and value.__name__ in NumpyText.library.text:
-                names[name] = _traced(value.__name__, value)
-            elif value is np:
-                names[name] = _Numpy()
+        with_ops(names, is_own=True)
         inputs = {str(n.target): n.type for n in graph.placeholders}
         found = symbolic_trace(program.__call__, inputs=inputs).graph
     except (FxliteError, AttributeError, LookupError, NameError, TypeError, ValueError):

@@ -385,17 +385,14 @@ class Values:
 
     def _layer_path(self, node: Node) -> str | None:
         """The path of the layer of fxlite that made a node."""
-        if self.root is None or node.scope is None or not node.scope.path:
-            return None
-        parts = node.scope.path.split(".")
-        module: Module = self.root
+        return None if node.scope is None else self.layer_around(node.scope.path)
+
+    def layer_around(self, path: str) -> str | None:
+        """The path of the outermost layer of fxlite that is the module at a path, or holds it."""
+        module, parts = self.root, path.split(".")
         for end, part in enumerate(parts, 1):
-            found = module._modules.get(part)
-            if found is None:
-                return None
-            module = found
-            is_own = type(module).__module__.startswith("fxlite.")
-            if is_own and not isinstance(module, CONTAINERS):
+            module = None if module is None else module._modules.get(part)
+            if module is not None and is_layer(module):
                 return ".".join(parts[:end])
         return None
 
@@ -506,6 +503,11 @@ class Values:
         except AttributeError:
             return None
         return layer_of(found) if isinstance(found, GraphModule) else None
+
+
+def is_layer(module: Module) -> bool:
+    """Whether a module is a layer of fxlite that holds no modules of programs."""
+    return type(module).__module__.startswith("fxlite.") and not isinstance(module, CONTAINERS)
 
 
 def within(inner: Span, outer: Span) -> bool:

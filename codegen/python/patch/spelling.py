@@ -17,6 +17,7 @@ import numpy as np
 import fxlite
 from fxlite import nn, ops
 from fxlite.codegen.python.dialect import Dialect
+from fxlite.codegen.python.numpy_text import FxliteText
 from fxlite.codegen.python.patch.recording import (
     Call,
     Edit,
@@ -29,8 +30,7 @@ from fxlite.codegen.python.patch.recording import (
     span_of,
     value_of,
 )
-from fxlite.codegen.python.proven import FxliteText
-from fxlite.codegen.python.text import FileNames, Names, attribute_text, with_numbers
+from fxlite.codegen.python.text import FileNames, Names, attribute_text, numbered, with_numbers
 from fxlite.graph.graph import Node
 from fxlite.nn.module import Parameter
 from fxlite.types import shapes
@@ -181,11 +181,7 @@ class Spelling(Values):
         taken = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)} if function else set()
         taken |= {*call.code.co_varnames, *self.hoisted.values(), *dir(builtins)}
         taken |= {name for (other, _), name in self.named.items() if other is call}
-        name, number = wish, 1
-        while name in taken:
-            number += 1
-            name = f"{wish}_{number}"
-        return name
+        return numbered(wish, taken)
 
     def spelled(self, target: Node, expression: ast.AST, step: Step, is_operand: bool = False) -> str:
         """Text for a value of the optimized graph, in place of an expression. What several read, or
