@@ -16,7 +16,7 @@ from rich.console import Console
 from fxlite.base.console import show
 from fxlite.cli.profile import pipeline
 from fxlite.cli.program_file import trace_program, unique
-from fxlite.cli.shared import UsageError, dim_sizes, passes_option, program_options, size_option
+from fxlite.cli.shared import UsageError, dim_sizes, passes_option, program_options, say, size_option
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.cost import cost
 from fxlite.passes.costing.cost_report import CostComparison
@@ -88,7 +88,7 @@ def _timeline(options: argparse.Namespace, module: GraphModule, sizes: Mapping[s
     show(console, found)
     if options.draw:
         found.to_svg(options.draw)
-        _written(options.draw, console)
+        say(console, f"{options.draw} written")
 
 
 def _range(
@@ -115,7 +115,7 @@ def _range(
     if options.draw:
         steps = sorted({*values, *_between(values)})
         drawn.plot(options.quantity, options.draw, **{**given, dim: steps})
-        _written(options.draw, console)
+        say(console, f"{options.draw} written")
 
 
 def _print_gain(
@@ -125,14 +125,10 @@ def _print_gain(
     named = {*comparison.before.dims, *comparison.after.dims}
     used = {name: size for name, size in sizes.items() if name in named}
     found = comparison.pays_when(dim, quantity, **used)
-    console.print(f"{quantity}: less after than before: {found}", soft_wrap=True, markup=False)
+    say(console, f"{quantity}: less after than before: {found}")
 
 
 def _between(values: list[int]) -> range:
     """Enough sizes for a line that is smooth."""
     low, high = min(values), max(values)
     return range(low, high + 1, max(1, (high - low) // 200))
-
-
-def _written(path: str, console: Console) -> None:
-    console.print(f"{path} written", soft_wrap=True, markup=False)

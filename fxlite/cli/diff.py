@@ -21,7 +21,7 @@ from rich.console import Console
 
 from fxlite.base.console import write_whole
 from fxlite.cli.program_file import trace_program
-from fxlite.cli.shared import UsageError, find_passes, number, passes_option, program_options
+from fxlite.cli.shared import UsageError, find_passes, number, passes_option, program_options, say
 from fxlite.files.serialize import collect_weights, load
 from fxlite.graph.graph_module import GraphModule, passes_of
 from fxlite.passes import PassManager
@@ -54,9 +54,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         text = json.dumps(found.to_json(), indent=1, ensure_ascii=False)
         write_whole(options.json, f"{text}\n")
     _print(found, console)
-    for path in (options.html, options.json):
-        if path:
-            console.print(f"{path} written", soft_wrap=True, markup=False)
+    say(console, *(f"{path} written" for path in (options.html, options.json) if path))
     return int(bool(found))
 
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from fxlite.base.console import show
 from fxlite.base.errors import ArgumentError
-from fxlite.cli.shared import after_passes, passes_option, program_options, repeated
+from fxlite.cli.shared import after_passes, passes_option, program_options, repeated, say
 
 
 # -- import ----------------------------------------------------------------------------------------
@@ -49,8 +49,7 @@ def import_run(options: argparse.Namespace, console: Console) -> int:
         return int(any(verdict == "not" for _, _, verdict in rows))
     module = from_onnx(options.model, dict(map(_size, options.size)))
     nodes = sum(node.op == "call_function" for node in module.graph.nodes)
-    said = f"{module.name}: {nodes} calls of ops, {len(module.state_dict())} weights"
-    console.print(said, soft_wrap=True, markup=False)
+    say(console, f"{module.name}: {nodes} calls of ops, {len(module.state_dict())} weights")
     if options.output is None:
         return 0
     from fxlite.codegen.reporting.report import report
@@ -62,8 +61,7 @@ def import_run(options: argparse.Namespace, console: Console) -> int:
     save(module, f"{stem}.fxl")
     module.graph.draw(f"{stem}.svg")
     report(module, profile=False).to_html(f"{stem}.html")
-    for suffix in (".fxl", ".svg", ".html"):
-        console.print(f"{stem}{suffix} written", soft_wrap=True, markup=False)
+    say(console, *(f"{stem}{suffix} written" for suffix in (".fxl", ".svg", ".html")))
     return 0
 
 
@@ -93,7 +91,7 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
     module = after_passes(module, options.passes)
     model = to_onnx(module, options.output, options.opset, options.external_data or None)
     held = f"{len(model.graph.node)} nodes, {len(model.graph.initializer)} weights, opset {options.opset}"
-    console.print(f"{options.output} written: {held}", soft_wrap=True, markup=False)
+    say(console, f"{options.output} written: {held}")
     return 0
 
 

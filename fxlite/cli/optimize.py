@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from fxlite.cli.shared import UsageError, find_passes, numbers, passes_option, program_options
+from fxlite.cli.shared import UsageError, find_passes, numbers, passes_option, program_options, say
 
 if TYPE_CHECKING:
     from fxlite.codegen.python.patch.patch import Hunk, Patch
@@ -88,11 +88,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _check_target(target, options.force)
     if options.apply:
         patch.write()
-        for changed in patch.new:
-            console.print(f"{changed} changed", soft_wrap=True, markup=False)
+        say(console, *(f"{changed} changed" for changed in patch.new))
     if (options.apply or options.converter) and patch.new and patch.converter is not None:
-        for path in patch.converter.save(target):
-            console.print(f"{path} written", soft_wrap=True, markup=False)
+        say(console, *(f"{path} written" for path in patch.converter.save(target)))
     return 0
 
 

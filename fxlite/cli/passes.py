@@ -21,6 +21,7 @@ from rich.text import Text
 
 from fxlite.base.console import show
 from fxlite.base.errors import FxliteError
+from fxlite.cli.shared import say
 from fxlite.passes.base import PASSES, Pass, PassError, as_pass
 from fxlite.passes.installed import GROUP, installed_passes
 
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         try:
             _describe(console, name, as_pass(name))
         except PassError as error:
-            console.print(f"{name}: {error}", markup=False, soft_wrap=True)
+            say(console, f"{name}: {error}")
             status = 1
     return status
 
@@ -81,7 +82,7 @@ def _describe(console: Console, name: str, item: Pass) -> None:
     if options:
         lines.append(f"options: {', '.join(map(str, options))}")
     lines += ["", inspect.cleandoc(item.__doc__ or "It says nothing of itself.")]
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    say(console, "\n".join(lines))
 
 
 # -- new-pass --------------------------------------------------------------------------------------
@@ -215,5 +216,5 @@ def new_pass_add_arguments(parser: argparse.ArgumentParser) -> None:
 def new_pass_run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite new-pass``."""
     file, test = new_pass(options.name, options.output, options.rule)
-    console.print(_NEXT.format(name=options.name, file=file, test=test), soft_wrap=True, markup=False)
+    say(console, _NEXT.format(name=options.name, file=file, test=test))
     return 0

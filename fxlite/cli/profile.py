@@ -27,6 +27,7 @@ from fxlite.cli.shared import (
     passes_option,
     positive,
     program_options,
+    say,
     size_option,
 )
 from fxlite.codegen.program import example_inputs as examples
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     show(console, found.table(options.by or "kernel", console.width))
     if options.trace:
         found.to_chrome_trace(options.trace)
-        console.print(f"{options.trace} written", soft_wrap=True, markup=False)
+        say(console, f"{options.trace} written")
     return 0
 
 
@@ -92,12 +93,17 @@ def pipeline(text: str) -> PassManager:
 
 def _subject(options: argparse.Namespace) -> tuple[GraphModule, dict[str, Any]]:
     """What to measure, and how."""
+    find_backend(options.backend)
+    module, inputs = _program_and_inputs(options)
+    return module, {"inputs": inputs, "backend": options.backend, "repeat": options.repeat, "threads": options.threads}
+
+
+def _program_and_inputs(options: argparse.Namespace) -> tuple[GraphModule, Any]:
+    """The program, and the inputs to measure it with."""
     data = examples.load_data(unique(options.data, "--data"))
     sizes = unique(options.size, "--size")
-    find_backend(options.backend)
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)
-    inputs = examples.make_cases(module, sizes, data)[-1].inputs
-    return module, {"inputs": inputs, "backend": options.backend, "repeat": options.repeat, "threads": options.threads}
+    return module, examples.make_cases(module, sizes, data)[-1].inputs
 
 
 def measuring_options(
@@ -150,18 +156,9 @@ def report_run(options: argparse.Namespace, console: Console) -> int:
         raise ArgumentError(f"a report is one HTML page: -o {path.stem or 'report'}.html")
     if not path.absolute().parent.is_dir():
         raise ArgumentError(f"there is no folder {path.parent}")
-    data = examples.load_data(unique(options.data, "--data"))
-    sizes = unique(options.size, "--size")
-    _, module = trace_program(options.program, options.weights, options.input, need_types=True)
-    found = report(
-        module,
-        inputs=examples.make_cases(module, sizes, data)[-1].inputs,
-        backend=options.backend,
-        profile=options.profile,
-        repeat=options.repeat,
-        threads=options.threads,
-    )
+    module, inputs = _program_and_inputs(options)
+    how = {name: getattr(options, name) for name in ("backend", "profile", "repeat", "threads")}
+    found = report(module, inputs=inputs, **how)
     found.to_html(path)
-    console.print(str(found), soft_wrap=True, markup=False)
-    console.print(f"{path} written", soft_wrap=True, markup=False)
+    say(console, str(found), f"{path} written")
     return 0

@@ -34,7 +34,7 @@ from rich.console import Console
 from fxlite.base.console import show
 from fxlite.base.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
 from fxlite.cli.program_file import trace_program
-from fxlite.cli.shared import UsageError, amount, positive, program_options, repeated, seconds
+from fxlite.cli.shared import UsageError, amount, positive, program_options, repeated, say, seconds
 from fxlite.codegen.program.example_inputs import check_names, load_data
 from fxlite.files.serialize import load_safetensors, save
 from fxlite.graph import pytree
@@ -279,7 +279,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if plan is not None and options.draw:
         module.graph.draw(options.draw, sqnr=plan.sqnr())
         written.append(options.draw)
-    console.print(f"{', '.join(written)} written", soft_wrap=True, markup=False)
+    say(console, f"{', '.join(written)} written")
     return 0
 
 

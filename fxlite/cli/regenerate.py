@@ -12,7 +12,7 @@ import argparse
 
 from rich.console import Console
 
-from fxlite.cli.shared import after_passes, passes_option, program_options, repeated, typed_input
+from fxlite.cli.shared import after_passes, passes_option, program_options, repeated, say, typed_input
 
 #: Those of ``fxlite.codegen.python.source``, which takes a while to import.
 DIALECT_NAMES = ("fxlite", "numpy", "torch")
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         return 0
     name, dialect = options.name, options.dialect
     path = save_python(module, options.output, name, force=options.force, dialect=dialect)
-    console.print(f"{path} written", soft_wrap=True, markup=False)
+    say(console, f"{path} written")
     return 0
 
 
@@ -77,11 +77,11 @@ def reimport_run(options: argparse.Namespace, console: Console) -> int:
     made = reimport(options.edited, module, unique(options.new_input, "--new-input"))
     found = diff(module, made)
     kept = sum(isinstance(row, Node) and row.op != "get_attr" for row in found.rows)
-    console.print(str(found), soft_wrap=True, markup=False)
+    say(console, str(found))
     console.print(f"{kept} nodes are what they were", markup=False)
     if options.output is not None:
         save(made, options.output)
-        console.print(f"{options.output} written", soft_wrap=True, markup=False)
+        say(console, f"{options.output} written")
     return 0
 
 
@@ -99,8 +99,7 @@ def migrate_run(options: argparse.Namespace, console: Console) -> int:
 
     found = migrate(options.path)
     text = "".join(f.diff for f in found.files) if options.diff else str(found)
-    console.print(text, markup=False, soft_wrap=True)
+    say(console, text)
     if options.output:
-        for path in found.write(options.output):
-            console.print(f"wrote {path}", markup=False, soft_wrap=True)
+        say(console, *(f"wrote {path}" for path in found.write(options.output)))
     return int(any(f.lines("hand") for f in found.files))

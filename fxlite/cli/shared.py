@@ -25,6 +25,12 @@ class UsageError(FxliteError):
     """The options of a command do not go together."""
 
 
+def say(console: Any, *texts: str) -> None:
+    """Print texts as they are, each on lines of its own, however long these are."""
+    for text in texts:
+        console.print(text, soft_wrap=True, markup=False)
+
+
 # -- options ---------------------------------------------------------------------------------------
 def program_options(parser: argparse.ArgumentParser) -> None:
     """The program, types of its inputs, its weights."""

@@ -9,7 +9,7 @@ import argparse
 
 from rich.console import Console
 
-from fxlite.cli.shared import after_passes, checked_query, number, passes_option, program_options
+from fxlite.cli.shared import after_passes, checked_query, number, passes_option, program_options, say
 from fxlite.graph.graph import Graph
 
 
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     elif options.draw:
         before = traced.graph if options.color == "change" else None
         module.graph.draw(options.draw, depth=options.depth, color=options.color, changed_from=before)
-        console.print(f"{options.draw} written", soft_wrap=True, markup=False)
+        say(console, f"{options.draw} written")
     elif options.table:
         show(console, node_table(module.graph, console.width))
     elif options.tree:
@@ -87,11 +87,11 @@ def _print_matches(graph: Graph, query: str, console: Console) -> None:
     for match in matches:
         for node in match.nodes:
             place = f"  # {node.origin}" if node.origin and node.op != "output" else ""
-            console.print(node_line(node) + place, soft_wrap=True, markup=False)
+            say(console, node_line(node) + place)
         if apart:
             console.print()
     for said in [] if matches else unknown_places(graph, query):
-        console.print(f"# {said}", soft_wrap=True, markup=False)
+        say(console, f"# {said}")
     console.print(f"# {len(matches)} match{'' if len(matches) == 1 else 'es'}")
 
 
