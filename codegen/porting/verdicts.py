@@ -28,49 +28,27 @@ from fxlite.types import dtypes
 
 #: Modules of torch.fx whose names are those of torch.fx itself.
 _FLAT = ("graph", "node", "graph_module", "interpreter", "proxy", "_symbolic_trace")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Words with ``=`` between them."""
+    return dict(word.split("=") for word in text.split())
+
+
 #: torch's names of dtypes that are spelled otherwise here.
-_DTYPES = {
-    "float": "float32",
-    "double": "float64",
-    "half": "float16",
-    "long": "int64",
-    "int": "int32",
-    "short": "int16",
-    "bool": "bool_",
-}
+_DTYPES = _pairs("float=float32 double=float64 half=float16 long=int64 int=int32 short=int16 bool=bool_")
 #: Python's operators that are ops under other names.
-_OPERATORS = {
-    "truediv": "div",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "and_": "bitwise_and",
-    "or_": "bitwise_or",
-    "xor": "bitwise_xor",
-    "inv": "bitwise_not",
-    "invert": "bitwise_not",
-    "lshift": "left_shift",
-    "rshift": "right_shift",
-}
+_OPERATORS = _pairs(
+    """truediv=div floordiv=floor_divide mod=remainder and_=bitwise_and or_=bitwise_or xor=bitwise_xor
+    inv=bitwise_not invert=bitwise_not lshift=left_shift rshift=right_shift"""
+)
 _SAME_OPERATORS = "abs add eq ge getitem gt le lt matmul mul ne neg pow sub".split()
 #: aten's names of ops that are spelled otherwise here.
-_ATEN = {
-    "view": "reshape",
-    "view_copy": "reshape",
-    "_unsafe_view": "reshape",
-    "cat": "concat",
-    "permute_copy": "permute",
-    "transpose_copy": "permute",
-    "convolution": "conv2d",
-    "_softmax": "softmax",
-    "_log_softmax": "log_softmax",
-    "native_layer_norm": "layer_norm",
-    "_to_copy": "cast",
-    "unsqueeze_copy": "unsqueeze",
-    "squeeze_copy": "squeeze",
-    "expand_copy": "expand",
-    "slice_copy": "slice",
-    "select_copy": "select",
-}
+_ATEN = _pairs(
+    """view=reshape view_copy=reshape _unsafe_view=reshape cat=concat permute_copy=permute transpose_copy=permute
+    convolution=conv2d _softmax=softmax _log_softmax=log_softmax native_layer_norm=layer_norm _to_copy=cast
+    unsqueeze_copy=unsqueeze squeeze_copy=squeeze expand_copy=expand slice_copy=slice select_copy=select"""
+)
 #: Ops that are called as torch's functions of these names, arguments included.
 _CALLED_ALIKE = frozenset(
     """abs acos asin atan atan2 ceil cos cosh erf exp expm1 floor hypot isfinite isinf isnan log

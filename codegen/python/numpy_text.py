@@ -88,9 +88,10 @@ class Verbatim(str):
 
 
 def spellings(table: str) -> Mapping[str, str]:
-    """Spellings by op, of lines with both."""
-    rows = (line.strip().partition(" ") for line in table.strip().splitlines())
-    return {name: spelling.strip() for name, _, spelling in rows}
+    """Spellings by op, of lines with the names of ops, ``|`` between them, and theirs, in which NAME
+    stands for that of the op."""
+    rows = (line.split(None, 1) for line in table.strip().splitlines())
+    return {name: spelling.replace("NAME", name) for names, spelling in rows for name in names.split("|")}
 
 
 def uses(*names: str) -> Callable[[Method], Method]:

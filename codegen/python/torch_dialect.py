@@ -37,73 +37,43 @@ class TorchText(NumpyText):
 
     library, arrays, transpose = Library("in_torch.py"), "torch", "permute"
     calls = spellings("""
-        relu        F.relu x
-        real        torch.real x
-        imag        torch.zeros_like x
-        sum         .sum dim=axis keepdim=keepdims
-        max         .amax dim=axis keepdim=keepdims
-        min         .amin dim=axis keepdim=keepdims
-        any         .any dim=axis keepdim=keepdims
-        all         .all dim=axis keepdim=keepdims
-        mean        .mean dim=axis keepdim=keepdims
-        var         .var dim:axis correction:correction keepdim=keepdims
-        argmax      .argmax dim=axis keepdim=keepdims
-        argmin      .argmin dim=axis keepdim=keepdims
-        cumsum      .cumsum axis
-        cumprod     .cumprod axis
-        squeeze     .squeeze axis
-        flip        .flip axis
-        roll        .roll shift axis
-        tril        .tril diagonal=k
-        triu        .triu diagonal=k
-        concat      torch.cat tensors dim=axis
-        stack       torch.stack tensors dim=axis
-        erf         torch.erf x
-        sigmoid     torch.sigmoid x
-        fabs        torch.abs x
-        embedding   F.embedding x weight
-        linear      F.linear x weight bias?
-        softmax     F.softmax x dim:axis
-        log_softmax F.log_softmax x dim:axis
-        logsumexp   torch.logsumexp x dim:axis keepdim=keepdims
-        normalize   F.normalize x p= dim=axis eps=
+        relu|silu|relu6|hardsigmoid|hardswish|selu|softsign|mish|tanhshrink|logsigmoid F.NAME x
+        real|erf|sigmoid torch.NAME x
+        imag torch.zeros_like x
+        sum|any|all|mean|argmax|argmin .NAME dim=axis keepdim=keepdims
+        max .amax dim=axis keepdim=keepdims
+        min .amin dim=axis keepdim=keepdims
+        var .var dim:axis correction:correction keepdim=keepdims
+        cumsum|cumprod|squeeze|flip .NAME axis
+        roll .roll shift axis
+        tril|triu .NAME diagonal=k
+        concat torch.cat tensors dim=axis
+        stack torch.stack tensors dim=axis
+        fabs torch.abs x
+        embedding|prelu F.NAME x weight
+        linear F.linear x weight bias?
+        softmax|log_softmax F.NAME x dim:axis
+        logsumexp torch.logsumexp x dim:axis keepdim=keepdims
+        normalize F.normalize x p= dim=axis eps=
         cosine_similarity F.cosine_similarity x y dim=axis eps=
-        layer_norm  F.layer_norm x normalized_shape weight= bias= eps=
-        group_norm  F.group_norm x num_groups weight= bias= eps=
-        dropout     F.dropout x p: training:
-        silu        F.silu x
-        gelu        F.gelu x approximate=
-        relu6       F.relu6 x
-        hardtanh    F.hardtanh x min_val max_val
-        hardsigmoid F.hardsigmoid x
-        hardswish   F.hardswish x
-        elu         F.elu x alpha=
-        selu        F.selu x
-        celu        F.celu x alpha=
-        leaky_relu  F.leaky_relu x negative_slope=
-        prelu       F.prelu x weight
-        softplus    F.softplus x beta= threshold=
-        softsign    F.softsign x
-        mish        F.mish x
-        tanhshrink  F.tanhshrink x
-        hardshrink  F.hardshrink x lambd=
-        softshrink  F.softshrink x lambd=
-        threshold   F.threshold x threshold value
-        logsigmoid  F.logsigmoid x
-        glu         F.glu x dim=axis
-        adaptive_avg_pool2d F.adaptive_avg_pool2d x output_size
-        adaptive_max_pool2d F.adaptive_max_pool2d x output_size
-        adaptive_avg_pool3d F.adaptive_avg_pool3d x output_size
-        adaptive_max_pool3d F.adaptive_max_pool3d x output_size
+        layer_norm F.layer_norm x normalized_shape weight= bias= eps=
+        group_norm F.group_norm x num_groups weight= bias= eps=
+        dropout F.dropout x p: training:
+        gelu F.gelu x approximate=
+        hardtanh F.hardtanh x min_val max_val
+        elu|celu F.NAME x alpha=
+        leaky_relu F.leaky_relu x negative_slope=
+        softplus F.softplus x beta= threshold=
+        hardshrink|softshrink F.NAME x lambd=
+        threshold F.threshold x threshold value
+        glu F.glu x dim=axis
+        adaptive_avg_pool2d|adaptive_max_pool2d|adaptive_avg_pool3d|adaptive_max_pool3d F.NAME x output_size
         interpolate F.interpolate x size= scale_factor= mode= align_corners=
-        mse_loss    F.mse_loss x target reduction=
-        l1_loss     F.l1_loss x target reduction=
-        nll_loss    F.nll_loss x target weight= ignore_index= reduction=
+        mse_loss|l1_loss F.NAME x target reduction=
+        nll_loss F.nll_loss x target weight= ignore_index= reduction=
         cross_entropy F.cross_entropy x target weight= ignore_index= reduction= label_smoothing=
-        binary_cross_entropy_with_logits \
-            F.binary_cross_entropy_with_logits x target weight= pos_weight= reduction=
-        scaled_dot_product_attention \
-            F.scaled_dot_product_attention query key value attn_mask= is_causal= scale=
+        binary_cross_entropy_with_logits F.binary_cross_entropy_with_logits x target weight= pos_weight= reduction=
+        scaled_dot_product_attention F.scaled_dot_product_attention query key value attn_mask= is_causal= scale=
     """)
 
     @classmethod
