@@ -95,10 +95,10 @@ class Class:
     def made(self, number: int) -> str:
         """The call that makes the module of that number."""
         values = [(name, column[number]) for name, column in self.parameters.items()]
-        marked = [(name, f"\0{name}\0{value}\0") for name, value in values]
-        if len(marked) <= self.drafts[0].dialect.by_position and not any(v in ("True", "False") for _, v in values):
-            return f"{self.name}({', '.join(value for _, value in marked)})"
-        return f"{self.name}({', '.join(f'{name}={value}' for name, value in marked)})"
+        is_flag = any(value in ("True", "False") for _, value in values)
+        by_position = len(values) <= self.drafts[0].dialect.by_position and not is_flag
+        given = (f"{'' if by_position else f'{name}='}\0{name}\0{value}\0" for name, value in values)
+        return f"{self.name}({', '.join(given)})"
 
     def lines(self, load: Sequence[str] = ()) -> list[str]:
         """The text of the class. ``load``: of a method between constructor and ``forward``."""

@@ -147,7 +147,7 @@ def _told(name: str, edits: _Edits, became: dict[Node, list[Node]]) -> Iterable[
         else:
             new = list(candidates) if len(candidates) <= _MOST_AT_ONE_PLACE else []
         if new:
-            yield old, f"{name}: replaced by {_names(new)}"
+            yield old, f"{name}: replaced by {_listed([node.name for node in new])}"
         elif instead is not None:
             yield old, f"{name}: removed; {instead.name} is read in its place"
         else:
@@ -217,10 +217,6 @@ def _alive(node: Node, became: Mapping[Node, list[Node]]) -> list[str]:
         seen.update(fresh)
         work += reversed(fresh)
     return list(found)
-
-
-def _names(nodes: list[Node]) -> str:
-    return _listed([node.name for node in nodes])
 
 
 def _listed(names: list[str]) -> str:

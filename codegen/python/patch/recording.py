@@ -19,20 +19,23 @@ import ast
 import functools
 import itertools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, cast
 
 from fxlite import nn
 from fxlite.base.errors import CodegenError
 from fxlite.base.location import is_own_file
 from fxlite.base.state import active_tracer
 from fxlite.codegen.python.layers import Layer, layer_of
-from fxlite.graph.graph import Node, nodes_in
+from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.passes.cutting.outline_modules import outline_modules
+from fxlite.show.comparison.compare import operands
+from fxlite.show.comparison.pairing import call_key
 from fxlite.tracing.proxy import Proxy
 
 #: First line, last line, first column, last column; columns count UTF-8 bytes.
@@ -103,13 +106,11 @@ def _span_of_call(node: Any) -> Span:
     """What instructions say of a call of a method whose name stands on a line of its own."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return span_of(node)
-    called = node.func
-    assert called.end_lineno is not None and called.end_col_offset is not None
-    assert node.end_lineno is not None and node.end_col_offset is not None
+    whole, called = cast(Any, node), cast(Any, node.func)
     if called.end_lineno == called.lineno:
         return span_of(node)
     start = called.end_col_offset - len(called.attr.encode())
-    return called.end_lineno, node.end_lineno, start, node.end_col_offset
+    return called.end_lineno, whole.end_lineno, start, whole.end_col_offset
 
 
 @dataclass(eq=False)
@@ -202,22 +203,17 @@ class Recording:
         if not self._stack or self._stack[-1][0] is not frame:
             return self._inside  # left by an exception, or a generator that goes on
         call = self._stack[-1][1]
+        step = call.steps[-1] if call.steps else None
         if kind == "line":
             text = self.texts[call.code.co_filename]
             statement = text.by_line.get(frame.f_lineno) if text is not None else None
-            step = call.steps[-1] if call.steps else None
             is_again = step is not None and frame.f_lasti < step.last  # in a loop
             if statement is not None and (step is None or step.statement is not statement or is_again):
                 step = Step(call, len(call.steps), statement, dict(frame.f_locals))
                 call.steps.append(step)
-            if step is not None:
-                step.last = frame.f_lasti
         elif kind == "opcode":  # of a comprehension: its variable is set within a line
-            step = call.steps[-1] if call.steps else None
             if step is not None and not step.nodes and not step.calls:
                 step.variables = dict(frame.f_locals)
-            if step is not None:
-                step.last = frame.f_lasti
         elif kind == "return":
             call.result = argument
             self._stack.pop()
@@ -227,6 +223,9 @@ class Recording:
                 span = _span(outer)
                 if steps and span is not None:
                     steps[-1].calls.append((span, call))
+            return self._inside
+        if step is not None and kind != "exception":
+            step.last = frame.f_lasti
         return self._inside
 
     def _flush(self) -> None:
@@ -353,7 +352,7 @@ class Values:
         #: What readers that are still there read in place of a node.
         self.instead: dict[Node, Node] = {}
         for node, other in self.kept.items():
-            mine, theirs = _operands(node), _operands(other)
+            mine, theirs = operands(node), operands(other)
             if len(mine) == len(theirs):
                 for one, two in zip(mine, theirs):
                     self.instead.setdefault(one, two)
@@ -434,10 +433,10 @@ class Values:
             if node not in self.needed:
                 target, state = None, "dead"
             elif target is None:  # read by what is gone: what takes its place is like its operand
-                operands = [n for n in _operands(node) if n.op != "get_attr" and n.type == node.type]
-                target = self.now.get(operands[0]) if operands else None
+                alike = [n for n in operands(node) if n.op != "get_attr" and n.type == node.type]
+                target = self.now.get(alike[0]) if alike else None
                 state = "dead" if target is None else "forward"
-            elif any(self.now.get(n) is target for n in _operands(node)):
+            elif any(self.now.get(n) is target for n in operands(node)):
                 state = "forward"
             self.now[node] = target
             others = [self.now.get(n) for n in value.nodes if n is not node] if value else []
@@ -516,23 +515,9 @@ def within(inner: Span, outer: Span) -> bool:
     return begins and (inner[1], inner[3]) <= (outer[1], outer[3])
 
 
-def _operands(node: Node) -> list[Node]:
-    return [*nodes_in(node.args), *nodes_in(tuple(node.kwargs.values()))]
-
-
-def _form(node: Node, now: Any) -> Any:
+def _form(node: Node, now: Callable[[Node], Node]) -> Any:
     """Equal for calls of one op with the same operands."""
-
-    def shown(value: Any) -> Any:
-        if isinstance(value, Node):
-            found = now(value)
-            return ("weight", found.target) if found.op == "get_attr" else ("node", id(found))
-        if isinstance(value, (tuple, list)):
-            return tuple(map(shown, value))
-        if isinstance(value, dict):
-            return tuple((k, shown(v)) for k, v in value.items())
-        return type(value).__name__, repr(value)
-
     if node.op == "call_function" and node.is_impure():
         return id(node)
-    return node.op, id(node.target), shown(node.args), shown(dict(node.kwargs))
+    read = [("weight", n.target) if n.op == "get_attr" else ("node", id(n)) for n in map(now, operands(node))]
+    return id(node.target), call_key(node), *read

@@ -33,6 +33,7 @@ from fxlite.codegen.python.patch.recording import (
 from fxlite.codegen.python.text import FileNames, Names, attribute_text, numbered, with_numbers
 from fxlite.graph.graph import Node
 from fxlite.nn.module import Parameter
+from fxlite.show.comparison.compare import same_array
 from fxlite.types import shapes
 
 _MOST_NUMBERS = 16  # of an array that becomes part of the text
@@ -286,8 +287,7 @@ class Spelling(Values):
     def _literal(self, value: Any, expression: ast.AST, step: Step, path: str) -> str:
         """A small array as text."""
         for name, other in {**step.call.globals, **step.variables}.items():
-            is_array = isinstance(other, np.ndarray) and other.dtype == value.dtype
-            if is_array and other.shape == value.shape and other.tobytes() == value.tobytes():
+            if isinstance(other, np.ndarray) and same_array(other, value):
                 return name
         if value.size > _MOST_NUMBERS:
             raise self.cannot(

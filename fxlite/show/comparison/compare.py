@@ -235,6 +235,11 @@ def bits_differ(a: Any, b: Any) -> Any:
     return (one != other).reshape(-1, a.itemsize).any(axis=1)
 
 
+def same_array(a: Any, b: Any) -> bool:
+    """Whether two arrays have one type and the same bits."""
+    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+
+
 def operands(node: Node) -> list[Node]:
     """Nodes read, repeats included, in an order that does not depend on that of keywords."""
     found: list[Node] = []
