@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     except PassError as error:
         failure = str(error)
     viewer = Viewer(Rewrites(module, manager.report), inputs, failure, console)
-    viewer.run(_Terminal(sys.stdin) if sys.stdin.isatty() else _Pipe(sys.stdin))
+    viewer.run(keys(sys.stdin))
     return 1 if failure else 0
 
 
@@ -99,7 +99,7 @@ def _one_by_one(stream: TextIO) -> Iterator[None]:
 
 
 class _Terminal:
-    """Keys of a terminal: each is there at once; an arrow key is three characters, "" is the end."""
+    """Keys of a terminal: each is there at once; an arrow key is three characters."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -139,6 +139,11 @@ class _Pipe:
 
     def line(self) -> str:
         return self.stream.readline().strip()
+
+
+def keys(stream: TextIO) -> _Terminal | _Pipe:
+    """What gives keys; "" is the end."""
+    return _Terminal(stream) if stream.isatty() else _Pipe(stream)
 
 
 # -- what is shown ---------------------------------------------------------------------------------
