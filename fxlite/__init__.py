@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fxlite import codegen, lazy, passes
     from fxlite.codegen.onnx.model import to_onnx
     from fxlite.codegen.porting.migrate import migrate
-    from fxlite.codegen.python.reimport.reimport import reimport
+    from fxlite.codegen.python.reimport import reimport
     from fxlite.codegen.reporting.report import report
     from fxlite.compiler import compile
     from fxlite.files.serialize import load, load_safetensors, save, save_safetensors
@@ -73,7 +73,7 @@ _LAZY = {
     "replace_pattern": "fxlite.passes.rewrite.match",
     "ShapeProp": "fxlite.passes.shape_prop",
     "trace_doctor": "fxlite.tracing.doctor",
-    "reimport": "fxlite.codegen.python.reimport.reimport",
+    "reimport": "fxlite.codegen.python.reimport",
     "report": "fxlite.codegen.reporting.report",
     "migrate": "fxlite.codegen.porting.migrate",
     "passes": None,

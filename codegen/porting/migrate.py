@@ -15,13 +15,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxlite.base.errors import ArgumentError, ParseError
-from fxlite.codegen.porting.findings import ROOTS, Finding
-
-if TYPE_CHECKING:
-    pass
+from fxlite.codegen.porting.verdicts import ROOTS, Finding
 
 #: What a line may hold that only a person can port: a regular expression, the kind, and why.
 _SIGNS: tuple[tuple[str, str, str], ...] = (

@@ -13,8 +13,7 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import ParentNodeProvider, PositionProvider, QualifiedNameProvider, QualifiedNameSource
 
-from fxlite.codegen.porting.findings import Finding, import_lines, package_root
-from fxlite.codegen.porting.verdicts import Port, is_package, port
+from fxlite.codegen.porting.verdicts import Finding, Port, from_import, import_lines, is_package, package_root, port
 
 #: Functions whose arguments may be targets; what is passed to others is called, probably.
 _TAKES_TARGETS = "call_function create_node find_nodes frozenset set tuple list".split()
@@ -93,7 +92,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         root, _, rest = text.partition(".")
         new = f"{self.names[root]}.{rest}"
         if _code(node) != new:
-            self._note(node, made.kind, new)
+            self.note(node, made.kind, new)
         self._new[node] = Port(text)
         return True
 
@@ -107,7 +106,8 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         self._kept.add((get_full_name_for_node(node) or "").partition(".")[0])
         return True
 
-    def _note(self, node: cst.CSTNode, kind: str, new: str) -> None:
+    def note(self, node: cst.CSTNode, kind: str, new: str) -> None:
+        """Enter what a part becomes."""
         self.findings.append(Finding(self._line(node), kind, _code(node), new))
 
     def _is_in_import(self, node: cst.CSTNode) -> bool:
@@ -138,12 +138,6 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
     def _line(self, node: cst.CSTNode) -> int:
         return int(self.get_metadata(PositionProvider, node).start.line)
 
-    def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
-        return self._replaced(original, updated)
-
-    def leave_Name(self, original: cst.Name, updated: cst.Name) -> Any:
-        return self._replaced(original, updated)
-
     def _replaced(self, original: Any, updated: Any) -> Any:
         made = self._new.get(original)
         if made is None:
@@ -151,6 +145,8 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         root, _, rest = made.text.partition(".")
         self._roots[root] = None
         return cst.parse_expression(f"{self.names[root]}.{rest}")
+
+    leave_Attribute = leave_Name = _replaced
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> Any:
         """``symbolic_trace(model)`` of a file with leaf modules: layers are leaves."""
@@ -161,7 +157,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         self._roots["nn"] = None
         leaf = cst.parse_expression(f"f(leaf={self.names['nn']})").args[0]
         made = updated.with_changes(args=[*updated.args, leaf])
-        self._note(original, "leaf", _code(made))
+        self.note(original, "leaf", _code(made))
         return made
 
     # -- imports -----------------------------------------------------------------------------------
@@ -188,7 +184,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
                 elif name in self._kept:
                     taken.append(_import_of(full, bound, line))
                 elif name in self._from_imports:
-                    taken.append(_from_import(self._from_imports[name].text, bound))
+                    taken.append(from_import(self._from_imports[name].text, bound))
                 elif isinstance(line, cst.ImportFrom):
                     taken += self._unused(full, bound)
             if is_ours:
@@ -207,11 +203,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
             why = "nothing is like it" if found is None else found.why
             self.findings.append(Finding(0, "hand", f"import of {full}", why=why))
             return []
-        return [_from_import(found.text, bound)]
-
-    def changed_import(self, node: cst.CSTNode, new: list[str]) -> None:
-        """Note the change of one import."""
-        self._note(node, "import", "; ".join(new) or "(nothing)")
+        return [from_import(found.text, bound)]
 
 
 class _Imports(cst.CSTTransformer):  # type: ignore[misc]
@@ -235,7 +227,7 @@ class _Imports(cst.CSTTransformer):  # type: ignore[misc]
         if isinstance(line, cst.Import):  # `import torch, os`: the others stay
             others = [n for n in line.names if not _is_torch(_full(n.name))]
             new = [*new, *(f"import {_code(n).rstrip(', ')}" for n in others)]
-        self.rewriter.changed_import(line, new)
+        self.rewriter.note(line, "import", "; ".join(new) or "(nothing)")
         made = [cst.parse_statement(text) for text in new]
         if not made:
             return cst.RemoveFromParent()
@@ -284,22 +276,8 @@ def _is_torch(full: str) -> bool:
 def _import_of(full: str, bound: str, line: Any) -> str:
     """The import of one name as it was."""
     if isinstance(line, cst.ImportFrom):
-        return _from_import(full, bound)
+        return from_import(full, bound)
     return f"import {full}" if bound == full else f"import {full} as {bound}"
-
-
-def _from_import(text: str, bound: str) -> str:
-    """``from fxlite import Node as N`` for ``fx.Node`` and N."""
-    package, _, name = text.rpartition(".")
-    full = {
-        "fx": "fxlite",
-        "nn": "fxlite.nn",
-        "passes": "fxlite.passes",
-        "np": "numpy",
-        "F": "fxlite.nn.functional",
-        "fx.ops": "fxlite.ops",
-    }.get(package, package)
-    return f"from {full} import {name}" + (f" as {bound}" if bound != name else "")
 
 
 def _joined(lines: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What fxlite makes of torch's names.
+"""What fxlite makes of torch's names, and what ported files import for that.
 
 In: the full name of something of torch, ``torch.fx.passes.split_module.split_module`` or
 ``torch.relu``. Out: what to write for it, or why nothing is like it. torch.fx's own names are in
@@ -15,6 +15,7 @@ The longest pattern that fits a name gives its verdict.
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,49 +28,27 @@ from fxlite.types import dtypes
 
 #: Modules of torch.fx whose names are those of torch.fx itself.
 _FLAT = ("graph", "node", "graph_module", "interpreter", "proxy", "_symbolic_trace")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Words with ``=`` between them."""
+    return dict(word.split("=") for word in text.split())
+
+
 #: torch's names of dtypes that are spelled otherwise here.
-_DTYPES = {
-    "float": "float32",
-    "double": "float64",
-    "half": "float16",
-    "long": "int64",
-    "int": "int32",
-    "short": "int16",
-    "bool": "bool_",
-}
+_DTYPES = _pairs("float=float32 double=float64 half=float16 long=int64 int=int32 short=int16 bool=bool_")
 #: Python's operators that are ops under other names.
-_OPERATORS = {
-    "truediv": "div",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "and_": "bitwise_and",
-    "or_": "bitwise_or",
-    "xor": "bitwise_xor",
-    "inv": "bitwise_not",
-    "invert": "bitwise_not",
-    "lshift": "left_shift",
-    "rshift": "right_shift",
-}
+_OPERATORS = _pairs(
+    """truediv=div floordiv=floor_divide mod=remainder and_=bitwise_and or_=bitwise_or xor=bitwise_xor
+    inv=bitwise_not invert=bitwise_not lshift=left_shift rshift=right_shift"""
+)
 _SAME_OPERATORS = "abs add eq ge getitem gt le lt matmul mul ne neg pow sub".split()
 #: aten's names of ops that are spelled otherwise here.
-_ATEN = {
-    "view": "reshape",
-    "view_copy": "reshape",
-    "_unsafe_view": "reshape",
-    "cat": "concat",
-    "permute_copy": "permute",
-    "transpose_copy": "permute",
-    "convolution": "conv2d",
-    "_softmax": "softmax",
-    "_log_softmax": "log_softmax",
-    "native_layer_norm": "layer_norm",
-    "_to_copy": "cast",
-    "unsqueeze_copy": "unsqueeze",
-    "squeeze_copy": "squeeze",
-    "expand_copy": "expand",
-    "slice_copy": "slice",
-    "select_copy": "select",
-}
+_ATEN = _pairs(
+    """view=reshape view_copy=reshape _unsafe_view=reshape cat=concat permute_copy=permute transpose_copy=permute
+    convolution=conv2d _softmax=softmax _log_softmax=log_softmax native_layer_norm=layer_norm _to_copy=cast
+    unsqueeze_copy=unsqueeze squeeze_copy=squeeze expand_copy=expand slice_copy=slice select_copy=select"""
+)
 #: Ops that are called as torch's functions of these names, arguments included.
 _CALLED_ALIKE = frozenset(
     """abs acos asin atan atan2 ceil cos cosh erf exp expm1 floor hypot isfinite isinf isnan log
@@ -224,3 +203,57 @@ def _port_of_fx(name: str) -> Port | None:
     if parts[0] in ("passes", "experimental", "subgraph_rewriter", "operator_schemas", *_FLAT):
         return None if last == last.lower() and title == name else Port("", f"there is no {last}")
     return Port("", f"fxlite has no {last}")
+
+
+# -- findings, and what ported files import --------------------------------------------------------
+#: What the texts of :class:`Port` begin with, and the package that is imported for it.
+ROOTS = {
+    "fx": "fxlite",
+    "nn": "fxlite.nn",
+    "passes": "fxlite.passes",
+    "F": "fxlite.nn.functional",
+    "np": "numpy",
+    "contextlib": "contextlib",
+}
+#: Which of them a package of torch is.
+_PACKAGES = {"torch.fx": "fx", "torch.nn": "nn", "torch.nn.functional": "F"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A line of the file that was given. ``kind``: "import", "name", "target" or "leaf" were
+    replaced by ``new``; "hand" needs a person, "check" may need one; ``why`` says so."""
+
+    line: int
+    kind: str
+    old: str
+    new: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        what = f"{self.old} → {self.new}" if self.new else f"{self.old}: {self.why}"
+        return f"{self.line:5}  {self.kind:7}{what}"
+
+
+def import_lines(roots: Sequence[str], names: dict[str, str]) -> list[str]:
+    """Imports of roots under the names they have in a file."""
+    made = []
+    for root in roots:
+        package, name = ROOTS[root], names[root]
+        is_inside = package == f"fxlite.{root}"
+        line = f"from fxlite import {root}" if is_inside else f"import {package}"
+        made.append(line if name == (root if is_inside else package) else f"{line} as {name}")
+    return made
+
+
+def from_import(text: str, bound: str) -> str:
+    """``from fxlite import Node as N`` for ``fx.Node`` and N."""
+    package, _, name = text.rpartition(".")
+    root, dot, rest = package.partition(".")
+    full = f"{ROOTS.get(root, root)}{dot}{rest}"
+    return f"from {full} import {name}" + (f" as {bound}" if bound != name else "")
+
+
+def package_root(package: str) -> str:
+    """The root that a package of torch is, "" for another."""
+    return _PACKAGES.get(package, "")

@@ -5,6 +5,9 @@ In: the GraphModules that :func:`~fxlite.passes.cutting.outline_modules.outline_
 program's modules, and their drafts. Out: the lines of a class for each sort of them, and the call
 that makes one. Layers of ``fxlite.nn`` are made by name. Numbers in which modules of a class differ
 (sizes, strides, ...) are parameters of its constructor.
+
+Some modules of a class may have what others have not, such as the convolution beside a block of a
+ResNet whose shape changes: these call modules that give back what they are given in its place.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from fxlite.codegen.python.draft import Draft, drafted
 from fxlite.codegen.python.functions import constants, outline_functions
 from fxlite.codegen.python.layers import Layer
 from fxlite.codegen.python.lines import ANY, Line, docstring_lines, formatted, hidden, last_word, wrapped
-from fxlite.codegen.python.optional import with_children
 from fxlite.codegen.python.text import FileNames, class_name, number_text, numbered, numbers_in, with_numbers
+from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.show.text.pretty import wrap_code
 
@@ -92,10 +95,10 @@ class Class:
     def made(self, number: int) -> str:
         """The call that makes the module of that number."""
         values = [(name, column[number]) for name, column in self.parameters.items()]
-        marked = [(name, f"\0{name}\0{value}\0") for name, value in values]
-        if len(marked) <= self.drafts[0].dialect.by_position and not any(v in ("True", "False") for _, v in values):
-            return f"{self.name}({', '.join(value for _, value in marked)})"
-        return f"{self.name}({', '.join(f'{name}={value}' for name, value in marked)})"
+        is_flag = any(value in ("True", "False") for _, value in values)
+        by_position = len(values) <= self.drafts[0].dialect.by_position and not is_flag
+        given = (f"{'' if by_position else f'{name}='}\0{name}\0{value}\0" for name, value in values)
+        return f"{self.name}({', '.join(given)})"
 
     def lines(self, load: Sequence[str] = ()) -> list[str]:
         """The text of the class. ``load``: of a method between constructor and ``forward``."""
@@ -392,29 +395,9 @@ def _arguments(layer: Layer) -> str:
 
 
 _POSITIONAL = frozenset(
-    (
-        "in_features",
-        "out_features",
-        "in_channels",
-        "out_channels",
-        "kernel_size",
-        "num_features",
-        "num_groups",
-        "num_channels",
-        "normalized_shape",
-        "num_embeddings",
-        "embedding_dim",
-        "output_size",
-        "input_size",
-        "hidden_size",
-        "embed_dim",
-        "num_heads",
-        "upscale_factor",
-        "p",
-        "d_model",
-        "nhead",
-        "dim_feedforward",
-    )
+    "in_features out_features in_channels out_channels kernel_size num_features num_groups num_channels "
+    "normalized_shape num_embeddings embedding_dim output_size input_size hidden_size embed_dim num_heads "
+    "upscale_factor p d_model nhead dim_feedforward".split()
 )
 
 
@@ -425,3 +408,80 @@ def _literal(value: Any, role: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return number_text(value, role)
     return python_string(value) if isinstance(value, str) else repr(value)
+
+
+# -- modules that some have and others have not ----------------------------------------------------
+def with_children(lacking: GraphModule, having: GraphModule, parts: Sequence[str]) -> GraphModule | None:
+    """A copy of the one module that calls identities where the other calls its children ``parts``,
+    each one module or a row of them; None where they differ otherwise, numbers apart."""
+    calls: list[Node] = []
+    for part in parts:
+        row = [
+            n for n in having.graph.find_nodes(op="call_module") if n.target == part or n.target.startswith(f"{part}.")
+        ]
+        if not row or any(len(n.args) != 1 or isinstance(n.type, tuple) for n in row):
+            return None
+        if any([*a.users] != [b] for a, b in itertools.pairwise(row)):
+            return None
+        calls += row
+    made = lacking.copy()
+    mine = iter([n for n in made.graph.nodes if n.op != "get_attr"])
+    same: dict[Node, Node] = {}
+    given: dict[Node, Node] = {}  # what a call stands for in the module that lacks it
+    last: Node | None = None  # the node of the copy that was met last
+    for node in having.graph.nodes:
+        if node.op == "get_attr":
+            continue
+        if node in calls:
+            source = node.args[0]
+            if source not in same or last is None:
+                return None
+            given[node] = given.get(source, same[source])
+            made.set_attribute(node.target, _identity(same[source]))
+            with made.graph.inserting_after(last), made.graph.with_origin(node):
+                last = same[node] = made.graph.call_module(node.target, (same[source],), {}, same[source].type)
+            continue
+        own = next(mine, None)
+        if own is None or (own.op, _called(own)) != (node.op, _called(node)):
+            return None
+        same[node] = own
+        arguments = _merged(node.args, own.args, same, given)
+        if arguments is None or _merged(node.kwargs, own.kwargs, same, given) is None:
+            return None
+        if arguments != own.args:
+            own.args = arguments
+        last = own
+    return made if next(mine, None) is None else None
+
+
+def _called(node: Node) -> Any:
+    return node.target if node.op.startswith("call_") else ""
+
+
+def _identity(value: Node) -> GraphModule:
+    graph = Graph()
+    graph.output(graph.placeholder("x", value.type))
+    return GraphModule({}, graph, "Identity")
+
+
+def _merged(theirs: Any, own: Any, same: dict[Node, Node], given: dict[Node, Node]) -> Any:
+    """One's own arguments, with results of children where the others read them; None where what is
+    read differs."""
+    if isinstance(theirs, Node) and isinstance(own, Node):
+        if theirs in given:
+            return same[theirs] if own is given[theirs] else None
+        if theirs.op == "get_attr":
+            return own if (own.op, own.target) == (theirs.op, theirs.target) else None
+        return own if same.get(theirs) is own else None
+    if isinstance(theirs, Node) or isinstance(own, Node):
+        return None
+    if isinstance(theirs, (tuple, list)) and isinstance(own, (tuple, list)):
+        parts = [_merged(a, b, same, given) for a, b in zip(theirs, own)]
+        has_gap = any(p is None and b is not None for p, b in zip(parts, own))
+        return None if len(theirs) != len(own) or has_gap else tuple(parts)
+    if isinstance(theirs, dict) and isinstance(own, dict):
+        if theirs.keys() != own.keys():
+            return None
+        parts = [_merged(theirs[k], own[k], same, given) for k in own]
+        return None if any(p is None and v is not None for p, v in zip(parts, own.values())) else own
+    return own

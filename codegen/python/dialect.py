@@ -2,24 +2,28 @@
 values are computed, what a file imports and how its weights are stored.
 
 In: arrays of a program and the text of what is made of them. Out: Python text. :class:`Dialect` is
-the dialect "fxlite"; the others are subclasses of it, in files of their own: of
-:class:`TableDialect`, in which an op that can be written neither by a spelling nor by a function of
-the file's own is replaced by what it is made of; one that is made of nothing is an error that names
-the node.
+the dialect "fxlite"; the others are subclasses of it, of :class:`TableDialect`, in which an op that
+can be written neither by a spelling nor by a function of the file's own is replaced by what it is
+made of; one that is made of nothing is an error that names the node.
+
+The dialect "numpy" is source that needs NumPy alone: plain classes with ``__call__``, whose arrays
+come from an ``.npz`` file. A program with bfloat16 imports ``ml_dtypes``, too.
 """
 
 from __future__ import annotations
 
 import itertools
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fxlite.base.errors import CodegenError
 from fxlite.base.outside_text import python_string
-from fxlite.codegen.python.by_table import TableText
-from fxlite.codegen.python.layers import Layer, layer_of
-from fxlite.codegen.python.proven import FxliteText
+from fxlite.codegen.python.layers import Layer, layer_of, size_names
+from fxlite.codegen.python.numpy_text import FxliteText, NumpyText
 from fxlite.codegen.python.text import Text, number_text
 from fxlite.files.serialize import save_safetensors
 from fxlite.graph.graph import Graph, Node
@@ -29,6 +33,7 @@ from fxlite.ops.op import Op
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.cutting.outline_modules import NUMBER
 from fxlite.passes.rules.decompose import decompose
+from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType, type_of
 
 Imports = tuple[list[str], list[str]]  # lines: of the standard library, of other packages
@@ -71,6 +76,8 @@ class Dialect:
 
     #: The call, behind an array, that copies it.
     copy = ".copy()"
+    #: The arrays of a file of weights, from its path.
+    loaded = "fx.load_safetensors(path)"
     #: What else a file may define, besides these and the classes of the program.
     parts: tuple[str, ...] = ()
 
@@ -136,7 +143,7 @@ class Dialect:
             "    def load(cls, path=WEIGHTS):",
             '        """The model with its weights, ready to run."""',
             "        model = cls()",
-            "        model.load_state_dict(fx.load_safetensors(path))",
+            f"        model.load_state_dict({self.loaded})",
             "        return model.eval()",
         ]
 
@@ -146,9 +153,12 @@ class Dialect:
 
 
 class TableDialect(Dialect):
-    """A dialect whose values are printed by a :class:`TableText`."""
+    """A dialect whose values are printed by a :class:`NumpyText`."""
 
-    text: type[TableText]
+    text: type[NumpyText]
+    #: Modules that a file imports, with their usual names, and lines that import other names.
+    modules: tuple[tuple[str, str], ...]
+    names: tuple[tuple[str, str], ...]
 
     def prepared(self, gm: GraphModule) -> GraphModule:
         gm = decompose(gm, keep=lambda n: self.is_kept(n) and not isinstance(n.target, ForeignOp), own=True)
@@ -193,6 +203,11 @@ class TableDialect(Dialect):
     def layer(self, module: GraphModule) -> Layer | None:
         return None
 
+    def import_lines(self, used: Callable[[str], bool], alias: Mapping[str, str]) -> Imports:
+        named = ((module, name) for module, short in self.modules for name in sorted({short, alias[short]}))
+        lines = [f"import {module}" + f" as {name}" * (name != module) for module, name in named if used(name)]
+        return [], lines + [line for name, line in self.names if used(name)]
+
 
 def _can_be_imported(node: Node) -> bool:
     """Whether a call stays as it is: of all but ops of the program that other files lack."""
@@ -209,3 +224,59 @@ def shape_text(type: TensorType, names: Iterable[str] = ()) -> str:
     named = zip(type.shape, itertools.chain(names, itertools.repeat("size")))
     sizes = [number_text(size, name) for size, name in named]
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+
+
+# -- NumPy alone -----------------------------------------------------------------------------------
+class NumpyDialect(TableDialect):
+    """Plain classes and functions, and weights in an ``.npz`` file."""
+
+    name = "numpy"
+    text = NumpyText
+    imports = ("np", "math", "ml_dtypes")
+    method = "__call__"
+    base = ""
+    by_position = 1
+    identity = "Identity()"
+    has_sequential = False
+    suffix = ".npz"
+    parts = ("Identity", "Weights", "load_weights")
+    modules = (("ml_dtypes", "ml_dtypes"), ("numpy", "np"))
+    names = (("sliding_window_view", "from numpy.lib.stride_tricks import sliding_window_view"),)
+
+    def is_kept(self, node: Node) -> bool:
+        several = node.type if isinstance(node.type, tuple) else ()  # results, each to be rounded
+        return super().is_kept(node) and not any(type.dtype.is_half for type in several)
+
+    def array(self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]) -> str:
+        return f"self.{part} = {_zeros(value, size_names(module, value))}"
+
+    def held_array(self, value: Any, imports: Mapping[str, str]) -> str:
+        return _zeros(value)
+
+    def module_list(self, listed: str, is_called: bool) -> str:
+        return f"[{listed}]"
+
+    def lacking(self, made: str) -> str:
+        return "[]" if made.startswith("[") else self.identity
+
+    def load(self) -> list[str]:
+        return [
+            "    @classmethod",
+            "    def load(cls, path=WEIGHTS):",
+            '        """The model with its weights."""',
+            "        return load_weights(cls(), path)",
+        ]
+
+    def save(self, arrays: Mapping[str, Any], path: Path) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, value in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
+
+
+def _zeros(value: Any, names: Iterable[str] = ()) -> str:
+    type = type_of(value)
+    dtype = type.dtype.long_name if not type.dtype.is_bool else "bool_"
+    module = "ml_dtypes" if type.dtype is dtypes.bfloat16 else "np"
+    shape = shape_text(type, names)
+    return f"np.zeros({shape[1:-2] if type.rank == 1 else shape}, {module}.{dtype})"

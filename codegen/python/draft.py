@@ -22,9 +22,8 @@ from typing import Any
 from fxlite.base.outside_text import comment, format_text, is_number, python_string
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.functions import given_names
-from fxlite.codegen.python.lines import ANY, WIDTH, Line, hidden, last_word, note_of, singular
+from fxlite.codegen.python.lines import ALIKE, ANY, WIDTH, Line, displayed, hidden, last_word, note_of, rolled, singular
 from fxlite.codegen.python.parameters import Record, interface_of, results_of
-from fxlite.codegen.python.rolling import ALIKE, displayed, rolled
 from fxlite.codegen.python.text import (
     FileNames,
     Names,
@@ -295,14 +294,17 @@ class Draft:
         return len(held) if all(map(_is_module, held.values())) else 0
 
     def is_given(self, listed: str) -> bool:
+        """Whether callers give a list, who may give a shorter one."""
         return listed in self.names.given.lists
 
     def item(self, listed: str) -> str:
+        """What the variable of a loop over a list should be called."""
         found = self.source.item(listed)
         wish = "item" if self.is_given(listed) else singular(_path(listed))
         return found.id if isinstance(found, ast.Name) else wish
 
     def parts(self, listed: str) -> Sequence[str]:
+        """What the variables should be called into which its items are taken apart, if they are."""
         size, found = self.names.given.items.get(listed, 0), self.source.item(listed)
         if not isinstance(found, ast.Tuple) or len(found.elts) != size:
             return ()
@@ -310,6 +312,7 @@ class Draft:
         return names if len({*names} - {"_"}) + names.count("_") == size else ()
 
     def index(self, listed: str) -> str:
+        """The variable that counts beside that of a list, or alone."""
         return self.unique(self.source.index(listed) or "i")
 
     def unique(self, wish: str) -> str:

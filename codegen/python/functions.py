@@ -8,6 +8,7 @@ decided by their text, as for classes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -61,11 +62,9 @@ def _outlined(
         read = [n for node in region.nodes for n in node.all_input_nodes if n.op == "get_attr"]
         region.inputs |= dict.fromkeys(n for n in read if not is_number(n))
         bind_named_dims(gm.graph, region)
-        name, count = call.code.co_name, 0
-        target = f"{name}_result"
-        while target in taken:
-            count += 1
-            target = f"{name}_result_{count}"
+        name = call.code.co_name
+        wishes = itertools.chain([f"{name}_result"], (f"{name}_result_{count}" for count in itertools.count(1)))
+        target = next(wish for wish in wishes if wish not in taken)
         taken.add(target)
         inner = build(gm, region, name)
         for given, own in zip(region.inputs, inner.graph.placeholders):

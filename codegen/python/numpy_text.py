@@ -2,38 +2,270 @@
 ``x.mean(axis=1)``.
 
 In: a node with types. Out: text that computes the same with NumPy alone. The record of an op, or a
-method here, says how it is written; else it is a function of ``in_numpy.py``, whose text becomes
-part of the file. Half types are computed in float32 and rounded once, as the ops do, so that the
-text casts where NumPy would round in between. bfloat16 is a type of ``ml_dtypes``.
+method here, says how it is written; else it is a function of ``in_numpy.py`` (a :class:`Library`),
+whose text becomes part of the file. Half types are computed in float32 and rounded once, as the ops
+do, so that the text casts where NumPy would round in between. bfloat16 is a type of ``ml_dtypes``.
+Other dialects have a table, a library and methods of their own.
+
+In the dialect "fxlite" tracing the text has to give the graph again: that a spelling means the op is
+proven by tracing it on values of the operands' types, which has to give the same node. So nothing
+there needs conditions, and what is not proven is not written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import ast
+import copy
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
-from fxlite.codegen.python.by_table import Library, TableText, Verbatim, counted, uses
-from fxlite.codegen.python.text import LEVELS, slice_text
-from fxlite.graph.graph import Node
+import numpy as np
+import sympy
+
+from fxlite import ops
+from fxlite.base.errors import CodegenError, FxliteError
+from fxlite.codegen.python.text import CALL, LEVELS, Text, number_text, slice_text, with_numbers
+from fxlite.graph.graph import Node, map_nodes, nodes_in
 from fxlite.ops.image.spatial import TO_FIRST, TO_LAST
 from fxlite.ops.op import Op
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.ops.slicing import cuts_of
 from fxlite.scalar.expr import chooses
-from fxlite.types import dtypes
+from fxlite.tracing.tracer import Tracer
+from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
+
+_PARAMETER = re.compile(r"(\*?)(\w+)([=:?]?)(\w*)")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Library:
+    """Functions and classes of a Python file, by name: their text, and what they need."""
+
+    def __init__(self, file: str) -> None:
+        self.path = Path(__file__).with_name(file)
+
+    @functools.cached_property
+    def text(self) -> Mapping[str, str]:
+        """The text of each definition, in the order of the file."""
+        source = self.path.read_text(encoding="utf-8")
+        lines = source.splitlines()
+        found = {}
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+        return found
+
+    @functools.cached_property
+    def needs(self) -> Mapping[str, frozenset[str]]:
+        """The definitions of the file that each of them mentions."""
+        found = {}
+        for name, text in self.text.items():
+            words = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+            found[name] = frozenset(words & self.text.keys() - {name})
+        return found
+
+    def definitions(self, names: Iterable[str]) -> str:
+        """The text of definitions, and of what they need."""
+        wanted: set[str] = set()
+        waiting = [*names]
+        while waiting:
+            name = waiting.pop()
+            if name not in wanted:
+                wanted.add(name)
+                waiting += self.needs[name]
+        return "".join(f"{text}\n\n\n" for name, text in self.text.items() if name in wanted)
+
+
+class Verbatim(str):
+    """The text of an operand."""
+
+
+def spellings(table: str) -> Mapping[str, str]:
+    """Spellings by op, of lines with the names of ops, ``|`` between them, and theirs, in which NAME
+    stands for that of the op."""
+    rows = (line.split(None, 1) for line in table.strip().splitlines())
+    return {name: spelling.replace("NAME", name) for names, spelling in rows for name in names.split("|")}
+
+
+def uses(*names: str) -> Callable[[Method], Method]:
+    """Say which functions of the library a method of :class:`NumpyText` writes calls of, where it
+    is not the one of the op's name."""
+
+    def said(method: Method) -> Method:
+        method.uses = names  # type: ignore[attr-defined]
+        return method
+
+    return said
+
+
+def counted(start: Any, stop: Any, step: Any) -> tuple[list[Any], DType]:
+    """The arguments of ``arange`` that have to be given, and the dtype that NumPy makes of them."""
+    bounds = [0, start] if stop is None else [start, stop]
+    bounds += [] if step == 1 else [step]
+    usual = dtypes.float64 if float in map(type, bounds) else dtypes.int64
+    if len(bounds) == 2 and type(bounds[0]) is int and bounds[0] == 0:
+        del bounds[0]
+    return bounds, usual
+
 
 #: Kinds of ops whose half results are computed in float32 and rounded once.
 _WIDENED = frozenset(("composite", "contraction", "window", "reduction", "scan"))
 
 
-class NumpyText(TableText):
-    """Values as NumPy computes them."""
+class NumpyText(Text):
+    """Values as NumPy computes them, by a table of spellings.
+
+    A spelling is a function, or after a dot a method of the first operand, and which of the op's
+    parameters it is given: ``np.sum x axis= keepdims=``. ``name=`` is given by that name and
+    ``other=name`` by another, both only where the call does, as ``name?``; with ``:`` in place of
+    ``=`` always; ``*name`` are all of them; a number is itself."""
 
     library = Library("in_numpy.py")
+    #: The module of arrays, and the method that orders their axes.
+    arrays, transpose = "np", "transpose"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        #: What operands are cast to, while the call that reads them is printed.
+        self.casts: Mapping[Node, DType] = {}
+
+    # -- what is written how ---------------------------------------------------------------------
+    @classmethod
+    def is_known(cls, op: Op) -> bool:
+        """Whether a call of the op can be written."""
+        has_text = op.symbol or op.method or op.ufunc is not None or hasattr(cls, f"op_{op.name}") or cls.spelling(op)
+        return bool(has_text) or cls.helper(op) is not None
 
     @classmethod
     def spelling(cls, op: Op) -> str:
+        """The op's spelling; empty where there is none."""
         return op.numpy
+
+    @classmethod
+    def helper(cls, op: Op) -> str | None:
+        """The function of the library that computes an op: of its name, perhaps for any rank."""
+        names = (op.name, op.name.removesuffix("1d").removesuffix("2d").removesuffix("3d"))
+        return next((name for name in names if name in cls.library.text), None)
+
+    # -- calls -----------------------------------------------------------------------------------
+    def call(self, node: Node) -> str:
+        return self.spelled(node)[0]
+
+    def level(self, node: Node) -> int:
+        return self.spelled(node)[1]
+
+    def spelled(self, node: Node) -> tuple[str, int]:
+        """The right-hand side of a node's line, and how strongly it binds."""
+        if node.op != "call_function" or isinstance(node.target, ForeignOp):
+            return super().call(node), CALL
+        operands, result = self.cast_operands(node)
+        self.casts = operands
+        try:
+            text, level = self.plain(node)
+        finally:
+            self.casts = {}
+        if result is None:
+            return text, level
+        return self.cast(text if level >= CALL else f"({text})", result), CALL
+
+    def plain(self, node: Node) -> tuple[str, int]:
+        """:meth:`spelled` before the result is cast."""
+        target: Op = node.target
+        write = getattr(self, f"op_{target.name}", None)
+        if write is not None:
+            found: tuple[str, int] | str = write(node, **node.bound)
+            return (found, CALL) if isinstance(found, str) else found
+        operator = self._operator(node)
+        if operator is not None:
+            return operator, super().level(node)
+        spelling = self.spelling(target)
+        if spelling:
+            return self.by_spelling(node, spelling), CALL
+        if target.method is not None:
+            return super().call(node), CALL
+        helper = self.helper(target)
+        if helper is None:
+            return self.by_spelling(node, self.default_spelling(target)), CALL
+        return self.by_helper(node, helper, node.arguments), CALL
+
+    def default_spelling(self, op: Op) -> str:
+        """The spelling of an op that the table lacks."""
+        if op.ufunc is None:
+            raise CodegenError(f"the op {op.name} cannot be written in this dialect")
+        return " ".join((f"np.{op.ufunc.__name__}", *op.tensor_kinds))
+
+    def by_spelling(self, node: Node, spelling: str) -> str:
+        """A call as its spelling says."""
+        head, *parameters = spelling.split()
+        given, bound = node.arguments, node.bound
+        parts: list[str] = []
+        if head.startswith("."):
+            head = f"{self.owner(node.args[0])}{head}"
+        else:
+            head = self.function(head)
+        for parameter in parameters:
+            star, keyword, sign, name = _PARAMETER.findall(parameter)[0]
+            name = name or keyword
+            if sign in ("=", "?") and given.get(name) is None:
+                continue
+            if star:
+                parts += map(self.value, bound[name])
+            else:
+                text = self.value(bound[name]) if name in bound else name
+                parts.append(f"{keyword}={text}" if sign in ("=", ":") else text)
+        return f"{head}({', '.join(parts)})"
+
+    def by_helper(self, node: Node, helper: str, given: Mapping[str, Any], *first: str) -> str:
+        """A call of a function of the file's own, which has the parameters of the op."""
+        return self.by_call(self.file.helpers[helper], node, given, *first)
+
+    def by_call(self, function: str, node: Node, given: Mapping[str, Any], *first: str) -> str:
+        """A call of a function that has the parameters of the op: operands by position, others by
+        name."""
+        parts, by_position = [*first], True
+        for name in node.target.tensor_kinds:
+            value = given.get(name)
+            if value is None:
+                by_position = False
+                continue
+            text = self.named(name, value)
+            parts.append(text if by_position else f"{name}={text}")
+        others = {n: v for n, v in given.items() if n not in node.target.tensor_kinds}
+        parts += [f"{name}={self.named(name, value)}" for name, value in others.items()]
+        return f"{function}({', '.join(parts)})"
+
+    # -- parts of text ---------------------------------------------------------------------------
+    def named(self, name: str, value: Any) -> str:
+        """An argument; a number that becomes a parameter of a class is called as it is here."""
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number_text(value, name) if is_number and math.isfinite(value) else self.value(value)
+
+    def function(self, name: str) -> str:
+        """``np.sum`` with the name that the module has in this file."""
+        module, dot, rest = name.partition(".")
+        return f"{self.file.imports.get(module, module)}{dot}{rest}"
+
+    def value(self, value: Any) -> str:
+        if isinstance(value, Verbatim):
+            return str(value)
+        text = super().value(value)
+        if isinstance(value, Node) and value in self.casts:
+            if value in self.inlined and self.inlined[value][1] < CALL:
+                text = f"({text})"
+            return self.cast(text, self.casts[value])
+        return text
+
+    def _operand(self, value: Any, level: int) -> str:
+        if isinstance(value, Node) and value in self.casts:
+            return self.value(value)
+        return super()._operand(value, level)
 
     @property
     def extremes(self) -> tuple[str, str]:
@@ -56,9 +288,11 @@ class NumpyText(TableText):
 
     # -- dtypes ----------------------------------------------------------------------------------
     def cast(self, text: str, dtype: DType) -> str:
+        """A value, which binds as a call does, as another dtype."""
         return f"{text}.astype({self.dtype(dtype)})"
 
     def cast_operands(self, node: Node) -> tuple[Mapping[Node, DType], DType | None]:
+        """What operands of a call must be cast to, and what its result, if anything."""
         op, result = node.target, (node.type[0] if isinstance(node.type, tuple) else node.type)
         # sigmoid and erf, which are none of NumPy's
         is_function = op.kind == "pointwise" and len(op.tensor_kinds) == 1 and self.helper(op) is not None
@@ -76,15 +310,6 @@ class NumpyText(TableText):
         return found, result.dtype if found and computed is not result.dtype else None
 
     # -- ops -------------------------------------------------------------------------------------
-    @classmethod
-    def is_known(cls, op: Op) -> bool:
-        return super().is_known(op) or op.ufunc is not None
-
-    def default_spelling(self, op: Op) -> str:
-        if op.ufunc is None:
-            return super().default_spelling(op)
-        return " ".join((f"np.{op.ufunc.__name__}", *op.tensor_kinds))
-
     def op_cast(self, node: Node, x: Any, dtype: DType) -> str:
         return self.cast(self.owner(x), dtypes.dtype(dtype))
 
@@ -126,7 +351,7 @@ class NumpyText(TableText):
 
     def op_one_hot(self, node: Node, x: Any, num_classes: Any, dtype: Any) -> str:
         made = f"{self.value(num_classes)}, dtype={self.dtype(dtypes.dtype(dtype))}"
-        return f"{self.function('np.eye')}({made})[{self.value(x)}]"
+        return f"{self.function(f'{self.arrays}.eye')}({made})[{self.position(x)}]"
 
     def op_dropout(self, node: Node, x: Any, p: float, training: bool) -> str:
         if not training or p == 0:
@@ -188,19 +413,25 @@ class NumpyText(TableText):
         return [item for item, _ in items]
 
     def op_index(self, node: Node, x: Any, indices: Sequence[Any], axis: int) -> str:
-        return f"{self.owner(x)}[{self.at(x, axis, *map(self.value, indices))}]"
+        return f"{self.owner(x)}[{self.at(x, axis, *map(self.position, indices))}]"
 
     def op_take(self, node: Node, x: Any, index: Any, axis: int) -> str:
         if axis:
             return self.by_spelling(node, "np.take x index axis:")
         return f"{self.owner(x)}[{self.value(index)}]"
 
+    def position(self, index: Any) -> str:
+        """Integers as the library takes them for indices."""
+        return self.value(index)
+
     @uses("updated")
     def op_slice_update(self, node: Node, x: Any, values: Any, at: Sequence[Any]) -> str:
+        return f"{self.file.helpers['updated']}({self.value(x)}, {self.place(at)}, {self.value(values)})"
+
+    def place(self, at: Sequence[Any]) -> str:
+        """An index of the first axes, as a value."""
         parts = [self.range(*p) if isinstance(p, tuple) else self.value(p) for p in at]
-        place = f"{self.function('np.s_')}[{', '.join(parts) or '...'}]"
-        function = self.file.helpers["updated"]
-        return f"{function}({self.value(x)}, {place}, {self.value(values)})"
+        return f"{self.function('np.s_')}[{', '.join(parts) or '...'}]"
 
     @uses("updated")
     def op_index_update(self, node: Node, x: Any, values: Any, positions: Sequence[Any], at: Sequence[Any]) -> str:
@@ -265,15 +496,18 @@ class NumpyText(TableText):
         found = dict(node.arguments)
         if node.target.role == "product":  # so that more layers share a class
             found = {n: v for n, v in bound.items() if n in found or n in ("stride", "padding")}
-        padding, layout = found.get("padding"), found.pop("layout", "NCHW")
+        padding = found.get("padding")
         if isinstance(padding, tuple) and not node.target.transposes:
             found["padding"] = tuple(p if isinstance(p, tuple) else (p, p) for p in padding)
-        if layout == "NCHW":
-            return self.by_helper(node, self.helper(node.target) or "", found)
-        axes = [", ".join(map(str, order)) for order in (TO_FIRST, TO_LAST)]
-        found["x"] = Verbatim(f"{self.owner(found['x'])}.transpose({axes[0]})")
-        made = self.by_helper(node, self.helper(node.target) or "", found)
-        return f"{made}.transpose({axes[1]})"
+        return self.channels_first(found, lambda: self.by_helper(node, self.helper(node.target) or "", found))
+
+    def channels_first(self, given: dict[str, Any], write: Callable[[], str]) -> str:
+        """What ``write`` makes of arguments, on images [N, C, H, W]: others are transposed before and after."""
+        if given.pop("layout", "NCHW") == "NCHW":
+            return write()
+        before, after = (f".{self.transpose}({', '.join(map(str, order))})" for order in (TO_FIRST, TO_LAST))
+        given["x"] = Verbatim(self.owner(given["x"]) + before)
+        return write() + after
 
     op_conv1d = op_int_conv2d = op_conv_transpose1d = op_conv_transpose2d = op_conv2d
     op_conv3d = op_conv_transpose3d = op_max_pool3d = op_avg_pool3d = op_conv2d
@@ -290,3 +524,109 @@ class NumpyText(TableText):
 
 def _range(bound: Mapping[str, Any]) -> dict[str, Any]:
     return {name: bound[name] for name in ("start", "stop", "step")}
+
+
+# -- spellings that are proven ---------------------------------------------------------------------
+_proven: dict[Any, bool] = {}
+_MOST_PROVEN = 100_000
+_MODULES = {"np": np, "ops": ops, "shapes": shapes}
+
+
+class FxliteText(NumpyText):
+    """Writes ops as NumPy spells them where that is proven, else as ``nn.functional`` or
+    ``ops`` do."""
+
+    extremes, dtype = Text.extremes, Text.dtype
+
+    def spelled(self, node: Node) -> tuple[str, int]:
+        return Text.call(self, node), Text.level(self, node)
+
+    def in_numpy(self, node: Node) -> str | None:
+        """See :meth:`Text.in_numpy`; None also where types are unknown."""
+        if isinstance(node.target, ForeignOp):
+            return None
+        operand = node.args[0] if node.args else None
+        is_typed = isinstance(operand, Node) and isinstance(operand.type, TensorType)
+        chain = self.subscripts(node) if is_typed else [node]
+        while chain:
+            if self._is_proven(chain):
+                return self._in_table(chain)
+            chain = chain[1:]
+        return None
+
+    def _in_table(self, chain: Sequence[Node]) -> str | None:
+        """The text for nodes of which each reads the one before."""
+        target = chain[0].target
+        if self.is_subscript(chain[0]):
+            return self.subscript(chain)
+        if target.symbol and target.ufunc is not None:  # where an operator cannot stand
+            return self.by_spelling(chain[0], self.default_spelling(target))
+        text, level = self.plain(chain[0])
+        return text if level == CALL else None
+
+    def cast(self, text: str, dtype: DType) -> str:
+        return f"{text}.astype({NumpyText.dtype(self, dtype)})"
+
+    def op_full(self, node: Node, shape: Any, value: Any, dtype: Any) -> str:
+        given = [] if dtype is None else [f"dtype={self.value(dtype)}"]
+        return self.filled("ops", shape, value, *given)
+
+    # -- the proof -------------------------------------------------------------------------------
+    def _is_proven(self, chain: Sequence[Node]) -> bool:
+        """Whether the text gives the nodes of a chain, and NumPy rounds as they do."""
+        operands = _operands(chain)
+        types = [n.type for n in operands]
+        if not all(isinstance(type, TensorType) for type in types):
+            return False
+        key = (repr(_calls(chain, operands)), *types)
+        if key not in _proven:
+            if len(_proven) >= _MOST_PROVEN:
+                _proven.clear()
+            is_rounded = any(self.cast_operands(node)[0] for node in chain)
+            _proven[key] = not is_rounded and self._gives(chain, operands)
+        return _proven[key]
+
+    def _gives(self, chain: Sequence[Node], operands: Sequence[Node]) -> bool:
+        """Trace a spelling, and compare."""
+        proof = copy.copy(self)
+        proof.listed = {}
+        types = {f"_{i}": node.type for i, node in enumerate(operands)}
+        proof.inlined = {node: (name, 99) for node, name in zip(operands, types)}
+        own: dict[str, Any] = {alias: _MODULES.get(n) for n, alias in self.file.imports.items()}
+        for value in (v for node in chain for v in node.kwargs.values()):
+            own |= {s.name: shapes.for_user(s) for s in _symbols(value)}
+        try:
+            code = proof._in_table(chain)
+            if code is None:
+                return False
+            program = eval(f"lambda {', '.join(types)}: {with_numbers(code)}", own)
+            graph = Tracer().trace(program, inputs=types)
+        except (FxliteError, AttributeError, LookupError, SyntaxError, TypeError, ValueError):
+            return False
+        made = [n for n in graph.nodes if n.op == "call_function"]
+        parts = made[len(chain) :]
+        if len(made) < len(chain) or any(n.target.name != "getitem" for n in parts):
+            return False
+        made = made[: len(chain)]
+        return repr(_calls(made, graph.placeholders)) == repr(_calls(chain, operands))
+
+
+def _symbols(value: Any) -> Iterator[Any]:
+    """The named dims in an attribute."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _symbols(part)
+    elif isinstance(value, sympy.Expr):
+        yield from value.free_symbols
+
+
+def _operands(chain: Sequence[Node]) -> list[Node]:
+    """What a chain reads from outside, each once."""
+    read = (n for node in chain for n in nodes_in((node.args, node.kwargs)))
+    return [n for n in dict.fromkeys(read) if n not in chain]
+
+
+def _calls(chain: Sequence[Node], operands: Sequence[Node]) -> list[Any]:
+    """What calls do, whatever their operands and results are called."""
+    names = {node: f"\2{i}" for i, node in enumerate((*operands, *chain))}
+    return [(n.target.name, map_nodes((n.args, n.kwargs), names.__getitem__)) for n in chain]

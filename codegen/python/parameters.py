@@ -138,11 +138,9 @@ def _rebuilt(structure: Structure, value: Any) -> Any:
 def records_in(value: Any) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Kind, name and fields of the classes in a result."""
     if isinstance(value, Record):
-        form = value.structure
-    if isinstance(value, Record) and form.class_name:
-        yield form.kind, form.class_name.rpartition(":")[2].rpartition(".")[2], form.keys
-    if isinstance(value, Record):
-        value = value.values
+        form, value = value.structure, value.values
+        if form.class_name:
+            yield form.kind, form.class_name.rpartition(":")[2].rpartition(".")[2], form.keys
     elif hasattr(value, "_fields"):
         yield "namedtuple", type(value).__name__, value._fields
     if isinstance(value, (tuple, list, dict)):

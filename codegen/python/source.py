@@ -25,6 +25,7 @@ import itertools
 import linecache
 import os
 import sys
+import textwrap
 import tokenize
 import weakref
 from collections.abc import Mapping
@@ -39,8 +40,7 @@ from fxlite.base.location import REGENERATED
 from fxlite.base.outside_text import docstring
 from fxlite.codegen.folder import LICENSE, UNKNOWN_LICENSE, FolderError, add_to_folder, facts_of
 from fxlite.codegen.python.classes import classes_of, factored
-from fxlite.codegen.python.dialect import Dialect
-from fxlite.codegen.python.numpy_dialect import NumpyDialect
+from fxlite.codegen.python.dialect import Dialect, NumpyDialect
 from fxlite.codegen.python.parameters import nested_text, types_of
 from fxlite.codegen.python.text import class_name, module_name
 from fxlite.codegen.python.torch_dialect import TorchDialect
@@ -275,7 +275,7 @@ class _Source:
         alias = self.file.imports
         standard, own = self.dialect.import_lines(used, alias)
         if used(alias.get("math", "")):
-            standard.append(_import("import math", "math", alias["math"]))
+            standard.append("import math" if alias["math"] == "math" else f"import math as {alias['math']}")
         if used("dataclass"):
             standard.append("from dataclasses import dataclass")
         typing = [name for name in ("Any", "NamedTuple") if used(name)]
@@ -289,7 +289,7 @@ class _Source:
             listed = own_name if own_name == name else f"{own_name} as {name}"
             by_module.setdefault(op.function.__module__, []).append(listed)
         program = [f"from {m} import {', '.join(sorted(n))}" for m, n in by_module.items()]
-        groups = (sorted(standard, key=_import_order), own, sorted(program))
+        groups = (sorted(standard, key=lambda line: (line.startswith("from"), line)), own, sorted(program))
         return [line for g in groups if g for line in (*g, "")][:-1]
 
     def _result_classes(self) -> list[str]:
@@ -313,15 +313,5 @@ def _names_in(text: str) -> set[str]:
     }
 
 
-def _import(plain: str, name: str, alias: str) -> str:
-    return plain if name == alias else f"{plain} as {alias}"
-
-
-def _import_order(line: str) -> tuple[bool, str]:
-    return (line.startswith("from"), line)
-
-
 def _fill(text: str) -> list[str]:
-    import textwrap
-
     return textwrap.wrap(text, 96, subsequent_indent="    ", break_long_words=False) or [""]

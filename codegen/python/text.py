@@ -26,12 +26,12 @@ from fxlite.base.outside_text import is_number, python_string
 from fxlite.codegen.kernel.names import file_name
 from fxlite.codegen.python.layers import Input, Layer, picked
 from fxlite.codegen.python.parameters import Parameters, Record, parameters_of, records_in, results_of, roots
-from fxlite.graph.graph import Graph, Node, nodes_in
+from fxlite.graph.graph import Graph, Node
 from fxlite.nn.container import Weights
 from fxlite.ops.op import Op
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.scalar.index import Index, to_text
-from fxlite.show.text.pretty import complex_text, has_operator
+from fxlite.show.text.pretty import complex_text, dims_read, has_operator, path_text
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
@@ -73,13 +73,7 @@ def is_attribute(part: str) -> bool:
 
 def attribute_text(path: str) -> str:
     """``layers.0.weight`` -> ``self.layers[0].weight``"""
-    text = "self"
-    for part in path.split("."):
-        if is_number(part):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if is_attribute(part) else f"[{python_string(part)}]"
-    return text
+    return path_text(path, is_attribute)
 
 
 class _Taken:
@@ -245,11 +239,6 @@ def frozen(value: Any) -> Any:
     return value if isinstance(value, Node) else repr(value)
 
 
-def reads(node: Node) -> list[Node]:
-    """Nodes among the arguments, repeats included."""
-    return [*nodes_in(node.args), *nodes_in(node.kwargs)]
-
-
 # -- expressions -----------------------------------------------------------------------------------
 _NUMBER = re.compile("\0([^\0]*)\0([^\0]*)\0")
 
@@ -295,23 +284,9 @@ _OTHER_MEANING = frozenset(("flatten", "pad", "interpolate", "dropout", "dropout
 _RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x"}
 _SIMPLE = re.compile(r"-?[\w.]+")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
-#: How strongly operators bind.
-LEVELS = {
-    **dict.fromkeys(_COMPARISONS, 1),
-    "|": 2,
-    "^": 3,
-    "&": 4,
-    "<<": 5,
-    ">>": 5,
-    "+": 6,
-    "-": 6,
-    "*": 7,
-    "/": 7,
-    "//": 7,
-    "%": 7,
-    "@": 7,
-    "**": 9,
-}
+#: Operators, by how strongly they bind: the weakest first. The eighth sort has one operand.
+_SYMBOLS = (" ".join(_COMPARISONS), "|", "^", "&", "<< >>", "+ -", "* / // % @", "", "**")
+LEVELS = {symbol: level for level, symbols in enumerate(_SYMBOLS, 1) for symbol in symbols.split()}
 _UNARY, CALL = 8, 11
 
 
@@ -573,36 +548,19 @@ def dim_lines(graph: Graph, names: Names, inputs: Sequence[Node], checked: bool)
         *(shapes.names(list(n.kwargs.values())) for n in graph.nodes),
         *(guard.names for guard in graph.conditions() if checked),
     )
-    bound: set[str] = set()
-    pending: list[tuple[Any, str]] = []
-    for node in inputs:
-        read: dict[int, str] = {}
-        shape = node.type.shape if isinstance(node.type, TensorType) else ()
-        for axis, dim in enumerate(shape):
-            if isinstance(dim, sympy.Symbol) and dim.name not in bound:
-                bound.add(dim.name)
-                if dim.name in needed:
-                    read[axis] = dim.name
-            elif not isinstance(dim, int):
-                pending.append((dim, f"{names[node]}.shape[{axis}]"))
+    plain, solved = dims_read(inputs, needed)
+    for node, read in plain:
         if len(read) > 1:
+            rank = node.type.rank
             length = max(read) + 1
-            length += length == len(shape) - 1
-            part = "" if length == len(shape) else f"[:{length}]"
+            length += length == rank - 1
+            part = "" if length == rank else f"[:{length}]"
             listed = ", ".join(read.get(axis, "_") for axis in range(length))
             yield f"{listed} = {names[node]}.shape{part}"
         else:
             yield from (f"{name} = {names[node]}.shape[{axis}]" for axis, name in read.items())
-    for dim, place in pending:
-        unknown = [s for s in dim.free_symbols if s.name not in bound]
-        if len(unknown) != 1 or not dim.is_polynomial(unknown[0]):
-            continue
-        polynomial = sympy.Poly(dim, unknown[0])
-        if polynomial.degree() == 1:
-            scale, offset = polynomial.all_coeffs()
-            bound.add(unknown[0].name)
-            if unknown[0].name in needed:
-                yield f"{unknown[0].name} = {_solved(place, scale, offset)}"
+    for name, node, axis, scale, offset in solved:
+        yield f"{name} = {_solved(f'{names[node]}.shape[{axis}]', scale, offset)}"
 
 
 def _solved(place: str, scale: Any, offset: Any) -> str:

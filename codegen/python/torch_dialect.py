@@ -9,7 +9,7 @@ computes its functions in float32 and rounds once, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,15 +17,14 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.base.outside_text import python_string
-from fxlite.codegen.python.by_table import Library, Verbatim, counted, spellings, uses
-from fxlite.codegen.python.dialect import Imports, TableDialect, is_trained, shape_text
+from fxlite.codegen.python.dialect import TableDialect, is_trained, shape_text
 from fxlite.codegen.python.layers import Layer, layer_of
-from fxlite.codegen.python.numpy_text import NumpyText
+from fxlite.codegen.python.numpy_text import Library, NumpyText, Verbatim, counted, spellings, uses
 from fxlite.codegen.python.text import CALL, LEVELS
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.convolution import padding_pairs
-from fxlite.ops.image.spatial import TO_FIRST, TO_LAST, per_axis
+from fxlite.ops.image.spatial import per_axis
 from fxlite.ops.op import Op
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.types import dtypes
@@ -36,75 +35,45 @@ from fxlite.types.tensor_type import TensorType, type_of
 class TorchText(NumpyText):
     """Values as torch computes them; parts of arrays are written as for NumPy."""
 
-    library = Library("in_torch.py")
+    library, arrays, transpose = Library("in_torch.py"), "torch", "permute"
     calls = spellings("""
-        relu        F.relu x
-        real        torch.real x
-        imag        torch.zeros_like x
-        sum         .sum dim=axis keepdim=keepdims
-        max         .amax dim=axis keepdim=keepdims
-        min         .amin dim=axis keepdim=keepdims
-        any         .any dim=axis keepdim=keepdims
-        all         .all dim=axis keepdim=keepdims
-        mean        .mean dim=axis keepdim=keepdims
-        var         .var dim:axis correction:correction keepdim=keepdims
-        argmax      .argmax dim=axis keepdim=keepdims
-        argmin      .argmin dim=axis keepdim=keepdims
-        cumsum      .cumsum axis
-        cumprod     .cumprod axis
-        squeeze     .squeeze axis
-        flip        .flip axis
-        roll        .roll shift axis
-        tril        .tril diagonal=k
-        triu        .triu diagonal=k
-        concat      torch.cat tensors dim=axis
-        stack       torch.stack tensors dim=axis
-        erf         torch.erf x
-        sigmoid     torch.sigmoid x
-        fabs        torch.abs x
-        embedding   F.embedding x weight
-        linear      F.linear x weight bias?
-        softmax     F.softmax x dim:axis
-        log_softmax F.log_softmax x dim:axis
-        logsumexp   torch.logsumexp x dim:axis keepdim=keepdims
-        normalize   F.normalize x p= dim=axis eps=
+        relu|silu|relu6|hardsigmoid|hardswish|selu|softsign|mish|tanhshrink|logsigmoid F.NAME x
+        real|erf|sigmoid torch.NAME x
+        imag torch.zeros_like x
+        sum|any|all|mean|argmax|argmin .NAME dim=axis keepdim=keepdims
+        max .amax dim=axis keepdim=keepdims
+        min .amin dim=axis keepdim=keepdims
+        var .var dim:axis correction:correction keepdim=keepdims
+        cumsum|cumprod|squeeze|flip .NAME axis
+        roll .roll shift axis
+        tril|triu .NAME diagonal=k
+        concat torch.cat tensors dim=axis
+        stack torch.stack tensors dim=axis
+        fabs torch.abs x
+        embedding|prelu F.NAME x weight
+        linear F.linear x weight bias?
+        softmax|log_softmax F.NAME x dim:axis
+        logsumexp torch.logsumexp x dim:axis keepdim=keepdims
+        normalize F.normalize x p= dim=axis eps=
         cosine_similarity F.cosine_similarity x y dim=axis eps=
-        layer_norm  F.layer_norm x normalized_shape weight= bias= eps=
-        group_norm  F.group_norm x num_groups weight= bias= eps=
-        dropout     F.dropout x p: training:
-        silu        F.silu x
-        gelu        F.gelu x approximate=
-        relu6       F.relu6 x
-        hardtanh    F.hardtanh x min_val max_val
-        hardsigmoid F.hardsigmoid x
-        hardswish   F.hardswish x
-        elu         F.elu x alpha=
-        selu        F.selu x
-        celu        F.celu x alpha=
-        leaky_relu  F.leaky_relu x negative_slope=
-        prelu       F.prelu x weight
-        softplus    F.softplus x beta= threshold=
-        softsign    F.softsign x
-        mish        F.mish x
-        tanhshrink  F.tanhshrink x
-        hardshrink  F.hardshrink x lambd=
-        softshrink  F.softshrink x lambd=
-        threshold   F.threshold x threshold value
-        logsigmoid  F.logsigmoid x
-        glu         F.glu x dim=axis
-        adaptive_avg_pool2d F.adaptive_avg_pool2d x output_size
-        adaptive_max_pool2d F.adaptive_max_pool2d x output_size
-        adaptive_avg_pool3d F.adaptive_avg_pool3d x output_size
-        adaptive_max_pool3d F.adaptive_max_pool3d x output_size
+        layer_norm F.layer_norm x normalized_shape weight= bias= eps=
+        group_norm F.group_norm x num_groups weight= bias= eps=
+        dropout F.dropout x p: training:
+        gelu F.gelu x approximate=
+        hardtanh F.hardtanh x min_val max_val
+        elu|celu F.NAME x alpha=
+        leaky_relu F.leaky_relu x negative_slope=
+        softplus F.softplus x beta= threshold=
+        hardshrink|softshrink F.NAME x lambd=
+        threshold F.threshold x threshold value
+        glu F.glu x dim=axis
+        adaptive_avg_pool2d|adaptive_max_pool2d|adaptive_avg_pool3d|adaptive_max_pool3d F.NAME x output_size
         interpolate F.interpolate x size= scale_factor= mode= align_corners=
-        mse_loss    F.mse_loss x target reduction=
-        l1_loss     F.l1_loss x target reduction=
-        nll_loss    F.nll_loss x target weight= ignore_index= reduction=
+        mse_loss|l1_loss F.NAME x target reduction=
+        nll_loss F.nll_loss x target weight= ignore_index= reduction=
         cross_entropy F.cross_entropy x target weight= ignore_index= reduction= label_smoothing=
-        binary_cross_entropy_with_logits \
-            F.binary_cross_entropy_with_logits x target weight= pos_weight= reduction=
-        scaled_dot_product_attention \
-            F.scaled_dot_product_attention query key value attn_mask= is_causal= scale=
+        binary_cross_entropy_with_logits F.binary_cross_entropy_with_logits x target weight= pos_weight= reduction=
+        scaled_dot_product_attention F.scaled_dot_product_attention query key value attn_mask= is_causal= scale=
     """)
 
     @classmethod
@@ -269,32 +238,12 @@ class TorchText(NumpyText):
             return f"{self.owner(x)}.chunk({self.value(len(sizes))}, dim={self.value(axis)})"
         return f"{self.owner(x)}.split({self.value([*sizes])}, dim={self.value(axis)})"
 
-    @uses("updated")
-    def op_slice_update(self, node: Node, x: Any, values: Any, at: Sequence[Any]) -> str:
-        parts = [self.value(slice(*p)) if isinstance(p, tuple) else self.value(p) for p in at]
-        place = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-        return f"{self.file.helpers['updated']}({self.value(x)}, {place}, {self.value(values)})"
-
-    @uses("updated")
-    def op_index_update(self, node: Node, x: Any, values: Any, positions: Sequence[Any], at: Sequence[Any]) -> str:
-        given = iter(positions)
-        parts = [
-            self.value(slice(*p))
-            if isinstance(p, tuple)
-            else self.position(next(given))
-            if p is None
-            else self.value(p)
-            for p in at
-        ]
-        place = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-        return f"{self.file.helpers['updated']}({self.value(x)}, {place}, {self.value(values)})"
+    def place(self, at: Sequence[Any]) -> str:
+        parts = [self.value(slice(*p)) if isinstance(p, tuple) else self.position(p) for p in at]
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
     def op_take(self, node: Node, x: Any, index: Any, axis: int) -> str:
         return f"{self.owner(x)}[{self.at(x, axis, self.value(index))}]"
-
-    def op_one_hot(self, node: Node, x: Any, num_classes: Any, dtype: Any) -> str:
-        made = f"{self.value(num_classes)}, dtype={self.dtype(dtypes.dtype(dtype))}"
-        return f"{self.function('torch.eye')}({made})[{self.position(x)}]"
 
     def op_full(self, node: Node, shape: Any, value: Any, dtype: Any) -> str:
         return self.filled("torch", shape, value, f"dtype={self.dtype(node.type.dtype)}")
@@ -322,22 +271,19 @@ class TorchText(NumpyText):
     def op_conv2d(self, node: Node, **bound: Any) -> str:
         """Convolutions and pools, of images [N, C, H, W]; padding that differs at the two ends of
         an axis is added before."""
-        op, padding = node.target, bound.get("padding")
-        x, layout = Verbatim(self.value(node.args[0])), bound.pop("layout", "NCHW")
-        orders = [", ".join(map(str, order)) for order in (TO_FIRST, TO_LAST)]
-        if layout != "NCHW":
-            x = Verbatim(f"{self.owner(node.args[0])}.permute({orders[0]})")
-        given: dict[str, Any] = {**node.arguments, "x": x}
-        given.pop("layout", None)
-        if isinstance(padding, tuple) and any(isinstance(p, tuple) for p in padding):
-            pairs = [size for pair in reversed(padding) for size in pair]
-            given["x"] = Verbatim(f"{self.function('F.pad')}({x}, {self.value(tuple(pairs))})")
-            del given["padding"]
-        if self.helper(op) is not None:
-            text = self.by_helper(node, op.name, given)
-        else:
-            text = self.by_call(self.function(f"F.{op.name}"), node, given)
-        return text if layout == "NCHW" else f"{text}.permute({orders[1]})"
+        given, padding = dict(node.arguments), bound.get("padding")
+
+        def write() -> str:
+            if isinstance(padding, tuple) and any(isinstance(p, tuple) for p in padding):
+                pairs = [size for pair in reversed(padding) for size in pair]
+                padded = f"{self.value(given['x'])}, {self.value(tuple(pairs))}"
+                given["x"] = Verbatim(f"{self.function('F.pad')}({padded})")
+                del given["padding"]
+            if self.helper(node.target) is not None:
+                return self.by_helper(node, node.target.name, given)
+            return self.by_call(self.function(f"F.{node.target.name}"), node, given)
+
+        return self.channels_first(given, write)
 
     op_conv1d = op_int_conv2d = op_conv_transpose1d = op_conv_transpose2d = op_conv2d
     op_conv3d = op_conv_transpose3d = op_max_pool3d = op_avg_pool3d = op_conv2d
@@ -355,11 +301,7 @@ class TorchText(NumpyText):
         text = self.by_spelling(node, "torch.einsum equation *operands")
         return text if node.type.dtype.is_float else self.cast(text, node.type.dtype)
 
-    def op_index(self, node: Node, x: Any, indices: Sequence[Any], axis: int) -> str:
-        return f"{self.owner(x)}[{self.at(x, axis, *map(self.position, indices))}]"
-
     def position(self, index: Any) -> str:
-        """Integers as torch takes them for indices."""
         if not isinstance(index, Node) or index.type.dtype is dtypes.int64:
             return self.value(index)
         return self.cast(self.owner(index), dtypes.int64)
@@ -403,6 +345,9 @@ class TorchDialect(TableDialect):
     imports = ("torch", "F", "math")
     values = "tensors"
     parts = ("Weights",)
+    loaded = "load_file(path)"
+    modules = (("torch", "torch"), ("torch.nn.functional", "F"))
+    names = (("load_file", "from safetensors.torch import load_file"), ("nn", "from torch import nn"))
 
     def is_kept(self, node: Node) -> bool:
         """Attention that torch's function does not compute is taken apart."""
@@ -473,27 +418,6 @@ class TorchDialect(TableDialect):
             return f"nn.Buffer({_zeros(value)})"
         is_float = type_of(value).dtype.is_float
         return f"nn.Parameter({_zeros(value)}{'' if is_float else ', requires_grad=False'})"
-
-    def import_lines(self, used: Callable[[str], bool], alias: Mapping[str, str]) -> Imports:
-        lines = [
-            f"import {module}" + f" as {name}" * (name != module)
-            for module, short in (("torch", "torch"), ("torch.nn.functional", "F"))
-            for name in sorted({short, alias[short]})
-            if used(name)
-        ]
-        if used("load_file"):
-            lines.append("from safetensors.torch import load_file")
-        return [], [*lines, "from torch import nn"]
-
-    def load(self) -> list[str]:
-        return [
-            "    @classmethod",
-            "    def load(cls, path=WEIGHTS):",
-            '        """The model with its weights, ready to run."""',
-            "        model = cls()",
-            "        model.load_state_dict(load_file(path))",
-            "        return model.eval()",
-        ]
 
 
 def _same_padding(arguments: Mapping[str, Any], rank: int) -> Any:

@@ -20,8 +20,9 @@ from typing import Any
 
 from fxlite import nn
 from fxlite.base.location import Location
-from fxlite.base.outside_text import is_number
+from fxlite.base.outside_text import assigned
 from fxlite.graph.graph import Node
+from fxlite.show.text.pretty import path_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,20 +82,18 @@ class Written:
     def target(self, node: Node) -> ast.expr | None:
         """To what a statement assigned the results of a call, as a whole."""
         statement = self.statement(node)
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        if not isinstance(statement, ast.Assign) or not self._is_at(node, ast.dump(statement.value)):
             return None
-        return statement.targets[0] if self._is_at(node, ast.dump(statement.value)) else None
+        return assigned(statement)
 
     def variables(self, node: Node, container: str = "") -> list[str]:
         """The variables to which a statement gave the value, as a whole or in parts; of what the
         call of a ``container`` gives."""
         statement = self._calls.get(_path_text(container)) if container else self.statement(node)
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target, value = statement.targets[0], ast.dump(statement.value)
-        elif isinstance(statement, ast.AugAssign | ast.AnnAssign) and statement.value is not None:
-            target, value = statement.target, ast.dump(statement.value)
-        else:
+        target = statement.target if isinstance(statement, ast.AugAssign) else assigned(statement)
+        if not isinstance(statement, _ASSIGNMENTS) or target is None or statement.value is None:
             return []
+        value = ast.dump(statement.value)
         if isinstance(statement, ast.AugAssign):
             is_whole = node.loc is not None and _syntax(node.loc.expression) is None
         elif node.op == "call_module" and isinstance(statement.value, ast.Call):
@@ -366,7 +365,8 @@ def _in_file(lines: tuple[str, ...], name: str, line: int | None) -> Written | N
 
 
 _DIRECTIVE = re.compile(r"(noqa|fmt|type|ruff|mypy|pylint|pyright|isort)\b")
-_PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
+_ASSIGNMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign)
+_PLAIN = (*_ASSIGNMENTS, ast.Return, ast.Expr)
 
 
 def _last_line(node: ast.stmt) -> int:
@@ -375,7 +375,7 @@ def _last_line(node: ast.stmt) -> int:
 
 def _path_text(path: str) -> str:
     """``layers.0.fc`` -> ``self.layers[0].fc``"""
-    return "self" + "".join(f"[{p}]" if is_number(p) else f".{p}" for p in path.split("."))
+    return path_text(path, bool)
 
 
 @functools.lru_cache(maxsize=4096)

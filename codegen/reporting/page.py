@@ -10,6 +10,10 @@ it; ``report.js`` writes it as text only.
 A stage of the report is a graph as data: its picture, coloured in each way, with the facts about
 each part, for ``report.js``; and a :class:`~fxlite.show.drawing.picture.Picture` for a page without
 scripts.
+
+Rewrites stand on their tab one at a time: what each changed, with the graph around it, and the
+values there. ``report.js`` shows one and goes forward and backward; without scripts, and printed,
+all stand below each other.
 """
 
 from __future__ import annotations
@@ -19,26 +23,26 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.console import plain_text
+from fxlite.base.errors import FxliteError
 from fxlite.base.outside_text import markup
 from fxlite.codegen.reporting.facts import Facts, SourceLines
-from fxlite.codegen.reporting.steps import rewrites_tab
 from fxlite.graph.graph import Node
 from fxlite.passes.ledger import ledger
 from fxlite.passes.profiling.flame import flame_svg
 from fxlite.passes.profiling.record import Profile, Row
 from fxlite.passes.profiling.tables import fact_lines, seconds_text
+from fxlite.passes.stepper import HEADINGS, Rewrite, Rewrites
+from fxlite.show.comparison.graph_diff import row_elements, weight_elements
 from fxlite.show.drawing.colours import CHANGES, DTYPES, KINDS, OTHER, SCHEMES, Colour, Colours, by_share, kind_of
+from fxlite.show.drawing.draw import MARKER, STYLE, json_element, page_data, svg_text, viewer_script, viewer_style
 from fxlite.show.drawing.outline import Outline, Part, close_below, outline
-from fxlite.show.drawing.page import json_element, page_data, viewer_script, viewer_style
 from fxlite.show.drawing.picture import Picture, ratios_by_node
-from fxlite.show.drawing.svg import MARKER, STYLE, svg_text
 from fxlite.show.node_cost import Roofs, rate_text, short_text
 from fxlite.show.text.pretty import type_text
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from fxlite.codegen.reporting.report import ModelReport, Stage
-
 
 # -- stages ----------------------------------------------------------------------------------------
 #: Nodes and boxes of a stage that a page holds at most; what does not fit stays closed.
@@ -376,3 +380,61 @@ def _isolated(svg: str) -> str:
     """A picture in a tree of its own, so that its style is its own, too."""
     style = "<style>@media print { svg { max-width: 100%; height: auto; } }</style>"
     return f'<div class="wide"><template shadowrootmode="open">{style}{svg}</template></div>'
+
+
+# -- rewrites --------------------------------------------------------------------------------------
+#: Rewrites on a page, and nodes that are looked at for them: each is found by comparing the whole
+#: graph before and after.
+MOST_REWRITES, MOST_NODES = 80, 40_000
+_MOST_VALUES = 12
+
+
+def rewrites_tab(report: ModelReport) -> Iterator[str]:
+    """The elements of the tab."""
+    traced = report.traced.module
+    found = Rewrites(traced, report.passes)
+    count = min(len(found), MOST_REWRITES, max(MOST_NODES // len(traced.graph), 1))
+    if not found:
+        yield "<p>The passes change nothing.</p>"
+        return
+    yield (
+        '<div class="step-bar"><button id="step-back">←</button><button id="step-next">→</button>'
+        '<button id="step-pass">next pass</button> <span id="step-where"></span>'
+        " <small>keys: n or →, b or ←, p for the next pass</small></div>"
+    )
+    if count < len(found):
+        yield f"<p>The first {count} of {len(found)} rewrites.</p>"
+    yield '<div id="steps" tabindex="0">'
+    for index in range(count):
+        yield from _rewrite(found[index], index, len(found), report)
+    yield "</div>"
+
+
+def _rewrite(rewrite: Rewrite, index: int, count: int, report: ModelReport) -> Iterator[str]:
+    name = markup(rewrite.pass_name)
+    yield f'<article class="rewrite" data-pass="{name}" data-number="{rewrite.number}">'
+    yield (
+        f"<h3>Rewrite {index + 1} of {count}: {name} {rewrite.number} of {rewrite.count}</h3>"
+        f'<p class="summary">{markup(rewrite.diff.summary)}</p><div class="diff">'
+    )
+    yield from row_elements(rewrite.diff)
+    yield "</div>"
+    yield from weight_elements(rewrite.diff.weights)
+    if report.inputs:
+        yield from _values(rewrite, report)
+    yield "</article>"
+
+
+def _values(rewrite: Rewrite, report: ModelReport) -> Iterator[str]:
+    try:
+        found = rewrite.values(report.inputs)
+    except (FxliteError, ArithmeticError, ValueError) as error:
+        yield f"<p>It does not run: {markup(str(error))}</p>"
+        return
+    if found.rows:
+        head = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{markup(cell)}</td>" for cell in row) + "</tr>" for row in found.rows[:_MOST_VALUES]
+        )
+        yield f'<div class="wide"><table><thead><tr>{head}</tr></thead>{rows}</table></div>'
+    yield f"<p>Results: {markup(found.results)}.</p>"

@@ -34,7 +34,6 @@ from fxlite.passes.costing.cost import cost
 from fxlite.passes.costing.cost_report import CostReport
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.manager import Report
-from fxlite.passes.manager import Report as PassReport
 from fxlite.passes.profiling.profile import input_values
 from fxlite.passes.profiling.profile import profile as measure
 from fxlite.passes.profiling.record import Profile
@@ -148,7 +147,7 @@ def _told(name: str, edits: _Edits, became: dict[Node, list[Node]]) -> Iterable[
         else:
             new = list(candidates) if len(candidates) <= _MOST_AT_ONE_PLACE else []
         if new:
-            yield old, f"{name}: replaced by {_names(new)}"
+            yield old, f"{name}: replaced by {_listed([node.name for node in new])}"
         elif instead is not None:
             yield old, f"{name}: removed; {instead.name} is read in its place"
         else:
@@ -220,10 +219,6 @@ def _alive(node: Node, became: Mapping[Node, list[Node]]) -> list[str]:
     return list(found)
 
 
-def _names(nodes: list[Node]) -> str:
-    return _listed([node.name for node in nodes])
-
-
 def _listed(names: list[str]) -> str:
     shown = ", ".join(dict.fromkeys(names[:_MOST_NAMES]))
     more = len(names) - _MOST_NAMES
@@ -254,7 +249,7 @@ class ModelReport:
     dims: Mapping[str, int]
     traced: Stage
     optimized: Stage
-    passes: PassReport
+    passes: Report
     backend: Backend
     program: CProgram | None
     roofs: Roofs | None

@@ -197,3 +197,16 @@ def syntax_tree(text: str, mode: Literal["eval", "exec"] = "eval") -> Any:
         raise ParseError("the text is nested too deeply") from None
     except ValueError as error:  # numbers of more digits than Python converts
         raise SyntaxError(str(error)) from None
+
+
+def assigned(statement: ast.stmt | None) -> ast.expr | None:
+    """What a plain or annotated assignment assigns to, if it is one target."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        return statement.targets[0]
+    return statement.target if isinstance(statement, ast.AnnAssign) else None
+
+
+def assigned_name(statement: ast.stmt | None) -> str | None:
+    """The name that an assignment defines."""
+    target = assigned(statement)
+    return target.id if isinstance(target, ast.Name) else None

@@ -78,13 +78,17 @@ _COMMANDS = {
 _READ_NO_PROGRAM = ("new-pass", "migrate", "import", "weights", "info")
 
 
-#: Commands that stand in the file of another, with their names before those of its functions.
+#: Commands that stand in the file of others, with their names before those of its functions.
 _BESIDE = {
+    "new-pass": "passes",
     "blame": "profile",
+    "report": "profile",
     "reimport": "regenerate",
+    "migrate": "regenerate",
     "textconv": "diff",
-    "import": "import_model",
-    "export": "export_model",
+    "import": "exchange",
+    "export": "exchange",
+    "weights": "exchange",
 }
 
 
@@ -160,18 +164,15 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name == chosen:
-            file, start = _BESIDE.get(name, name), f"{name}_" if name in _BESIDE else ""
-            found = importlib.import_module(f"fxlite.cli.{file.replace('-', '_')}")
+            own = name.replace("-", "_")
+            file, start = (_BESIDE[name], f"{own}_") if name in _BESIDE else (own, "")
+            found = importlib.import_module(f"fxlite.cli.{file}")
             getattr(found, f"{start}add_arguments")(command)
             if name not in _READ_NO_PROGRAM:
-                command.add_argument(
-                    "--import",
-                    action="append",
-                    default=[],
-                    metavar="MODULE",
-                    dest="imports",
-                    help="import this first, FILE.py or a.b, for the ops and passes that it registers; repeat for each",
-                )
+                from fxlite.cli.shared import repeated
+
+                text = "import this first, FILE.py or a.b, for the ops and passes that it registers; repeat for each"
+                repeated(command, "--import", metavar="MODULE", dest="imports", help=text)
             command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
             run = getattr(found, f"{start}run")
             command.set_defaults(run=run, trouble=2 if name == "diff" else 1)

@@ -21,7 +21,7 @@ from rich.markup import escape
 from fxlite.backend import Case, find_backend
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import trace_program, unique
-from fxlite.cli.shared import backend_option, find_passes, program_options, size_option
+from fxlite.cli.shared import backend_option, find_passes, passes_option, program_options, say, size_option
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.compiler import compile as compile_program
 from fxlite.graph.graph_module import GraphModule
@@ -37,9 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite bisect``."""
     parser.epilog = "Status: 0 all passes are right, 1 one is wrong (or does not run)."
     program_options(parser)
-    parser.add_argument(
-        "--passes", required=True, metavar="NAME,NAME", help="passes in order, by name or as FILE.py:NAME"
-    )
+    passes_option(parser, "passes in order, by name or as FILE.py:NAME", required=True)
     backend_option(parser, "compile the program after each pass, too, and compare")
     size_option(parser, "to run compiled code with")
 
@@ -120,5 +118,5 @@ def _right(console: Console, name: str, nodes: int, text: str) -> None:
 
 def _wrong(console: Console, name: str, text: str) -> int:
     console.print(f"[bold red]WRONG[/]  {escape(name)}", soft_wrap=True)
-    console.print(text, markup=False, soft_wrap=True)
+    say(console, text)
     return 1

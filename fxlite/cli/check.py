@@ -9,7 +9,7 @@ failed.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,8 @@ from rich.text import Text
 
 from fxlite.base.console import show
 from fxlite.base.errors import GraphError
-from fxlite.cli import option_values as value
 from fxlite.cli.program_file import ProgramError, trace_program, unique
-from fxlite.cli.shared import program_options, size_option
+from fxlite.cli.shared import amount, checked_query, program_options, repeated, size_option
 from fxlite.codegen.reporting.check_and_time import quantity
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -56,18 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _QUERIES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     program_options(parser)
-    for option, text in (
-        ("--match", "fail unless this finds something; repeat for each"),
-        ("--no-match", "fail if this finds something; repeat for each"),
-    ):
-        parser.add_argument(option, action="append", default=[], metavar="QUERY", type=value.query, help=text)
+    for option, text in (("--match", "fail unless"), ("--no-match", "fail if")):
+        text += " this finds something; repeat for each"
+        repeated(parser, option, metavar="QUERY", type=checked_query, help=text)
     for option, metavar, text in (
         ("--max-peak", "BYTES", "memory of computed values, when it is largest: 200MB, 64MiB"),
         ("--max-flops", "FLOPS", "arithmetic operations of one run: 5G"),
         ("--max-weights", "BYTES", "bytes of the weights that are read"),
         ("--max-nodes", "N", "nodes of the graph"),
     ):
-        parser.add_argument(option, metavar=metavar, type=value.quantity, help=text)
+        parser.add_argument(option, metavar=metavar, type=amount, help=text)
     parser.add_argument("--lint", action="store_true", help="fail if the graph breaks its own rules")
     size_option(parser, "that a limit depends on")
 
@@ -158,30 +155,20 @@ def _match(graph: Graph, query: str, sizes: Mapping[str, int], wanted: bool) -> 
 def _peak(graph: Graph, limit: int, sizes: Mapping[str, int]) -> Check:
     """Memory of the values computed, at the moment when it is largest."""
     nbytes = peak_memory(graph, sizes)
-    passed = _is_within("--max-peak", nbytes, limit, "B")
-    name, allowed = "max peak", quantity(limit, "B")
-    if not isinstance(nbytes, int):
-        return Check(name, allowed, f"{nbytes} B", passed)
-    peak = find_peak(graph, sizes)
-    if peak is None:
-        return Check(name, allowed, "nothing is computed", passed)
-    found = f"{quantity(nbytes, 'B')} while {_place(peak.node)} runs"
-    notes = [f"{quantity(size, 'B')} {node_text(node)}" for node, size in peak.values]
-    return Check(name, allowed, found, passed, () if passed else _listed(notes))
+    peak = find_peak(graph, sizes) if isinstance(nbytes, int) else None
+    found = "nothing is computed" if peak is None else f"{quantity(nbytes, 'B')} while {_place(peak.node)} runs"
+    parts = [] if peak is None else [(size, node_text(node)) for node, size in peak.values]
+    return _limited("--max-peak", nbytes, limit, "B", found, parts)
 
 
 def _flops(module: GraphModule, limit: int, sizes: Mapping[str, int]) -> Check:
     """Arithmetic operations of one run."""
     by_node = {n: shapes.substitute(f, sizes) for n, f in flops_by_node(module).items()}
     total: Dim = shapes.normalize(sum(by_node.values(), start=0))
-    passed = _is_within("--max-flops", total, limit, "FLOPs")
-    allowed = quantity(limit, "FLOPs")
     if not isinstance(total, int):
-        return Check("max flops", allowed, f"{total} FLOPs", passed)
-    largest = sorted(by_node.items(), key=lambda pair: -pair[1])
-    notes = [f"{quantity(count, 'FLOPs')} {node_text(node)}" for node, count in largest if count]
-    found = quantity(total, "FLOPs")
-    return Check("max flops", allowed, found, passed, () if passed else _listed(notes))
+        return _limited("--max-flops", total, limit, "FLOPs", "", ())
+    parts = [(count, node_text(node)) for node, count in _largest(by_node) if count]
+    return _limited("--max-flops", total, limit, "FLOPs", quantity(total, "FLOPs"), parts)
 
 
 def _weights(module: GraphModule, limit: int) -> Check:
@@ -197,11 +184,21 @@ def _weights(module: GraphModule, limit: int) -> Check:
                 arrays.setdefault(id(value), (f"{node.target}.{name}", value))
     sizes = {path: np.asarray(value).nbytes for path, value in arrays.values()}
     total = sum(sizes.values())
-    largest = sorted(sizes.items(), key=lambda pair: -pair[1])
-    notes = _listed([f"{quantity(size, 'B')} {path}" for path, size in largest])
-    passed = total <= limit
     found = f"{quantity(total, 'B')} in {len(sizes)} weights"
-    return Check("max weights", quantity(limit, "B"), found, passed, () if passed else notes)
+    return _limited("--max-weights", total, limit, "B", found, [(size, path) for path, size in _largest(sizes)])
+
+
+def _largest(numbers: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    return sorted(numbers.items(), key=lambda pair: -pair[1])
+
+
+def _limited(option: str, value: Dim, limit: int, unit: str, found: str, parts: Sequence[tuple[int, str]]) -> Check:
+    """Whether a value, which is made of ``parts``, is within a limit: what is ``found`` where it is a
+    number."""
+    passed = _is_within(option, value, limit, unit)
+    notes = () if passed else _listed([f"{quantity(size, unit)} {text}" for size, text in parts])
+    found = found if isinstance(value, int) else f"{value} {unit}"
+    return Check(option[2:].replace("-", " "), quantity(limit, unit), found, passed, notes)
 
 
 def _lint(graph: Graph) -> Check:

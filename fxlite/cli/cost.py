@@ -14,10 +14,9 @@ from typing import Any
 from rich.console import Console
 
 from fxlite.base.console import show
-from fxlite.cli import option_values as value
 from fxlite.cli.profile import pipeline
 from fxlite.cli.program_file import trace_program, unique
-from fxlite.cli.shared import UsageError, program_options, size_option
+from fxlite.cli.shared import UsageError, dim_sizes, passes_option, program_options, say, size_option
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.cost import cost
 from fxlite.passes.costing.cost_report import CostComparison
@@ -32,14 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by", default="module", choices=("module", "op", "node"), help="one row for each module (default), op or node"
     )
     parser.add_argument("--compare", metavar="OTHER", help="a program to compare with, after the first")
+    purpose = "in place of OTHER: the program after these passes; your own: FILE.py:NAME; "
+    passes_option(parser, f"{purpose}standard: those that fxlite compile runs")
     parser.add_argument(
-        "--passes",
-        metavar="NAME,NAME",
-        help="in place of OTHER: the program after these passes; your own: FILE.py:NAME; "
-        "standard: those that fxlite compile runs",
-    )
-    parser.add_argument(
-        "--range", metavar="DIM=N,N,...", type=value.sizes, help="a row for each of these sizes of a named dim"
+        "--range", metavar="DIM=N,N,...", type=dim_sizes, help="a row for each of these sizes of a named dim"
     )
     parser.add_argument(
         "--quantity",
@@ -93,7 +88,7 @@ def _timeline(options: argparse.Namespace, module: GraphModule, sizes: Mapping[s
     show(console, found)
     if options.draw:
         found.to_svg(options.draw)
-        _written(options.draw, console)
+        say(console, f"{options.draw} written")
 
 
 def _range(
@@ -120,7 +115,7 @@ def _range(
     if options.draw:
         steps = sorted({*values, *_between(values)})
         drawn.plot(options.quantity, options.draw, **{**given, dim: steps})
-        _written(options.draw, console)
+        say(console, f"{options.draw} written")
 
 
 def _print_gain(
@@ -130,14 +125,10 @@ def _print_gain(
     named = {*comparison.before.dims, *comparison.after.dims}
     used = {name: size for name, size in sizes.items() if name in named}
     found = comparison.pays_when(dim, quantity, **used)
-    console.print(f"{quantity}: less after than before: {found}", soft_wrap=True, markup=False)
+    say(console, f"{quantity}: less after than before: {found}")
 
 
 def _between(values: list[int]) -> range:
     """Enough sizes for a line that is smooth."""
     low, high = min(values), max(values)
     return range(low, high + 1, max(1, (high - low) // 200))
-
-
-def _written(path: str, console: Console) -> None:
-    console.print(f"{path} written", soft_wrap=True, markup=False)

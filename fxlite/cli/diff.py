@@ -20,9 +20,8 @@ import numpy as np
 from rich.console import Console
 
 from fxlite.base.console import write_whole
-from fxlite.cli import option_values as value
 from fxlite.cli.program_file import trace_program
-from fxlite.cli.shared import UsageError, find_passes, program_options
+from fxlite.cli.shared import UsageError, find_passes, number, passes_option, program_options, say
 from fxlite.files.serialize import collect_weights, load
 from fxlite.graph.graph_module import GraphModule, passes_of
 from fxlite.passes import PassManager
@@ -35,16 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Status, as of diff(1): 0 the same, 1 different, 2 something is wrong."
     program_options(parser)
     parser.add_argument("other", metavar="OTHER", nargs="?", help="the program to compare with, after the first")
-    parser.add_argument(
-        "--passes",
-        metavar="NAME,NAME",
-        help="in place of OTHER: compare before and after these passes; your own: FILE.py:NAME",
-    )
+    passes_option(parser, "in place of OTHER: compare before and after these passes; your own: FILE.py:NAME")
     parser.add_argument("--html", metavar="FILE", help="write a page that needs nothing else, too")
     parser.add_argument("--json", metavar="FILE", help="write the diff as data, too; - prints it")
-    parser.add_argument(
-        "--context", type=value.count, default=3, metavar="N", help="unchanged lines shown around a change; default 3"
-    )
+    text = "unchanged lines shown around a change; default 3"
+    parser.add_argument("--context", type=number(0, "of lines"), default=3, metavar="N", help=text)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -60,9 +54,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         text = json.dumps(found.to_json(), indent=1, ensure_ascii=False)
         write_whole(options.json, f"{text}\n")
     _print(found, console)
-    for path in (options.html, options.json):
-        if path:
-            console.print(f"{path} written", soft_wrap=True, markup=False)
+    say(console, *(f"{path} written" for path in (options.html, options.json) if path))
     return int(bool(found))
 
 

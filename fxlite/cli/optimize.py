@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from fxlite.cli import option_values as value
-from fxlite.cli.shared import UsageError, find_passes, program_options
+from fxlite.cli.shared import UsageError, find_passes, numbers, passes_option, program_options, say
 
 if TYPE_CHECKING:
     from fxlite.codegen.python.patch.patch import Hunk, Patch
@@ -32,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "Needs the extra fxlite[patch]. FILE.py's folder holds what may be changed."
     program_options(parser)
-    parser.add_argument(
-        "--passes", required=True, metavar="NAME,NAME", help="what to run; a pass of your own is FILE.py:NAME"
-    )
+    passes_option(parser, "what to run; a pass of your own is FILE.py:NAME", required=True)
     parser.add_argument("--diff", action="store_true", help="print the diff (the default)")
     parser.add_argument(
         "--apply",
@@ -42,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="change the files; on a terminal each hunk is asked for, unless --hunks or --yes",
     )
     parser.add_argument("--yes", action="store_true", help="with --apply: all hunks, unasked")
-    parser.add_argument("--hunks", metavar="1,3", type=value.numbers, help="only these hunks, counted from 1")
+    parser.add_argument("--hunks", metavar="1,3", type=numbers, help="only these hunks, counted from 1")
     parser.add_argument(
         "--converter",
         metavar="FILE.py",
@@ -91,11 +88,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _check_target(target, options.force)
     if options.apply:
         patch.write()
-        for changed in patch.new:
-            console.print(f"{changed} changed", soft_wrap=True, markup=False)
+        say(console, *(f"{changed} changed" for changed in patch.new))
     if (options.apply or options.converter) and patch.new and patch.converter is not None:
-        for path in patch.converter.save(target):
-            console.print(f"{path} written", soft_wrap=True, markup=False)
+        say(console, *(f"{path} written" for path in patch.converter.save(target)))
     return 0
 
 

@@ -1,20 +1,22 @@
-"""``fxlite profile``: where the time of a call goes; and ``fxlite blame``: the time of each line.
+"""``fxlite profile``: where the time of a call goes; ``fxlite blame``: the time of each line; and
+``fxlite report``: one page that shows a program.
 
 In: parsed options and a console. Out: the table that ``--by`` names, and with ``--trace`` a file
 for ``chrome://tracing`` and Perfetto; with ``--passes`` what each pass brings; or the program's
-file with the time that each line takes.
+file with the time that each line takes; or an HTML file, and some lines about it.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from fxlite.backend import find_backend
+from fxlite.backend import DEFAULT, find_backend
 from fxlite.base.console import show
-from fxlite.cli import option_values as value
+from fxlite.base.errors import ArgumentError
 from fxlite.cli.program_file import ProgramError, trace_program, unique
 from fxlite.cli.shared import (
     UsageError,
@@ -22,7 +24,10 @@ from fxlite.cli.shared import (
     backend_options,
     data_option,
     find_passes,
+    passes_option,
+    positive,
     program_options,
+    say,
     size_option,
 )
 from fxlite.codegen.program import example_inputs as examples
@@ -47,12 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("kernel", "module", "op", "line"),
         help="one row for each kernel (default; in Python: node), module, op or source line",
     )
-    parser.add_argument(
-        "--passes",
-        metavar="NAME,NAME",
-        help="measure what each of these passes brings, beside what its costs predict; your own: "
-        "FILE.py:NAME; standard: those that fxlite compile runs",
-    )
+    purpose = "measure what each of these passes brings, beside what its costs predict; your own: FILE.py:NAME; "
+    passes_option(parser, f"{purpose}standard: those that fxlite compile runs")
     parser.add_argument("--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto")
     backend_options(parser, "matmul_precision", "autotune")
 
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     show(console, found.table(options.by or "kernel", console.width))
     if options.trace:
         found.to_chrome_trace(options.trace)
-        console.print(f"{options.trace} written", soft_wrap=True, markup=False)
+        say(console, f"{options.trace} written")
     return 0
 
 
@@ -92,12 +93,17 @@ def pipeline(text: str) -> PassManager:
 
 def _subject(options: argparse.Namespace) -> tuple[GraphModule, dict[str, Any]]:
     """What to measure, and how."""
+    find_backend(options.backend)
+    module, inputs = _program_and_inputs(options)
+    return module, {"inputs": inputs, "backend": options.backend, "repeat": options.repeat, "threads": options.threads}
+
+
+def _program_and_inputs(options: argparse.Namespace) -> tuple[GraphModule, Any]:
+    """The program, and the inputs to measure it with."""
     data = examples.load_data(unique(options.data, "--data"))
     sizes = unique(options.size, "--size")
-    find_backend(options.backend)
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)
-    inputs = examples.make_cases(module, sizes, data)[-1].inputs
-    return module, {"inputs": inputs, "backend": options.backend, "repeat": options.repeat, "threads": options.threads}
+    return module, examples.make_cases(module, sizes, data)[-1].inputs
 
 
 def measuring_options(
@@ -110,7 +116,7 @@ def measuring_options(
     size_option(parser, "to measure with")
     data_option(parser, "to measure with")
     parser.add_argument(
-        "--repeat", type=value.positive, metavar="N", help="measured calls; default what fits into half a second"
+        "--repeat", type=positive, metavar="N", help="measured calls; default what fits into half a second"
     )
     backend_options(parser, "threads")
 
@@ -128,4 +134,31 @@ def blame_run(options: argparse.Namespace, console: Console) -> int:
     if not path.endswith(".py"):
         raise ProgramError(f"{options.program!r} names no source file; write FILE.py:NAME")
     console.print(blame_text(measured(options), path), soft_wrap=True)
+    return 0
+
+
+# -- report ----------------------------------------------------------------------------------------
+def report_add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite report``."""
+    program_options(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.html", help="the page")
+    measuring_options(parser, f"what runs the optimized graph; {DEFAULT} where possible", None)
+    parser.add_argument("--no-profile", dest="profile", action="store_false", help="measure nothing")
+
+
+def report_run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite report``. Raises ArgumentError for a file that cannot be written, before anything is
+    measured; and what tracing, loading data, compiling and running raise."""
+    from fxlite.codegen.reporting.report import report
+
+    path = Path(options.output)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ArgumentError(f"a report is one HTML page: -o {path.stem or 'report'}.html")
+    if not path.absolute().parent.is_dir():
+        raise ArgumentError(f"there is no folder {path.parent}")
+    module, inputs = _program_and_inputs(options)
+    how = {name: getattr(options, name) for name in ("backend", "profile", "repeat", "threads")}
+    found = report(module, inputs=inputs, **how)
+    found.to_html(path)
+    say(console, str(found), f"{path} written")
     return 0

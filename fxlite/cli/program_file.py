@@ -84,7 +84,9 @@ def load_program(text: str, weights: str | None = None, sources: Mapping[str, by
     (both are called), or any other function, which is the program itself. ``sources``: contents of
     the file, see :func:`find_object`. Raises ProgramError."""
     if text.endswith(".fxl"):
-        program = _saved(text)
+        if not Path(text).is_file():
+            raise ProgramError(f"there is no file {text}")
+        program = load(text)
     else:
         path, colon, name = text.rpartition(":")
         if not colon or not path.endswith(".py"):
@@ -95,12 +97,6 @@ def load_program(text: str, weights: str | None = None, sources: Mapping[str, by
     if weights is not None:
         _load_weights(program, weights)
     return program
-
-
-def _saved(path: str) -> Any:
-    if not Path(path).is_file():
-        raise ProgramError(f"there is no file {path}")
-    return load(path)
 
 
 def find_object(path: str, name: str, sources: Mapping[str, bytes] | None = None) -> Any:

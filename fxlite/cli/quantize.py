@@ -33,9 +33,8 @@ from rich.console import Console
 
 from fxlite.base.console import show
 from fxlite.base.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
-from fxlite.cli import option_values as value
 from fxlite.cli.program_file import trace_program
-from fxlite.cli.shared import UsageError, program_options
+from fxlite.cli.shared import UsageError, amount, positive, program_options, repeated, say, seconds
 from fxlite.codegen.program.example_inputs import check_names, load_data
 from fxlite.files.serialize import load_safetensors, save
 from fxlite.graph import pytree
@@ -216,25 +215,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     program_options(parser)
     data = parser.add_argument_group("data", "real inputs, to find the ranges of values and the noise on")
-    data.add_argument(
+    repeated(
+        data,
         "--data",
-        action="append",
-        default=[],
         metavar="FILE",
         help=".npz or .safetensors with arrays by the inputs' names, .npy for the only input, "
         "INPUT=FILE.npy, or a folder of such files; repeat for more. Arrays are cut into batches "
         "along the named dim that they begin with, or an axis that stands before the type's",
     )
     data.add_argument(
-        "--batch", type=value.positive, default=32, metavar="N", help="size of a batch along a named dim; default 32"
+        "--batch", type=positive, default=32, metavar="N", help="size of a batch along a named dim; default 32"
     )
     how = parser.add_argument_group("how", "one of --scheme, --plan, or a budget")
     how.add_argument("--scheme", choices=SCHEMES, help="one for all; only static_int8 needs --data")
     how.add_argument("--plan", metavar="FILE.toml", help="a scheme for each layer, maybe edited")
     for option, metavar, parse, text in (
         ("--min-sqnr", "DB", float, "signal-to-noise ratio of the results on --data, in dB"),
-        ("--max-bytes", "BYTES", value.quantity, "bytes of all weights: 200kB, 4MiB"),
-        ("--max-latency", "TIME", value.seconds, "time of all products, as estimated: 200us"),
+        ("--max-bytes", "BYTES", amount, "bytes of all weights: 200kB, 4MiB"),
+        ("--max-latency", "TIME", seconds, "time of all products, as estimated: 200us"),
     ):
         how.add_argument(option, metavar=metavar, type=parse, help=f"make a plan that keeps this: {text}")
     written = parser.add_argument_group("files written")
@@ -281,7 +279,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if plan is not None and options.draw:
         module.graph.draw(options.draw, sqnr=plan.sqnr())
         written.append(options.draw)
-    console.print(f"{', '.join(written)} written", soft_wrap=True, markup=False)
+    say(console, f"{', '.join(written)} written")
     return 0
 
 

@@ -1,8 +1,9 @@
-"""``fxlite regenerate``: a program as the Python source that a person could have written; and
-``fxlite reimport``: that source, edited, as a graph again.
+"""``fxlite regenerate``: a program as the Python source that a person could have written; ``fxlite
+reimport``: that source, edited, as a graph again; and ``fxlite migrate``: what a file written for
+torch.fx needs, and its port.
 
 In: parsed options and a console. Out: printed text, or a module file with its weights; or what the
-edit changed, and maybe a ``.fxl`` file.
+edit changed, and maybe a ``.fxl`` file; or a list of lines with what each needs, or a diff, or files.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import argparse
 
 from rich.console import Console
 
-from fxlite.cli import option_values as value
-from fxlite.cli.shared import after_passes, passes_option, program_options
+from fxlite.cli.shared import after_passes, passes_option, program_options, repeated, say, typed_input
 
 #: Those of ``fxlite.codegen.python.source``, which takes a while to import.
 DIALECT_NAMES = ("fxlite", "numpy", "torch")
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         return 0
     name, dialect = options.name, options.dialect
     path = save_python(module, options.output, name, force=options.force, dialect=dialect)
-    console.print(f"{path} written", soft_wrap=True, markup=False)
+    say(console, f"{path} written")
     return 0
 
 
@@ -59,21 +59,15 @@ def reimport_add_arguments(parser: argparse.ArgumentParser) -> None:
     program_options(parser)
     passes_option(parser)
     parser.add_argument("edited", metavar="EDITED", help="the file, or its folder, as it is now")
-    parser.add_argument(
-        "--new-input",
-        action="append",
-        default=[],
-        metavar="NAME=TYPE",
-        type=value.typed_input,
-        help="an input that the edit added, and its type; repeat for each",
-    )
+    text = "an input that the edit added, and its type; repeat for each"
+    repeated(parser, "--new-input", metavar="NAME=TYPE", type=typed_input, help=text)
     parser.add_argument("-o", "--output", metavar="FILE.fxl", help="save the graph there")
 
 
 def reimport_run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite reimport``."""
     from fxlite.cli.program_file import trace_program, unique
-    from fxlite.codegen.python.reimport.reimport import reimport
+    from fxlite.codegen.python.reimport import reimport
     from fxlite.files.serialize import save
     from fxlite.graph.node import Node
     from fxlite.show.comparison.graph_diff import diff
@@ -83,9 +77,29 @@ def reimport_run(options: argparse.Namespace, console: Console) -> int:
     made = reimport(options.edited, module, unique(options.new_input, "--new-input"))
     found = diff(module, made)
     kept = sum(isinstance(row, Node) and row.op != "get_attr" for row in found.rows)
-    console.print(str(found), soft_wrap=True, markup=False)
+    say(console, str(found))
     console.print(f"{kept} nodes are what they were", markup=False)
     if options.output is not None:
         save(made, options.output)
-        console.print(f"{options.output} written", soft_wrap=True, markup=False)
+        say(console, f"{options.output} written")
     return 0
+
+
+# -- migrate ---------------------------------------------------------------------------------------
+def migrate_add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite migrate``."""
+    parser.add_argument("path", help="a Python file that uses torch.fx, or a folder of them")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="write the ports into a folder")
+    parser.add_argument("--diff", action="store_true", help="print the ports as a diff")
+
+
+def migrate_run(options: argparse.Namespace, console: Console) -> int:
+    """Print what :func:`fxlite.migrate` finds; 1 where lines are left to a person."""
+    from fxlite.codegen.porting.migrate import migrate
+
+    found = migrate(options.path)
+    text = "".join(f.diff for f in found.files) if options.diff else str(found)
+    say(console, text)
+    if options.output:
+        say(console, *(f"wrote {path}" for path in found.write(options.output)))
+    return int(any(f.lines("hand") for f in found.files))

@@ -1,18 +1,21 @@
-"""Options that several commands take, and passes named on the command line.
+"""Options that several commands take, their values, and passes named on the command line.
 
 In: the parser of a command, or names such as ``cse,my_pass.py:my_pass``, with commas between them:
 of registered passes, or FILE.py:NAME for a pass (or a plain function of a GraphModule) in a file,
-which is run. Out: its options; passes.
+which is run. Out: its options; passes. Values are what argparse makes of an option's text, ``B=8``,
+``x=f32[B,3]`` or ``200MB``; ArgumentTypeError says what is wrong with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from fxlite.backend import backends, declared_options
 from fxlite.base.errors import FxliteError
-from fxlite.cli import option_values as value
 from fxlite.cli.program_file import ProgramError, find_object
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, as_pass
@@ -22,28 +25,29 @@ class UsageError(FxliteError):
     """The options of a command do not go together."""
 
 
+def say(console: Any, *texts: str) -> None:
+    """Print texts as they are, each on lines of its own, however long these are."""
+    for text in texts:
+        console.print(text, soft_wrap=True, markup=False)
+
+
+# -- options ---------------------------------------------------------------------------------------
 def program_options(parser: argparse.ArgumentParser) -> None:
     """The program, types of its inputs, its weights."""
     parser.add_argument("program", metavar="PROGRAM", help="FILE.py:NAME or FILE.fxl")
-    parser.add_argument(
-        "-i",
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=TYPE",
-        type=value.typed_input,
-        help='an input and its type, "x=f32[B,3,224,224]"; repeat for each',
+    text = 'an input and its type, "x=f32[B,3,224,224]"; repeat for each'
+    repeated(parser, "-i", "--input", metavar="NAME=TYPE", type=typed_input, help=text)
+    text = (
+        'what is known of a named dim of the inputs: "T=1..512", "T=8..512%%8" (a multiple of '
+        '8), "T=1..", "T=%%8"; repeat for each'
     )
-    parser.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="DIM=FACTS",
-        type=value.facts,
-        help='what is known of a named dim of the inputs: "T=1..512", "T=8..512%%8" (a multiple of '
-        '8), "T=1..", "T=%%8"; repeat for each',
-    )
+    repeated(parser, "--dim", metavar="DIM=FACTS", type=dim_facts, help=text)
     parser.add_argument("-w", "--weights", metavar="FILE", help="weights to load: safetensors, torch, GGUF or npz")
+
+
+def repeated(parser: Any, *names: str, **given: Any) -> None:
+    """An option that may be given again and again, all of them in a list."""
+    parser.add_argument(*names, action="append", default=[], **given)
 
 
 def backend_option(
@@ -68,39 +72,31 @@ def backend_options(parser: argparse.ArgumentParser, *names: str) -> None:
         elif isinstance(option.type, tuple):
             given["choices"] = option.type
         else:
-            given |= {"metavar": option.metavar, "type": value.positive if option.type is int else option.type}
+            given |= {"metavar": option.metavar, "type": positive if option.type is int else option.type}
         parser.add_argument(f"--{name.replace('_', '-')}", **given)
 
 
 def size_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Sizes of named dims, ``purpose``."""
-    parser.add_argument(
-        "--size",
-        action="append",
-        default=[],
-        metavar="DIM=N",
-        type=value.size,
-        help=f"size of a named dim {purpose}; repeat for each",
-    )
+    text = f"size of a named dim {purpose}; repeat for each"
+    repeated(parser, "--size", metavar="DIM=N", type=dim_size, help=text)
 
 
 def data_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Real inputs, ``purpose``."""
-    parser.add_argument(
-        "--data",
-        action="append",
-        default=[],
-        metavar="NAME=FILE.npy",
-        type=value.pair("NAME=FILE.npy"),
-        help=f"a real input {purpose}; default random numbers",
-    )
+    form = "NAME=FILE.npy"
+    text = f"a real input {purpose}; default random numbers"
+    repeated(parser, "--data", metavar=form, type=functools.partial(_pair, form=form), help=text)
 
 
-def passes_option(parser: argparse.ArgumentParser) -> None:
-    """``--passes``: what is run before all else; see :func:`after_passes`."""
-    parser.add_argument(
-        "--passes", metavar="NAME,NAME", default="", help="run these passes first; one of your own is FILE.py:NAME"
-    )
+# -- passes ----------------------------------------------------------------------------------------
+def passes_option(
+    parser: argparse.ArgumentParser,
+    purpose: str = "run these passes first; one of your own is FILE.py:NAME",
+    required: bool = False,
+) -> None:
+    """``--passes``: what is run; see :func:`after_passes` and :func:`find_passes`."""
+    parser.add_argument("--passes", metavar="NAME,NAME", default="", required=required, help=purpose)
 
 
 def after_passes(module: GraphModule, text: str) -> GraphModule:
@@ -127,3 +123,103 @@ def _find(text: str) -> Pass:
     if isinstance(found, type) or not callable(found):
         raise ProgramError(f"{text} is not a pass, but a {type(found).__name__}")
     return as_pass(found)
+
+
+# -- values ----------------------------------------------------------------------------------------
+def _pair(text: str, form: str) -> tuple[str, str]:
+    """Two texts with ``=`` between them; ``form`` says how they look."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip().isidentifier() or not value.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+    return name.strip(), value.strip()
+
+
+@contextlib.contextmanager
+def _told(start: str = "") -> Any:
+    """Inside, errors of fxlite are what argparse says of a value."""
+    try:
+        yield
+    except FxliteError as error:
+        raise argparse.ArgumentTypeError(f"{start}{error}") from None
+
+
+def typed_input(text: str) -> tuple[str, Any]:
+    """``x=f32[B,3,224,224]``: a name and a type."""
+    from fxlite.types.tensor_type import parse_type
+
+    name, value = _pair(text, 'NAME=TYPE, such as "x=f32[B,3,224,224]"')
+    with _told():
+        return name, parse_type(value)
+
+
+def dim_size(text: str) -> tuple[str, int]:
+    """``B=8``: a dim and its size."""
+    name, value = _pair(text, "DIM=N, such as B=8")
+    if not value.isdecimal():
+        raise argparse.ArgumentTypeError(f"{value!r} in {text!r} is not a size")
+    return name, int(value)
+
+
+def dim_sizes(text: str) -> tuple[str, list[int]]:
+    """``T=64,128,256``: sizes of a dim, from 1 on."""
+    name, value = _pair(text, "DIM=N,N,..., such as T=64,128,256")
+    parts = value.split(",")
+    for part in parts:
+        if not part.strip().isdecimal() or int(part) < 1:
+            raise argparse.ArgumentTypeError(f"{part!r} in {text!r} is not a size from 1 on")
+    return name, [int(part) for part in parts]
+
+
+def dim_facts(text: str) -> tuple[str, Any]:
+    """``T=1..512%8``: a dim and what is known of it."""
+    from fxlite.types.symbols import parse_facts
+
+    name, value = _pair(text, 'DIM=FACTS, such as "T=1..512%8"')
+    with _told(f"{text!r}: "):
+        return name, parse_facts(value)
+
+
+def checked_query(text: str) -> str:
+    """A query, as text."""
+    from fxlite.show.query.parser import parse_query
+
+    with _told():
+        parse_query(text)
+    return text
+
+
+def amount(text: str) -> int:
+    """``200MB``: a number with a unit or prefix."""
+    from fxlite.show.query.values import parse_quantity
+
+    with _told():
+        return parse_quantity(text)
+
+
+def seconds(text: str) -> float:
+    """``200us``: a time in s, ms or us."""
+    for unit, factor in (("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
+        if text.endswith(unit):
+            with contextlib.suppress(ValueError):
+                return float(text.removesuffix(unit)) * factor
+            break
+    raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 200us, 3.5ms or 1s")
+
+
+def number(least: int, what: str) -> Callable[[str], int]:
+    """A reader of numbers from ``least`` on."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number {what}")
+        return int(text)
+
+    return parse
+
+
+positive = number(1, "from 1 on")
+
+
+def numbers(text: str) -> list[int]:
+    """``1,3`` -> numbers from 1 on."""
+    return [positive(part) for part in text.split(",")]

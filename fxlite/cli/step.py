@@ -21,7 +21,7 @@ from rich.text import Text
 from fxlite.base.console import print_code, show
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import trace_program, unique
-from fxlite.cli.shared import data_option, find_passes, program_options, size_option
+from fxlite.cli.shared import data_option, find_passes, passes_option, program_options, size_option
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.passes.base import PassError
 from fxlite.passes.manager import PassManager
@@ -57,9 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fxlite bisect does that. Status: 0; 1 where a pass fails, after the rewrites before it."
     )
     program_options(parser)
-    parser.add_argument(
-        "--passes", required=True, metavar="NAME,NAME", help="what to run; a pass of your own is FILE.py:NAME"
-    )
+    passes_option(parser, "what to run; a pass of your own is FILE.py:NAME", required=True)
     size_option(parser, "of the example inputs")
     data_option(parser, "to show values for")
 

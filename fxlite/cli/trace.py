@@ -9,8 +9,7 @@ import argparse
 
 from rich.console import Console
 
-from fxlite.cli import option_values as value
-from fxlite.cli.shared import after_passes, passes_option, program_options
+from fxlite.cli.shared import after_passes, checked_query, number, passes_option, program_options, say
 from fxlite.graph.graph import Graph
 
 
@@ -26,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--depth",
-        type=value.depth,
+        type=number(1, "of levels"),
         metavar="N",
         help="for --draw and --tree: levels of modules that are open; default: as many as stay "
         "readable in a picture, all in a tree",
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--query",
         metavar="QUERY",
-        type=value.query,
+        type=checked_query,
         help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
     )
     parser.add_argument(
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     elif options.draw:
         before = traced.graph if options.color == "change" else None
         module.graph.draw(options.draw, depth=options.depth, color=options.color, changed_from=before)
-        console.print(f"{options.draw} written", soft_wrap=True, markup=False)
+        say(console, f"{options.draw} written")
     elif options.table:
         show(console, node_table(module.graph, console.width))
     elif options.tree:
@@ -88,11 +87,11 @@ def _print_matches(graph: Graph, query: str, console: Console) -> None:
     for match in matches:
         for node in match.nodes:
             place = f"  # {node.origin}" if node.origin and node.op != "output" else ""
-            console.print(node_line(node) + place, soft_wrap=True, markup=False)
+            say(console, node_line(node) + place)
         if apart:
             console.print()
     for said in [] if matches else unknown_places(graph, query):
-        console.print(f"# {said}", soft_wrap=True, markup=False)
+        say(console, f"# {said}")
     console.print(f"# {len(matches)} match{'' if len(matches) == 1 else 'es'}")
 
 

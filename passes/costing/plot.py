@@ -17,7 +17,7 @@ from fxlite.base.outside_text import markup
 from fxlite.passes.costing.costs import QUANTITIES, TITLES, SizeRanges, sizes_that_pay
 from fxlite.passes.costing.timeline_svg import note, ticks
 from fxlite.show.drawing.colours import Colour
-from fxlite.show.drawing.svg import FONT, legend_row
+from fxlite.show.drawing.draw import FONT, legend_row
 from fxlite.show.node_cost import short_text
 
 if TYPE_CHECKING:

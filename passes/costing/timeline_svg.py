@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fxlite.base.outside_text import markup
 from fxlite.show.drawing.colours import KINDS, OTHER, Colour, kind_of
-from fxlite.show.drawing.svg import FONT, legend_row
+from fxlite.show.drawing.draw import FONT, legend_row
 from fxlite.show.node_cost import short_text
 from fxlite.show.text.pretty import type_text
 

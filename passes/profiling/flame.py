@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fxlite.base.outside_text import markup
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.show.drawing.colours import KINDS, Colour, kind_of
-from fxlite.show.drawing.svg import FONT
+from fxlite.show.drawing.draw import FONT
 from fxlite.show.summary import outer_modules
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.location import Scope
-from fxlite.show.drawing import draw, page
+from fxlite.show.drawing import draw
 from fxlite.show.drawing.picture import laid_out, picture
 from tests import models
 from tests.browser import Elements, browser, in_browser
@@ -77,7 +77,7 @@ def test_names_cannot_break_out_of_the_data() -> None:
 
 
 def test_a_page_holds_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "LARGEST_PAGE", 20)
+    monkeypatch.setattr(draw, "LARGEST_PAGE", 20)
     text = draw.to_html(models.traced("resnet18").graph)
     parts = data_of(text)["parts"]
     assert len(parts) <= 20

@@ -22,6 +22,7 @@ from fxlite.base.outside_text import docstring, python_string
 from fxlite.files.serialize import save_safetensors
 from fxlite.ops.op import Op
 from fxlite.passes.derived import Derivation, Source, sources_in
+from fxlite.show.comparison.compare import same_array
 from fxlite.types.dtypes import DType
 
 Array = np.ndarray[Any, Any]
@@ -78,7 +79,7 @@ def make_converter(
     stored = {
         key: np.asarray(array)
         for key, array in wanted.items()
-        if names.get(key, key) not in weights or not _same(weights[names.get(key, key)], array)
+        if names.get(key, key) not in weights or not same_array(weights[names.get(key, key)], array)
     }
     kept = {name: array for name, array in fixed.items() if array.size > _MOST_NUMBERS}
     lines = _head(title, stored or kept, needed)
@@ -93,10 +94,6 @@ def make_converter(
     lines += _invert(needed, renamed, stored, before, after, read)
     own = frozenset(names.get(key, key) for key in after)
     return Converter("\n".join([*lines, *_MAIN, ""]), own, {**stored, **kept})
-
-
-def _same(a: Any, b: Any) -> bool:
-    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
 def with_warning(text: str) -> str:

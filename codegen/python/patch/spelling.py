@@ -17,12 +17,23 @@ import numpy as np
 import fxlite
 from fxlite import nn, ops
 from fxlite.codegen.python.dialect import Dialect
-from fxlite.codegen.python.patch.recording import Call, Span, Step, Text, span_of, value_of
-from fxlite.codegen.python.patch.values import Edit, PatchError, Value, Values
-from fxlite.codegen.python.proven import FxliteText
-from fxlite.codegen.python.text import FileNames, Names, attribute_text, with_numbers
+from fxlite.codegen.python.numpy_text import FxliteText
+from fxlite.codegen.python.patch.recording import (
+    Call,
+    Edit,
+    PatchError,
+    Span,
+    Step,
+    Text,
+    Value,
+    Values,
+    span_of,
+    value_of,
+)
+from fxlite.codegen.python.text import FileNames, Names, attribute_text, numbered, with_numbers
 from fxlite.graph.graph import Node
 from fxlite.nn.module import Parameter
+from fxlite.show.comparison.compare import same_array
 from fxlite.types import shapes
 
 _MOST_NUMBERS = 16  # of an array that becomes part of the text
@@ -171,11 +182,7 @@ class Spelling(Values):
         taken = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)} if function else set()
         taken |= {*call.code.co_varnames, *self.hoisted.values(), *dir(builtins)}
         taken |= {name for (other, _), name in self.named.items() if other is call}
-        name, number = wish, 1
-        while name in taken:
-            number += 1
-            name = f"{wish}_{number}"
-        return name
+        return numbered(wish, taken)
 
     def spelled(self, target: Node, expression: ast.AST, step: Step, is_operand: bool = False) -> str:
         """Text for a value of the optimized graph, in place of an expression. What several read, or
@@ -280,8 +287,7 @@ class Spelling(Values):
     def _literal(self, value: Any, expression: ast.AST, step: Step, path: str) -> str:
         """A small array as text."""
         for name, other in {**step.call.globals, **step.variables}.items():
-            is_array = isinstance(other, np.ndarray) and other.dtype == value.dtype
-            if is_array and other.shape == value.shape and other.tobytes() == value.tobytes():
+            if isinstance(other, np.ndarray) and same_array(other, value):
                 return name
         if value.size > _MOST_NUMBERS:
             raise self.cannot(

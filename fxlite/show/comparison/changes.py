@@ -22,7 +22,7 @@ import numpy as np
 
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.show.comparison.compare import differences, operands
+from fxlite.show.comparison.compare import bits_differ, differences, operands
 from fxlite.show.comparison.pairing import Pairs, call_key
 from fxlite.show.node_cost import Cost, node_cost
 from fxlite.show.text.pretty import node_line, value_text
@@ -250,7 +250,7 @@ def changed_weights(a: Graph, b: Graph, modules: tuple[GraphModule, GraphModule]
     """Differences of the weights that the graphs read, in the order in which they are read.
 
     Without ``modules`` there are no values: paths and types are compared."""
-    old, new = _weights(a), _weights(b)
+    old, new = weight_types(a), weight_types(b)
     found: list[WeightChange] = []
     gone = {path: type for path, type in old.items() if path not in new}
     come = {path: type for path, type in new.items() if path not in old}
@@ -265,7 +265,7 @@ def changed_weights(a: Graph, b: Graph, modules: tuple[GraphModule, GraphModule]
     return found + [WeightChange("added", None, path, None, type) for path, type in come.items()]
 
 
-def _weights(graph: Graph) -> dict[str, Any]:
+def weight_types(graph: Graph) -> dict[str, Any]:
     """Path -> type of the weights a graph reads."""
     return {n.target: n.type for n in graph.nodes if n.op == "get_attr"}
 
@@ -311,9 +311,7 @@ def _compare(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphMod
 def difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[int, float]:
     """How many elements of two arrays of one type have other bits, and the largest absolute
     difference."""
-    size = a.dtype.itemsize
-    bits = [np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(-1, size) for x in (a, b)]
-    places = np.flatnonzero((bits[0] != bits[1]).any(axis=1))
+    places = np.flatnonzero(bits_differ(a, b))
     x, y = (np.asarray(v).reshape(-1)[places].astype(np.float64) for v in (a, b))
     with np.errstate(invalid="ignore"):
         gaps = np.abs(x - y)

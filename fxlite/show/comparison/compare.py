@@ -24,6 +24,7 @@ from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import SubGraph
 from fxlite.ops.op import Op
+from fxlite.show.text.pretty import node_line, value_text
 from fxlite.types import shapes
 
 #: Nodes shown of the way to a difference.
@@ -53,8 +54,6 @@ class Difference:
 
 
 def _node_lines(which: str, node: Node) -> list[str]:
-    from fxlite.show.text.pretty import node_line
-
     place = [f"     made at {node.loc}"] if node.loc is not None else []
     if place and node.loc is not None and node.loc.expression:
         place = [f"{place[0]}: {node.loc.expression}"]
@@ -221,14 +220,24 @@ class _Weights:
             x, y = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
             differs = ~np.isclose(x, y, rtol, atol, equal_nan=True)
         else:
-            bits = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b)]
-            differs = (bits[0] != bits[1]).reshape(-1, a.itemsize).any(axis=1)
+            differs = bits_differ(a, b)
         places = np.flatnonzero(differs)
         if not len(places):
             return None
         place = int(places[0])
         index = [int(i) for i in np.unravel_index(place, a.shape)] if a.shape else ""
         return f"{name}{index}: {a.reshape(-1)[place]} against {b.reshape(-1)[place]}"
+
+
+def bits_differ(a: Any, b: Any) -> Any:
+    """Which elements of two arrays of one type have other bits."""
+    one, other = (np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b))
+    return (one != other).reshape(-1, a.itemsize).any(axis=1)
+
+
+def same_array(a: Any, b: Any) -> bool:
+    """Whether two arrays have one type and the same bits."""
+    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
 def operands(node: Node) -> list[Node]:
@@ -293,8 +302,6 @@ def types_equal(a: Any, b: Any) -> bool:
 
 def _inner_difference(a: SubGraph, b: SubGraph) -> tuple[str, str]:
     """How two sub-graphs differ: their first calls that do, or what they are."""
-    from fxlite.show.text.pretty import node_line
-
     for one, other in zip_longest(a.calls, b.calls):
         if one is None or other is None or next(differences(one, other), None) is not None:
             return tuple("nothing" if n is None else node_line(n) for n in (one, other))  # type: ignore[return-value]
@@ -321,13 +328,6 @@ def _value_difference(a: Any, b: Any) -> tuple[str, str] | None:
     if same or (shapes.names(a) and shapes.names(b) and shapes.equal(a, b)):
         return None
     return value_text(a), value_text(b)
-
-
-def value_text(value: Any) -> str:
-    """An argument as Python text."""
-    from fxlite.show.text import pretty
-
-    return pretty.value_text(value)
 
 
 # -- text ------------------------------------------------------------------------------------------

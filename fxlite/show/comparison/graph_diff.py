@@ -1,11 +1,16 @@
 """What an edit changed: nodes removed, added and changed, weights by value, and the cost of it.
 
 In: two graphs or GraphModules. Out: a :class:`GraphDiff`, which is false where nothing changed and
-prints as lines marked ``-`` and ``+``, as HTML and as JSON.
+prints as lines of text, plain or coloured for a terminal, as HTML and as JSON.
 
 A node that reads another value than before is changed, unless the value it read was replaced as a
 whole by something that is shown anyway: a node put in between is one line, a group that was fused
 is so many removed and one added.
+
+Lines have the marks ``-`` (before), ``+`` (after), ``~`` (another type, or a weight) and none
+(unchanged, or a note), and are wrapped to the width; runs of unchanged lines are folded. On the page,
+which loads nothing, they are ``<details>`` elements that open with a click, so that it needs no
+script; what a node costs and where it comes from stands beside its line.
 
 As data it is a dict of numbers, text, lists and dicts that ``json.dumps`` takes::
 
@@ -37,21 +42,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
 from fxlite.base.console import write_whole
+from fxlite.base.outside_text import markup
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op
-from fxlite.show.comparison.changes import NodeChange, Row, WeightChange, changed_weights, find_rows
-from fxlite.show.comparison.compare import graph_of
+from fxlite.show.comparison.changes import NodeChange, Row, WeightChange, changed_weights, find_rows, line, weight_types
+from fxlite.show.comparison.compare import graph_of, title
 from fxlite.show.comparison.pairing import pair_nodes
-from fxlite.show.node_cost import Cost, total, total_cost
-from fxlite.show.text.pretty import type_text
+from fxlite.show.node_cost import Cost, short_text, total, total_cost
+from fxlite.show.text.pretty import attribute_text, type_text, wrap_code
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
@@ -94,25 +104,37 @@ class GraphDiff:
         return f"{counts}; weights: {told}" if told else counts
 
     def __str__(self) -> str:
-        from fxlite.show.comparison.written import diff_text
-
-        return diff_text(self)
+        return "\n".join(str(item).rstrip() for item in diff_lines(self))
 
     __repr__ = __str__
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from fxlite.show.comparison.written import rich_lines
+        from rich.text import Text
 
-        yield from rich_lines(self, options.max_width)
+        for item in diff_lines(self, options.max_width):
+            yield Text(str(item).rstrip(), style=_STYLES[item.style], no_wrap=True, overflow="ignore")
 
     def to_json(self) -> dict[str, Any]:
         """The diff as data, as described in :mod:`fxlite.show.comparison.graph_diff`."""
-        return to_json(self)
+        counts = {kind: len(getattr(self, kind)) for kind in ("removed", "added", "changed")}
+        unchanged = [r for r in self.rows if not isinstance(r, NodeChange) and r.op != "get_attr"]
+        return {
+            "format": "fxlite.diff",
+            "version": 1,
+            "same": not self,
+            "summary": self.summary,
+            "counts": {**counts, "unchanged": len(unchanged), "weights": len(self.weights)},
+            "totals": {
+                "flops": _cost(self.before.flops, self.after.flops),
+                "bytes": _cost(self.before.bytes, self.after.bytes),
+                "weight_bytes": _cost(*self.weight_bytes),
+            },
+            "nodes": [_change(row) for row in self.rows if isinstance(row, NodeChange)],
+            "weights": [_weight(change) for change in self.weights],
+        }
 
     def to_html(self, path: str | Path | None = None) -> str:
         """One page that needs nothing else; written to ``path`` if there is one. Returns it."""
-        from fxlite.show.comparison.written import page
-
         text = page(self)
         if path is not None:
             write_whole(path, text)
@@ -150,31 +172,10 @@ def diff(a: Graph | GraphModule, b: Graph | GraphModule, context: int = 3) -> Gr
 
 
 def _weight_bytes(graph: Graph) -> Dim | None:
-    types = {n.target: n.type for n in graph.nodes if n.op == "get_attr"}
-    return total((None if type is None else type.nbytes, 1) for type in types.values())
+    return total((None if type is None else type.nbytes, 1) for type in weight_types(graph).values())
 
 
 # -- as data ---------------------------------------------------------------------------------------
-def to_json(diff: GraphDiff) -> dict[str, Any]:
-    """The diff as described above."""
-    counts = {kind: len(getattr(diff, kind)) for kind in ("removed", "added", "changed")}
-    unchanged = [r for r in diff.rows if not isinstance(r, NodeChange) and r.op != "get_attr"]
-    return {
-        "format": "fxlite.diff",
-        "version": 1,
-        "same": not diff,
-        "summary": diff.summary,
-        "counts": {**counts, "unchanged": len(unchanged), "weights": len(diff.weights)},
-        "totals": {
-            "flops": _cost(diff.before.flops, diff.after.flops),
-            "bytes": _cost(diff.before.bytes, diff.after.bytes),
-            "weight_bytes": _cost(*diff.weight_bytes),
-        },
-        "nodes": [_change(row) for row in diff.rows if isinstance(row, NodeChange)],
-        "weights": [_weight(change) for change in diff.weights],
-    }
-
-
 def _change(change: NodeChange) -> dict[str, Any]:
     return {
         "change": change.kind,
@@ -222,3 +223,295 @@ def _cost(before: Dim | None, after: Dim | None) -> dict[str, Any]:
         key: value if value is None or isinstance(value, int) else shapes.to_text(value)
         for key, value in values.items()
     }
+
+
+# -- page ------------------------------------------------------------------------------------------
+def page(diff: GraphDiff) -> str:
+    """The whole page."""
+    style = files("fxlite.show.comparison").joinpath("diff.css").read_text(encoding="utf-8")
+    head = (*_totals(diff), *weight_elements(diff.weights), "<h2>Nodes</h2>", '<div class="graph">')
+    inside = "\n".join((*head, *row_elements(diff)))
+    return f"""\
+<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Graph diff: {markup(diff.summary)}</title>
+<style>
+{style}</style></head>
+<body>
+<h1>Graph diff</h1>
+<p class="summary">{markup(diff.summary)}</p>
+{inside}
+</div>
+</body>
+</html>
+"""
+
+
+def _totals(diff: GraphDiff) -> Iterator[str]:
+    yield "<table>"
+    yield "<tr><th></th><th>before</th><th>after</th><th>difference</th></tr>"
+    for name, before, after in totals(diff):
+        cells = [_dim(before), _dim(after), _difference(before, after)]
+        yield f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    yield "</table>"
+
+
+def _dim(value: Dim | None) -> str:
+    """A cost in short, the whole of it as the title."""
+    if value is None:
+        return "unknown"
+    return f'<span title="{markup(str(value))}">{markup(short_text(value))}</span>'
+
+
+def _difference(before: Dim | None, after: Dim | None) -> str:
+    if before is None or after is None:
+        return "unknown"
+    delta = after - before
+    return "–" if delta == 0 else _signed(delta)
+
+
+def _signed(delta: Dim, unit: str = "") -> str:
+    text = signed(delta)
+    kind = "saved" if text.startswith("-") else "gain"
+    shown = markup(f"{text} {unit}".rstrip())
+    return f'<span class="{kind}" title="{markup(str(delta))}">{shown}</span>'
+
+
+def weight_elements(weights: Sequence[WeightChange]) -> Iterator[str]:
+    """The weights of a diff."""
+    if not weights:
+        return
+    yield "<h2>Weights</h2>"
+    yield '<ul class="weights">'
+    for change in weights:
+        mark = f'<span class="mark">{_MARKS[change.kind]}</span>'
+        yield f'<li class="{change.kind}">{mark} <code>{markup(weight_text(change))}</code></li>'
+    yield "</ul>"
+
+
+def row_elements(diff: GraphDiff) -> Iterator[str]:
+    """The nodes of a diff, changed ones and those around them."""
+    for part in folded(diff.rows, diff.context):
+        if isinstance(part, list):
+            yield f"<details><summary>… {len(part)} unchanged nodes</summary>"
+            for node in part:
+                yield _row_element(" ", "", line(node), _place(node))
+            yield "</details>"
+        elif isinstance(part, NodeChange):
+            yield from _change_elements(part)
+        else:
+            yield _row_element(" ", "", line(part), _place(part))
+
+
+def _change_elements(change: NodeChange) -> Iterator[str]:
+    costs = "".join(f"<br>{_signed(delta, unit)}" for delta, unit in cost_changes(change))
+    if change.what:
+        facts = "; ".join(fact_text(*found) for found in change.what)
+        yield f'<div class="note">{markup(f"{title(change.node)}: {facts}")}</div>'
+    if change.old is not None:
+        side = _place(change.old) + (costs if change.new is None else "")
+        yield _row_element("-", "removed", change.old_text, side)
+    if change.new is not None:
+        yield _row_element("+", "added", change.new_text, _place(change.new) + costs)
+
+
+def _place(node: Node) -> str:
+    """Module and line; the file's path and the expression as the title."""
+    if node.op == "output" or not node.origin:
+        return ""
+    told = f"{node.loc}: {node.loc.expression}".removesuffix(": ") if node.loc else ""
+    return f'<span title="{markup(told)}">{markup(node.origin)}</span>'
+
+
+def _row_element(mark: str, kind: str, text: str, side: str) -> str:
+    head = f'<div class="row {kind}">' if kind else '<div class="row">'
+    return (
+        f'{head}<span class="mark">{mark}</span><code>{markup(text)}</code>'
+        f'<span class="side">{side.removeprefix("<br>")}</span></div>'
+    )
+
+
+# -- text ------------------------------------------------------------------------------------------
+#: Weights that are listed; ``diff.weights`` has all.
+MOST_WEIGHTS = 24
+_MARKS = {"removed": "-", "added": "+", "changed": "~", "renamed": "~"}  # of weights
+_STYLES = {"-": "red", "+": "green", "~": "yellow", " ": "dim", "#": "cyan", "": "bold"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line: ``style`` is its mark, "#" for a note and "" for the summary."""
+
+    style: str
+    text: str
+
+    def __str__(self) -> str:
+        mark = self.style if self.style in ("-", "+", "~") else " "
+        return f"{mark} {self.text}" if self.style else self.text
+
+
+def diff_lines(diff: GraphDiff, width: int = 100) -> Iterator[Line]:
+    """Nodes, weights, summary and costs."""
+    if diff.added or diff.removed or diff.changed:
+        origin = ""  # shown where it is another than that of the change before
+        for part in folded(diff.rows, diff.context):
+            if isinstance(part, list):
+                yield Line(" ", f"… {len(part)} lines")
+            elif isinstance(part, NodeChange):
+                yield from _change_lines(part, width, part.node.origin != origin)
+                origin = part.node.origin
+            else:
+                yield from _code(" ", line(part), width)
+    yield from _weight_lines(diff.weights, width)
+    yield Line("", diff.summary)
+    yield from _total_lines(diff, width)
+
+
+def folded(rows: Sequence[Row], context: int) -> Iterator[Row | list[Node]]:
+    """Changes, up to ``context`` unchanged nodes on both sides of them, and lists of the nodes in
+    between; reads of weights are left out."""
+    shown = [row for row in rows if isinstance(row, NodeChange) or row.op != "get_attr"]
+    near = [False] * len(shown)
+    for place, row in enumerate(shown):
+        if isinstance(row, NodeChange):
+            low, high = max(place - context, 0), min(place + context + 1, len(shown))
+            near[low:high] = [True] * (high - low)
+    for is_near, group in groupby(zip(near, shown), key=itemgetter(0)):
+        nodes = [row for _, row in group]
+        if is_near or len(nodes) == 1:  # one line in place of one line saves nothing
+            yield from nodes
+        else:
+            yield [node for node in nodes if isinstance(node, Node)]
+
+
+def _code(mark: str, text: str, width: int, note: str = "") -> list[Line]:
+    """A line of code, broken to the width, with a note behind it or before it."""
+    whole = f"{text}  # {note}" if note else text
+    if len(whole) <= width - 2:
+        return [Line(mark, whole)]
+    before = _note(note, width)
+    return [*before, *(Line(mark, part) for part in wrap_code(text, width - 2))]
+
+
+def _note(text: str, width: int) -> list[Line]:
+    """A comment, broken between its parts."""
+    lines: list[Line] = []
+    current = "#"
+    for part in text.split("; ") if text else ():
+        if current != "#" and len(current) + len(part) + 4 > width:
+            lines.append(Line("#", current))
+            current = "#  "
+        current += f"; {part}" if len(current) > 3 else f" {part}"
+    return [*lines, Line("#", current)] if text else []
+
+
+def _change_lines(change: NodeChange, width: int, with_origin: bool) -> Iterator[Line]:
+    parts = [f"{signed(delta)} {unit}" for delta, unit in cost_changes(change)]
+    if with_origin and change.node.origin and change.node.op != "output":
+        parts.append(change.node.origin)
+    if change.kind == "removed":
+        yield from _code("-", change.old_text, width, "; ".join(parts))
+    elif change.kind == "added":
+        yield from _code("+", change.new_text, width, "; ".join(parts))
+    elif [what for what, _, _ in change.what] == ["type"]:
+        yield from _code("~", retyped_text(change), width, "; ".join(parts))
+    else:
+        facts = [fact_text(*found) for found in change.what]
+        facts[0] = f"{title(change.node)}: {facts[0]}"
+        yield from _note("; ".join([*facts, *parts]), width)
+        yield from _code("-", change.old_text, width)
+        yield from _code("+", change.new_text, width)
+
+
+def retyped_text(change: NodeChange) -> str:
+    """``relu: f32[2,4] → f32[3,4] = ops.relu(x)``: a change of the type alone, in one line."""
+    _, before, after = change.what[0]
+    if change.node.op == "output":
+        return f"{change.new_text}: {before} → {after}"
+    return change.new_text.replace(f": {after}", f": {before} → {after}", 1)
+
+
+def cost_changes(change: NodeChange) -> list[tuple[Dim, str]]:
+    """FLOPs and bytes after less before, with their unit, without those that stay or are unknown."""
+    before, after = change.old_cost, change.new_cost
+    pairs = ((before.flops, after.flops, "FLOPs"), (before.bytes, after.bytes, "bytes"))
+    known = [(shapes.normalize(b - a), unit) for a, b, unit in pairs if a is not None and b is not None]
+    return [(delta, unit) for delta, unit in known if delta != 0]
+
+
+def fact_text(what: str, before: str, after: str) -> str:
+    """``axis 1 → 0``"""
+    return f"{before} → {after}" if what == "op" else f"{what} {before} → {after}"
+
+
+def signed(value: Dim) -> str:
+    """``+1.2k``, ``-3*B``."""
+    text = short_text(value)
+    return text if text.startswith("-") else f"+{text}"
+
+
+# -- weights and totals ----------------------------------------------------------------------------
+def _weight_lines(weights: Sequence[WeightChange], width: int) -> Iterator[Line]:
+    for change in weights[:MOST_WEIGHTS]:
+        yield from (Line(_MARKS[change.kind], part) for part in _wrap(weight_text(change), width - 2))
+    if len(weights) > MOST_WEIGHTS:
+        yield Line(" ", f"… {len(weights) - MOST_WEIGHTS} more weights")
+
+
+def weight_text(change: WeightChange) -> str:
+    """``self.fc.weight f32[3,4]: differs in 12 of 12 elements, by at most 0.0131``."""
+    old, new = (attribute_text(p) if p else "" for p in (change.old_path, change.new_path))
+    if change.kind == "removed":
+        return f"{old} {change.old_type}"
+    if change.kind == "added":
+        return f"{new} {change.new_type}"
+    if change.kind == "renamed":
+        return f"{old} → {new} {change.new_type}: the same values"
+    if change.differing is None:
+        return f"{new} {change.old_type} → {change.new_type}"
+    size = change.new_type.size if change.new_type is not None else 0
+    return (
+        f"{new} {change.new_type}: differs in {change.differing} of {size} elements, by at most "
+        f"{change.max_difference:.3g}"
+    )
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Words in lines of at most ``width`` columns; further lines are indented."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"    {word}" if lines else word)
+    return lines
+
+
+def _total_lines(diff: GraphDiff, width: int) -> Iterator[Line]:
+    for name, before, after in totals(diff):
+        if before is None or after is None:
+            told = "unknown" if diff else ""
+        elif shapes.equal(before, after):
+            continue
+        else:
+            told = f"{short_text(before)} → {short_text(after)}  ({_gain(before, after)})"
+        yield from (Line("", part) for part in _wrap(f"{name:<13} {told}", width) if told)
+
+
+def totals(diff: GraphDiff) -> list[tuple[str, Dim | None, Dim | None]]:
+    """(name, before, after) of the costs of the whole graphs."""
+    return [
+        ("FLOPs", diff.before.flops, diff.after.flops),
+        ("bytes moved", diff.before.bytes, diff.after.bytes),
+        ("weight bytes", *diff.weight_bytes),
+    ]
+
+
+def _gain(before: Dim, after: Dim) -> str:
+    """``-20 %`` for numbers, the difference for formulas."""
+    change = shapes.normalize(after - before)
+    if isinstance(before, int) and isinstance(after, int) and before:
+        return f"{100 * (after - before) / before:+.3g} %"
+    return signed(change)

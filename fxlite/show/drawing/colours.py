@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,18 +103,18 @@ def kind_of(node: Node) -> str:
     return kinds.get(node.op, "input")
 
 
-def _legend(found: Iterable[str], table: Mapping[str, Colour]) -> tuple[tuple[str, Colour], ...]:
-    return tuple((name, table.get(name, OTHER)) for name in dict.fromkeys(found))
+def _by_name(outline: Outline, name_of: Callable[[Part], str], table: Mapping[str, Colour]) -> Colours:
+    """Colours of a table, in which each part that is drawn has a name, or none."""
+    drawn = dict.fromkeys(name_of(p) for p in outline.visible() if p.is_drawn_whole)
+    legend = tuple((name, table.get(name, OTHER)) for name in drawn if name)
+    return Colours(lambda part: table.get(name_of(part), OTHER), legend)
 
 
 def _by_op(outline: Outline, data: None) -> Colours:
     kinds = [kind_of(n) for n in outline.nodes]
-
-    def colour(part: Part) -> Colour:
-        return CLOSED if part.children else KINDS[kinds[part.start]]
-
-    seen = [kinds[p.start] for p in outline.visible() if not p.children]
-    return Colours(colour, _legend((k for k in seen if k != "input"), KINDS))
+    found = _by_name(outline, lambda part: "" if part.children else kinds[part.start], KINDS)
+    legend = tuple(row for row in found.legend if row[0] != "input")
+    return Colours(lambda part: CLOSED if part.children else KINDS[kinds[part.start]], legend)
 
 
 def _by_dtype(outline: Outline, data: None) -> Colours:
@@ -125,12 +125,7 @@ def _by_dtype(outline: Outline, data: None) -> Colours:
         counts = Counter(filter(None, names[part.start : part.stop]))
         return counts.most_common(1)[0][0] if counts else ""
 
-    drawn = [dtype(p) for p in outline.visible() if p.is_drawn_whole]
-    return Colours(lambda part: DTYPES.get(dtype(part), OTHER), _legend(filter(None, drawn), DTYPES))
-
-
-def _by_time(outline: Outline, times: Mapping[str, float]) -> Colours:
-    return by_share(outline, times, _seconds, "of the time")
+    return _by_name(outline, dtype, DTYPES)
 
 
 def by_share(outline: Outline, amounts: Mapping[str, float], text: Callable[[float], str], of: str) -> Colours:
@@ -176,9 +171,8 @@ def _by_change(outline: Outline, changes: Mapping[Node, str]) -> Colours:
         inside = set(kinds[part.start : part.stop])
         return inside.pop() if len(inside) == 1 else "changed"
 
-    drawn = {change(p) for p in outline.visible() if p.is_drawn_whole}
-    legend = _legend((kind for kind in CHANGES if kind in drawn), CHANGES)
-    return Colours(lambda part: CHANGES[change(part)], legend)
+    found = _by_name(outline, change, CHANGES)
+    return Colours(found.of, tuple(row for row in CHANGES.items() if row in found.legend))
 
 
 def changes_between(before: Graph, after: Graph) -> tuple[dict[Node, str], list[str]]:
@@ -200,9 +194,8 @@ def _by_scope(outline: Outline, data: None) -> Colours:
     names = [".".join(path[: level + 1]) if len(path) > level else "" for path in paths]
     colours = itertools.cycle(_MODULES)
     table = {name: next(colours) for name in dict.fromkeys(filter(None, names))}
-    drawn = dict.fromkeys(names[p.start] for p in outline.visible() if p.is_drawn_whole)
-    legend = _legend(filter(None, drawn), table)[:_LONGEST_LEGEND]
-    return Colours(lambda part: table.get(names[part.start], OTHER), legend)
+    found = _by_name(outline, lambda part: names[part.start], table)
+    return Colours(found.of, found.legend[:_LONGEST_LEGEND])
 
 
 def _by_sqnr(outline: Outline, ratios: Mapping[Node, float]) -> Colours:
@@ -237,7 +230,7 @@ def _by_sqnr(outline: Outline, ratios: Mapping[Node, float]) -> Colours:
 SCHEMES: dict[str, Callable[[Outline, Any], Colours]] = {
     "op": _by_op,
     "dtype": _by_dtype,
-    "time": _by_time,
+    "time": lambda outline, times: by_share(outline, times, _seconds, "of the time"),
     "change": _by_change,
     "scope": _by_scope,
     "sqnr": _by_sqnr,

@@ -209,22 +209,18 @@ class Outline:
     #: For each node the folded parts around it, outer ones first: start, and number of the copy.
     _copies: list[tuple[tuple[int, int], ...]]
 
-    def parts(self) -> Iterator[Part]:
-        """All parts below the root, outer ones first, in order."""
+    def parts(self, in_closed: bool = True) -> Iterator[Part]:
+        """The parts below the root, outer ones first, in order; ``in_closed``: also those in closed boxes."""
         stack = self.root.children[::-1]
         while stack:
             part = stack.pop()
             yield part
-            stack += part.children[::-1]
+            if in_closed or part.is_open:
+                stack += part.children[::-1]
 
     def visible(self) -> Iterator[Part]:
         """The parts that are drawn, those in closed boxes left out."""
-        stack = self.root.children[::-1]
-        while stack:
-            part = stack.pop()
-            yield part
-            if part.is_open:
-                stack += part.children[::-1]
+        return self.parts(in_closed=False)
 
     def node_edges(self) -> dict[tuple[int, int], None]:
         """Pairs of places of nodes, as drawn: who is read by whom. What leads from one copy in a

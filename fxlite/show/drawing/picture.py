@@ -2,16 +2,25 @@
 
 In: a graph and options. Out: a :class:`Picture`, from which SVG, DOT and HTML are made; and the
 tree of boxes that the layout takes.
+
+Loops and conditions are boxes, as modules are, with the calls of their bodies inside: what is drawn
+is a graph for the picture alone, in which the calls of all bodies stand where the loop or condition
+does. What a body is given is what it is given first, and its results are those of its last calls.
+It is no program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from fxlite.graph.graph import Graph, Node, nodes_in
-from fxlite.show.drawing.bodies import with_open_bodies
+from fxlite.base.location import Scope
+from fxlite.graph.graph import Graph, Node, map_nodes, nodes_in
+from fxlite.graph.node import new_node, stored_args, stored_kwargs
+from fxlite.graph.subgraph import SubGraph, bodies_of
+from fxlite.ops.control import BODIES
+from fxlite.ops.op import lookup
 from fxlite.show.drawing.colours import SCHEMES, Colours, DrawError, changes_between
 from fxlite.show.drawing.layout import Box, layout
 from fxlite.show.drawing.outline import Outline, Part, close_below, outline
@@ -24,6 +33,12 @@ LONGEST = 34  # characters of one text
 _MOST_TYPES = 3  # of the inputs (and outputs) of a closed box
 _MOST_REMOVED = 8  # nodes named in the caption
 
+#: What a colouring must be given.
+_NEEDS = {
+    "time": "times={node: seconds}, or a profile, to draw",
+    "change": "changed_from=, the graph to compare with",
+    "sqnr": "sqnr={module path: dB}, as q.sensitivity() finds it",
+}
 #: A line of text in a part: CSS class and text.
 Text = tuple[str, str]
 
@@ -62,16 +77,11 @@ def picture(
 ) -> Picture:
     """The picture of a graph. Raises DrawError for options that do not fit."""
     data = {"time": times, "change": changed_from, "sqnr": sqnr}
-    given = [name for name, value in data.items() if value is not None]
-    color = color or (given[0] if given else "op")
+    color = color or next((name for name, value in data.items() if value is not None), "op")
     if color not in SCHEMES:
         raise DrawError(f"color={color!r}: a picture is coloured by {', '.join(SCHEMES)}")
-    if color == "time" and times is None:
-        raise DrawError("color='time' needs times={node: seconds}, or a profile, to draw")
-    if color == "change" and changed_from is None:
-        raise DrawError("color='change' needs changed_from=, the graph to compare with")
-    if color == "sqnr" and sqnr is None:
-        raise DrawError("color='sqnr' needs sqnr={module path: dB}, as q.sensitivity() finds it")
+    if color in data and data[color] is None:
+        raise DrawError(f"color={color!r} needs {_NEEDS[color]}")
     if depth is not None and depth < 1:
         raise DrawError(f"depth={depth}: at least one level of modules is drawn, depth=1")
     seconds = _seconds_by_name(graph, times)
@@ -236,3 +246,79 @@ def laid_out(drawn: Picture) -> tuple[Box, list[tuple[Part, Box]]]:
     if placed:
         layout(root, drawn.outline.edges())
     return root, placed
+
+
+# -- loops and conditions --------------------------------------------------------------------------
+#: What the boxes of the bodies are called.
+_TITLES = {"true_fn": "if", "false_fn": "else", "cond_fn": "while", "body_fn": "do"}
+
+
+def with_open_bodies(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
+    """The graph for a picture, and its nodes by those of ``graph``; the graph itself, and none,
+    where nothing has a body."""
+    if not any(bodies_of(node) for node in graph.nodes):
+        return graph, {}
+    made, known = Graph(graph.owning_module), dict[Node, Node]()
+    _Opened(made).copy(list(graph.nodes), known, None)
+    return made, known
+
+
+class _Opened:
+    def __init__(self, made: Graph) -> None:
+        self.made = made
+
+    def copy(self, nodes: Sequence[Node], known: dict[Node, Node], around: Scope | None) -> None:
+        """Append nodes to the graph, bodies in boxes; ``known`` are those that stand for others."""
+        for node in nodes:
+            if node in known:
+                continue
+            if bodies_of(node):
+                self.open(node, known, around)
+            else:
+                known[node] = self.append(node, known, around)
+
+    def append(self, node: Node, known: dict[Node, Node], around: Scope | None) -> Node:
+        args = stored_args(map_nodes(node._args, known.__getitem__))
+        kwargs = node._kwargs
+        if node.op != "call_function":
+            kwargs = stored_kwargs(map_nodes(kwargs, known.__getitem__))
+        return self.enter(node.name, node.op, node.target, args, kwargs, node.type, around or node.scope, node.loc)
+
+    def enter(self, wish: str, *parts: Any) -> Node:
+        """A new node at the end of the graph, with a name like that."""
+        made = new_node(self.made, self.made._store.namer.unique(wish), *parts)
+        self.made._store.attach(made, self.made._store.root)
+        return made
+
+    def open(self, node: Node, known: dict[Node, Node], around: Scope | None) -> None:
+        """The calls of a node's bodies, and its results, which are elements of a tuple."""
+        outer = around or node.scope
+        prefix = f"{outer.path}." if outer is not None and outer.path else ""
+        carried = node.arguments.get("carried", ())
+        captured = node.arguments.get(BODIES[node.target][1], ())
+        results: list[Node] = []
+        for name, body in bodies_of(node).items():
+            path = f"{prefix}{node.name}"
+            box = Scope(f"{path}.{_TITLES[name]}" if name != "body_fn" else path, _title(node))
+            given = self._given(node, body, (*carried, *captured), known, box)
+            self.copy(body.calls, given, box)
+            results += [given[r] for r in body.results]
+        read = tuple(dict.fromkeys([*(known[n] for n in node.args[:1] if isinstance(n, Node)), *results]))
+        args, kwargs = stored_args((read,)), stored_kwargs({})
+        known[node] = self.enter(node.name, "call_function", node.target, args, kwargs, node.type, outer, node.loc)
+
+    def _given(
+        self, node: Node, body: SubGraph, values: Sequence[Node], known: dict[Node, Node], box: Scope
+    ) -> dict[Node, Node]:
+        given: dict[Node, Node] = {}
+        lead = len(body.inputs) - len(values)
+        for inner in body.inputs[:lead]:  # the number of an iteration
+            start, arange = stored_kwargs({"start": 0}), lookup("arange")
+            given[inner] = self.enter(inner.name, "call_function", arange, (), start, inner.type, box, node.loc)
+        for inner, outer in zip(body.inputs[lead:], values):
+            given[inner] = known[outer]
+        return given
+
+
+def _title(node: Node) -> str:
+    return "If" if "true_fn" in node._kwargs else "Loop"

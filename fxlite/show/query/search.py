@@ -36,7 +36,7 @@ from fxlite.show.query.parser import (
     path_pattern,
     query_error,
 )
-from fxlite.show.query.values import VALUE_WORDS, Undecided, compare, is_equal, is_ordered, is_same_axis
+from fxlite.show.query.values import COMPARE, VALUE_WORDS, Undecided, is_equal, is_ordered, is_same_axis
 from fxlite.types.shapes import names
 from fxlite.types.tensor_type import TensorType
 
@@ -191,7 +191,7 @@ def _keep(filter: Filter, nodes: list[Node], facts: _Facts) -> list[Node]:
         case Named(name):
             return [n for n in nodes if n.name == name]
         case Users(sign, count):
-            return [n for n in nodes if compare(sign, len(n.users), count)]
+            return [n for n in nodes if COMPARE[sign](len(n.users), count)]
         case Either(steps, negated):
             accepted = {n for step in steps for n in _filtered(step, nodes, facts)}
             return [n for n in nodes if (n in accepted) is not negated]

@@ -198,7 +198,8 @@ def is_equal(value: Any, wanted: Any, sizes: Mapping[str, int]) -> bool:
     return bool(value == wanted)
 
 
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+#: What signs say of two plain numbers.
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -206,11 +207,6 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-
-
-def compare(sign: str, value: int, wanted: int) -> bool:
-    """``value sign wanted`` for two plain numbers."""
-    return _COMPARE[sign](value, wanted)
 
 
 def is_ordered(value: Any, sign: str, wanted: Any, sizes: Mapping[str, int]) -> bool:
@@ -223,7 +219,7 @@ def is_ordered(value: Any, sign: str, wanted: Any, sizes: Mapping[str, int]) -> 
         return False
     wanted, value = _in_same_dims(wanted, value, sizes)
     if not (isinstance(value, sympy.Expr) or isinstance(wanted, sympy.Expr)):
-        return _COMPARE[sign](value, wanted)
+        return COMPARE[sign](value, wanted)
     low, high = (wanted, value) if sign in (">", ">=") else (value, wanted)
     step = 1 if sign in (">", "<") else 0
     if shapes.at_least(high, low + step):

@@ -7,7 +7,7 @@ Each line is ``name: type = expression``; an expression is a call ``ops.NAME(...
 values (``x + y``, ``-x``, ``x @ w``), a weight ``self.fc.weight``, or a call of a leaf module
 ``self.head(x)``. Lines like ``B = x.shape[0]`` say where a named dim comes from and are skipped;
 ``assert T <= 512`` is a guard, or with the comment ``declared`` a fact of a named dim. ``if``,
-``while`` and ``for`` are nodes with sub-graphs (:mod:`fxlite.show.text.block_parser`).
+``while`` and ``for`` are nodes with sub-graphs (:mod:`fxlite.show.text.blocks`).
 Types may be left out; where they stand, they must agree with the op's rule. The comment on the
 right gives scope and location (file name, line); ``# weights:`` gives the types of weights.
 """
@@ -15,6 +15,7 @@ right gives scope and location (file name, line); ``# weights:`` gives the types
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 import re
 import textwrap
@@ -26,39 +27,24 @@ from typing import Any
 from fxlite.base.checked import checked
 from fxlite.base.errors import FxliteError, ParseError, did_you_mean, expect
 from fxlite.base.location import Location, Scope
-from fxlite.base.outside_text import bounded, syntax_tree
+from fxlite.base.outside_text import assigned_name, bounded, syntax_tree
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.pytree import one_by_one, state_target
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.show.comparison.compare import types_equal
-from fxlite.show.text.block_parser import BlockParser
+from fxlite.show.text.blocks import BlockParser
 from fxlite.show.text.words import with_usual_words
 from fxlite.types import guards, shapes
 from fxlite.types.guards import Guard
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType, parse_type
 
+_BINARY = "+ - * / // % ** @ & | ^ << >>".split()
+_COMPARED = "== != < <= > >=".split()
 _SYMBOLS: dict[type, str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.MatMult: "@",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
+    **{type(ast.parse(f"x {s} y", mode="eval").body.op): s for s in _BINARY},  # type: ignore[attr-defined]
+    **{type(ast.parse(f"x {s} y", mode="eval").body.ops[0]): s for s in _COMPARED},  # type: ignore[attr-defined]
 }
 _UNARY: dict[type, str] = {ast.USub: "-", ast.Invert: "~"}
 _NUMBERS = {"inf": math.inf, "nan": math.nan}
@@ -198,7 +184,7 @@ class _Parser(BlockParser):
             self.graph.current_origin = None
             self._read_writes(statement)
             return
-        name = _assigned(statement)
+        name = assigned_name(statement)
         if name is None or not isinstance(statement, (ast.Assign, ast.AnnAssign)):
             raise self.error(statement, "expected: name: type = ops.NAME(...), or return value")
         value = statement.value
@@ -284,7 +270,7 @@ class _Parser(BlockParser):
         """The type that a line says is that of the node."""
         if node.type is not None and not types_equal(node.type, declared):
             raise self.error(
-                getattr(at, "annotation", at), f"{_assigned(at)} is declared {declared}, but it is {node.type}"
+                getattr(at, "annotation", at), f"{assigned_name(at)} is declared {declared}, but it is {node.type}"
             )
 
     def _new(
@@ -326,9 +312,8 @@ class _Parser(BlockParser):
         if isinstance(value, (ast.Attribute, ast.Subscript)):
             return self._weight(value)
         if not self._has_tensor(value):
-            literal = self._try_literal(value)
-            if literal is not _NOT_LITERAL:
-                return literal
+            with contextlib.suppress(ParseError):
+                return self._literal(value)
         if isinstance(value, ast.BinOp):
             return self._operator(value, value.op, (value.left, value.right), name)
         if isinstance(value, ast.Compare) and len(value.ops) == 1:
@@ -435,12 +420,6 @@ class _Parser(BlockParser):
             return dict(zip(keys, map(self._structure, value.values)))
         return self._expression(value)
 
-    def _try_literal(self, value: ast.expr) -> Any:
-        try:
-            return self._literal(value)
-        except ParseError:
-            return _NOT_LITERAL
-
     def _literal(self, value: ast.expr) -> Any:
         """An attribute: numbers, text, dims, None, tuples and lists of them, slice(...)."""
         if isinstance(value, ast.Constant):
@@ -510,7 +489,6 @@ class _Parser(BlockParser):
         return cut(self.lines[value.lineno - 1], value.col_offset, value.end_col_offset)
 
 
-_NOT_LITERAL = object()
 _DIM_FUNCTIONS = {"Min", "Max", "Mod", "min", "max"}
 
 
@@ -534,7 +512,7 @@ def _op_name(function: ast.expr) -> str | None:
 def _all_assigned(statements: Iterable[ast.stmt]) -> Iterator[str]:
     """The names that lines define, those in loops and branches too."""
     for statement in statements:
-        name = _assigned(statement)
+        name = assigned_name(statement)
         if name is not None:
             yield name
             continue
@@ -542,17 +520,6 @@ def _all_assigned(statements: Iterable[ast.stmt]) -> Iterator[str]:
             yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name)) if target else ()
         for block in ("body", "orelse"):
             yield from _all_assigned(getattr(statement, block, ()))
-
-
-def _assigned(statement: ast.stmt) -> str | None:
-    """The name a line defines."""
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target: ast.expr = statement.targets[0]
-    elif isinstance(statement, ast.AnnAssign):
-        target = statement.target
-    else:
-        return None
-    return target.id if isinstance(target, ast.Name) else None
 
 
 # -- errors, which put a caret under what is wrong -------------------------------------------------

@@ -14,7 +14,7 @@ import linecache
 import math
 import re
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -36,21 +36,30 @@ if TYPE_CHECKING:
 
 
 # -- values ----------------------------------------------------------------------------------------
-@functools.cache
-def attribute_text(target: str) -> str:
+def path_text(path: str, is_attribute: Callable[[str], bool]) -> str:
     """``layers.0.weight`` -> ``self.layers[0].weight``; names that cannot be attributes are keys,
     ``self.heads["class"].weight``."""
-    return "self" + "".join(map(_part_text, target.split(".")))
+    return "self" + "".join(
+        f"[{part}]"
+        if outside_text.is_number(part)
+        else f".{part}"
+        if is_attribute(part)
+        else f"[{outside_text.python_string(part)}]"
+        for part in path.split(".")
+    )
 
 
 @functools.cache
-def _part_text(part: str) -> str:
+def attribute_text(target: str) -> str:
+    """The text of a weight or module of a GraphModule, see :func:`path_text`."""
+    return path_text(target, _is_attribute)
+
+
+@functools.cache
+def _is_attribute(part: str) -> bool:
     from fxlite.graph.graph_module import GraphModule
 
-    if outside_text.is_number(part):
-        return f"[{part}]"
-    plain = outside_text.is_name(part) and part != "name"
-    return f".{part}" if plain and not hasattr(GraphModule, part) else f"[{outside_text.python_string(part)}]"
+    return outside_text.is_name(part) and part != "name" and not hasattr(GraphModule, part)
 
 
 def value_text(value: Any, words: Words = USUAL) -> str:
@@ -277,19 +286,23 @@ def _lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
     """(code, comment) for each line of the body."""
     yield from ((line, "") for line in _head_lines(graph, words))
     yield from condition_lines(graph, words)
-    annotation, origin = _remembering(_annotation), _origins()
+    for _, lines in _node_lines(graph, words, _remembering(_annotation), _origins()):
+        yield from lines
+
+
+def _node_lines(
+    graph: Graph, words: Words, annotation: Callable[[Any], str], origin: Callable[[Node], str]
+) -> Iterator[tuple[Node, Iterable[tuple[str, str]]]]:
+    """The nodes that have lines, with these."""
     writer = _writer(graph, words, annotation, origin)
     for node in graph.nodes:
         op = node.op
-        if op == "placeholder" or op == "get_attr":
-            continue
         if op == "output":
-            yield node_line(node, words), ""
-            continue
-        if op == "call_function" and node.target.kind == "control":
-            yield from writer.lines(node)
-        else:
-            yield f"{node.name}{annotation(node.type)} = {call_text(node, words)}", origin(node)
+            yield node, [(node_line(node, words), "")]
+        elif op == "call_function" and node.target.kind == "control":
+            yield node, writer.lines(node)
+        elif op != "placeholder" and op != "get_attr":
+            yield node, [writer.line(node)]
 
 
 def _origins() -> Callable[[Node], str]:
@@ -340,27 +353,38 @@ def _dim_lines(graph: Graph, words: Words) -> Iterator[str]:
     for node in graph.nodes:
         if node.kwargs:
             needed |= shapes.names(list(node.kwargs.values()))
+    plain, solved = dims_read(placeholders, needed)
+    yield from (f"{name} = {node.name}.shape[{axis}]" for node, read in plain for axis, name in read.items())
+    for name, node, axis, scale, offset in solved:
+        yield f"{name} = ({node.name}.shape[{axis}] - ({dim_text(offset, words)}))//({dim_text(scale, words)})"
+
+
+def dims_read(
+    inputs: Iterable[Node], needed: Container[str]
+) -> tuple[list[tuple[Node, dict[int, str]]], list[tuple[str, Node, int, Any, Any]]]:
+    """Where named dims are read off shapes: for inputs the names of axes, and (name, input, axis,
+    scale, offset) where a size is ``scale * name + offset``."""
     bound: set[str] = set()
-    pending: list[tuple[Any, str]] = []
-    for node in placeholders:
-        for axis, dim in enumerate(node.type.shape):
-            if isinstance(dim, sympy.Symbol):
-                if dim.name not in bound:
-                    bound.add(dim.name)
-                    if dim.name in needed:
-                        yield f"{dim.name} = {node.name}.shape[{axis}]"
+    plain, pending, solved = [], list[tuple[Any, Node, int]](), []
+    for node in inputs:
+        read: dict[int, str] = {}
+        for axis, dim in enumerate(node.type.shape if isinstance(node.type, TensorType) else ()):
+            if isinstance(dim, sympy.Symbol) and dim.name not in bound:
+                bound.add(dim.name)
+                if dim.name in needed:
+                    read[axis] = dim.name
             elif not isinstance(dim, int):
-                pending.append((dim, f"{node.name}.shape[{axis}]"))
-    for dim, text in pending:
+                pending.append((dim, node, axis))
+        plain.append((node, read))
+    for dim, node, axis in pending:
         unknown = [s for s in dim.free_symbols if s.name not in bound]
         if len(unknown) == 1 and dim.is_polynomial(unknown[0]):
             polynomial = sympy.Poly(dim, unknown[0])
             if polynomial.degree() == 1:
-                a, b = polynomial.all_coeffs()
                 bound.add(unknown[0].name)
                 if unknown[0].name in needed:
-                    first, factor = dim_text(b, words), dim_text(a, words)
-                    yield f"{unknown[0].name} = ({text} - ({first}))//({factor})"
+                    solved.append((unknown[0].name, node, axis, *polynomial.all_coeffs()))
+    return plain, solved
 
 
 _PLAIN_PATH = re.compile(r"[^\s,\"'\\]+")
@@ -456,22 +480,12 @@ def executable_code(graph: Graph) -> str:
     lines += [f"    {line}" for line in _head_lines(graph, words)]
     lines += [f"    {_with_comment(*line)}" for line in condition_lines(graph, words)]
     width = _remembering(lambda type: " " * len(_annotation(type)))
-    writer, deletions = _writer(graph, words, width, lambda node: ""), _deletions(graph)
-    for node in graph.nodes:
-        op = node.op
-        if op == "placeholder" or op == "get_attr":
-            continue
-        if op == "output":
-            lines.append(f"    {node_line(node, words)}")
-            continue
+    deletions = _deletions(graph)
+    for node, own in _node_lines(graph, words, width, lambda node: ""):
+        lines += [f"    {line}" for line, _ in own]
         dead = deletions.get(node)
-        deleted = f"; del {dead}" if dead else ""
-        if op != "call_function" or node.target.kind != "control":
-            lines.append(f"    {node.name}{width(node.type)} = {call_text(node, words)}{deleted}")
-            continue
-        lines += [f"    {line}" for line, _ in writer.lines(node)]
-        if lines[-1].startswith(f"    {node.name}"):  # else in a branch
-            lines[-1] += deleted
+        if dead and lines[-1].startswith(f"    {node.name}"):  # else in a branch, or returned
+            lines[-1] += f"; del {dead}"
     lines += _nothing(graph)
     return _IMPORT + "\n".join(lines) + "\n"
 

@@ -1,1 +1,0 @@
-"""The way back from regenerated Python that somebody edited to a graph."""
