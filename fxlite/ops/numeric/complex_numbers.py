@@ -12,14 +12,14 @@ import numpy as np
 
 from fxlite.ops.elementwise import attach, floating, promoted, refused, unary
 from fxlite.ops.op import Tensor, op
-from fxlite.ops.samples import Bad, S, Sample, special
+from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr
 from fxlite.scalar.functions import complex_of
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
-_SAMPLES: list[Sample] = [S(special("c64[9]")), S("f32[5]"), S("i32[4]"), S("c128[0,3]"), S("bool[3]"), S("bf16[3]")]
+_SAMPLES = ["c64[9]!; f32[5]; i32[4]; c128[0,3]; bool[3]; bf16[3]"]
 
 
 def _unless_complex(x: Expr) -> Expr | None:
@@ -73,14 +73,8 @@ unary(
     "pointwise",
     name="complex",
     samples=[
-        S("f32[B,4]", "f32[4]", dims={"B": 3}),
-        S("f64[5]", "f32[5]"),
-        S("f32[3]", 0.0),
-        S(1.5, "f64[3]"),
-        S(special("f64[9]"), "f64[9]"),
-        S("i32[3]", "i32[3]"),
-        S("f16[3]", "f32[3]"),
-        S("f32[0,2]", "f32[2]"),
+        "f32[B,4] f32[4] B=3; f64[5] f32[5]; f32[3] 0.0; 1.5 f64[3]; f64[9]! f64[9]; i32[3] i32[3]; f16[3] f32[3]",
+        "f32[0,2] f32[2]",
     ],
     bad=[Bad("f32[3]", "f32[4]", match="do not broadcast"), Bad("c64[3]", "f32[3]", match="real numbers")],
 )

@@ -15,7 +15,7 @@ import numpy as np
 
 from fxlite.base.errors import DTypeError, ShapeError
 from fxlite.ops.op import Tensor, op
-from fxlite.ops.samples import Bad, S
+from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
@@ -50,14 +50,7 @@ def roots_of_unity(size: int, dtype: str, inverse: bool = False) -> Array:
     stands_alone=True,
     any_order=True,
     needs_whole={"x": (-1,)},
-    samples=[
-        S("c64[B,6]", dims={"B": 3}),
-        S("c128[2,3,8]", inverse=True),
-        S("c128[1]"),
-        S("c64[0,4]"),
-        S("c64[35]", inverse=True),
-        S("c128[2]"),
-    ],
+    samples=["c64[B,6] B=3; c128[2,3,8] inverse=True; c128[1]; c64[0,4]; c64[35] inverse=True; c128[2]"],
     bad=[
         Bad("f32[4]", match="complex numbers, not f32[4]"),
         Bad("c64[]", match="no axis"),

@@ -117,8 +117,7 @@ def _exchanged(rank: int) -> tuple[int, ...]:
         S(_definite(3, 3, dtype="bf16")),
         S(_definite(5, 5, dtype="c128")),
         S(_definite(2, 3, 3, dtype="c64")),
-        S("f32[0,0]"),
-        S("f64[0,3,3]"),
+        "f32[0,0]; f64[0,3,3]",
     ],
     bad=[Bad("f32[3,4]", match="square"), Bad("f32[3]", match="square"), Bad("i32[3,3]", match="must be a float")],
 )
@@ -190,7 +189,7 @@ def _solve(x: Any, b: Any) -> Any:
         S(_regular(3, 3, dtype="bf16"), "bf16[3,2]"),
         S(_regular(5, 5, dtype="c128"), "c128[5,3]"),
         S(_regular(2, 4, 4, dtype="c64"), "c64[2,4,1]"),
-        S("f32[0,0]", "f32[0,2]"),
+        "f32[0,0] f32[0,2]",
         S(_regular(3, 3), "f64[3,0]"),
     ],
     bad=[
@@ -263,8 +262,7 @@ def _slogdet(x: Any) -> Any:
         S(_regular(5, 5, dtype="c128")),
         S(_regular(2, 4, 4, dtype="c64")),
         S(np.zeros((2, 2), np.complex64)),
-        S("f32[0,0]"),
-        S("f64[0,3,3]"),
+        "f32[0,0]; f64[0,3,3]",
     ],
     bad=[Bad("f32[3,4]", match="square")],
 )
