@@ -3,25 +3,66 @@
 In: entries by name, ``"add"`` for all overloads of ``aten.add`` or ``"clamp.Tensor"`` for one. Out:
 :func:`entry_of` a target. An entry gets a :class:`Call` and the arguments of ATen's schema, with
 proxies, arrays, numbers and named sizes for the values of nodes.
+
+Tensors on the CPU are arrays over the same memory, and back. NumPy's own conversion knows no bfloat16 or
+float8, which are taken as integers of their size and read as ml_dtypes' types.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 
-from fxlite.base.errors import TraceError
+from fxlite.base.errors import DTypeError, TraceError
 from fxlite.base.state import is_traced
-from fxlite.importing.torch.arrays import dtype_of
 from fxlite.ops.op import Op, lookup
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import NamedDim
 
+#: fxlite's dtype for each of torch's.
+DTYPES: dict[Any, DType] = {getattr(torch, own.numpy.name): own for own in dtypes.ALL}
+TORCH = {own: theirs for theirs, own in DTYPES.items()}
+_AS_INTEGERS = {
+    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+}
+
+
+def dtype_of(torch_dtype: Any) -> DType:
+    """fxlite's dtype for one of torch. Raises DTypeError for those that it lacks."""
+    if torch_dtype not in DTYPES:
+        raise DTypeError(f"fxlite has no dtype for {torch_dtype}")
+    return DTYPES[torch_dtype]
+
+
+def array_of(tensor: Any) -> np.ndarray[Any, Any]:
+    """An array over a tensor's memory; what is on another device, or a tensor of a class without
+    plain memory (sparse, quantized), is copied or refused. Raises DTypeError."""
+    plain = tensor.detach()
+    if plain.is_sparse or plain.is_quantized or plain.is_meta:
+        raise DTypeError(f"a tensor that is sparse, quantized or on the device meta has no array: {plain.layout}")
+    plain = plain.cpu().resolve_conj().resolve_neg()
+    if plain.dtype in _AS_INTEGERS:
+        integer, own = _AS_INTEGERS[plain.dtype]
+        return plain.view(integer).numpy().view(own)  # type: ignore[no-any-return]
+    return plain.numpy()  # type: ignore[no-any-return]
+
+
+def tensor_of(array: np.ndarray[Any, Any]) -> Any:
+    """A tensor over an array's memory."""
+    array = np.asarray(array)
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16).reshape(array.shape)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+# -- the table --------------------------------------------------------------------------------------
 Entry = Callable[..., Any]
 #: Name of an op, with its overload or for all -> its entry.
 ENTRIES: dict[str, Entry] = {}
@@ -154,8 +195,3 @@ def axes_of(value: Any, rank: int) -> tuple[int, ...]:
     if value is None or (isinstance(value, (list, tuple)) and not value):
         return tuple(range(rank))
     return tuple(a % max(rank, 1) for a in (value if isinstance(value, (list, tuple)) else (value,)))
-
-
-def is_infinite(value: Any) -> bool:
-    """Whether it is a number that is infinite."""
-    return isinstance(value, float) and math.isinf(value)

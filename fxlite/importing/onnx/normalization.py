@@ -179,3 +179,51 @@ def softmax_cross_entropy_loss(n: Call, x: Any, target: Any, weight: Any = None)
     probabilities = ops.log_softmax(x, axis=1)
     loss = _loss(n, probabilities, target, weight)
     return (loss, probabilities) if n.wants(1) else loss
+
+
+# -- of com.microsoft ------------------------------------------------------------------------------
+def _normalized(n: Call, x: Any, scale: Any, bias: Any, is_rms: bool) -> Any:
+    sizes, eps = shape(x)[-1:], 1e-5 if n["epsilon"] is None else n["epsilon"]
+    if is_rms:
+        return ops.rms_norm(x, scale, normalized_shape=sizes, eps=eps)
+    return ops.layer_norm(x, scale, bias, normalized_shape=sizes, eps=eps)
+
+
+@onnx_op("LayerNormalization", domain=MICROSOFT)
+def layer_normalization_microsoft(n: Call, x: Any, scale: Any, bias: Any = None) -> Any:
+    x, scale, bias = n.proxies((x, scale, bias))
+    return _normalized(n, x, scale, bias, False)
+
+
+def _skipped(n: Call, values: tuple[Any, ...], scale: Any, beta: Any, is_rms: bool) -> Any:
+    whole = values[0]
+    for value in values[1:]:
+        whole = whole if value is None else whole + value
+    found = _normalized(n, whole, scale, beta, is_rms)
+    return (found, None, None, whole) if n.wants(3) else found
+
+
+@onnx_op("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(n: Call, x: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None) -> Any:
+    x, skip, scale, beta, bias = n.proxies((x, skip, scale, beta, bias))
+    return _skipped(n, (x, skip, bias), scale, beta, False)
+
+
+@onnx_op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_simplified_layer_normalization(n: Call, x: Any, skip: Any, scale: Any, bias: Any = None) -> Any:
+    x, skip, scale, bias = n.proxies((x, skip, scale, bias))
+    return _skipped(n, (x, skip, bias), scale, None, True)
+
+
+@onnx_op("EmbedLayerNormalization", domain=MICROSOFT, partly="no mask index")
+def embed_layer_normalization(
+    n: Call, ids: Any, segments: Any, words: Any, places: Any, kinds: Any, scale: Any, beta: Any, *rest: Any
+) -> Any:
+    if n.wants(1) or any(r is not None for r in rest[1:]):
+        raise n.refuse("the mask index and position ids are not done")
+    ids, segments, words, places, kinds, scale, beta = n.proxies((ids, segments, words, places, kinds, scale, beta))
+    whole = ops.embedding(ids, words) + places[: shape(ids)[1]]
+    if segments is not None:
+        whole = whole + ops.embedding(segments, kinds)
+    found = _normalized(n, whole, scale, beta, False)
+    return (found, None, whole) if n.wants(2) else found

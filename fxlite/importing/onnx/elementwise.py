@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.importing.onnx.registry import Call, cast, is_sizes, onnx_op, rank
+from fxlite.importing.onnx.registry import MICROSOFT, Call, cast, is_sizes, onnx_op, rank
 from fxlite.types import dtypes
 
 
@@ -286,3 +286,24 @@ def dropout(n: Call, x: Any, ratio: Any = None, training: Any = None) -> Any:
         raise n.refuse("it is used in training mode, in which it draws random numbers; export the model in eval mode")
     mask = np.ones_like(x, dtype=bool) if n.wants(1) else None
     return (x, mask) if mask is not None else x
+
+
+# -- of com.microsoft ------------------------------------------------------------------------------
+@onnx_op("Gelu", domain=MICROSOFT)
+def gelu_microsoft(n: Call, x: Any) -> Any:
+    return ops.gelu(x)
+
+
+@onnx_op("BiasGelu", domain=MICROSOFT)
+def bias_gelu(n: Call, x: Any, bias: Any) -> Any:
+    return ops.gelu(x + bias)
+
+
+@onnx_op("FastGelu", domain=MICROSOFT)
+def fast_gelu(n: Call, x: Any, bias: Any = None) -> Any:
+    return ops.gelu(x if bias is None else x + bias, "tanh")
+
+
+@onnx_op("QuickGelu", domain=MICROSOFT)
+def quick_gelu(n: Call, x: Any) -> Any:
+    return x * ops.sigmoid(x * (1.702 if n["alpha"] is None else n["alpha"]))
