@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.errors import ModelExportError
-from fxlite.codegen.onnx.builder import Builder
-from fxlite.codegen.onnx.registry import Value
+from fxlite.codegen.onnx.builder import WIDE, Builder, Value
 from fxlite.ops.op import Op
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, MultiIndex
@@ -53,7 +52,7 @@ def pointwise(b: Builder, op: Op, arguments: Mapping[str, Any], type: TensorType
     root = op.element(index, op.map_tensors(reader, arguments))
     found = lower(b, root)
     is_spread = not type.rank or any(isinstance(e, Load) for e in expr.walk(root))
-    return found if is_spread else str(b.op("Expand", found, b.sizes(type.shape)))
+    return found if is_spread else b.op("Expand", found, b.sizes(type.shape))
 
 
 def lower(b: Builder, root: Expr) -> str:
@@ -131,14 +130,6 @@ _SAME = {
 _BITS = {"and": "And", "or": "Or", "xor": "Xor"}
 #: What runtimes have no kernels of for small integers, which are computed in a wider type.
 _WIDENED = frozenset("add sub mul product div maximum minimum neg abs sign lt le gt ge floordiv mod pow where".split())
-_WIDE = {
-    dtypes.int8: dtypes.int32,
-    dtypes.uint8: dtypes.int32,
-    dtypes.int16: dtypes.int32,
-    dtypes.uint16: dtypes.int32,
-    dtypes.uint32: dtypes.int64,
-    dtypes.bool_: dtypes.int32,
-}
 
 
 #: What has no bfloat16 in the oldest opsets, and is computed in float32.
@@ -153,7 +144,7 @@ _NO_HALF = frozenset("isinf log1p logaddexp".split())
 
 
 def _apply(b: Builder, function: str, names: list[str], operand: DType, result: DType) -> str:
-    wide = _WIDE.get(operand)
+    wide = WIDE.get(operand)
     if wide is not None and function in _WIDENED and not (function == "where" and operand.is_bool):
         first = names[:1] if function == "where" else []
         names = [*first, *(b.cast(n, operand, wide) for n in names[len(first) :])]
@@ -166,9 +157,9 @@ def _apply(b: Builder, function: str, names: list[str], operand: DType, result: 
     if function in _SAME:
         if _SAME[function] in ("Floor", "Ceil", "Round") and not operand.is_float:
             return names[0]
-        return str(b.op(_SAME[function], *names))
+        return b.op(_SAME[function], *names)
     if function in _BITS:
-        return str(b.op(_BITS[function] if operand.is_bool else f"Bitwise{_BITS[function]}", *names))
+        return b.op(_BITS[function] if operand.is_bool else f"Bitwise{_BITS[function]}", *names)
     composed = _COMPOSED.get(function)
     if composed is None:
         raise ModelExportError(f"no op of ONNX computes {function!r}")
@@ -184,7 +175,7 @@ class _Maker:
     def __getattr__(self, kind: str) -> Callable[..., str]:
         def call(*values: Any) -> str:
             names = [v if isinstance(v, str) else self.b.number(v, self.dtype) for v in values]
-            return str(self.b.op(kind, *names))
+            return self.b.op(kind, *names)
 
         return call
 
@@ -196,8 +187,8 @@ def _ne(m: _Maker, x: str, y: str) -> str:
 def _mod(m: _Maker, x: str, y: str) -> str:
     """The remainder with the sign of the divisor."""
     if not m.dtype.is_float:
-        return str(m.b.op("Mod", x, y))
-    rest = str(m.b.op("Mod", x, y, fmod=1))
+        return m.b.op("Mod", x, y)
+    rest = m.b.op("Mod", x, y, fmod=1)
     differs = m.Xor(m.Less(rest, 0), m.Less(y, 0))
     return m.Where(m.And(m.Not(m.Equal(rest, 0)), differs), m.Add(rest, y), rest)
 
@@ -210,7 +201,7 @@ def _floordiv(m: _Maker, x: str, y: str) -> str:
 def _log1p(m: _Maker, x: str) -> str:
     """Kahan's formula: the rounding of 1 + x is divided out."""
     whole = m.Add(x, 1)
-    plain = m.Or(m.Equal(whole, 1), str(m.b.op("IsInf", whole)))
+    plain = m.Or(m.Equal(whole, 1), m.b.op("IsInf", whole))
     factor = m.Div(x, m.Sub(whole, 1))
     return m.Where(m.Equal(whole, 1), x, m.Where(plain, m.Log(whole), m.Mul(m.Log(whole), factor)))
 
@@ -275,7 +266,7 @@ _COMPOSED: dict[str, Callable[..., str]] = {
     "ne": _ne,
     "mod": _mod,
     "floordiv": _floordiv,
-    "fmod": lambda m, x, y: str(m.b.op("Mod", x, y, fmod=1)),
+    "fmod": lambda m, x, y: m.b.op("Mod", x, y, fmod=1),
     "fma": lambda m, x, y, z: m.Add(m.Mul(x, y), z),
     "rsqrt": lambda m, x: m.Reciprocal(m.Sqrt(x)),
     "log1p": _log1p,
