@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from fxlite.codegen.onnx.builder import WIDE, Builder, Value, exports, is_array, is_float, is_single, no, type_of
+from fxlite.importing.onnx.registry import ACTIVATIONS
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
 
@@ -21,17 +22,12 @@ def _same(own: str, theirs: str, when: Any = is_single, since: int = 0, **attrib
         return b.op(theirs, b.operand(x, type.dtype), **floats)
 
 
-_same("relu", "Relu", is_float)
-_same("elu", "Elu", alpha="alpha")
+for _own, (_theirs, _attributes) in ACTIVATIONS.items():
+    _same(_own, _theirs, is_float if _own == "relu" else is_single, 20 if _own == "gelu" else 0, **_attributes)
 _same("selu", "Selu")
-_same("leaky_relu", "LeakyRelu", alpha="negative_slope")
-_same("softsign", "Softsign")
 # above the threshold the two are one number
 _same("softplus", "Softplus", lambda a: is_single(a) and a["beta"] == 1.0 and a["threshold"] >= 20)
 _same("hardsigmoid", "HardSigmoid", alpha=1 / 6, beta=0.5)
-_same("hardswish", "HardSwish")
-_same("mish", "Mish")
-_same("gelu", "Gelu", since=20, approximate="approximate")
 _same("silu", "Swish", since=24)
 
 

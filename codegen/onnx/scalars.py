@@ -13,6 +13,7 @@ from typing import Any
 
 from fxlite.base.errors import ModelExportError
 from fxlite.codegen.onnx.builder import WIDE, Builder, Value
+from fxlite.importing.onnx.registry import ELEMENTS
 from fxlite.ops.op import Op
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, MultiIndex
@@ -83,50 +84,7 @@ def _node(b: Builder, node: Expr, visit: Callable[[Expr], str]) -> str:
     raise ModelExportError(f"ONNX has nothing for a {type(node).__name__} of an element-wise op")
 
 
-#: Functions that ONNX has under another name, or its own, for all dtypes that they occur with.
-_SAME = {
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "product": "Mul",
-    "div": "Div",
-    "pow": "Pow",
-    "maximum": "Max",
-    "minimum": "Min",
-    "neg": "Neg",
-    "abs": "Abs",
-    "sign": "Sign",
-    "reciprocal": "Reciprocal",
-    "exp": "Exp",
-    "log": "Log",
-    "sqrt": "Sqrt",
-    "sin": "Sin",
-    "cos": "Cos",
-    "tan": "Tan",
-    "sinh": "Sinh",
-    "cosh": "Cosh",
-    "tanh": "Tanh",
-    "asin": "Asin",
-    "acos": "Acos",
-    "atan": "Atan",
-    "asinh": "Asinh",
-    "acosh": "Acosh",
-    "atanh": "Atanh",
-    "erf": "Erf",
-    "sigmoid": "Sigmoid",
-    "floor": "Floor",
-    "ceil": "Ceil",
-    "round": "Round",
-    "eq": "Equal",
-    "lt": "Less",
-    "le": "LessOrEqual",
-    "gt": "Greater",
-    "ge": "GreaterOrEqual",
-    "logical_not": "Not",
-    "isnan": "IsNaN",
-    "isinf": "IsInf",
-    "where": "Where",
-}
+_SAME = {**ELEMENTS, "product": "Mul"}
 _BITS = {"and": "And", "or": "Or", "xor": "Xor"}
 #: What runtimes have no kernels of for small integers, which are computed in a wider type.
 _WIDENED = frozenset("add sub mul product div maximum minimum neg abs sign lt le gt ge floordiv mod pow where".split())

@@ -13,7 +13,7 @@ import numpy as np
 from fxlite import ops
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx import proto
-from fxlite.importing.onnx.registry import Call, as_sizes, axis_of, cast, is_sizes, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import Call, as_sizes, axis_of, cast, is_sizes, onnx_op, rank, same, shape
 from fxlite.types.dtypes import dtype
 from fxlite.types.shapes import NamedDim
 
@@ -67,9 +67,7 @@ def unsqueeze(n: Call, x: Any, axes: Any = None) -> Any:
     return np.expand_dims(x, tuple(axis_of(a, rank(x) + len(found)) for a in found)) if found else x
 
 
-@onnx_op("Transpose", moves=True)
-def transpose(n: Call, x: Any) -> Any:
-    return np.transpose(x, n["perm"])
+same("Transpose", np.transpose, "perm", moves=True)
 
 
 @onnx_op("Expand", sizes=(1,), moves=True)

@@ -80,16 +80,14 @@ def _rotary(n: Call, x: Any, cos: Any, sin: Any, positions: Any, heads: int, siz
     return _joined(found) if flat else found
 
 
-@onnx_op("RotaryEmbedding")
+@onnx_op("RotaryEmbedding", traced=True)
 def rotary_embedding(n: Call, x: Any, cos: Any, sin: Any, positions: Any = None) -> Any:
-    x, cos, sin, positions = n.proxies((x, cos, sin, positions))
     return _rotary(n, x, cos, sin, positions, n["num_heads"] or 0, n["rotary_embedding_dim"] or 0)
 
 
-@onnx_op("RotaryEmbedding", domain=MICROSOFT)
+@onnx_op("RotaryEmbedding", domain=MICROSOFT, traced=True)
 def rotary_embedding_microsoft(n: Call, x: Any, positions: Any, cos: Any, sin: Any) -> Any:
     """Its first position may be one number, from which the others count."""
-    x, positions, cos, sin = n.proxies((x, positions, cos, sin))
     size = n["rotary_embedding_dim"] or 2 * int(shape(cos)[1])
     heads = n["num_heads"] or (shape(x)[2] // size if rank(x) == 3 else shape(x)[1])
     if rank(positions) == 1:

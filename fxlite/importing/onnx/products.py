@@ -10,14 +10,12 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.importing.onnx import proto
-from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_one, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_one, onnx_op, rank, same, shape
 from fxlite.types.shapes import NamedDim
 
-
 # -- products --------------------------------------------------------------------------------------
-@onnx_op("MatMul")
-def matmul(n: Call, x: Any, y: Any) -> Any:
-    return cast(np.matmul(x, y), x.dtype)  # NumPy gives float32 for bfloat16
+# NumPy gives float32 for bfloat16
+same("MatMul", lambda x, y: cast(np.matmul(x, y), x.dtype))
 
 
 @onnx_op("Gemm")
@@ -52,9 +50,7 @@ def einsum(n: Call, *values: Any) -> Any:
     return cast(np.einsum(equation, *values), values[0].dtype)
 
 
-@onnx_op("Det")
-def det(n: Call, x: Any) -> Any:
-    return np.linalg.det(x)
+same("Det", np.linalg.det)
 
 
 # -- windows ---------------------------------------------------------------------------------------
@@ -183,9 +179,8 @@ def _windows(n: Call, x: Any, fill: Any) -> tuple[Any, list[Any], tuple[int, ...
     return whole, places, tuple(sizes)
 
 
-@onnx_op("MaxPool")
+@onnx_op("MaxPool", traced=True)
 def max_pool(n: Call, x: Any) -> Any:
-    (x,) = n.proxies((x,))
     kernel = list(n["kernel_shape"])
     strides, dilations, pads = window(n, x, kernel)
     kind = np.dtype(x.dtype)
@@ -228,9 +223,8 @@ def _max_with_indices(n: Call, x: Any, lowest: Any) -> tuple[Any, Any]:
     return best, where
 
 
-@onnx_op("AveragePool")
+@onnx_op("AveragePool", traced=True)
 def average_pool(n: Call, x: Any) -> Any:
-    (x,) = n.proxies((x,))
     kernel = list(n["kernel_shape"])
     strides, dilations, pads = window(n, x, kernel)
     op, counts_pads = _AVERAGE.get(rank(x) - 2), bool(n["count_include_pad"])
@@ -263,9 +257,8 @@ def _counts(n: Call, x: Any, pads: Any, counts_pads: bool, whole: Any, places: A
     return found
 
 
-@onnx_op("LpPool")
+@onnx_op("LpPool", traced=True)
 def lp_pool(n: Call, x: Any) -> Any:
-    (x,) = n.proxies((x,))
     p = n["p"]
     whole, places, _ = _windows(n, np.abs(x) ** p, 0)
     total = whole[places[0]]
@@ -278,14 +271,8 @@ def _spatial_axes(x: Any) -> tuple[int, ...]:
     return tuple(range(2, rank(x)))
 
 
-@onnx_op("GlobalAveragePool")
-def global_average_pool(n: Call, x: Any) -> Any:
-    return np.mean(x, axis=_spatial_axes(x), keepdims=True)
-
-
-@onnx_op("GlobalMaxPool")
-def global_max_pool(n: Call, x: Any) -> Any:
-    return np.max(x, axis=_spatial_axes(x), keepdims=True)
+same("GlobalAveragePool", lambda x: np.mean(x, axis=_spatial_axes(x), keepdims=True))
+same("GlobalMaxPool", lambda x: np.max(x, axis=_spatial_axes(x), keepdims=True))
 
 
 @onnx_op("GlobalLpPool")
@@ -408,9 +395,8 @@ def mel_weight_matrix(n: Call, bins: Any, length: Any, rate: Any, low: Any, high
 
 
 # -- of com.microsoft ------------------------------------------------------------------------------
-@onnx_op("FusedMatMul", domain=MICROSOFT)
+@onnx_op("FusedMatMul", domain=MICROSOFT, traced=True)
 def fused_matmul(n: Call, a: Any, b: Any) -> Any:
-    a, b = n.proxies((a, b))
     if n["transBatchA"] or n["transBatchB"]:
         raise n.refuse("transBatchA and transBatchB are not done")
     found = np.matmul(np.swapaxes(a, -1, -2) if n["transA"] else a, np.swapaxes(b, -1, -2) if n["transB"] else b)

@@ -96,10 +96,9 @@ def dequantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> An
     return cast(cast(whole, np.float32) * cast(scale, np.float32), wanted)
 
 
-@onnx_op("DynamicQuantizeLinear", folds=False)
+@onnx_op("DynamicQuantizeLinear", folds=False, traced=True)
 def dynamic_quantize_linear(n: Call, x: Any) -> Any:
     """To uint8 over the range of the values and 0."""
-    (x,) = n.proxies((x,))
     high, low = np.maximum(np.max(x), np.float32(0)), np.minimum(np.min(x), np.float32(0))
     scale = (high - low) / np.float32(255)
     zero_point = cast(np.round(np.minimum(np.maximum(-low / scale, np.float32(0)), np.float32(255))), np.uint8)
@@ -219,20 +218,16 @@ def _whole(n: Call, x: Any, scale: Any, zero: Any, like: Any) -> Any:
     return ops.quantize(x, scale, zero, "i8" if n.dtype(like) == np.int8 else "u8")
 
 
-@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT, folds=False)
+@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT, folds=False, traced=True)
 def qlinear_binary(
     n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any = None
 ) -> Any:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.proxies(
-        (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)
-    )
     one, other = _real(a, a_scale, a_zero), _real(b, b_scale, b_zero)
     return _whole(n, one + other if n.op == "QLinearAdd" else one * other, y_scale, y_zero, a)
 
 
-@onnx_op("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", domain=MICROSOFT, folds=False)
+@onnx_op("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", domain=MICROSOFT, folds=False, traced=True)
 def qlinear_unary(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None) -> Any:
-    x, x_scale, x_zero, y_scale, y_zero = n.proxies((x, x_scale, x_zero, y_scale, y_zero))
     real = _real(x, x_scale, x_zero)
     if n.op == "QLinearSigmoid":
         found = ops.sigmoid(real)
@@ -243,16 +238,14 @@ def qlinear_unary(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_ze
     return _whole(n, found, y_scale, y_zero, x)
 
 
-@onnx_op("QLinearGlobalAveragePool", domain=MICROSOFT, folds=False)
+@onnx_op("QLinearGlobalAveragePool", domain=MICROSOFT, folds=False, traced=True)
 def qlinear_global_average_pool(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any) -> Any:
-    x, x_scale, x_zero, y_scale, y_zero = n.proxies((x, x_scale, x_zero, y_scale, y_zero))
     axes = tuple(range(1, rank(x) - 1)) if n["channels_last"] else tuple(range(2, rank(x)))
     return _whole(n, np.mean(_real(x, x_scale, x_zero), axis=axes, keepdims=True), y_scale, y_zero, x)
 
 
-@onnx_op("QLinearAveragePool", domain=MICROSOFT, folds=False)
+@onnx_op("QLinearAveragePool", domain=MICROSOFT, folds=False, traced=True)
 def qlinear_average_pool(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None) -> Any:
-    x, x_scale, x_zero, y_scale, y_zero = n.proxies((x, x_scale, x_zero, y_scale, y_zero))
     return _whole(n, average_pool(n, _real(x, x_scale, x_zero)), y_scale, y_zero, x)
 
 

@@ -39,6 +39,36 @@ class Row:
     sizes: tuple[int, ...] = ()
 
 
+#: Functions of elements that ONNX has, too: fxlite's name -> ONNX's. The importer enters each; what writes ONNX
+#: (fxlite.codegen.onnx) finds its ops here.
+ELEMENTS = {
+    name: name.capitalize()
+    for name in (
+        "abs acos acosh add asin asinh atan atanh ceil cos cosh div erf exp floor log mul neg pow reciprocal round "
+        "sigmoid sign sin sinh sqrt sub tan tanh where"
+    ).split()
+} | {
+    "maximum": "Max",
+    "minimum": "Min",
+    "eq": "Equal",
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+    "logical_not": "Not",
+    "isnan": "IsNaN",
+    "isinf": "IsInf",
+}
+#: Activations that ONNX has, too: fxlite's op -> ONNX's, and its attributes with the parameters that they are.
+ACTIVATIONS: dict[str, tuple[str, dict[str, str]]] = {
+    "relu": ("Relu", {}),
+    "elu": ("Elu", {"alpha": "alpha"}),
+    "leaky_relu": ("LeakyRelu", {"alpha": "negative_slope"}),
+    "softsign": ("Softsign", {}),
+    "hardswish": ("HardSwish", {}),
+    "mish": ("Mish", {}),
+    "gelu": ("Gelu", {"approximate": "approximate"}),
+}
 #: By domain and name.
 TABLE: dict[tuple[str, str], Row] = {}
 MICROSOFT = "com.microsoft"
@@ -51,15 +81,28 @@ def onnx_op(
     moves: bool = False,
     folds: bool = True,
     sizes: tuple[int, ...] = (),
+    traced: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function into the table under these names of ops."""
+    """Enter a function into the table under these names of ops. ``traced``: it is given all of its inputs as
+    traced values."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        def on_proxies(n: Call, *values: Any) -> Any:
+            return function(n, *n.proxies(values))
+
         for name in names:
-            TABLE[domain, name] = Row(name, domain, function, partly, moves, folds, sizes)
+            TABLE[domain, name] = Row(name, domain, on_proxies if traced else function, partly, moves, folds, sizes)
         return function
 
     return enter
+
+
+def same(name: str, function: Callable[..., Any], *attributes: str, **facts: Any) -> None:
+    """Enter a function of the inputs, and behind them of these attributes."""
+
+    @onnx_op(name, **facts)
+    def call(n: Call, *values: Any) -> Any:
+        return function(*values, *(n[a] for a in attributes))
 
 
 class Unknown(ModelImportError):
