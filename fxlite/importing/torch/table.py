@@ -10,7 +10,7 @@ float8, which are taken as integers of their size and read as ml_dtypes' types.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -80,6 +80,18 @@ def aten(*names: str) -> Callable[[Entry], Entry]:
     return enter
 
 
+def same(names: str, function: Callable[..., Any]) -> None:
+    """Enter a function that takes what these ops of ATen take."""
+    aten(*names.split())(lambda c, *args, **named: function(*args, **named))
+
+
+def each(text: str) -> Iterator[tuple[str, str]]:
+    """(ATen's name, fxlite's op) of words such as ``mul``, the name of both, and ``multiply=mul``."""
+    for word in text.split():
+        name, _, own = word.partition("=")
+        yield name, own or name
+
+
 def entry_of(target: Any) -> Entry | None:
     """The entry of an op of torch; None where the table has none. One that writes in place,
     ``add_``, is the one that does not."""
@@ -101,6 +113,11 @@ class Call:
     def __init__(self, node: Any, run: Any) -> None:
         self.node, self.run = node, run
         self.value = node.meta.get("val")
+
+    @property
+    def name(self) -> str:
+        """The name of the op in ATen."""
+        return str(self.node.target._schema.name.partition("::")[2])
 
     @property
     def dtype(self) -> DType:
@@ -175,6 +192,11 @@ def rank_of(value: Any) -> int:
 def axis_of(value: Any, axis: int) -> int:
     """An axis counted from the start."""
     return axis % max(rank_of(value), 1)
+
+
+def along(value: Any, axis: int, index: Any) -> tuple[Any, ...]:
+    """The key for an index, or a slice, of one axis."""
+    return (*[slice(None)] * axis_of(value, axis), index)
 
 
 def ints(value: Any) -> Any:
