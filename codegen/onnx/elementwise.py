@@ -6,9 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from fxlite.codegen.onnx.builder import WIDE, Builder, Value, exports, is_array, is_float, is_single, no, type_of
-from fxlite.importing.onnx.registry import ACTIVATIONS
+from fxlite.importing.onnx.registry import counterparts
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
+
+#: The first opsets of ops that came later.
+_SINCE = {"gelu": 20}
 
 
 def _same(own: str, theirs: str, when: Any = is_single, since: int = 0, **attributes: Any) -> None:
@@ -22,9 +25,10 @@ def _same(own: str, theirs: str, when: Any = is_single, since: int = 0, **attrib
         return b.op(theirs, b.operand(x, type.dtype), **floats)
 
 
-for _own, (_theirs, _attributes) in ACTIVATIONS.items():
-    _same(_own, _theirs, is_float if _own == "relu" else is_single, 20 if _own == "gelu" else 0, **_attributes)
-_same("selu", "Selu")
+for _op, _name, _attributes in counterparts():
+    if _op.role == "activation":
+        _same(_op.name, _name, since=_SINCE.get(_op.name, 0), **_attributes)
+_same("relu", "Relu", is_float)
 # above the threshold the two are one number
 _same("softplus", "Softplus", lambda a: is_single(a) and a["beta"] == 1.0 and a["threshold"] >= 20)
 _same("hardsigmoid", "HardSigmoid", alpha=1 / 6, beta=0.5)

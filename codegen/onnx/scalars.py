@@ -13,10 +13,11 @@ from typing import Any
 
 from fxlite.base.errors import ModelExportError
 from fxlite.codegen.onnx.builder import WIDE, Builder, Value
-from fxlite.importing.onnx.registry import ELEMENTS
+from fxlite.importing.onnx.registry import counterparts
 from fxlite.ops.op import Op
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, MultiIndex
+from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -84,7 +85,7 @@ def _node(b: Builder, node: Expr, visit: Callable[[Expr], str]) -> str:
     raise ModelExportError(f"ONNX has nothing for a {type(node).__name__} of an element-wise op")
 
 
-_SAME = {**ELEMENTS, "product": "Mul"}
+_SAME = {op.name: name for op, name, _ in counterparts() if op.name in FUNCTIONS} | {"product": "Mul"}
 _BITS = {"and": "And", "or": "Or", "xor": "Xor"}
 #: What runtimes have no kernels of for small integers, which are computed in a wider type.
 _WIDENED = frozenset("add sub mul product div maximum minimum neg abs sign lt le gt ge floordiv mod pow where".split())

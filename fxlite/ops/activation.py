@@ -63,6 +63,7 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     expansion=_gelu,
     samples=_samples("approximate='tanh'"),
     bad=[*_BAD, Bad("f32[3]", approximate="fast", match="approximate")],
+    onnx="Gelu approximate=approximate",
 )
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """``x * P(Z <= x)`` of a standard normal Z; ``"tanh"``: the usual approximation of it."""
@@ -98,7 +99,7 @@ def hardsigmoid(x: Tensor) -> Tensor:
     return np.minimum(np.maximum(x + 3, 0), 6) / 6
 
 
-@_activation(lambda x: x * _hardsigmoid(x))
+@_activation(lambda x: x * _hardsigmoid(x), onnx="HardSwish")
 def hardswish(x: Tensor) -> Tensor:
     """``x * relu6(x + 3) / 6``."""
     return x * (np.minimum(np.maximum(x + 3, 0), 6) / 6)
@@ -108,7 +109,7 @@ def _elu(x: Any, alpha: float = 1.0) -> Any:
     return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0)) * alpha)
 
 
-@_activation(_elu, "alpha=0.5")
+@_activation(_elu, "alpha=0.5", onnx="Elu alpha=alpha")
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
     return np.where(x > 0, x, alpha * np.expm1(x))
@@ -117,7 +118,7 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
 
 
-@_activation(lambda x: _elu(x, _SELU_ALPHA) * _SELU_SCALE)
+@_activation(lambda x: _elu(x, _SELU_ALPHA) * _SELU_SCALE, onnx="Selu")
 def selu(x: Tensor) -> Tensor:
     """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al. 2017, arXiv:1706.02515)."""
     return _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))
@@ -131,7 +132,12 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     return np.maximum(x, 0) + np.minimum(alpha * np.expm1(x / alpha), 0)
 
 
-@_activation(lambda x, negative_slope=0.01: ops.where(x > 0, x, x * negative_slope), "negative_slope=0.2", scales=True)
+@_activation(
+    lambda x, negative_slope=0.01: ops.where(x > 0, x, x * negative_slope),
+    "negative_slope=0.2",
+    scales=True,
+    onnx="LeakyRelu alpha=negative_slope",
+)
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``."""
     return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
@@ -182,13 +188,13 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return np.where(beta * x > threshold, x, np.logaddexp(0, beta * x) / beta)
 
 
-@_activation(lambda x: x / (ops.abs(x) + 1.0))
+@_activation(lambda x: x / (ops.abs(x) + 1.0), onnx="Softsign")
 def softsign(x: Tensor) -> Tensor:
     """``x / (1 + |x|)``."""
     return x / (1 + np.abs(x))
 
 
-@_activation(lambda x: x * ops.tanh(_softplus(x)))
+@_activation(lambda x: x * ops.tanh(_softplus(x)), onnx="Mish")
 def mish(x: Tensor) -> Tensor:
     """``x * tanh(log(1 + exp(x)))`` (Misra 2019, arXiv:1908.08681)."""
     return x * np.tanh(np.logaddexp(0, x))

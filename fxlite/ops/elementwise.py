@@ -297,6 +297,7 @@ binary(
     "add",
     np.add,
     "Sum ``x + y``.",
+    onnx="Add",
     symbol="+",
     operator="+",
     commutative=True,
@@ -304,11 +305,12 @@ binary(
     of_bools="or",
     participle="shifted",
 )
-binary("sub", np.subtract, "Difference ``x - y``.", symbol="-", operator="-")
+binary("sub", np.subtract, "Difference ``x - y``.", onnx="Sub", symbol="-", operator="-")
 binary(
     "mul",
     np.multiply,
     "Product ``x * y``.",
+    onnx="Mul",
     symbol="*",
     operator="*",
     commutative=True,
@@ -321,6 +323,7 @@ binary(
     "div",
     np.true_divide,
     "Quotient ``x / y``; integers give float64.",
+    onnx="Div",
     symbol="/",
     operator="/",
     cost=8,
@@ -383,6 +386,7 @@ binary(
     "pow",
     np.power,
     "``x`` to the power ``y``.",
+    onnx="Pow",
     symbol="**",
     cost=8,
     ulp=0.8,
@@ -398,6 +402,7 @@ binary(
     "maximum",
     np.maximum,
     "Larger of the two; NaN wins.",
+    onnx="Max",
     keeps=True,
     moves_values=True,
     commutative=True,
@@ -408,6 +413,7 @@ binary(
     "minimum",
     np.minimum,
     "Smaller of the two; NaN wins.",
+    onnx="Min",
     keeps=True,
     moves_values=True,
     commutative=True,
@@ -430,11 +436,14 @@ binary(
 binary("copysign", np.copysign, "The size of x with the sign of y.", keeps=True)
 binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True, halves=True)
 
-unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inverse="neg", participle="negated")
+unary(
+    "neg", np.negative, "``-x``.", onnx="Neg", symbol="-", operator="-", keeps=True, inverse="neg", participle="negated"
+)
 unary(
     "abs",
     np.abs,
     "Absolute value.",
+    onnx="Abs",
     numpy="np.abs x",
     keeps=True,
     nonnegative=True,
@@ -444,7 +453,7 @@ unary(
     complex_cost=4,
     unless=lambda x: x if x.dtype.is_bool else None,
 )
-unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", keeps=True)
+unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", onnx="Sign", keeps=True)
 unary("square", np.square, "``x * x``; of bools int8.", scalar=lambda x: expr.apply("mul", x, x))
 unary("fabs", np.fabs, "Absolute value; integers become floats.", scalar="abs")
 
@@ -465,7 +474,13 @@ def _reciprocal_of_integers(x: Expr) -> Expr | None:
     return expr.where(zero, none, expr.where(unit, x, expr.const(0, x.dtype)))
 
 
-unary("reciprocal", np.reciprocal, "``1 / x``; of integers 1, -1 or 0, as NumPy.", unless=_reciprocal_of_integers)
+unary(
+    "reciprocal",
+    np.reciprocal,
+    "``1 / x``; of integers 1, -1 or 0, as NumPy.",
+    onnx="Reciprocal",
+    unless=_reciprocal_of_integers,
+)
 
 
 # -- exponentials and trigonometry -----------------------------------------------------------------
@@ -476,14 +491,24 @@ def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
     return expr.apply("reciprocal", expr.rounded(expr.apply("sqrt", x)))
 
 
-unary("exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, complex_cost=5, samples=float_samples(-20, 20))
+unary(
+    "exp",
+    np.exp,
+    "``e**x``.",
+    onnx="Exp",
+    cost=8,
+    ulp=1.1,
+    nonnegative=True,
+    complex_cost=5,
+    samples=float_samples(-20, 20),
+)
 unary("expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5, samples=float_samples(-5, 5))
-unary("log", np.log, "Natural logarithm.", cost=8, ulp=1.0, samples=float_samples(0.01, 100))
+unary("log", np.log, "Natural logarithm.", onnx="Log", cost=8, ulp=1.0, samples=float_samples(0.01, 100))
 unary("log1p", np.log1p, "``log(1 + x)``, exact near 0.", cost=8, ulp=1.5, samples=float_samples(-0.9, 9))
 unary(
     "log2", np.log2, "Logarithm to base 2, exact for powers of two.", cost=8, ulp=1.8, samples=float_samples(0.01, 100)
 )
-unary("sqrt", np.sqrt, "Square root.", cost=8, samples=float_samples(0, 100))
+unary("sqrt", np.sqrt, "Square root.", onnx="Sqrt", cost=8, samples=float_samples(0, 100))
 unary(
     "rsqrt",
     lambda x: 1 / np.sqrt(x),
@@ -492,15 +517,21 @@ unary(
     unless=_reciprocal_root_of_halves,
     samples=float_samples(0.01, 100),
 )
-unary("sin", np.sin, "Sine of x in radians.", cost=8, ulp=1.6, samples=float_samples(-9, 9))
-unary("cos", np.cos, "Cosine of x in radians.", cost=8, ulp=1.6, samples=float_samples(-9, 9))
-unary("tan", np.tan, "Tangent of x in radians.", cost=8, ulp=3.7, samples=float_samples(-1.4, 1.4))
-unary("sinh", np.sinh, "Hyperbolic sine.", cost=8, ulp=2.0, samples=float_samples(-5, 5))
-unary("cosh", np.cosh, "Hyperbolic cosine.", cost=8, ulp=1.6, samples=float_samples(-5, 5))
-unary("tanh", np.tanh, "Hyperbolic tangent.", cost=8, ulp=1.5, samples=float_samples(-6, 6))
-unary("asin", np.arcsin, "Inverse of sin, in radians.", cost=8, ulp=2.5, samples=float_samples(-0.95, 0.95))
-unary("acos", np.arccos, "Inverse of cos, in radians.", cost=8, ulp=1.5, samples=float_samples(-0.95, 0.95))
-unary("atan", np.arctan, "Inverse of tan, in radians.", cost=8, ulp=1.7, samples=float_samples(-0.95, 0.95))
+unary("sin", np.sin, "Sine of x in radians.", onnx="Sin", cost=8, ulp=1.6, samples=float_samples(-9, 9))
+unary("cos", np.cos, "Cosine of x in radians.", onnx="Cos", cost=8, ulp=1.6, samples=float_samples(-9, 9))
+unary("tan", np.tan, "Tangent of x in radians.", onnx="Tan", cost=8, ulp=3.7, samples=float_samples(-1.4, 1.4))
+unary("sinh", np.sinh, "Hyperbolic sine.", onnx="Sinh", cost=8, ulp=2.0, samples=float_samples(-5, 5))
+unary("cosh", np.cosh, "Hyperbolic cosine.", onnx="Cosh", cost=8, ulp=1.6, samples=float_samples(-5, 5))
+unary("tanh", np.tanh, "Hyperbolic tangent.", onnx="Tanh", cost=8, ulp=1.5, samples=float_samples(-6, 6))
+unary(
+    "asin", np.arcsin, "Inverse of sin, in radians.", onnx="Asin", cost=8, ulp=2.5, samples=float_samples(-0.95, 0.95)
+)
+unary(
+    "acos", np.arccos, "Inverse of cos, in radians.", onnx="Acos", cost=8, ulp=1.5, samples=float_samples(-0.95, 0.95)
+)
+unary(
+    "atan", np.arctan, "Inverse of tan, in radians.", onnx="Atan", cost=8, ulp=1.7, samples=float_samples(-0.95, 0.95)
+)
 
 
 def real_array(x: Any) -> Any:
@@ -597,6 +628,7 @@ unary(
     "erf",
     erf_reference,
     "Error function.",
+    onnx="Erf",
     cost=8,
     ulp=1.3,
     compute=lambda x: _exact_erf(x.astype(np.float64)).astype(x.dtype),
@@ -619,6 +651,7 @@ unary(
     "sigmoid",
     sigmoid_reference,
     "Logistic function ``1 / (1 + exp(-x))``.",
+    onnx="Sigmoid",
     cost=8,
     ulp=2.5,
     nonnegative=True,
@@ -634,25 +667,26 @@ def _whole(x: Expr) -> Expr | None:
 
 
 _ROUNDING: dict[str, Any] = {"keeps": True, "unless": _whole, "samples": float_samples(-5, 5)}
-unary("floor", np.floor, "Largest integer <= x.", **_ROUNDING)
-unary("ceil", np.ceil, "Smallest integer >= x.", **_ROUNDING)
+unary("floor", np.floor, "Largest integer <= x.", onnx="Floor", **_ROUNDING)
+unary("ceil", np.ceil, "Smallest integer >= x.", onnx="Ceil", **_ROUNDING)
 unary("trunc", np.trunc, "Integer part.", aliases=("fix",), **_ROUNDING)
-unary("round", np.rint, "Nearest integer, halves to even.", **_ROUNDING)
+unary("round", np.rint, "Nearest integer, halves to even.", onnx="Round", **_ROUNDING)
 
 # -- comparison and logic --------------------------------------------------------------------------
-COMPARISONS: dict[str, tuple[str, np.ufunc]] = {
-    "eq": ("==", np.equal),
-    "ne": ("!=", np.not_equal),
-    "lt": ("<", np.less),
-    "le": ("<=", np.less_equal),
-    "gt": (">", np.greater),
-    "ge": (">=", np.greater_equal),
+COMPARISONS: dict[str, tuple[str, np.ufunc, str]] = {
+    "eq": ("==", np.equal, "Equal"),
+    "ne": ("!=", np.not_equal, ""),
+    "lt": ("<", np.less, "Less"),
+    "le": ("<=", np.less_equal, "LessOrEqual"),
+    "gt": (">", np.greater, "Greater"),
+    "ge": (">=", np.greater_equal, "GreaterOrEqual"),
 }
-for _name, (_symbol, _comparison) in COMPARISONS.items():
+for _name, (_symbol, _comparison, _onnx) in COMPARISONS.items():
     binary(
         _name,
         _comparison,
         f"``x {_symbol} y``, a bool.",
+        onnx=_onnx,
         rule=as_numpy(np.add),
         symbol=_symbol,
         operator=_symbol,
@@ -671,6 +705,7 @@ for _name in ("and", "or", "xor"):
         f"logical_{_name}",
         getattr(np, f"logical_{_name}"),
         f"Logical {_name} of truth values.",
+        onnx=_name.capitalize(),
         rule=truth,
         scalar=_name,
         result=dtypes.bool_,
@@ -682,6 +717,7 @@ for _name in ("and", "or", "xor"):
         f"bitwise_{_name}",
         getattr(np, f"bitwise_{_name}"),
         f"``x {_symbol} y``, bit by bit.",
+        onnx=f"Bitwise{_name.capitalize()}",
         scalar=_name,
         symbol=_symbol,
         commutative=True,
@@ -699,6 +735,7 @@ unary(
     "logical_not",
     np.logical_not,
     "True where x is zero or False.",
+    onnx="Not",
     rule=truth,
     result=dtypes.bool_,
     operator="!",
@@ -709,6 +746,7 @@ unary(
     "bitwise_not",
     np.invert,
     "All bits flipped.",
+    onnx="BitwiseNot",
     symbol="~",
     operator="~",
     scalar="invert",
@@ -717,8 +755,8 @@ unary(
     samples=["bool[4]; i32[5]; u8[6]"],
 )
 _SPECIALS = ["f32[9]!; f64[3,3]!; f16[4]; bf16[7]!"]
-unary("isnan", np.isnan, "True where NaN.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
-unary("isinf", np.isinf, "True where infinite.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
+unary("isnan", np.isnan, "True where NaN.", onnx="IsNaN", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
+unary("isinf", np.isinf, "True where infinite.", onnx="IsInf", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
 unary(
     "isfinite",
     np.isfinite,
@@ -733,6 +771,7 @@ unary(
     "relu",
     lambda x: np.maximum(x, 0),
     "``maximum(x, 0)``; NaN stays NaN.",
+    onnx="Relu",
     numpy="np.maximum x 0",
     nonnegative=True,
     scales=True,
@@ -778,6 +817,7 @@ _get("maximum").canonical(_relu_of_maximum)
         "bool[4] bf16[4] 1.0",
     ],
     bad=[Bad("bool[3]", "f32[4]", 0.0, match="do not broadcast")],
+    onnx="Where",
 )
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """``x`` where the condition holds, else ``y``."""

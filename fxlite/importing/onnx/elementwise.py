@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.importing.onnx.registry import ACTIVATIONS, ELEMENTS, MICROSOFT, Call, cast, is_sizes, onnx_op, rank, same
+from fxlite.importing.onnx.registry import MICROSOFT, Call, cast, counterparts, is_sizes, onnx_op, rank, same
 from fxlite.types import dtypes
 
 
@@ -28,23 +28,15 @@ def _with_axis(n: Call, y: Any, x: Any) -> Any:
     return y.reshape(*y.shape, *[1] * behind)
 
 
-def _enter_binary(name: str, function: Callable[..., Any]) -> None:
+def _enter(name: str, function: Callable[..., Any], attributes: dict[str, str]) -> None:
     @onnx_op(name)
-    def call(n: Call, x: Any, y: Any) -> Any:
-        return function(x, _with_axis(n, y, x))
+    def call(n: Call, x: Any, *others: Any) -> Any:
+        given = {own: n[attribute] for attribute, own in attributes.items()}
+        return function(x, *(_with_axis(n, y, x) for y in others), **given)
 
 
-def _function(own: str) -> Callable[..., Any]:
-    """NumPy's function for an op, which computes with named sizes, too; else the op."""
-    found: Any = getattr(ops, own)
-    return found.ufunc or found  # type: ignore[no-any-return]
-
-
-for _own in "add sub mul eq gt ge lt le".split():
-    _enter_binary(ELEMENTS[_own], _function(_own))
-for _logic in ("And", "Or", "Xor"):
-    _enter_binary(_logic, _function(f"logical_{_logic.lower()}"))
-    _enter_binary(f"Bitwise{_logic}", _function(f"bitwise_{_logic.lower()}"))
+for _op, _name, _attributes in counterparts():  # below are those that differ in more than the name
+    _enter(_name, _op.ufunc or _op, _attributes)  # NumPy's functions compute with named sizes, too
 
 
 @onnx_op("Div")
@@ -97,7 +89,6 @@ def bit_shift(n: Call, x: Any, y: Any) -> Any:
     return np.left_shift(x, y) if n["direction"] == "LEFT" else np.right_shift(x, y)
 
 
-same("BitwiseNot", np.invert)
 same("Where", np.where, folds=True)
 
 
@@ -115,13 +106,6 @@ def clip(n: Call, x: Any, low: Any = None, high: Any = None) -> Any:
 
 
 # -- elementary functions and activations ----------------------------------------------------------
-for _own, _theirs in ELEMENTS.items():
-    if len(getattr(ops, _own).tensor_kinds) == 1 and _own not in ("isinf", "reciprocal"):
-        same(_theirs, _function(_own))
-for _own, (_theirs, _attributes) in ACTIVATIONS.items():
-    same(_theirs, getattr(ops, _own), *_attributes)
-
-
 @onnx_op("IsInf")
 def isinf(n: Call, x: Any) -> Any:
     if n["detect_negative"] and n["detect_positive"]:

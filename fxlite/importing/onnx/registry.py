@@ -8,7 +8,7 @@ between opsets are inside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from fxlite.base.errors import ModelImportError
 from fxlite.base.state import is_traced
+from fxlite.ops.op import REGISTRY, Op
 from fxlite.tracing.capture.known import known_value
 from fxlite.types import dtypes
 from fxlite.types.shapes import NamedDim
@@ -39,36 +40,15 @@ class Row:
     sizes: tuple[int, ...] = ()
 
 
-#: Functions of elements that ONNX has, too: fxlite's name -> ONNX's. The importer enters each; what writes ONNX
-#: (fxlite.codegen.onnx) finds its ops here.
-ELEMENTS = {
-    name: name.capitalize()
-    for name in (
-        "abs acos acosh add asin asinh atan atanh ceil cos cosh div erf exp floor log mul neg pow reciprocal round "
-        "sigmoid sign sin sinh sqrt sub tan tanh where"
-    ).split()
-} | {
-    "maximum": "Max",
-    "minimum": "Min",
-    "eq": "Equal",
-    "lt": "Less",
-    "le": "LessOrEqual",
-    "gt": "Greater",
-    "ge": "GreaterOrEqual",
-    "logical_not": "Not",
-    "isnan": "IsNaN",
-    "isinf": "IsInf",
-}
-#: Activations that ONNX has, too: fxlite's op -> ONNX's, and its attributes with the parameters that they are.
-ACTIVATIONS: dict[str, tuple[str, dict[str, str]]] = {
-    "relu": ("Relu", {}),
-    "elu": ("Elu", {"alpha": "alpha"}),
-    "leaky_relu": ("LeakyRelu", {"alpha": "negative_slope"}),
-    "softsign": ("Softsign", {}),
-    "hardswish": ("HardSwish", {}),
-    "mish": ("Mish", {}),
-    "gelu": ("Gelu", {"approximate": "approximate"}),
-}
+def counterparts() -> Iterator[tuple[Op, str, dict[str, str]]]:
+    """Ops that ONNX has, too, as their records say: fxlite's op, the name of ONNX's, and its attributes with the
+    parameters that they are. The importer enters each; what writes ONNX (fxlite.codegen.onnx) reads them."""
+    for op in REGISTRY.values():
+        if op.onnx:
+            name, *attributes = op.onnx.split()
+            yield op, name, dict(a.split("=") for a in attributes)
+
+
 #: By domain and name.
 TABLE: dict[tuple[str, str], Row] = {}
 MICROSOFT = "com.microsoft"

@@ -168,8 +168,8 @@ def _unbind(c: Call, x: Any, dim: int = 0) -> Any:
     return [_select(c, x, dim, i) for i in range(shape_of(x)[axis_of(x, dim)])]
 
 
-same("diagonal diagonal_copy linalg_diagonal", np.diagonal)
-same("diag", np.diag)
+same("diagonal diagonal_copy linalg_diagonal", lambda x, offset=0, dim1=0, dim2=1: np.diagonal(x, offset, dim1, dim2))
+same("diag", lambda x, diagonal=0: np.diag(x, diagonal))
 
 
 @aten("diag_embed")

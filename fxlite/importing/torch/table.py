@@ -81,7 +81,7 @@ def aten(*names: str) -> Callable[[Entry], Entry]:
 
 
 def same(names: str, function: Callable[..., Any]) -> None:
-    """Enter a function that takes what these ops of ATen take."""
+    """Enter a function that takes what these ops of ATen take, attributes by ATen's names."""
     aten(*names.split())(lambda c, *args, **named: function(*args, **named))
 
 

@@ -26,12 +26,21 @@ from fxlite.types.dtypes import DType
 unary("log10", np.log10, "Logarithm to base 10.", cost=8, ulp=2.5, samples=float_samples(0.01, 100))
 unary("exp2", np.exp2, "``2**x``.", cost=8, ulp=1.5, nonnegative=True, samples=float_samples(-20, 20))
 unary("cbrt", np.cbrt, "Cube root, of negative numbers too.", cost=8, ulp=1.5, samples=float_samples(-9, 9))
-unary("asinh", np.arcsinh, "Inverse of sinh.", cost=8, ulp=2.5, samples=float_samples(-9, 9))
-unary("acosh", np.arccosh, "Inverse of cosh, of numbers from 1 on.", cost=8, ulp=2.5, samples=float_samples(1, 9))
+unary("asinh", np.arcsinh, "Inverse of sinh.", onnx="Asinh", cost=8, ulp=2.5, samples=float_samples(-9, 9))
+unary(
+    "acosh",
+    np.arccosh,
+    "Inverse of cosh, of numbers from 1 on.",
+    onnx="Acosh",
+    cost=8,
+    ulp=2.5,
+    samples=float_samples(1, 9),
+)
 unary(
     "atanh",
     np.arctanh,
     "Inverse of tanh, of numbers between -1 and 1.",
+    onnx="Atanh",
     cost=8,
     ulp=2.5,
     samples=float_samples(-0.9, 0.9),
