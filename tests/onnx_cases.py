@@ -30,10 +30,9 @@ import numpy as np
 import fxlite as fx
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.runtime.cache import cache_folder
-from fxlite.importing.onnx.model import coverage
+from fxlite.importing.onnx.model import TABLE, coverage
 from fxlite.importing.onnx.proto import widened
 from fxlite.importing.onnx.registry import Unknown
-from fxlite.importing.onnx.table import TABLE
 from fxlite.types.tensor_type import type_of
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -34,7 +34,7 @@ from fxlite.codegen.program.value_sizes import value_sizes
 from fxlite.codegen.runtime.abi import Entry
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.numeric import orthogonal
+from fxlite.ops.numeric.linalg import eigh_rows, qr_rows, svd_rows
 from fxlite.passes.group import Group
 from fxlite.passes.ledger import add_refusals, refusal
 from fxlite.scalar.index import DimVar, Index, extremum
@@ -45,7 +45,7 @@ from fxlite.types import shapes
 # need. There are as many threads as matrices, up to :data:`MOST_THREADS`.
 
 
-ROUTINES = {orthogonal.qr_rows: routines.QR, orthogonal.eigh_rows: routines.EIGH, orthogonal.svd_rows: routines.SVD}
+ROUTINES = {qr_rows: routines.QR, eigh_rows: routines.EIGH, svd_rows: routines.SVD}
 TILES = definitions("numeric/orthogonal")
 """What their kernels call."""
 

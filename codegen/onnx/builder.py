@@ -2,26 +2,107 @@
 
 In: calls of ``op``, which name ONNX's operators. Out: lists of messages for a GraphProto. Bodies of control
 flow are written by the same builder, one scope inside another: names are unique in the whole model.
+
+The table says what each of fxlite's ops is in ONNX, one function for one op. A function gets the builder, the
+type of the result and the op's arguments by name: tensors as Values (names with types; numbers of Python as they
+are), attributes as bound. It returns the name of the result, or a list of names.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sympy
 
 from fxlite.base.errors import ModelExportError
-from fxlite.codegen.onnx.registry import Value
 from fxlite.graph.node import Node
 from fxlite.importing.onnx.proto import NUMBER_OF, onnx_library
-from fxlite.types import shapes
+from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of the model: its name, and its type in fxlite."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the table has of one op. ``since``: the first opset that has what it becomes. ``when``:
+    whether a call's arguments (nodes, attributes, defaults) are among those that it takes."""
+
+    function: Callable[..., Any]
+    since: int
+    when: Callable[[Mapping[str, Any]], bool] | None
+    kind: str
+
+    def takes(self, node: Node, opset: int) -> bool:
+        """Whether a node is written by this row; else it is decomposed."""
+        return opset >= self.since and (self.when is None or self.when(node.bound))
+
+
+TABLE: dict[str, Row] = {}
+
+
+def exports(
+    *names: str, since: int = 0, when: Callable[[Mapping[str, Any]], bool] | None = None, **kinds: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function into the table under these names of ops. While it writes one, the builder's ``kind``
+    is what ``kinds`` has for its name; else the name itself."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name, kind in {**dict(zip(names, names)), **kinds}.items():
+            TABLE[name] = Row(function, since, when, kind)
+        return function
+
+    return enter
+
+
+def type_of(value: Any) -> TensorType | None:
+    """The type of an operand: a node, or a Value; None for numbers."""
+    found = getattr(value, "type", None)
+    return found if isinstance(found, TensorType) else None
+
+
+#: The types that runtimes have kernels of for narrow ones.
+WIDE = {
+    **dict.fromkeys((dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.bool_), dtypes.int32),
+    dtypes.uint32: dtypes.int64,
+}
+
+
+def no(problem: str) -> ModelExportError:
+    """The error for what ONNX cannot compute of a call; the node is named around it."""
+    return ModelExportError(f"ONNX: {problem}")
+
+
+def is_array(bound: Mapping[str, Any]) -> bool:
+    """Whether the operand ``x`` is an array, not a number."""
+    return type_of(bound["x"]) is not None
+
+
+def is_float(bound: Mapping[str, Any]) -> bool:
+    """Whether the operand ``x`` is of floats."""
+    given = type_of(bound["x"])
+    return given is not None and given.dtype.is_float
+
+
+def is_single(bound: Mapping[str, Any]) -> bool:
+    """Whether the operand ``x`` is of float32 or float16: attributes of ONNX are float32, so that
+    float64 is computed from bodies and expansions; and most layers have no bfloat16."""
+    given = type_of(bound["x"])
+    return given is not None and given.dtype in (dtypes.float32, dtypes.float16)
+
 
 #: Elements up to which equal constants are one.
 _SHARED = 64
@@ -60,16 +141,20 @@ class Builder:
         self._taken.add(made)
         return made
 
-    def op(self, kind: str, *inputs: Any, results: int = 1, domain: str = "", **attributes: Any) -> Any:
-        """Write a node; returns the name of its result, or a list for ``results`` above 1. Inputs are
-        names, Values, arrays (constants) or None for one that is left out."""
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        """Write a node; returns the name of its result. Inputs are names, Values, arrays (constants) or None
+        for one that is left out; an attribute that is None is left out, too."""
+        return self.results(1, kind, *inputs, **attributes)[0]
+
+    def results(self, count: int, kind: str, *inputs: Any, **attributes: Any) -> list[str]:
+        """Write a node of ``count`` results; returns their names."""
         names = [self.name(v) for v in inputs]
         while names and not names[-1]:
             names.pop()
-        made = [self.fresh(f"{self.result or 'value'}_{kind.lower()}") for _ in range(results)]
+        made = [self.fresh(f"{self.result or 'value'}_{kind.lower()}") for _ in range(count)]
         given = {k: v for k, v in attributes.items() if v is not None}
-        self.nodes.append(self.onnx.helper.make_node(kind, names, made, domain=domain, **given))
-        return made[0] if results == 1 else made
+        self.nodes.append(self.onnx.helper.make_node(kind, names, made, domain="", **given))
+        return made
 
     def name(self, value: Any) -> str:
         """The name of an input of a node."""
@@ -178,20 +263,27 @@ class Builder:
         args = [self.size(a) for a in dim.args] if not dim.is_Pow else [self.size(dim.args[0])]
         if dim.is_Pow and dim.args[1].is_Integer and int(dim.args[1]) > 0:
             args *= int(dim.args[1])
-        kinds = {"Max": "Max", "Min": "Min"}
         if dim.is_Add or dim.is_Mul or dim.is_Pow:
             kind = "Add" if dim.is_Add else "Mul"
             made = args[0]
             for other in args[1:]:
                 made = self.op(kind, made, other)
             return made
-        if kind in kinds:
-            return str(self.op(kinds[kind], *args))
+        if kind in ("Max", "Min"):
+            return self.op(kind, *args)
         if kind in ("Mod", "Remainder"):
-            return str(self.op("Mod", *args))
+            return self.op("Mod", *args)
         if kind == "FloorDiv":  # towards minus infinity, as Python divides
-            return str(self.op("Div", self.op("Sub", args[0], self.op("Mod", *args)), args[1]))
+            return self.op("Div", self.op("Sub", args[0], self.op("Mod", *args)), args[1])
         raise ModelExportError(f"the size {dim} is not one that ONNX's integers compute ({kind})")
+
+    def number_of(self, dim: Any) -> str:
+        """A size as an i64 of rank 0."""
+        return self.op("Squeeze", self.size(dim), self.integers(0))
+
+    def reshape(self, value: Any, sizes: Sequence[Dim]) -> str:
+        """A value in another shape."""
+        return self.op("Reshape", value, self.shape(sizes), allowzero=1 if 0 in sizes else None)
 
     # -- bodies ---------------------------------------------------------------------------------
     @contextmanager

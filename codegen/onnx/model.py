@@ -17,16 +17,16 @@ import numpy as np
 from fxlite.base.checked import checked
 from fxlite.base.console import write_whole
 from fxlite.base.errors import ArgumentError, FxliteError, ModelExportError, expect
-from fxlite.codegen.onnx import scalars
-from fxlite.codegen.onnx.builder import Builder, symbols
-from fxlite.codegen.onnx.registry import Value
-from fxlite.codegen.onnx.table import TABLE
+from fxlite.codegen.onnx import arrays, control, elementwise, layers, products, quantized, scalars
+from fxlite.codegen.onnx.builder import TABLE, Builder, Value, symbols
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes import decompose, remove_dropout
 from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
 
+#: The modules whose import fills the table.
+FAMILIES = (arrays, control, elementwise, layers, products, quantized)
 #: The oldest opset that is written: its reductions and splits take what this module gives them.
 OLDEST = 18
 #: Bytes of weights from which they go into a file of their own: messages have 2 GB at most.

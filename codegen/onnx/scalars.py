@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.errors import ModelExportError
-from fxlite.codegen.onnx.builder import Builder
-from fxlite.codegen.onnx.registry import Value
+from fxlite.codegen.onnx.builder import WIDE, Builder, Value
+from fxlite.importing.onnx.registry import counterparts
 from fxlite.ops.op import Op
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, MultiIndex
+from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -53,7 +54,7 @@ def pointwise(b: Builder, op: Op, arguments: Mapping[str, Any], type: TensorType
     root = op.element(index, op.map_tensors(reader, arguments))
     found = lower(b, root)
     is_spread = not type.rank or any(isinstance(e, Load) for e in expr.walk(root))
-    return found if is_spread else str(b.op("Expand", found, b.sizes(type.shape)))
+    return found if is_spread else b.op("Expand", found, b.sizes(type.shape))
 
 
 def lower(b: Builder, root: Expr) -> str:
@@ -84,61 +85,10 @@ def _node(b: Builder, node: Expr, visit: Callable[[Expr], str]) -> str:
     raise ModelExportError(f"ONNX has nothing for a {type(node).__name__} of an element-wise op")
 
 
-#: Functions that ONNX has under another name, or its own, for all dtypes that they occur with.
-_SAME = {
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "product": "Mul",
-    "div": "Div",
-    "pow": "Pow",
-    "maximum": "Max",
-    "minimum": "Min",
-    "neg": "Neg",
-    "abs": "Abs",
-    "sign": "Sign",
-    "reciprocal": "Reciprocal",
-    "exp": "Exp",
-    "log": "Log",
-    "sqrt": "Sqrt",
-    "sin": "Sin",
-    "cos": "Cos",
-    "tan": "Tan",
-    "sinh": "Sinh",
-    "cosh": "Cosh",
-    "tanh": "Tanh",
-    "asin": "Asin",
-    "acos": "Acos",
-    "atan": "Atan",
-    "asinh": "Asinh",
-    "acosh": "Acosh",
-    "atanh": "Atanh",
-    "erf": "Erf",
-    "sigmoid": "Sigmoid",
-    "floor": "Floor",
-    "ceil": "Ceil",
-    "round": "Round",
-    "eq": "Equal",
-    "lt": "Less",
-    "le": "LessOrEqual",
-    "gt": "Greater",
-    "ge": "GreaterOrEqual",
-    "logical_not": "Not",
-    "isnan": "IsNaN",
-    "isinf": "IsInf",
-    "where": "Where",
-}
+_SAME = {op.name: name for op, name, _ in counterparts() if op.name in FUNCTIONS} | {"product": "Mul"}
 _BITS = {"and": "And", "or": "Or", "xor": "Xor"}
 #: What runtimes have no kernels of for small integers, which are computed in a wider type.
 _WIDENED = frozenset("add sub mul product div maximum minimum neg abs sign lt le gt ge floordiv mod pow where".split())
-_WIDE = {
-    dtypes.int8: dtypes.int32,
-    dtypes.uint8: dtypes.int32,
-    dtypes.int16: dtypes.int32,
-    dtypes.uint16: dtypes.int32,
-    dtypes.uint32: dtypes.int64,
-    dtypes.bool_: dtypes.int32,
-}
 
 
 #: What has no bfloat16 in the oldest opsets, and is computed in float32.
@@ -153,7 +103,7 @@ _NO_HALF = frozenset("isinf log1p logaddexp".split())
 
 
 def _apply(b: Builder, function: str, names: list[str], operand: DType, result: DType) -> str:
-    wide = _WIDE.get(operand)
+    wide = WIDE.get(operand)
     if wide is not None and function in _WIDENED and not (function == "where" and operand.is_bool):
         first = names[:1] if function == "where" else []
         names = [*first, *(b.cast(n, operand, wide) for n in names[len(first) :])]
@@ -166,9 +116,9 @@ def _apply(b: Builder, function: str, names: list[str], operand: DType, result: 
     if function in _SAME:
         if _SAME[function] in ("Floor", "Ceil", "Round") and not operand.is_float:
             return names[0]
-        return str(b.op(_SAME[function], *names))
+        return b.op(_SAME[function], *names)
     if function in _BITS:
-        return str(b.op(_BITS[function] if operand.is_bool else f"Bitwise{_BITS[function]}", *names))
+        return b.op(_BITS[function] if operand.is_bool else f"Bitwise{_BITS[function]}", *names)
     composed = _COMPOSED.get(function)
     if composed is None:
         raise ModelExportError(f"no op of ONNX computes {function!r}")
@@ -184,7 +134,7 @@ class _Maker:
     def __getattr__(self, kind: str) -> Callable[..., str]:
         def call(*values: Any) -> str:
             names = [v if isinstance(v, str) else self.b.number(v, self.dtype) for v in values]
-            return str(self.b.op(kind, *names))
+            return self.b.op(kind, *names)
 
         return call
 
@@ -196,8 +146,8 @@ def _ne(m: _Maker, x: str, y: str) -> str:
 def _mod(m: _Maker, x: str, y: str) -> str:
     """The remainder with the sign of the divisor."""
     if not m.dtype.is_float:
-        return str(m.b.op("Mod", x, y))
-    rest = str(m.b.op("Mod", x, y, fmod=1))
+        return m.b.op("Mod", x, y)
+    rest = m.b.op("Mod", x, y, fmod=1)
     differs = m.Xor(m.Less(rest, 0), m.Less(y, 0))
     return m.Where(m.And(m.Not(m.Equal(rest, 0)), differs), m.Add(rest, y), rest)
 
@@ -210,7 +160,7 @@ def _floordiv(m: _Maker, x: str, y: str) -> str:
 def _log1p(m: _Maker, x: str) -> str:
     """Kahan's formula: the rounding of 1 + x is divided out."""
     whole = m.Add(x, 1)
-    plain = m.Or(m.Equal(whole, 1), str(m.b.op("IsInf", whole)))
+    plain = m.Or(m.Equal(whole, 1), m.b.op("IsInf", whole))
     factor = m.Div(x, m.Sub(whole, 1))
     return m.Where(m.Equal(whole, 1), x, m.Where(plain, m.Log(whole), m.Mul(m.Log(whole), factor)))
 
@@ -275,7 +225,7 @@ _COMPOSED: dict[str, Callable[..., str]] = {
     "ne": _ne,
     "mod": _mod,
     "floordiv": _floordiv,
-    "fmod": lambda m, x, y: str(m.b.op("Mod", x, y, fmod=1)),
+    "fmod": lambda m, x, y: m.b.op("Mod", x, y, fmod=1),
     "fma": lambda m, x, y, z: m.Add(m.Mul(x, y), z),
     "rsqrt": lambda m, x: m.Reciprocal(m.Sqrt(x)),
     "log1p": _log1p,

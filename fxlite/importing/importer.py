@@ -10,23 +10,138 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from fxlite.base.errors import FxliteError, ModelImportError
 from fxlite.base.location import Location, Scope
+from fxlite.base.outside_text import LONGEST_NAME, is_name
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.importing.names import Names, class_name, valid_name
-from fxlite.importing.weights import Weights
-from fxlite.nn.module import Module
+from fxlite.nn.module import Module, Parameter
 from fxlite.ops.op import lookup
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
+
+#: Names that a parameter of a program, or a size, cannot have.
+_NEVER = frozenset(("self",))
+
+
+def valid_name(text: str, otherwise: str = "value") -> str:
+    """A text as an identifier: itself where it is one, else with ``_`` for what cannot be in it."""
+    if is_name(text) and text not in _NEVER:
+        return text
+    made = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", text), flags=re.ASCII).strip("_")[: LONGEST_NAME - 8]
+    if not made:
+        return otherwise
+    if made[0].isdigit():
+        return f"{otherwise}_{made}"
+    return made if is_name(made) and made not in _NEVER else f"{made}_"
+
+
+class Names:
+    """Identifiers for texts, each taken once. ``taken``: those that are none of its own."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._known: dict[str, str] = {}
+
+    def of(self, text: str, otherwise: str = "value") -> str:
+        """The identifier of a text, the same one each time."""
+        if text not in self._known:
+            wish = made = valid_name(text, otherwise)
+            number = 0
+            while made in self._taken:
+                number += 1
+                made = f"{wish}_{number}"
+            self._taken.add(made)
+            self._known[text] = made
+        return self._known[text]
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Identifier -> the text that it stands for, where that is another."""
+        return {name: text for text, name in self._known.items() if name != text}
+
+
+def scope_path(text: str, separators: str = "/.") -> str:
+    """The path of a module from a text such as ``/layers.0/attention``: ``layers.0.attention``.
+    What cannot be a part of a path becomes ``_``; parts that are indices stay such. A part that
+    begins with the one before it, ``/net/net.0``, is a path from the same module, ``net.0``."""
+    kept: list[str] = []
+    for part in filter(None, text.split(separators[0])):
+        if kept and part.startswith(f"{kept[-1]}."):
+            kept.pop()
+        kept.append(part)
+    parts = [p for p in re.split(f"[{re.escape(separators)}]+", separators[0].join(kept)) if p]
+    return ".".join(p if p.isascii() and p.isdecimal() else valid_name(p, "module") for p in parts)
+
+
+def class_name(path: str) -> str:
+    """A name for the class of a module of which only the path is known: ``layers.0.self_attn`` is a
+    SelfAttn, ``layers.0`` a Layers."""
+    parts = [p for p in path.split(".") if not p.isdecimal()]
+    words = re.split(r"[^0-9A-Za-z]+", parts[-1]) if parts else []
+    made = "".join(w[:1].upper() + w[1:] for w in words)
+    return made if is_name(made) else "Block"
+
+
+class Weights:
+    """The arrays of one model. ``root`` is the module that has them; ``paths`` says where each is."""
+
+    def __init__(self, root: Module) -> None:
+        self.root = root
+        self.paths: dict[str, str] = {}
+
+    def add(self, name: str, array: np.ndarray[Any, Any], is_parameter: bool | None = None) -> np.ndarray[Any, Any]:
+        """Keep an array under its name, or the nearest one that a module can have. Returns what the
+        module holds: the array itself, or a Parameter over its memory. Floats of one axis or more are
+        parameters unless ``is_parameter`` says otherwise."""
+        if is_parameter is None:
+            is_parameter = array.ndim > 0 and array.dtype.kind not in "biu"
+        owner, path = self._place(name)
+        own = path.rpartition(".")[2]
+        self.paths[name] = path
+        if is_parameter:
+            owner.register_parameter(own, Parameter(array))
+            return owner._parameters[own]  # type: ignore[no-any-return]
+        owner.register_buffer(own, array)
+        return owner._buffers[own]  # type: ignore[no-any-return]
+
+    def _place(self, name: str) -> tuple[Module, str]:
+        """The module for an array of that name, and the free path of the array."""
+        *modules, last = [p if p.isdecimal() else valid_name(p, "weight") for p in name.split(".") if p] or ["weight"]
+        if last.isdecimal():
+            modules, last = [], valid_name(name, "weight")
+        owner, path = self.root, ""
+        for part in modules:
+            found = owner._modules.get(part)
+            if found is None:
+                if _has(owner, part):  # an array of that name: the rest of the path goes into the last name
+                    owner, last = self.root, valid_name(name.replace(".", "_"), "weight")
+                    break
+                found = Module()
+                owner.add_module(part, found)
+            owner, path = found, f"{path}{part}."
+        wish, number = last if is_name(last) else f"{last}_", 0
+        made = wish
+        while _has(owner, made):
+            number += 1
+            made = f"{wish}_{number}"
+        return owner, path + made
+
+
+def _has(module: Module, name: str) -> bool:
+    state = module.__dict__
+    groups = ("_parameters", "_buffers", "_modules")
+    return name in state or hasattr(type(module), name) or any(name in state[g] for g in groups)
+
 
 #: What is raised by ops and by NumPy for a call that does not fit.
 _MISFITS = (

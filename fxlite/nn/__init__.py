@@ -59,7 +59,20 @@ from fxlite.nn.conv import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from fxlite.nn.linear import Bilinear, Embedding, Identity, Linear
+from fxlite.nn.linear import (
+    Bilinear,
+    ConstantPad1d,
+    ConstantPad2d,
+    Embedding,
+    Flatten,
+    Identity,
+    Linear,
+    PixelShuffle,
+    Unflatten,
+    Upsample,
+    ZeroPad1d,
+    ZeroPad2d,
+)
 from fxlite.nn.loss import BCEWithLogitsLoss, CosineSimilarity, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
 from fxlite.nn.module import Module, Parameter
 from fxlite.nn.normalization import (
@@ -75,16 +88,6 @@ from fxlite.nn.normalization import (
     RMSNorm,
 )
 from fxlite.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from fxlite.nn.shape import (
-    ConstantPad1d,
-    ConstantPad2d,
-    Flatten,
-    PixelShuffle,
-    Unflatten,
-    Upsample,
-    ZeroPad1d,
-    ZeroPad2d,
-)
 
 __all__ = [
     "CELU",

@@ -27,86 +27,6 @@ from fxlite.types import shapes
 
 Tensor = Any
 
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "affine_grid",
-    "attention_weights",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "batch_norm",
-    "bilinear",
-    "binary_cross_entropy_with_logits",
-    "causal_mask",
-    "celu",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "cosine_similarity",
-    "cross_entropy",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "elu",
-    "embedding",
-    "flatten",
-    "gelu",
-    "glu",
-    "grid_sample",
-    "group_norm",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "instance_norm",
-    "interpolate",
-    "l1_loss",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "log_softmax",
-    "logsigmoid",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "max_unpool1d",
-    "max_unpool2d",
-    "max_unpool3d",
-    "mish",
-    "mse_loss",
-    "nll_loss",
-    "normalize",
-    "one_hot",
-    "pad",
-    "pixel_shuffle",
-    "prelu",
-    "relu",
-    "relu6",
-    "rms_norm",
-    "scaled_dot_product_attention",
-    "selu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softmin",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "tanh",
-    "tanhshrink",
-    "threshold",
-    "topk",
-    "unflatten",
-]
-
 
 def _of(record: Op, inplace: bool = False) -> Callable[..., Tensor]:
     """The function that an op is: torch's parameters are its own, and for some ``inplace``."""
@@ -735,6 +655,9 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     n, channels, h, w = x.shape
     split = ops.reshape(x, (n, channels // (r * r), r, r, h, w))
     return ops.reshape(ops.permute(split, (0, 1, 4, 2, 5, 3)), (n, channels // (r * r), h * r, w * r))
+
+
+__all__ = public_names(globals())
 
 
 def _check_all() -> None:

@@ -14,7 +14,6 @@ from fxlite.ops.op import ALIASES, REGISTRY, WRAPPED, lookup
 FAMILIES = (
     "elementwise",
     "numeric.complex_numbers",
-    "numeric.fourier",
     "numeric.elementary",
     "reduction",
     "view",
@@ -34,7 +33,6 @@ FAMILIES = (
     "composite",
     "numeric.sorting",
     "numeric.linalg",
-    "numeric.orthogonal",
     "numeric.random",
     "activation",
     "normalization",

@@ -8,7 +8,7 @@ are finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,40 +17,28 @@ from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.composite import composite, same_type
 from fxlite.ops.elementwise import erf_reference, sigmoid_reference
 from fxlite.ops.op import Op, Tensor, normalize_axis, ops, require_float
-from fxlite.ops.samples import Bad, S, Sample, special, uniform
+from fxlite.ops.samples import Bad
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
 _BAD = [Bad("i32[3]", match="must be a float")]
 
 
-def _samples(**attributes: Any) -> list[Sample]:
-    found = [S("f32[B,5]", dims={"B": 3}), S(uniform("f32[40]", -9, 9)), S("f64[7]"), S("f32[]")]
-    found += [S(special("f32[9]")), S("f16[4,3]"), S("bf16[6]"), S("f32[0,3]")]
-    if attributes:
-        found.append(S(uniform("f32[3,7]", -4, 4), **attributes))
-    return found
+def _samples(attributes: str = "") -> list[str]:
+    usual = "f32[B,5] B=3; f32[40](-9,9); f64[7]; f32[]; f32[9]!; f16[4,3]; bf16[6]; f32[0,3]"
+    return [usual, f"f32[3,7](-4,4) {attributes}"] if attributes else [usual]
 
 
 def _activation(
-    expansion: Callable[..., Any], attributes: Mapping[str, Any] | None = None, **facts: Any
+    expansion: Callable[..., Any], attributes: str = "", **facts: Any
 ) -> Callable[[Callable[..., Any]], Op]:
     """The record of an activation of any float tensor; ``attributes`` are those of one sample."""
     return composite(
-        role="activation",
-        infer=same_type,
-        expansion=expansion,
-        bad=_BAD,
-        samples=_samples(**(attributes or {})),
-        **facts,
+        role="activation", infer=same_type, expansion=expansion, bad=_BAD, samples=_samples(attributes), **facts
     )
 
 
-def _silu(x: Any) -> Any:
-    return x * ops.sigmoid(x)
-
-
-@_activation(_silu, aliases=("swish",))
+@_activation(lambda x: x * ops.sigmoid(x), aliases=("swish",))
 def silu(x: Tensor) -> Tensor:
     """``x * sigmoid(x)``."""
     return x * sigmoid_reference(x)
@@ -73,8 +61,9 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     role="activation",
     infer=_infer_gelu,
     expansion=_gelu,
-    samples=_samples(approximate="tanh"),
+    samples=_samples("approximate='tanh'"),
     bad=[*_BAD, Bad("f32[3]", approximate="fast", match="approximate")],
+    onnx="Gelu approximate=approximate",
 )
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """``x * P(Z <= x)`` of a standard normal Z; ``"tanh"``: the usual approximation of it."""
@@ -84,21 +73,17 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return 0.5 * wide * (1 + erf_reference(wide / math.sqrt(2)))
 
 
-def _relu6(x: Any) -> Any:
-    return ops.clip(x, 0.0, 6.0)
-
-
-@_activation(_relu6, numpy="np.clip x 0 6")
+@_activation(lambda x: ops.clip(x, 0.0, 6.0), numpy="np.clip x 0 6")
 def relu6(x: Tensor) -> Tensor:
     """``minimum(maximum(x, 0), 6)``."""
     return np.minimum(np.maximum(x, 0), 6)
 
 
-def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
-    return ops.clip(x, min_val, max_val)
-
-
-@_activation(_hardtanh, {"min_val": -2.0, "max_val": 0.5}, numpy="np.clip x min_val max_val")
+@_activation(
+    lambda x, min_val=-1.0, max_val=1.0: ops.clip(x, min_val, max_val),
+    "min_val=-2.0 max_val=0.5",
+    numpy="np.clip x min_val max_val",
+)
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``x`` limited to ``[min_val, max_val]``."""
     return np.minimum(np.maximum(x, min_val), max_val)
@@ -114,11 +99,7 @@ def hardsigmoid(x: Tensor) -> Tensor:
     return np.minimum(np.maximum(x + 3, 0), 6) / 6
 
 
-def _hardswish(x: Any) -> Any:
-    return x * _hardsigmoid(x)
-
-
-@_activation(_hardswish)
+@_activation(lambda x: x * _hardsigmoid(x), onnx="HardSwish")
 def hardswish(x: Tensor) -> Tensor:
     """``x * relu6(x + 3) / 6``."""
     return x * (np.minimum(np.maximum(x + 3, 0), 6) / 6)
@@ -128,7 +109,7 @@ def _elu(x: Any, alpha: float = 1.0) -> Any:
     return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0)) * alpha)
 
 
-@_activation(_elu, {"alpha": 0.5})
+@_activation(_elu, "alpha=0.5", onnx="Elu alpha=alpha")
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
     return np.where(x > 0, x, alpha * np.expm1(x))
@@ -137,31 +118,26 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
 
 
-def _selu(x: Any) -> Any:
-    return _elu(x, _SELU_ALPHA) * _SELU_SCALE
-
-
-@_activation(_selu)
+@_activation(lambda x: _elu(x, _SELU_ALPHA) * _SELU_SCALE, onnx="Selu")
 def selu(x: Tensor) -> Tensor:
     """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al. 2017, arXiv:1706.02515)."""
     return _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))
 
 
-def _celu(x: Any, alpha: float = 1.0) -> Any:
-    return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0) * (1 / alpha)) * alpha)
-
-
-@_activation(_celu, {"alpha": 2.0})
+@_activation(
+    lambda x, alpha=1.0: ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0) * (1 / alpha)) * alpha), "alpha=2.0"
+)
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """``maximum(x, 0) + minimum(alpha * (exp(x / alpha) - 1), 0)``."""
     return np.maximum(x, 0) + np.minimum(alpha * np.expm1(x / alpha), 0)
 
 
-def _leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
-    return ops.where(x > 0, x, x * negative_slope)
-
-
-@_activation(_leaky_relu, {"negative_slope": 0.2}, scales=True)
+@_activation(
+    lambda x, negative_slope=0.01: ops.where(x > 0, x, x * negative_slope),
+    "negative_slope=0.2",
+    scales=True,
+    onnx="LeakyRelu alpha=negative_slope",
+)
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``."""
     return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
@@ -189,15 +165,8 @@ def _prelu(x: Any, weight: Any) -> Any:
     infer=_infer_prelu,
     expansion=_prelu,
     samples=[
-        S("f32[B,5]", "f32[5]", dims={"B": 3}),
-        S("f32[2,3,4,4]", "f32[3]"),
-        S("f32[7]", "f32[1]"),
-        S("f64[2,3,4]", "f64[1]"),
-        S("f16[2,3]", "f16[3]"),
-        S("bf16[2,3]", "bf16[3]"),
-        S(special("f32[9,1]"), "f32[1]"),
-        S("f32[0,3]", "f32[3]"),
-        S("f32[]", "f32[1]"),
+        "f32[B,5] f32[5] B=3; f32[2,3,4,4] f32[3]; f32[7] f32[1]; f64[2,3,4] f64[1]; f16[2,3] f16[3]",
+        "bf16[2,3] bf16[3]; f32[9,1]! f32[1]; f32[0,3] f32[3]; f32[] f32[1]",
     ],
     bad=[Bad("f32[3,4]", "f32[3]", match="weight must be")],
 )
@@ -213,88 +182,64 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     return ops.where(scaled > threshold, x, soft if beta == 1 else soft * (1 / beta))
 
 
-@_activation(_softplus, {"beta": 2.0, "threshold": 5.0}, nonnegative=True)
+@_activation(_softplus, "beta=2.0 threshold=5.0", nonnegative=True)
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
     return np.where(beta * x > threshold, x, np.logaddexp(0, beta * x) / beta)
 
 
-def _softsign(x: Any) -> Any:
-    return x / (ops.abs(x) + 1.0)
-
-
-@_activation(_softsign)
+@_activation(lambda x: x / (ops.abs(x) + 1.0), onnx="Softsign")
 def softsign(x: Tensor) -> Tensor:
     """``x / (1 + |x|)``."""
     return x / (1 + np.abs(x))
 
 
-def _mish(x: Any) -> Any:
-    return x * ops.tanh(_softplus(x))
-
-
-@_activation(_mish)
+@_activation(lambda x: x * ops.tanh(_softplus(x)), onnx="Mish")
 def mish(x: Tensor) -> Tensor:
     """``x * tanh(log(1 + exp(x)))`` (Misra 2019, arXiv:1908.08681)."""
     return x * np.tanh(np.logaddexp(0, x))
 
 
-def _tanhshrink(x: Any) -> Any:
-    return x - ops.tanh(x)
-
-
-@_activation(_tanhshrink)
+@_activation(lambda x: x - ops.tanh(x))
 def tanhshrink(x: Tensor) -> Tensor:
     """``x - tanh(x)``."""
     return x - np.tanh(x)
 
 
-def _hardshrink(x: Any, lambd: float = 0.5) -> Any:
-    return ops.where(ops.abs(x) <= lambd, 0.0, x)
-
-
-@composite(infer=same_type, expansion=_hardshrink, samples=_samples(lambd=1.0), bad=_BAD)
+@composite(
+    infer=same_type,
+    expansion=lambda x, lambd=0.5: ops.where(ops.abs(x) <= lambd, 0.0, x),
+    samples=_samples("lambd=1.0"),
+    bad=_BAD,
+)
 def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """0 where ``|x| <= lambd``, else ``x``."""
     return np.where((x >= -lambd) & (x <= lambd), 0, x)
 
 
-def _softshrink(x: Any, lambd: float = 0.5) -> Any:
-    return x - ops.clip(x, -lambd, lambd)
-
-
-@composite(infer=same_type, expansion=_softshrink, samples=_samples(lambd=1.0), bad=_BAD)
+@composite(
+    infer=same_type,
+    expansion=lambda x, lambd=0.5: x - ops.clip(x, -lambd, lambd),
+    samples=_samples("lambd=1.0"),
+    bad=_BAD,
+)
 def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """``x`` moved toward 0 by ``lambd``, 0 where it is nearer than that."""
     return np.sign(x) * np.maximum(np.abs(x) - lambd, 0)
 
 
-def _threshold(x: Any, threshold: float, value: float) -> Any:
-    return ops.where(x <= threshold, float(value), x)
-
-
 @composite(
     infer=same_type,
-    expansion=_threshold,
+    expansion=lambda x, threshold, value: ops.where(x <= threshold, float(value), x),
     bad=[Bad("i32[3]", 0.0, 1.0, match="must be a float")],
-    samples=[
-        S("f32[B,5]", 0.1, 20.0, dims={"B": 3}),
-        S("f64[4]", 0.0, 1.0),
-        S("bf16[4]", 0.0, 1.0),
-        S("f16[5]", 0.5, 0.0),
-        S(special("f32[6]"), 0.1, 7),
-    ],
+    samples=["f32[B,5] 0.1 20.0 B=3; f64[4] 0.0 1.0; bf16[4] 0.0 1.0; f16[5] 0.5 0.0; f32[6]! 0.1 7"],
 )
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     """``x`` where above ``threshold``, else ``value``; NaN stays NaN."""
     return np.where(x <= threshold, x.dtype.type(value), x)
 
 
-def _logsigmoid(x: Any) -> Any:
-    return ops.minimum(x, 0.0) - ops.log1p(ops.exp(-ops.abs(x)))
-
-
-@_activation(_logsigmoid, aliases=("log_sigmoid",))
+@_activation(lambda x: ops.minimum(x, 0.0) - ops.log1p(ops.exp(-ops.abs(x))), aliases=("log_sigmoid",))
 def logsigmoid(x: Tensor) -> Tensor:
     """``log(sigmoid(x))``, exact where sigmoid underflows."""
     return -np.logaddexp(0, -x)
@@ -319,15 +264,7 @@ def _glu(x: Any, axis: int = -1) -> Any:
 @composite(
     infer=_infer_glu,
     expansion=_glu,
-    samples=[
-        S("f32[B,6]", dims={"B": 3}),
-        S("f32[4,3,5]", axis=0),
-        S("f32[B,2*D]", dims={"B": 2, "D": 3}),
-        S("f64[2,4]"),
-        S("f16[2,4]"),
-        S("bf16[2,4]"),
-        S("f32[0,4]"),
-    ],
+    samples=["f32[B,6] B=3; f32[4,3,5] axis=0; f32[B,2*D] B=2 D=3; f64[2,4]; f16[2,4]; bf16[2,4]; f32[0,4]"],
     bad=[Bad("f32[2,3]", match="even"), Bad("f32[2,4]", axis=2, match="out of range")],
 )
 def glu(x: Tensor, axis: int = -1) -> Tensor:

@@ -23,7 +23,7 @@ from fxlite.base.errors import DTypeError, ShapeError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import Axis, Op, Tensor, broadcast_shapes, normalize_axes, normalize_axis, op, ops, require_float
 from fxlite.ops.reduction import reduced_shape
-from fxlite.ops.samples import Bad, S, special, uniform
+from fxlite.ops.samples import Bad, S
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
@@ -133,17 +133,8 @@ def number(dim: Any, dtype: Any) -> Any:
 
 # -- softmax ---------------------------------------------------------------------------------------
 _SOFTMAX_SAMPLES = [
-    S("f32[B,5]", dims={"B": 3}),
-    S("f32[B,5]", axis=0, dims={"B": 7}),
-    S("f32[2,3,40]", axis=-1),
-    S("f32[2,3,4]", 1),
-    S(uniform("f32[4,6]", -90, 90), axis=1),
-    S("f64[3,4]", axis=-1),
-    S("f16[4,9]", axis=1),
-    S("bf16[3,8]", axis=1),
-    S("f32[0,4]", axis=1),
-    S("f32[3,1]", axis=1),
-    S(special("f32[3,3]"), axis=1),
+    "f32[B,5] B=3; f32[B,5] axis=0 B=7; f32[2,3,40] axis=-1; f32[2,3,4] 1; f32[4,6](-90,90) axis=1; f64[3,4] axis=-1",
+    "f16[4,9] axis=1; bf16[3,8] axis=1; f32[0,4] axis=1; f32[3,1] axis=1; f32[3,3]! axis=1",
 ]
 _SOFTMAX_BAD = [Bad("f32[3,4]", axis=2, match="out of range"), Bad("i32[3,4]", axis=1, match="must be a float")]
 
@@ -217,13 +208,8 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Any:
     expansion=_logsumexp,
     needs_whole={"x": "axis"},
     samples=[
-        S("f32[B,5]", axis=1, dims={"B": 3}),
-        S("f32[2,3,4]", axis=(0, 2)),
-        S(uniform("f32[3,7]", -90, 90), axis=1, keepdims=True),
-        S("f64[3,4]", axis=-1),
-        S("f16[4,5]", axis=0),
-        S("bf16[3,8]", axis=1),
-        S(special("f32[3,3]"), axis=1),
+        "f32[B,5] axis=1 B=3; f32[2,3,4] axis=(0,2); f32[3,7](-90,90) axis=1 keepdims=True; f64[3,4] axis=-1",
+        "f16[4,5] axis=0; bf16[3,8] axis=1; f32[3,3]! axis=1",
     ],
     bad=_SOFTMAX_BAD,
 )
@@ -252,17 +238,9 @@ def _var(x: Any, axis: Any = None, correction: int = 0, keepdims: bool = False) 
     expansion=_var,
     numpy=".var axis= ddof=correction keepdims=",
     samples=[
-        S("f32[B,5]", axis=1, dims={"B": 3}),
-        S("f32[B,5]", axis=0, correction=1, dims={"B": 7}),
-        S("f32[3,4,5]", axis=(0, 2), keepdims=True),
-        S("f32[3,40]"),
-        S("f64[2,3]", axis=-1),
-        S("f16[4,9]", axis=1),
-        S("bf16[3,8]", axis=1),
-        S("i32[4,5]", axis=0),
-        S("f32[3,1]", axis=1),
-        S(special("f32[3,3]"), axis=1),
-        S("f32[0,4]", axis=1),
+        "f32[B,5] axis=1 B=3; f32[B,5] axis=0 correction=1 B=7; f32[3,4,5] axis=(0,2) keepdims=True; f32[3,40]",
+        "f64[2,3] axis=-1; f16[4,9] axis=1; bf16[3,8] axis=1; i32[4,5] axis=0; f32[3,1] axis=1; f32[3,3]! axis=1",
+        "f32[0,4] axis=1",
     ],
     bad=[Bad("f32[3,4]", axis=2, match="out of range")],
 )
@@ -290,15 +268,9 @@ def _normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any
     expansion=_normalize,
     needs_whole={"x": "axis"},
     samples=[
-        S("f32[B,5]", dims={"B": 3}),
-        S("f32[3,4,5]", axis=-1),
-        S("f32[3,4]", p=1.0, axis=0),
-        S("f64[3,4]", p=3.0),
+        "f32[B,5] B=3; f32[3,4,5] axis=-1; f32[3,4] p=1.0 axis=0; f64[3,4] p=3.0",
         S("f32[3,4]", p=float("inf")),
-        S("f16[3,4]"),
-        S("bf16[3,4]"),
-        S(uniform("f32[2,3]", 0, 1e-30)),
-        S("f32[0,4]"),
+        "f16[3,4]; bf16[3,4]; f32[2,3](0,1e-30); f32[0,4]",
     ],
     bad=[Bad("f32[3]", match="out of range")],
 )
@@ -322,11 +294,8 @@ def _cosine(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Any:
     infer=_infer_cosine,
     expansion=_cosine,
     samples=[
-        S("f32[B,5]", "f32[B,5]", dims={"B": 3}),
-        S("f32[3,4,5]", "f32[3,1,5]", axis=-1),
-        S("f64[3,4]", "f64[3,4]"),
-        S("f16[3,4]", "f16[3,4]"),
-        S("bf16[3,8]", "bf16[3,8]"),
+        "f32[B,5] f32[B,5] B=3; f32[3,4,5] f32[3,1,5] axis=-1; f64[3,4] f64[3,4]; f16[3,4] f16[3,4]",
+        "bf16[3,8] bf16[3,8]",
     ],
     bad=[Bad("f32[3,4]", "f32[3,5]", match="do not broadcast")],
 )
@@ -345,12 +314,8 @@ def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) ->
     moves_values=True,
     keeps_order=True,
     samples=[
-        S("f32[B,3,4]", start_dim=1, dims={"B": 2}),
-        S("f32[2,3,4]"),
-        S("i32[2,3,4]", start_dim=0, end_dim=1),
-        S("f32[]"),
-        S("bf16[3,4]", start_dim=1),
-        S("f32[2,B,C]", start_dim=1, dims={"B": 3, "C": 0}),
+        "f32[B,3,4] start_dim=1 B=2; f32[2,3,4]; i32[2,3,4] start_dim=0 end_dim=1; f32[]; bf16[3,4] start_dim=1",
+        "f32[2,B,C] start_dim=1 B=3 C=0",
     ],
     bad=[Bad("f32[2,3]", start_dim=2, match="out of range"), Bad("f32[2,3]", start_dim=1, end_dim=0, match="after")],
 )

@@ -14,7 +14,7 @@ import numpy as np
 from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.image.spatial import checked_type, rewrite
 from fxlite.ops.op import OptionalTensor, Tensor, Tensors, broadcast_shapes, lookup, op
-from fxlite.ops.samples import Bad, S, special
+from fxlite.ops.samples import Bad, S
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
@@ -64,29 +64,11 @@ def _tensor(value: Any, what: str) -> TensorType:
     ufunc=np.matmul,
     aliases=("mm", "bmm"),
     samples=[
-        S("f32[B,4]", "f32[4,5]", dims={"B": 3}),
-        S("f32[3,K]", "f32[K,2]", dims={"K": 7}),
-        S("f32[4]", "f32[4]"),
-        S("f32[4]", "f32[4,3]"),
-        S("f32[2,3,4]", "f32[4]"),
-        S("f32[2,1,3,4]", "f32[5,4,2]"),
-        S("f32[B,H,T,4]", "f32[B,H,4,T]", dims={"B": 2, "H": 3, "T": 5}),
-        S("f64[3,4]", "f64[4,2]"),
-        S("f16[3,40]", "f16[40,2]"),
-        S("bf16[3,8]", "bf16[8,2]"),
-        S("f16[2,3]", "f32[3,2]"),
-        S("i32[3,4]", "i32[4,2]"),
-        S("i8[3,4]", "i8[4,2]"),
-        S("u16[3,4]", "u16[4,2]"),
-        S("c64[B,40]", "c64[40,3]", dims={"B": 2}),
-        S("c128[3,4]", "f64[4]"),
-        S("f32[2,3]", "c64[3]"),
-        S("i32[2,3]", "f32[3,2]"),
-        S("bool[3,4]", "bool[4,2]"),
-        S("f32[0,4]", "f32[4,3]"),
-        S("f32[3,0]", "f32[0,2]"),
-        S(special("f32[3,4]"), "f32[4,2]"),
-        S("f32[B,1,3,4]", "f32[1,B,4,2]", dims={"B": 2}),
+        "f32[B,4] f32[4,5] B=3; f32[3,K] f32[K,2] K=7; f32[4] f32[4]; f32[4] f32[4,3]; f32[2,3,4] f32[4]",
+        "f32[2,1,3,4] f32[5,4,2]; f32[B,H,T,4] f32[B,H,4,T] B=2 H=3 T=5; f64[3,4] f64[4,2]; f16[3,40] f16[40,2]",
+        "bf16[3,8] bf16[8,2]; f16[2,3] f32[3,2]; i32[3,4] i32[4,2]; i8[3,4] i8[4,2]; u16[3,4] u16[4,2]",
+        "c64[B,40] c64[40,3] B=2; c128[3,4] f64[4]; f32[2,3] c64[3]; i32[2,3] f32[3,2]; bool[3,4] bool[4,2]",
+        "f32[0,4] f32[4,3]; f32[3,0] f32[0,2]; f32[3,4]! f32[4,2]; f32[B,1,3,4] f32[1,B,4,2] B=2",
     ],
     bad=[
         Bad("f32[3,4]", "f32[5,6]", match="last axis of x is 4, but axis -2 of y is 5"),
@@ -160,18 +142,10 @@ def _batch_index(x: Reader, batch: MultiIndex) -> MultiIndex:
     role="product",
     reads_views=True,
     samples=[
-        S("f32[B,4]", "f32[3,4]", "f32[3]", dims={"B": 5}),
-        S("f32[2,3,4]", "f32[5,4]"),
-        S("f32[B,T,D]", "f32[2*D,D]", "f32[2*D]", dims={"B": 2, "T": 3, "D": 4}),
-        S("f32[4]", "f32[3,4]", "f32[3]"),
-        S("f64[2,4]", "f64[3,4]", "f64[3]"),
-        S("f16[2,40]", "f16[3,40]", "f16[3]"),
-        S("bf16[2,4]", "bf16[3,4]", "bf16[3]"),
-        S("bf16[2,4]", "f32[3,4]", "f32[3]"),
-        S("i32[2,4]", "i32[3,4]", "i32[3]"),
-        S("f32[0,4]", "f32[3,4]", "f32[3]"),
-        S("f32[2,0]", "f32[3,0]", "f32[3]"),
-        S("f32[3,4]", "f32[1,4]", "f32[1]"),
+        "f32[B,4] f32[3,4] f32[3] B=5; f32[2,3,4] f32[5,4]; f32[B,T,D] f32[2*D,D] f32[2*D] B=2 T=3 D=4",
+        "f32[4] f32[3,4] f32[3]; f64[2,4] f64[3,4] f64[3]; f16[2,40] f16[3,40] f16[3]; bf16[2,4] bf16[3,4] bf16[3]",
+        "bf16[2,4] f32[3,4] f32[3]; i32[2,4] i32[3,4] i32[3]; f32[0,4] f32[3,4] f32[3]; f32[2,0] f32[3,0] f32[3]",
+        "f32[3,4] f32[1,4] f32[1]",
     ],
     bad=[
         Bad("f32[2,4]", "f32[3,5]", match="x has 4 features, but weight takes 5"),

@@ -52,16 +52,11 @@ def _created(shape: Any, dtype: DType) -> TensorType:
     "creation",
     guards="shape",
     samples=[
-        S((2, 3), 1.5),
-        S((), 7),
-        S((3,), True),
-        S((0, 2), 1, "f32"),
-        S((2,), -1, "i8"),
-        S(4, 2.5, "bf16"),
+        "(2,3) 1.5; () 7; (3,) True; (0,2) 1 'f32'; (2,) -1 'i8'; 4 2.5 'bf16'",
         S((2,), float("-inf"), "f16"),
         S((2,), 1 - 2j),
         S(3, complex("inf-0j"), "c64"),
-        S((2, 2), 0.5, "c128"),
+        "(2,2) 0.5 'c128'",
     ],
 )
 def full(shape: tuple[int, ...], value: float, dtype: DType | None = None) -> Tensor:
@@ -102,7 +97,7 @@ def _constant(name: str, value: int) -> Op:
         return np.full(shape, value, dtypes.dtype(dtype).numpy)
 
     call.__doc__ = f"A tensor of ``shape`` filled with {value}. The default dtype is f32, as in torch (np.{name}: f64)."
-    samples = [S((2, 3)), S((), "i64"), S(3, "bool"), S((0,), "f64"), S((2, 1), "bf16"), S((2,), "f16")]
+    samples = ["(2,3); () 'i64'; 3 'bool'; (0,) 'f64'; (2,1) 'bf16'; (2,) 'f16'"]
     record = op("creation", name=name, samples=samples)(call)
 
     def canonical(shape: Any, dtype: Any = "f32") -> Any:
@@ -127,17 +122,7 @@ ones = _constant("ones", 1)
 @op(
     "creation",
     samples=[
-        S(5),
-        S(2, 7),
-        S(1, 10, 3),
-        S(5, -1, -2),
-        S(0),
-        S(3, 1),
-        S(0.0, 1.0, 0.25),
-        S(4, dtype="f32"),
-        S(1, 2, 0.3, "f32"),
-        S(3, dtype="i8"),
-        S(5, dtype="bf16"),
+        "5; 2 7; 1 10 3; 5 -1 -2; 0; 3 1; 0.0 1.0 0.25; 4 dtype='f32'; 1 2 0.3 'f32'; 3 dtype='i8'; 5 dtype='bf16'"
     ],
 )
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: DType | None = None) -> Tensor:

@@ -18,7 +18,7 @@ import numpy as np
 
 from fxlite.base.errors import DTypeError, LiteralError
 from fxlite.ops.op import Op, Tensor, broadcast_shapes, float_dtype, op, shape_of, weak_dtype
-from fxlite.ops.samples import Bad, S, Sample, special, uniform
+from fxlite.ops.samples import Bad, S, Samples, uniform
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader, read_broadcast
 from fxlite.scalar.functions import FUNCTIONS, Function, define
@@ -215,7 +215,7 @@ def unary(
     doc: str,
     *,
     reference: Callable[[Any], Any] | None = None,
-    samples: list[Sample] | None = None,
+    samples: Samples | None = None,
     warns: bool = True,
     **facts: Any,
 ) -> Op:
@@ -226,22 +226,15 @@ def unary(
     def call(x: Tensor) -> Tensor:
         return implementation(x)
 
-    base = [S("f32[B,5]", dims={"B": 3}), S("f64[7]"), S("f32[]"), S(special("f32[9]"))]
-    base += [S("f16[4,3]"), S("bf16[6]"), S("i32[5]"), S("f32[0,3]"), S("u32[5]")]
-    base += [S("bool[4]")] if name in ("square", "relu") else []
+    base = ["f32[B,5] B=3; f64[7]; f32[]; f32[9]!; f16[4,3]; bf16[6]; i32[5]; f32[0,3]; u32[5]"]
+    base += ["bool[4]"] if name in ("square", "relu") else []
     found = base if samples is None else samples
     facts["samples"] = [*found, *_COMPLEX] if _takes_complex(ufunc, 1) else found
     return elementwise(call, name, ufunc, doc, **facts)
 
 
-_COMPLEX = [S("c64[B,5]", dims={"B": 3}), S("c128[7]"), S("c128[]")]
-_COMPLEX_PAIRS = [
-    S("c64[B,4]", "c64[4]", dims={"B": 3}),
-    S("c128[5]", 1 - 2.5j),
-    S("f32[4]", 1j),
-    S("i32[4]", "c64[4]"),
-    S(2.0, "c64[3]"),
-]
+_COMPLEX = ["c64[B,5] B=3; c128[7]; c128[]"]
+_COMPLEX_PAIRS = ["c64[B,4] c64[4] B=3", S("c128[5]", 1 - 2.5j), S("f32[4]", 1j), "i32[4] c64[4]; 2.0 c64[3]"]
 
 
 def _takes_complex(ufunc: Callable[..., Any], arity: int) -> bool:
@@ -260,7 +253,7 @@ def binary(
     doc: str,
     *,
     reference: Callable[[Any, Any], Any] | None = None,
-    samples: list[Sample] | None = None,
+    samples: Samples | None = None,
     **facts: Any,
 ) -> Op:
     """The same of two operands."""
@@ -270,15 +263,8 @@ def binary(
         return implementation(x, y)
 
     base = [
-        S("f32[B,4]", "f32[B,4]", dims={"B": 3}),
-        S("f32[3,1,4]", "f32[2,1]"),
-        S("f32[5]", 2.5),
-        S(3, "i32[4]"),
-        S("i32[4]", uniform("i32[4]", 1, 5)),
-        S("f16[3,3]", "f32[3]"),
-        S(special("f64[6]"), "f64[6]"),
-        S("bf16[4]", 0.5),
-        S("f32[0,4]", "f32[4]"),
+        "f32[B,4] f32[B,4] B=3; f32[3,1,4] f32[2,1]; f32[5] 2.5; 3 i32[4]; i32[4] i32[4](1,5); f16[3,3] f32[3]",
+        "f64[6]! f64[6]; bf16[4] 0.5; f32[0,4] f32[4]",
     ]
     facts.setdefault("bad", [Bad("f32[3]", "f32[4]", match="do not broadcast")])
     found = base if samples is None else samples
@@ -297,18 +283,13 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> list[Sample]:
+def float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> Samples:
     """Samples of a function of one float, with values within these bounds, and hard ones."""
-    found = [
-        S(uniform("f32[B,5]", low, high), dims={"B": 3}),
-        S(uniform("f64[7]", low, high)),
-        S(uniform("f32[]", low, high)),
-        S(special("f32[9]")),
-        S(uniform("f16[4,3]", low, high)),
-        S(uniform("bf16[6]", low, high)),
-        S("f32[0,3]"),
-    ]
-    return [*found, S(uniform("i32[5]", max(low, 0), 4)), S(uniform("i8[5]", max(low, 0), 4))] if (ints) else found
+    within, whole = f"({low},{high})", f"({max(low, 0)},4)"
+    floats = (
+        f"f32[B,5]{within} B=3; f64[7]{within}; f32[]{within}; f32[9]!; f16[4,3]{within}; bf16[6]{within}; f32[0,3]"
+    )
+    return [floats, f"i32[5]{whole}; i8[5]{whole}"] if ints else [floats]
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
@@ -316,6 +297,7 @@ binary(
     "add",
     np.add,
     "Sum ``x + y``.",
+    onnx="Add",
     symbol="+",
     operator="+",
     commutative=True,
@@ -323,11 +305,12 @@ binary(
     of_bools="or",
     participle="shifted",
 )
-binary("sub", np.subtract, "Difference ``x - y``.", symbol="-", operator="-")
+binary("sub", np.subtract, "Difference ``x - y``.", onnx="Sub", symbol="-", operator="-")
 binary(
     "mul",
     np.multiply,
     "Product ``x * y``.",
+    onnx="Mul",
     symbol="*",
     operator="*",
     commutative=True,
@@ -340,22 +323,20 @@ binary(
     "div",
     np.true_divide,
     "Quotient ``x / y``; integers give float64.",
+    onnx="Div",
     symbol="/",
     operator="/",
     cost=8,
     complex_cost=12,
     aliases=("true_divide",),
 )
-_DIVISION_SAMPLES = [
-    S("f32[4,5]", "f32[5]"),
-    S("f64[8]", 0.75),
-    S("i32[9]", uniform("i32[9]", -4, 5)),  # zero divisors included: 0, as in NumPy
-    S("i8[6]", 3),
-    S(uniform("u8[6]", 0, 250), uniform("u8[6]", 0, 7)),
+_DIVISION_SAMPLES: Samples = [
+    "f32[4,5] f32[5]; f64[8] 0.75; i32[9] i32[9](-4,5)",  # zero divisors included: 0, as in NumPy
+    "i8[6] 3; u8[6](0,250) u8[6](0,7)",
     S(uniform("u16[6]", 0, 2**16), 7),
     S(uniform("u32[6]", 0, 2**32), uniform("u32[6]", 0, 7)),
     S(uniform("u64[6]", 0, 2**63), 10**9),
-    S(special("f32[6]"), "f32[6]"),
+    "f32[6]! f32[6]",
 ]
 binary(
     "floor_divide",
@@ -405,6 +386,7 @@ binary(
     "pow",
     np.power,
     "``x`` to the power ``y``.",
+    onnx="Pow",
     symbol="**",
     cost=8,
     ulp=0.8,
@@ -412,20 +394,15 @@ binary(
     rule=_power_dtype,
     unless=_simple_power,
     samples=[
-        S(uniform("f32[3,4]", 0.1, 3), "f32[4]"),
-        S("f32[6]", 2),
-        S("f32[6]", 3.0),
-        S(uniform("f64[5]", 0.1, 2), 0.5),
-        S("i32[5]", 3),
-        S(2.0, "f32[4]"),
-        S("f64[5]", -1.0),
-        S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4)),
+        "f32[3,4](0.1,3) f32[4]; f32[6] 2; f32[6] 3.0; f64[5](0.1,2) 0.5; i32[5] 3; 2.0 f32[4]; f64[5] -1.0",
+        "i64[4](0,5) i64[4](0,4)",
     ],
 )
 binary(
     "maximum",
     np.maximum,
     "Larger of the two; NaN wins.",
+    onnx="Max",
     keeps=True,
     moves_values=True,
     commutative=True,
@@ -436,6 +413,7 @@ binary(
     "minimum",
     np.minimum,
     "Smaller of the two; NaN wins.",
+    onnx="Min",
     keeps=True,
     moves_values=True,
     commutative=True,
@@ -458,11 +436,14 @@ binary(
 binary("copysign", np.copysign, "The size of x with the sign of y.", keeps=True)
 binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True, halves=True)
 
-unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inverse="neg", participle="negated")
+unary(
+    "neg", np.negative, "``-x``.", onnx="Neg", symbol="-", operator="-", keeps=True, inverse="neg", participle="negated"
+)
 unary(
     "abs",
     np.abs,
     "Absolute value.",
+    onnx="Abs",
     numpy="np.abs x",
     keeps=True,
     nonnegative=True,
@@ -472,7 +453,7 @@ unary(
     complex_cost=4,
     unless=lambda x: x if x.dtype.is_bool else None,
 )
-unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", keeps=True)
+unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", onnx="Sign", keeps=True)
 unary("square", np.square, "``x * x``; of bools int8.", scalar=lambda x: expr.apply("mul", x, x))
 unary("fabs", np.fabs, "Absolute value; integers become floats.", scalar="abs")
 
@@ -493,7 +474,13 @@ def _reciprocal_of_integers(x: Expr) -> Expr | None:
     return expr.where(zero, none, expr.where(unit, x, expr.const(0, x.dtype)))
 
 
-unary("reciprocal", np.reciprocal, "``1 / x``; of integers 1, -1 or 0, as NumPy.", unless=_reciprocal_of_integers)
+unary(
+    "reciprocal",
+    np.reciprocal,
+    "``1 / x``; of integers 1, -1 or 0, as NumPy.",
+    onnx="Reciprocal",
+    unless=_reciprocal_of_integers,
+)
 
 
 # -- exponentials and trigonometry -----------------------------------------------------------------
@@ -504,14 +491,24 @@ def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
     return expr.apply("reciprocal", expr.rounded(expr.apply("sqrt", x)))
 
 
-unary("exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, complex_cost=5, samples=float_samples(-20, 20))
+unary(
+    "exp",
+    np.exp,
+    "``e**x``.",
+    onnx="Exp",
+    cost=8,
+    ulp=1.1,
+    nonnegative=True,
+    complex_cost=5,
+    samples=float_samples(-20, 20),
+)
 unary("expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5, samples=float_samples(-5, 5))
-unary("log", np.log, "Natural logarithm.", cost=8, ulp=1.0, samples=float_samples(0.01, 100))
+unary("log", np.log, "Natural logarithm.", onnx="Log", cost=8, ulp=1.0, samples=float_samples(0.01, 100))
 unary("log1p", np.log1p, "``log(1 + x)``, exact near 0.", cost=8, ulp=1.5, samples=float_samples(-0.9, 9))
 unary(
     "log2", np.log2, "Logarithm to base 2, exact for powers of two.", cost=8, ulp=1.8, samples=float_samples(0.01, 100)
 )
-unary("sqrt", np.sqrt, "Square root.", cost=8, samples=float_samples(0, 100))
+unary("sqrt", np.sqrt, "Square root.", onnx="Sqrt", cost=8, samples=float_samples(0, 100))
 unary(
     "rsqrt",
     lambda x: 1 / np.sqrt(x),
@@ -520,15 +517,21 @@ unary(
     unless=_reciprocal_root_of_halves,
     samples=float_samples(0.01, 100),
 )
-unary("sin", np.sin, "Sine of x in radians.", cost=8, ulp=1.6, samples=float_samples(-9, 9))
-unary("cos", np.cos, "Cosine of x in radians.", cost=8, ulp=1.6, samples=float_samples(-9, 9))
-unary("tan", np.tan, "Tangent of x in radians.", cost=8, ulp=3.7, samples=float_samples(-1.4, 1.4))
-unary("sinh", np.sinh, "Hyperbolic sine.", cost=8, ulp=2.0, samples=float_samples(-5, 5))
-unary("cosh", np.cosh, "Hyperbolic cosine.", cost=8, ulp=1.6, samples=float_samples(-5, 5))
-unary("tanh", np.tanh, "Hyperbolic tangent.", cost=8, ulp=1.5, samples=float_samples(-6, 6))
-unary("asin", np.arcsin, "Inverse of sin, in radians.", cost=8, ulp=2.5, samples=float_samples(-0.95, 0.95))
-unary("acos", np.arccos, "Inverse of cos, in radians.", cost=8, ulp=1.5, samples=float_samples(-0.95, 0.95))
-unary("atan", np.arctan, "Inverse of tan, in radians.", cost=8, ulp=1.7, samples=float_samples(-0.95, 0.95))
+unary("sin", np.sin, "Sine of x in radians.", onnx="Sin", cost=8, ulp=1.6, samples=float_samples(-9, 9))
+unary("cos", np.cos, "Cosine of x in radians.", onnx="Cos", cost=8, ulp=1.6, samples=float_samples(-9, 9))
+unary("tan", np.tan, "Tangent of x in radians.", onnx="Tan", cost=8, ulp=3.7, samples=float_samples(-1.4, 1.4))
+unary("sinh", np.sinh, "Hyperbolic sine.", onnx="Sinh", cost=8, ulp=2.0, samples=float_samples(-5, 5))
+unary("cosh", np.cosh, "Hyperbolic cosine.", onnx="Cosh", cost=8, ulp=1.6, samples=float_samples(-5, 5))
+unary("tanh", np.tanh, "Hyperbolic tangent.", onnx="Tanh", cost=8, ulp=1.5, samples=float_samples(-6, 6))
+unary(
+    "asin", np.arcsin, "Inverse of sin, in radians.", onnx="Asin", cost=8, ulp=2.5, samples=float_samples(-0.95, 0.95)
+)
+unary(
+    "acos", np.arccos, "Inverse of cos, in radians.", onnx="Acos", cost=8, ulp=1.5, samples=float_samples(-0.95, 0.95)
+)
+unary(
+    "atan", np.arctan, "Inverse of tan, in radians.", onnx="Atan", cost=8, ulp=1.7, samples=float_samples(-0.95, 0.95)
+)
 
 
 def real_array(x: Any) -> Any:
@@ -625,6 +628,7 @@ unary(
     "erf",
     erf_reference,
     "Error function.",
+    onnx="Erf",
     cost=8,
     ulp=1.3,
     compute=lambda x: _exact_erf(x.astype(np.float64)).astype(x.dtype),
@@ -647,6 +651,7 @@ unary(
     "sigmoid",
     sigmoid_reference,
     "Logistic function ``1 / (1 + exp(-x))``.",
+    onnx="Sigmoid",
     cost=8,
     ulp=2.5,
     nonnegative=True,
@@ -662,49 +667,45 @@ def _whole(x: Expr) -> Expr | None:
 
 
 _ROUNDING: dict[str, Any] = {"keeps": True, "unless": _whole, "samples": float_samples(-5, 5)}
-unary("floor", np.floor, "Largest integer <= x.", **_ROUNDING)
-unary("ceil", np.ceil, "Smallest integer >= x.", **_ROUNDING)
+unary("floor", np.floor, "Largest integer <= x.", onnx="Floor", **_ROUNDING)
+unary("ceil", np.ceil, "Smallest integer >= x.", onnx="Ceil", **_ROUNDING)
 unary("trunc", np.trunc, "Integer part.", aliases=("fix",), **_ROUNDING)
-unary("round", np.rint, "Nearest integer, halves to even.", **_ROUNDING)
+unary("round", np.rint, "Nearest integer, halves to even.", onnx="Round", **_ROUNDING)
 
 # -- comparison and logic --------------------------------------------------------------------------
-COMPARISONS: dict[str, tuple[str, np.ufunc]] = {
-    "eq": ("==", np.equal),
-    "ne": ("!=", np.not_equal),
-    "lt": ("<", np.less),
-    "le": ("<=", np.less_equal),
-    "gt": (">", np.greater),
-    "ge": (">=", np.greater_equal),
+COMPARISONS: dict[str, tuple[str, np.ufunc, str]] = {
+    "eq": ("==", np.equal, "Equal"),
+    "ne": ("!=", np.not_equal, ""),
+    "lt": ("<", np.less, "Less"),
+    "le": ("<=", np.less_equal, "LessOrEqual"),
+    "gt": (">", np.greater, "Greater"),
+    "ge": (">=", np.greater_equal, "GreaterOrEqual"),
 }
-for _name, (_symbol, _comparison) in COMPARISONS.items():
+for _name, (_symbol, _comparison, _onnx) in COMPARISONS.items():
     binary(
         _name,
         _comparison,
         f"``x {_symbol} y``, a bool.",
+        onnx=_onnx,
         rule=as_numpy(np.add),
         symbol=_symbol,
         operator=_symbol,
         result=dtypes.bool_,
         commutative=_name in ("eq", "ne"),
         samples=[
-            S("f32[B,4]", "f32[4]", dims={"B": 2}),
-            S("i32[9]", 1),
-            S(special("f32[6]"), 0.0),
-            S("bool[4]", "bool[4]"),
-            S("i64[5]", "f32[5]"),
-            S("bf16[5]", 0.0),
-            S("u64[5]", "i64[5]"),
-            S("i8[5]", "u64[5]"),
+            "f32[B,4] f32[4] B=2; i32[9] 1; f32[6]! 0.0; bool[4] bool[4]; i64[5] f32[5]; bf16[5] 0.0; u64[5] i64[5]",
+            "i8[5] u64[5]",
         ],
     )
-_LOGIC = [S("bool[3,4]", "bool[4]"), S("f32[5]", "i32[5]"), S("bool[4]", True)]
-_BITS = [S("bool[3,4]", "bool[4]"), S("i32[5]", "i32[5]"), S("u8[5]", 3), S("i64[5]", "i8[5]"), S("u64[5]", "u32[5]")]
+_LOGIC = ["bool[3,4] bool[4]; f32[5] i32[5]; bool[4] True"]
+_BITS = ["bool[3,4] bool[4]; i32[5] i32[5]; u8[5] 3; i64[5] i8[5]; u64[5] u32[5]"]
 for _name in ("and", "or", "xor"):
     _symbol = {"and": "&", "or": "|", "xor": "^"}[_name]
     binary(
         f"logical_{_name}",
         getattr(np, f"logical_{_name}"),
         f"Logical {_name} of truth values.",
+        onnx=_name.capitalize(),
         rule=truth,
         scalar=_name,
         result=dtypes.bool_,
@@ -716,18 +717,17 @@ for _name in ("and", "or", "xor"):
         f"bitwise_{_name}",
         getattr(np, f"bitwise_{_name}"),
         f"``x {_symbol} y``, bit by bit.",
+        onnx=f"Bitwise{_name.capitalize()}",
         scalar=_name,
         symbol=_symbol,
         commutative=True,
         associative=True,
         samples=_BITS,
     )
-_SHIFTS = [
-    S("i32[5]", uniform("i32[5]", 0, 8)),
-    S("i64[4]", 3),
-    S(uniform("u8[6]", 0, 255), 2),
+_SHIFTS: Samples = [
+    "i32[5] i32[5](0,8); i64[4] 3; u8[6](0,255) 2",
     S(uniform("u64[6]", 0, 2**63), 3),
-    S("bool[4]", "bool[4]"),
+    "bool[4] bool[4]",
 ]
 binary("left_shift", np.left_shift, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS)
 binary("right_shift", np.right_shift, "``x >> y``, arithmetic.", scalar="shr", symbol=">>", samples=_SHIFTS)
@@ -735,26 +735,28 @@ unary(
     "logical_not",
     np.logical_not,
     "True where x is zero or False.",
+    onnx="Not",
     rule=truth,
     result=dtypes.bool_,
     operator="!",
     inverse="logical_not",
-    samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")],
+    samples=["bool[4]; f32[5]; i32[6]"],
 )
 unary(
     "bitwise_not",
     np.invert,
     "All bits flipped.",
+    onnx="BitwiseNot",
     symbol="~",
     operator="~",
     scalar="invert",
     inverse="bitwise_not",
     of_bools="logical_not",
-    samples=[S("bool[4]"), S("i32[5]"), S("u8[6]")],
+    samples=["bool[4]; i32[5]; u8[6]"],
 )
-_SPECIALS = [S(special("f32[9]")), S(special("f64[3,3]")), S("f16[4]"), S(special("bf16[7]"))]
-unary("isnan", np.isnan, "True where NaN.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
-unary("isinf", np.isinf, "True where infinite.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
+_SPECIALS = ["f32[9]!; f64[3,3]!; f16[4]; bf16[7]!"]
+unary("isnan", np.isnan, "True where NaN.", onnx="IsNaN", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
+unary("isinf", np.isinf, "True where infinite.", onnx="IsInf", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
 unary(
     "isfinite",
     np.isfinite,
@@ -769,6 +771,7 @@ unary(
     "relu",
     lambda x: np.maximum(x, 0),
     "``maximum(x, 0)``; NaN stays NaN.",
+    onnx="Relu",
     numpy="np.maximum x 0",
     nonnegative=True,
     scales=True,
@@ -810,13 +813,11 @@ _get("maximum").canonical(_relu_of_maximum)
     gives_number=None,
     keeps_python_numbers=True,
     samples=[
-        S("bool[3,4]", "f32[3,4]", "f32[4]"),
-        S("bool[5]", "f32[5]", 0.0),
-        S("i32[4]", 1, "f32[4]"),
-        S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),
-        S("bool[4]", "bf16[4]", 1.0),
+        "bool[3,4] f32[3,4] f32[4]; bool[5] f32[5] 0.0; i32[4] 1 f32[4]; bool[B,1] i32[4] i64[B,4] B=3",
+        "bool[4] bf16[4] 1.0",
     ],
     bad=[Bad("bool[3]", "f32[4]", 0.0, match="do not broadcast")],
+    onnx="Where",
 )
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """``x`` where the condition holds, else ``y``."""
@@ -852,14 +853,7 @@ def _(i: MultiIndex, condition: Reader, x: Reader, y: Reader) -> Expr:
 @op(
     "pointwise",
     aliases=("clamp",),
-    samples=[
-        S("f32[B,4]", -0.5, 0.5, dims={"B": 3}),
-        S("f32[5]", min=0.25),
-        S("f64[5]", max=0.0),
-        S("i32[7]", -2, 2),
-        S(special("f32[6]"), -1.0, 1.0),
-        S("f16[4]", -1, 1),
-    ],
+    samples=["f32[B,4] -0.5 0.5 B=3; f32[5] min=0.25; f64[5] max=0.0; i32[7] -2 2; f32[6]! -1.0 1.0; f16[4] -1 1"],
 )
 def clip(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
     """``minimum(maximum(x, min), max)`` with Python numbers as bounds (None: no bound)."""
@@ -915,28 +909,12 @@ def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
     gives_number=None,
     aliases=("astype",),
     samples=[
-        S("f32[B,3]", "f64", dims={"B": 2}),
-        S(uniform("f32[6]", -5, 5), "i32"),
-        S("i32[5]", "f32"),
-        S("f32[4]", "bool"),
-        S("bool[4]", "f32"),
-        S("f64[5]", "f16"),
-        S("f32[5]", "bf16"),
-        S("bf16[5]", "f32"),
-        S(uniform("i64[5]", -300, 300), "i8"),
-        S("f16[4]", "f64"),
-        S(uniform("f64[6]", 0, 200), "u8"),
-        S("i8[4]", "i16"),
-        S("c64[5]", "c128"),
-        S("c128[4]", "f32"),
-        S("f32[4]", "c64"),
-        S("i32[3]", "c128"),
-        S("c64[4]", "bool"),
-        S(uniform("c64[4]", -9, 9), "i16"),
-        S("bf16[3]", "c64"),
-        S("i64[5]", "u64"),
+        "f32[B,3] 'f64' B=2; f32[6](-5,5) 'i32'; i32[5] 'f32'; f32[4] 'bool'; bool[4] 'f32'; f64[5] 'f16'",
+        "f32[5] 'bf16'; bf16[5] 'f32'; i64[5](-300,300) 'i8'; f16[4] 'f64'; f64[6](0,200) 'u8'; i8[4] 'i16'",
+        "c64[5] 'c128'; c128[4] 'f32'; f32[4] 'c64'; i32[3] 'c128'; c64[4] 'bool'; c64[4](-9,9) 'i16'; bf16[3] 'c64'",
+        "i64[5] 'u64'",
         S(uniform("u64[5]", 0, 2**63), "f32"),
-        S(uniform("f32[5]", 0, 99), "u32"),
+        "f32[5](0,99) 'u32'",
     ],
 )
 def cast(x: Tensor, dtype: DType) -> Tensor:

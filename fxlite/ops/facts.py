@@ -27,6 +27,9 @@ class Facts:
     #: How NumPy spells the op, for printing: its function or method and what that is given, as
     #: ``np.where condition x y`` or ``.mean axis= keepdims=``.
     numpy: str = ""
+    #: ONNX's op that is this one, behind it its attributes with the parameters that they are:
+    #: ``LeakyRelu alpha=negative_slope``.
+    onnx: str = ""
     #: NumPy's ufunc that is this op.
     ufunc: np.ufunc | None = None
 

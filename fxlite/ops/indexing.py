@@ -59,15 +59,8 @@ def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[In
     reads_some_of="x",
     looks_up=("index", "x", None),
     samples=[
-        S("f32[V,4]", uniform("i64[B]", -3, 3), dims={"V": 3, "B": 5}),
-        S("f32[3,4]", uniform("i32[2,2]", -4, 4), 1),
-        S("f64[5]", uniform("i64[]", 0, 5)),
-        S("f32[2,3,4]", uniform("u8[3]", 0, 4), -1),
-        S("i32[3]", uniform("i64[0]", 0, 1)),
-        S("bool[2,2]", uniform("i8[3]", -2, 2), 0),
-        S("bf16[4,2]", uniform("i16[3]", 0, 4)),
-        S("f32[3,0]", uniform("i64[2]", 0, 3)),
-        S("f16[3,2]", -1, 1),
+        "f32[V,4] i64[B](-3,3) V=3 B=5; f32[3,4] i32[2,2](-4,4) 1; f64[5] i64[](0,5); f32[2,3,4] u8[3](0,4) -1",
+        "i32[3] i64[0](0,1); bool[2,2] i8[3](-2,2) 0; bf16[4,2] i16[3](0,4); f32[3,0] i64[2](0,3); f16[3,2] -1 1",
     ],
     bad=[
         Bad("f32[3]", "f32[2]", match="must hold integers"),
@@ -162,13 +155,8 @@ def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int = 0) -> E
     looks_up=("index", "x", None),
     aliases=("take_along_axis",),
     samples=[
-        S("f32[B,4]", uniform("i64[B,2]", -4, 4), 1, dims={"B": 3}),
-        S("f32[3,4]", uniform("i64[1,4]", 0, 3), 0),
-        S("f64[5]", uniform("i32[7]", -5, 5), 0),
-        S("f32[1,4]", uniform("i64[3,2]", 0, 4), -1),
-        S("f32[3,2]", uniform("i8[1,5]", 0, 2), 1),
-        S("bool[2,2]", uniform("i64[2,0]", 0, 1), 1),
-        S("bf16[2,3]", uniform("u8[2,1]", 0, 3), 1),
+        "f32[B,4] i64[B,2](-4,4) 1 B=3; f32[3,4] i64[1,4](0,3) 0; f64[5] i32[7](-5,5) 0; f32[1,4] i64[3,2](0,4) -1",
+        "f32[3,2] i8[1,5](0,2) 1; bool[2,2] i64[2,0](0,1) 1; bf16[2,3] u8[2,1](0,3) 1",
     ],
     bad=[
         Bad("f32[3,4]", "i64[3]", 1, match="rank"),
@@ -211,12 +199,7 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int) -> Expr:
     "composite",
     reads_some_of="weight",
     looks_up=("x", "weight", 0),
-    samples=[
-        S(uniform("i64[B,T]", 0, 5), "f32[5,4]", dims={"B": 2, "T": 3}),
-        S(uniform("i32[]", 0, 3), "f64[3,2]"),
-        S(uniform("i64[0]", 0, 1), "f32[3,2]"),
-        S(uniform("u8[4]", 0, 6), "bf16[6,1]"),
-    ],
+    samples=["i64[B,T](0,5) f32[5,4] B=2 T=3; i32[](0,3) f64[3,2]; i64[0](0,1) f32[3,2]; u8[4](0,6) bf16[6,1]"],
     bad=[Bad("f32[3]", "f32[4,2]", match="must hold integers"), Bad("i64[3]", "f32[4]", match="rank 2")],
 )
 def embedding(x: Tensor, weight: Tensor) -> Tensor:
@@ -241,14 +224,9 @@ def _(x: Any, weight: Any) -> Any:
 
 # -- writing ---------------------------------------------------------------------------------------
 _SCATTERED = [
-    S("f32[B,5]", uniform("i64[B,7]", -5, 5), "f32[B,7]", 1, dims={"B": 2}),
-    S("f32[4]", uniform("i32[9]", 0, 4), "f32[9]", 0),
-    S("f64[3,3]", uniform("i64[2,2]", 0, 3), "f64[2,2]", 0),
-    S("i32[4]", uniform("i64[6]", 0, 2), "i32[6]", 0),
-    S("f32[3,2]", uniform("i64[0,2]", 0, 1), "f32[0,2]", 0),
-    S("bf16[3]", uniform("i64[5]", 0, 3), "bf16[5]", -1),
-    S("i8[2]", uniform("u8[3]", 0, 2), "i8[3]", 0),
-    S("f16[2,3]", uniform("i64[2,4]", -3, 3), "f16[2,4]", 1),
+    "f32[B,5] i64[B,7](-5,5) f32[B,7] 1 B=2; f32[4] i32[9](0,4) f32[9] 0; f64[3,3] i64[2,2](0,3) f64[2,2] 0",
+    "i32[4] i64[6](0,2) i32[6] 0; f32[3,2] i64[0,2](0,1) f32[0,2] 0; bf16[3] i64[5](0,3) bf16[5] -1",
+    "i8[2] u8[3](0,2) i8[3] 0; f16[2,3] i64[2,4](-3,3) f16[2,4] 1",
 ]
 _NOT_SCATTERED = [
     Bad("f32[3]", "f32[2]", "f32[2]", 0, match="must hold integers"),
@@ -284,7 +262,7 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
         return out.astype(array.dtype)
 
     call.__doc__ = _RAISES.format(doc)
-    samples = [*_SCATTERED, S("bool[3]", uniform("i64[5]", 0, 3), "bool[5]", 0)]
+    samples = [*_SCATTERED, "bool[3] i64[5](0,3) bool[5] 0"]
     bad = [*_NOT_SCATTERED, Bad("bool[3]", "i64[2]", "bool[2]", 0, match="not bool")]
     record = op(
         "scatter",
@@ -501,13 +479,7 @@ def _(i: MultiIndex, x: Reader, values: Reader, positions: tuple[Reader, ...], a
 
 @op(
     "gather",
-    samples=[
-        S(uniform("i64[B]", -3, 3), 3, dims={"B": 5}),
-        S(uniform("i32[2,2]", 0, 4), 4, "f32"),
-        S("i64[0]", 2),
-        S(uniform("u8[3]", 0, 1), 1, "bool"),
-        S(uniform("i64[]", 0, 3), 3, "bf16"),
-    ],
+    samples=["i64[B](-3,3) 3 B=5; i32[2,2](0,4) 4 'f32'; i64[0] 2; u8[3](0,1) 1 'bool'; i64[](0,3) 3 'bf16'"],
     bad=[
         Bad("f32[3]", 3, match="must hold integers"),
         Bad("i64[3]", 0, match="at least 1"),

@@ -48,12 +48,8 @@ def _infer_distance(x: TensorType, target: TensorType, reduction: str = "mean") 
 
 
 _PAIRS = [
-    S("f32[B,4]", "f32[B,4]", dims={"B": 3}),
-    S("f32[3,4]", "f32[3,4]", reduction="sum"),
-    S("f32[3,4]", "f32[3,4]", reduction="none"),
-    S("f64[5]", "f64[5]"),
-    S("f16[4]", "f16[4]"),
-    S("bf16[2,3]", "bf16[2,3]"),
+    "f32[B,4] f32[B,4] B=3; f32[3,4] f32[3,4] reduction='sum'; f32[3,4] f32[3,4] reduction='none'; f64[5] f64[5]",
+    "f16[4] f16[4]; bf16[2,3] bf16[2,3]",
 ]
 _PAIRS_BAD = [
     Bad("f32[3]", "f32[4]", match="same shape"),
@@ -104,12 +100,9 @@ def _bce(x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduct
     infer=_infer_bce,
     expansion=_bce,
     samples=[
-        S("f32[B,4]", uniform("f32[B,4]", 0, 1), dims={"B": 3}),
-        S(uniform("f32[3,4]", -90, 90), uniform("f32[3,4]", 0, 1), "f32[4]", reduction="sum"),
-        S("f32[3,4]", uniform("f32[3,4]", 0, 1), None, uniform("f32[4]", 1, 3), reduction="none"),
-        S("f64[5]", uniform("f64[5]", 0, 1)),
-        S("f16[5]", uniform("f16[5]", 0, 1)),
-        S("bf16[5]", uniform("bf16[5]", 0, 1)),
+        "f32[B,4] f32[B,4](0,1) B=3; f32[3,4](-90,90) f32[3,4](0,1) f32[4] reduction='sum'",
+        "f32[3,4] f32[3,4](0,1) None f32[4](1,3) reduction='none'; f64[5] f64[5](0,1); f16[5] f16[5](0,1)",
+        "bf16[5] bf16[5](0,1)",
     ],
     bad=[*_PAIRS_BAD, Bad("f32[3]", "f32[3]", "f32[2,3]", match="weight")],
 )
@@ -198,13 +191,9 @@ _TARGET = uniform("i64[B]", 0, 5)
 _CLASS_SAMPLES = [
     S("f32[B,5]", _TARGET, dims={"B": 6}),
     S("f32[B,5]", _TARGET, reduction="sum", dims={"B": 6}),
-    S("f32[6,5]", uniform("i64[6]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=2),
-    S("f32[2,5,3,4]", uniform("i64[2,3,4]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=0, reduction="none"),
-    S("f64[4,3]", uniform("i32[4]", 0, 3)),
-    S("f32[5]", uniform("i64[]", 0, 5)),
-    S("f16[4,3]", uniform("i64[4]", 0, 3)),
-    S("bf16[4,3]", uniform("i64[4]", 0, 3)),
-    S("f32[2,3]", uniform("i64[2]", 1, 2), ignore_index=1),
+    "f32[6,5] i64[6](0,5) f32[5](0.5,2) ignore_index=2",
+    "f32[2,5,3,4] i64[2,3,4](0,5) f32[5](0.5,2) ignore_index=0 reduction='none'; f64[4,3] i32[4](0,3)",
+    "f32[5] i64[](0,5); f16[4,3] i64[4](0,3); bf16[4,3] i64[4](0,3); f32[2,3] i64[2](1,2) ignore_index=1",
 ]
 _CLASS_BAD = [
     Bad("f32[4,3]", "i64[3]", match="target must be [4]"),
@@ -285,11 +274,9 @@ def _cross_entropy(
     expansion=_cross_entropy,
     samples=[
         *_CLASS_SAMPLES,
-        S("f32[6,5]", uniform("i64[6]", 0, 5), label_smoothing=0.1),
-        S("f32[2,5,3]", uniform("i64[2,3]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=1, label_smoothing=0.2),
-        S("f32[B,5]", uniform("f32[B,5]", 0, 1), dims={"B": 3}),
-        S("f32[2,5,3]", uniform("f32[2,5,3]", 0, 1), uniform("f32[5]", 0.5, 2), reduction="none", label_smoothing=0.2),
-        S(uniform("f32[3,4]", -90, 90), uniform("i64[3]", 0, 4)),
+        "f32[6,5] i64[6](0,5) label_smoothing=0.1",
+        "f32[2,5,3] i64[2,3](0,5) f32[5](0.5,2) ignore_index=1 label_smoothing=0.2; f32[B,5] f32[B,5](0,1) B=3",
+        "f32[2,5,3] f32[2,5,3](0,1) f32[5](0.5,2) reduction='none' label_smoothing=0.2; f32[3,4](-90,90) i64[3](0,4)",
     ],
     bad=[
         *_CLASS_BAD,
@@ -326,12 +313,7 @@ def cross_entropy(
 @op(
     "random",
     shares_memory="perhaps",
-    samples=[
-        S("f32[B,4]", p=0.0, dims={"B": 3}),
-        S("f32[3,4]", p=0.5, training=False),
-        S("bf16[4]", p=0.0),
-        S("f64[0,3]", p=0.0),
-    ],
+    samples=["f32[B,4] p=0.0 B=3; f32[3,4] p=0.5 training=False; bf16[4] p=0.0; f64[0,3] p=0.0"],
     bad=[Bad("f32[3]", p=1.5, match="between 0 and 1")],
 )
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

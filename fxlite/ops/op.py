@@ -4,7 +4,7 @@ here.
 A record starts as the op's reference, a plain NumPy function whose signature is the op's signature;
 rules are attached to it::
 
-    @op("reduction", samples=[S("f32[3,4]", axis=1)])
+    @op("reduction", samples=["f32[3,4] axis=1"])
     def sum(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
         \"\"\"Sum over ``axis``.\"\"\"
         return np.sum(x, axis=axis, keepdims=keepdims)
@@ -46,7 +46,7 @@ from fxlite.ops.parameters import OptionalTensor as OptionalTensor
 from fxlite.ops.parameters import Tensor as Tensor
 from fxlite.ops.parameters import Tensors as Tensors
 from fxlite.ops.parameters import kind_of
-from fxlite.ops.samples import BadSample, Sample
+from fxlite.ops.samples import BadSample, Sample, Samples, parsed
 from fxlite.scalar import expr
 from fxlite.scalar.expr import ConstReader, Expr, MultiIndex, Reader
 from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
@@ -119,7 +119,7 @@ class Op(Facts):
         self.reference = reference
         self.name: str = facts.pop("name", None) or reference.__name__
         self.signature = self.__signature__ = inspect.signature(reference)
-        self.samples: list[Sample] = list(facts.pop("samples", ()))
+        self._written_samples: Samples = facts.pop("samples", ())
         self.bad_samples: list[BadSample] = list(facts.pop("bad", ()))
         if kind in _NUMBERS:
             facts.setdefault("gives_number", _NUMBERS[kind])
@@ -195,6 +195,11 @@ class Op(Facts):
         return function
 
     # -- facts -------------------------------------------------------------------------------
+    @functools.cached_property
+    def samples(self) -> list[Sample]:
+        """Example arguments; of text they are made when somebody asks, which users do not."""
+        return list(parsed(self._written_samples))
+
     #: Calls are kept and stay single, though nobody reads what they return; see fx.has_side_effect.
     has_side_effect = False
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fxlite.base.errors import ShapeError
 from fxlite.ops.op import Axis, Op, Tensor, normalize_axes, normalize_axis, op
-from fxlite.ops.samples import Bad, S, Sample, special
+from fxlite.ops.samples import Bad, Samples
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index, product
@@ -22,21 +22,9 @@ from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
 _SAMPLES = [
-    S("f32[B,5]", axis=1, dims={"B": 3}),
-    S("f32[B,5]", axis=0, dims={"B": 7}),
-    S("f32[3,4,5]", axis=(0, 2), keepdims=True),
-    S("f32[3,40]"),
-    S("f64[2,3]", axis=-1),
-    S("f16[4,9]", axis=1),
-    S("u8[3,4]", axis=1),
-    S("u64[3,4]", axis=0),
-    S("bf16[3,8]", axis=1),
-    S("i32[4,5]", axis=0),
-    S("f32[2,100]", axis=1),
-    S("f32[]"),
-    S("c64[3,5]", axis=1),
-    S("c128[2,200]"),
-    S("c64[B,40]", axis=0, keepdims=True, dims={"B": 3}),
+    "f32[B,5] axis=1 B=3; f32[B,5] axis=0 B=7; f32[3,4,5] axis=(0,2) keepdims=True; f32[3,40]; f64[2,3] axis=-1",
+    "f16[4,9] axis=1; u8[3,4] axis=1; u64[3,4] axis=0; bf16[3,8] axis=1; i32[4,5] axis=0; f32[2,100] axis=1; f32[]",
+    "c64[3,5] axis=1; c128[2,200]; c64[B,40] axis=0 keepdims=True B=3",
 ]
 _BAD = [Bad("f32[3,4]", axis=2, match="out of range"), Bad("f32[3,4]", axis=(1, -1), match="twice")]
 
@@ -89,7 +77,7 @@ def _register(
     rule: Callable[[DType], DType],
     doc: str,
     kind: str,
-    samples: list[Sample] | None = None,
+    samples: Samples | None = None,
     aliases: tuple[str, ...] = (),
     **facts: Any,
 ) -> Op:
@@ -137,7 +125,7 @@ def _numpy(function: Callable[..., Any], widen: bool) -> Callable[..., Any]:
 
 sum = _register("sum", _numpy(np.sum, True), accumulated, "Sum over ``axis``.", "sum", role="sum")
 prod = _register("prod", _numpy(np.prod, True), accumulated, "Product over ``axis``.", "prod")
-_EXTREMES = [*_SAMPLES, S(special("f32[3,3]"), axis=1), S("bool[3,4]", axis=1)]
+_EXTREMES = [*_SAMPLES, "f32[3,3]! axis=1; bool[3,4] axis=1"]
 max = _register(
     "max",
     _numpy(np.max, False),
@@ -158,7 +146,7 @@ min = _register(
     ("amin",),
     moves_values=True,
 )
-_TRUTH = [S("bool[3,4]", axis=1), S("f32[3,4]"), S("i32[2,3,4]", axis=(0, 1), keepdims=True), S("c64[3,2]", axis=1)]
+_TRUTH = ["bool[3,4] axis=1; f32[3,4]; i32[2,3,4] axis=(0,1) keepdims=True; c64[3,2] axis=1"]
 any = _register(
     "any",
     lambda x, a, k: np.any(x, axis=a, keepdims=k),
@@ -206,16 +194,8 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
 
     call.__doc__ = f"Index (int64) of the first {name[3:]}imum over ``axis`` (None: of the flattened x)."
     samples = [
-        S("f32[B,7]", axis=1, dims={"B": 3}),
-        S("f32[4,5]"),
-        S("i32[4,5]", axis=0),
-        S(special("f32[3,3]"), axis=1),
-        S("f64[2,3,40]", axis=-1, keepdims=True),
-        S("f32[2,3]", keepdims=True),
-        S("bf16[4,6]", axis=1),
-        S("f32[]"),
-        S("u64[4,5]", axis=0),
-        S("c64[4,5]", axis=1),
+        "f32[B,7] axis=1 B=3; f32[4,5]; i32[4,5] axis=0; f32[3,3]! axis=1; f64[2,3,40] axis=-1 keepdims=True",
+        "f32[2,3] keepdims=True; bf16[4,6] axis=1; f32[]; u64[4,5] axis=0; c64[4,5] axis=1",
     ]
     numpy = f".{name} {_NAMED}"
     record = op("reduction", numpy=numpy, name=name, needs_whole={"x": "axis"}, samples=samples, bad=_BAD[:1])(call)
@@ -253,19 +233,10 @@ def _register_scan(
 ) -> Op:
     """A running reduction along one axis; half types are accumulated in float32."""
     samples = [
-        S("f32[B,9]", axis=1, dims={"B": 3}),
-        S("f32[7]", axis=0),
-        S("i32[3,4]", axis=0),
-        S("u8[3,4]", axis=1),
-        S("f64[2,3,4]", axis=1),
-        S("bool[6]", axis=0),
-        S("f16[3,5]", axis=-1),
-        S("bf16[5]"),
-        S("c64[3,4]", axis=1),
-        S("f32[0,3]"),
-        S("i64[4,0]", axis=1),
+        "f32[B,9] axis=1 B=3; f32[7] axis=0; i32[3,4] axis=0; u8[3,4] axis=1; f64[2,3,4] axis=1; bool[6] axis=0",
+        "f16[3,5] axis=-1; bf16[5]; c64[3,4] axis=1; f32[0,3]; i64[4,0] axis=1",
     ]
-    samples += [S(special("f32[3,9]"), axis=1)] if moves_values else []
+    samples += ["f32[3,9]! axis=1"] if moves_values else []
 
     def call(x: Tensor, axis: int = 0) -> Tensor:
         array = np.asarray(x)

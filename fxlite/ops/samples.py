@@ -4,17 +4,27 @@ made.
 ``S("f32[B,4]", axis=1, dims={"B": 3})`` is a call with one random float32 array of shape (3, 4);
 the oracle traces it with the named dim ``B`` and runs it with 3. ``Bad(...)`` is a call that must
 be refused.
+
+Records have most of theirs as text, of which :func:`parsed` makes the samples: ``;`` stands between
+them, blanks between the arguments of one, and a size of a named dim is given as an attribute is::
+
+    "f32[B,4] axis=1 B=3; f64[5](-1,1) 'nearest'; f32[9]!"
+
+``(-1,1)`` behind a type is what :func:`uniform` says, and ``!`` what :func:`special` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fxlite.scalar.functions import complex_of
+from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType, parse_type
 
 
@@ -134,6 +144,50 @@ def S(*args: Any, dims: Mapping[str, int] | None = None, **kwargs: Any) -> Sampl
     """A sample; strings like ``"f32[3,4]"`` are random arrays of that type."""
     lifted = {k: _lift(v) for k, v in kwargs.items()}
     return Sample(tuple(_lift(a) for a in args), lifted, dims or {})
+
+
+#: What a record has: samples, and rows of text that stand for some.
+Samples: TypeAlias = Iterable[Sample | str]
+
+
+def parsed(rows: Samples) -> Iterator[Sample]:
+    """Samples, and those that rows of text stand for."""
+    for row in rows:
+        if isinstance(row, str):
+            yield from (_of_words(text.split()) for text in row.split(";"))
+        else:
+            yield row
+
+
+_ARRAY = re.compile(r"(\w+\[[^\]]*\])(?:(!)|\(([^,]+),([^)]+)\))?")
+
+
+def _of_words(words: list[str]) -> Sample:
+    """A sample of its arguments, attributes and named dims."""
+    args: list[Any] = []
+    named: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if value:
+            named[name] = _of_word(value)
+        else:
+            args.append(_of_word(word))
+    dims = shapes.names([v.type.shape for v in (*args, *named.values()) if isinstance(v, Random)])
+    return Sample(
+        tuple(args),
+        {name: value for name, value in named.items() if name not in dims},
+        {name: value for name, value in named.items() if name in dims},
+    )
+
+
+def _of_word(word: str) -> Any:
+    found = _ARRAY.fullmatch(word)
+    if found is None:
+        return ast.literal_eval(word)
+    text, is_special, low, high = found.groups()
+    if is_special:
+        return special(text)
+    return Random(parse_type(text)) if low is None else uniform(text, ast.literal_eval(low), ast.literal_eval(high))
 
 
 def Bad(*args: Any, match: str, **kwargs: Any) -> BadSample:

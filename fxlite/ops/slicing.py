@@ -24,7 +24,7 @@ import sympy
 from fxlite.base.errors import ArgumentError, DTypeError, PositionError, ShapeError
 from fxlite.ops.op import Tensor, Tensors, broadcast_shapes, normalize_axis, op
 from fxlite.ops.parameters import Attribute
-from fxlite.ops.samples import Bad, S, special
+from fxlite.ops.samples import Bad, S
 from fxlite.ops.view import as_shape, dims_of, fill_value, known_type, unsqueeze
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
@@ -91,18 +91,9 @@ def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tupl
     name="slice",
     participle="part",
     samples=[
-        S("f32[B,6]", 1, 2, 5, dims={"B": 3}),
-        S("f32[B,4]", 0, 1, dims={"B": 3}),
-        S("f32[B,T]", 1, -1, dims={"B": 2, "T": 4}),
-        S("f32[T]", 0, -3, dims={"T": 2}),
-        S("f32[T]", 0, 0, 4, dims={"T": 3}),
-        S("f32[T,2]", 0, 3, None, 2, dims={"T": 8}),
-        S("f32[T,2]", 0, 1, -1, dims={"T": 5}),
-        S("f64[7]", 0, 1, None, 3),
-        S("i32[3]", 0, 2, 1),
-        S("bool[4]", 0, -100, 100),
-        S("bf16[2,5]", -1, 0, 4, 2),
-        S("f16[0,3]", 0, 1),
+        "f32[B,6] 1 2 5 B=3; f32[B,4] 0 1 B=3; f32[B,T] 1 -1 B=2 T=4; f32[T] 0 -3 T=2; f32[T] 0 0 4 T=3",
+        "f32[T,2] 0 3 None 2 T=8; f32[T,2] 0 1 -1 T=5; f64[7] 0 1 None 3; i32[3] 0 2 1; bool[4] 0 -100 100",
+        "bf16[2,5] -1 0 4 2; f16[0,3] 0 1",
     ],
     bad=[
         Bad("f32[3]", 1, match="out of range"),
@@ -179,14 +170,8 @@ def _read_checked(x: Reader, index: MultiIndex, axis: int, value: Expr, where_te
     starts_at="index",
     gives_number=True,
     samples=[
-        S("f32[B,6]", 1, 2, dims={"B": 3}),
-        S("f32[B,T,4]", 1, 0, dims={"B": 2, "T": 3}),
-        S("f32[T,4]", 0, -1, dims={"T": 3}),
-        S("f32[T]", 0, 2, dims={"T": 3}),
-        S("f64[3,4]", -1, -2),
-        S("i32[1]", 0, 0),
-        S("bool[2,2]", 0, 1),
-        S("bf16[3,0]", 0, 2),
+        "f32[B,6] 1 2 B=3; f32[B,T,4] 1 0 B=2 T=3; f32[T,4] 0 -1 T=3; f32[T] 0 2 T=3; f64[3,4] -1 -2; i32[1] 0 0",
+        "bool[2,2] 0 1; bf16[3,0] 0 2",
     ],
     bad=[
         Bad("f32[3,4]", 1, 4, match="index 4 is out of range for axis 1 of size 4"),
@@ -269,21 +254,11 @@ def parts_of(at: Any, shape: Sequence[Any]) -> list[Any]:
     "gather",
     writes_part=True,
     samples=[
-        S("f32[B,6]", "f32[B,3]", ((0, None, 1), (2, 5, 1)), dims={"B": 3}),
-        S("f32[4,3]", "f32[3]", (1,)),
-        S("f32[4,3]", "f32[4]", ((0, None, 1), -1)),
-        S("f32[7]", "f32[3]", ((1, None, 2),)),
-        S("f32[7,2]", 1.5, ((2, 7, 3), 0)),
-        S("f32[T,2]", "f32[T-1,2]", ((1, None, 1),), dims={"T": 4}),
-        S("f32[T]", "f32[]", (2,), dims={"T": 3}),
-        S("f32[T]", 7, (-1,), dims={"T": 3}),
-        S("i32[3,4]", "i32[1,2]", ((0, 2, 1), (1, 3, 1))),
-        S("bool[4]", True, ((0, 2, 1),)),
-        S("f64[0,3]", 1.0, ((0, None, 1), 1)),
-        S("bf16[4]", "bf16[2]", ((0, None, 2),)),
-        S("f16[2,2]", "f16[2,2]", ()),
-        S("f32[3]", "f32[0]", ((1, 1, 1),)),
-        S(special("f32[3,2]"), "f32[2]", (0,)),
+        "f32[B,6] f32[B,3] ((0,None,1),(2,5,1)) B=3; f32[4,3] f32[3] (1,); f32[4,3] f32[4] ((0,None,1),-1)",
+        "f32[7] f32[3] ((1,None,2),); f32[7,2] 1.5 ((2,7,3),0); f32[T,2] f32[T-1,2] ((1,None,1),) T=4",
+        "f32[T] f32[] (2,) T=3; f32[T] 7 (-1,) T=3; i32[3,4] i32[1,2] ((0,2,1),(1,3,1)); bool[4] True ((0,2,1),)",
+        "f64[0,3] 1.0 ((0,None,1),1); bf16[4] bf16[2] ((0,None,2),); f16[2,2] f16[2,2] (); f32[3] f32[0] ((1,1,1),)",
+        "f32[3,2]! f32[2] (0,)",
     ],
     bad=[
         Bad("f32[3]", "f32[2]", ((0, None, 1),), match="do not broadcast"),
@@ -506,13 +481,7 @@ def _(tensors: Any, axis: int = 0) -> Any:
     moves_values=True,
     any_order=True,
     guards="parts",
-    samples=[
-        S("f32[B,6]", (1, 2, 3), 1, dims={"B": 3}),
-        S("f32[4]", (4,)),
-        S("f64[5,2]", (0, 5)),
-        S("i32[2,3]", (1, 1, 1), -1),
-        S("bf16[4]", (2, 2)),
-    ],
+    samples=["f32[B,6] (1,2,3) 1 B=3; f32[4] (4,); f64[5,2] (0,5); i32[2,3] (1,1,1) -1; bf16[4] (2,2)"],
     bad=[
         Bad("f32[4]", (1, 2), match="add up to 3, but axis 0 has size 4"),
         Bad("f32[4]", (5, -1), match="negative"),

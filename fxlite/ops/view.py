@@ -121,18 +121,9 @@ def reshaped_index(i: MultiIndex, new: MultiIndex, old: MultiIndex) -> MultiInde
     participle="reshaped",
     method="reshape",
     samples=[
-        S("f32[B,4,6]", (-1, 24), dims={"B": 3}),
-        S("f32[B,T,6]", (-1, 2, 3), dims={"B": 2, "T": 5}),
-        S("f32[2,B,4*D]", (-1, 8), dims={"B": 3, "D": 2}),
-        S("f32[3,4]", (4, 3)),
-        S("f32[12]", (2, 1, -1)),
-        S("f64[1]", ()),
-        S("i32[]", (1, 1)),
-        S("f32[0,3]", (3, 0)),
-        S("f16[2,3,4]", (6, 4)),
-        S("bf16[2,6]", (2, 3, 2)),
-        S("bool[4]", (2, 2)),
-        S("f32[6]", -1),
+        "f32[B,4,6] (-1,24) B=3; f32[B,T,6] (-1,2,3) B=2 T=5; f32[2,B,4*D] (-1,8) B=3 D=2; f32[3,4] (4,3)",
+        "f32[12] (2,1,-1); f64[1] (); i32[] (1,1); f32[0,3] (3,0); f16[2,3,4] (6,4); bf16[2,6] (2,3,2); bool[4] (2,2)",
+        "f32[6] -1",
     ],
     bad=[
         Bad("f32[3,4]", (5, 2), match="12 elements"),
@@ -175,14 +166,8 @@ def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
     participle="permuted",
     method="transpose",
     samples=[
-        S("f32[B,T,4]", (1, 0, 2), dims={"B": 2, "T": 3}),
-        S("f32[2,3,4,5]", (0, 2, -1, 1)),
-        S("f64[3,4]", (1, 0)),
-        S("i8[5]", (0,)),
-        S("f32[]", ()),
-        S("bool[2,0,3]", (2, 0, 1)),
-        S("bf16[2,3]", (1, 0)),
-        S("f16[1,3,1]", (2, 1, 0)),
+        "f32[B,T,4] (1,0,2) B=2 T=3; f32[2,3,4,5] (0,2,-1,1); f64[3,4] (1,0); i8[5] (0,); f32[] ()",
+        "bool[2,0,3] (2,0,1); bf16[2,3] (1,0); f16[1,3,1] (2,1,0)",
     ],
     bad=[
         Bad("f32[2,3]", (0, 0), match="each of the axes 0..1 once"),
@@ -230,15 +215,8 @@ def _(i: MultiIndex, x: Reader, axes: Any) -> Expr:
     guards="shape",
     aliases=("broadcast_to",),
     samples=[
-        S("f32[B,1,4]", (-1, 3, -1), dims={"B": 2}),
-        S("f32[4]", (3, 4)),
-        S("f64[]", (2, 2)),
-        S("f32[B,1]", (2, -1, 5), dims={"B": 3}),
-        S("i32[1]", (0,)),
-        S("bool[3,1]", (3, 4)),
-        S("bf16[1,3]", (2, 3)),
-        S("f32[0,1]", (0, 3)),
-        S("f16[3]", (3,)),
+        "f32[B,1,4] (-1,3,-1) B=2; f32[4] (3,4); f64[] (2,2); f32[B,1] (2,-1,5) B=3; i32[1] (0,); bool[3,1] (3,4)",
+        "bf16[1,3] (2,3); f32[0,1] (0,3); f16[3] (3,)",
     ],
     bad=[
         Bad("f32[3]", (4,), match="axis -1 is 3, not 4"),
@@ -290,13 +268,7 @@ def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
     keeps_order=True,
     added_axes=-1,
     inverse="unsqueeze",
-    samples=[
-        S("f32[B,1,4]", 1, dims={"B": 3}),
-        S("f32[1]", 0),
-        S("f64[2,1]", -1),
-        S("i32[1,0]", 0),
-        S("bf16[1,1,3]", 0),
-    ],
+    samples=["f32[B,1,4] 1 B=3; f32[1] 0; f64[2,1] -1; i32[1,0] 0; bf16[1,1,3] 0"],
     bad=[
         Bad("f32[3]", 0, match="size 3"),
         Bad("f32[T,2]", 0, dims={"T": 1}, match="named dim"),
@@ -333,14 +305,7 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     added_axes=1,
     inverse="squeeze",
     aliases=("expand_dims",),
-    samples=[
-        S("f32[B,4]", 1, dims={"B": 3}),
-        S("f32[]", 0),
-        S("f64[2,3]", -1),
-        S("i32[0]", 1),
-        S("bool[3]", -2),
-        S("f16[2,2]", 0),
-    ],
+    samples=["f32[B,4] 1 B=3; f32[] 0; f64[2,3] -1; i32[0] 1; bool[3] -2; f16[2,2] 0"],
     bad=[Bad("f32[3]", 2, match="out of range for rank 2")],
 )
 def unsqueeze(x: Tensor, axis: int) -> Tensor:
@@ -367,14 +332,7 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     shares_memory="always",
     moves_values=True,
     inverse="flip",
-    samples=[
-        S("f32[B,5]", 1, dims={"B": 3}),
-        S("f32[T,2]", 0, dims={"T": 4}),
-        S("f64[1]", 0),
-        S("i32[2,3]", -1),
-        S("bool[0]", 0),
-        S("f16[3,2]", 0),
-    ],
+    samples=["f32[B,5] 1 B=3; f32[T,2] 0 T=4; f64[1] 0; i32[2,3] -1; bool[0] 0; f16[3,2] 0"],
     bad=[Bad("f32[3]", 1, match="out of range"), Bad("f32[]", 0, match="out of range")],
 )
 def flip(x: Tensor, axis: int) -> Tensor:
@@ -403,14 +361,8 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     numpy="np.roll x shift axis:",
     moves_values=True,
     samples=[
-        S("f32[B,5]", 2, 1, dims={"B": 3}),
-        S("f32[T,2]", 1, 0, dims={"T": 4}),
-        S("f32[T]", -7, 0, dims={"T": 3}),
-        S("f64[1]", 5, 0),
-        S("i32[2,3]", -1, -1),
-        S("bool[0]", 1, 0),
-        S("f16[3,4]", 9, 1),
-        S("bf16[4]", 0, 0),
+        "f32[B,5] 2 1 B=3; f32[T,2] 1 0 T=4; f32[T] -7 0 T=3; f64[1] 5 0; i32[2,3] -1 -1; bool[0] 1 0; f16[3,4] 9 1",
+        "bf16[4] 0 0",
     ],
     bad=[Bad("f32[3]", 1, 1, match="out of range"), Bad("f32[3]", 0.5, 0, match="shift must be")],
 )
@@ -445,17 +397,10 @@ def _(i: MultiIndex, x: Reader, shift: Any, axis: int) -> Expr:
 @op(
     "view",
     samples=[
-        S("f32[B,3]", ((0, 0), (1, 2)), dims={"B": 2}),
-        S("f32[T]", ((2, 1),), 1.5, dims={"T": 3}),
-        S("f64[2,2]", ((1, 0), (0, 1)), value=-1.0),
-        S("i32[3]", ((1, 1),), 7),
-        S("f32[0]", ((2, 1),)),
-        S("bool[2]", ((1, 0),), True),
-        S("f32[2,3]", ((0, 0), (0, 0))),
-        S("f32[]", ()),
-        S("bf16[3]", ((1, 1),), 0.5),
+        "f32[B,3] ((0,0),(1,2)) B=2; f32[T] ((2,1),) 1.5 T=3; f64[2,2] ((1,0),(0,1)) value=-1.0; i32[3] ((1,1),) 7",
+        "f32[0] ((2,1),); bool[2] ((1,0),) True; f32[2,3] ((0,0),(0,0)); f32[] (); bf16[3] ((1,1),) 0.5",
         S("f16[2]", ((0, 2),), float("-inf")),
-        S("i8[2]", ((1, 0),), 2.5),
+        "i8[2] ((1,0),) 2.5",
         S(special("f32[2,3]"), ((0, 1), (1, 0)), float("nan")),
     ],
     bad=[
@@ -505,15 +450,8 @@ def _(i: MultiIndex, x: Reader, padding: Any, value: Any = 0) -> Expr:
 
 
 _TRIANGLES = [
-    S("f32[B,3,3]", dims={"B": 2}),
-    S("f32[T,T]", 1, dims={"T": 4}),
-    S("f64[2,4]", -1),
-    S("i32[4,2]", 1),
-    S("bool[3,3]"),
-    S("f32[0,3]"),
-    S("bf16[3,3]", 5),
-    S("f16[2,2]", -9),
-    S(special("f32[3,3]"), 0),
+    "f32[B,3,3] B=2; f32[T,T] 1 T=4; f64[2,4] -1; i32[4,2] 1; bool[3,3]; f32[0,3]; bf16[3,3] 5; f16[2,2] -9",
+    "f32[3,3]! 0",
 ]
 _BAD_TRIANGLES = [Bad("f32[3]", match="rank 2"), Bad("f32[3,3]", 1.5, match="k must be")]
 

@@ -11,7 +11,7 @@ import pytest
 import fxlite as fx
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.c.render.routine_template import chirp_length, factors, radices
-from fxlite.ops.numeric.fourier import roots_of_unity
+from fxlite.ops.numeric.complex_numbers import roots_of_unity
 from fxlite.show.node_cost import node_flops
 from tests.oracle import RUNGS, agree
 

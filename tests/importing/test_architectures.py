@@ -11,7 +11,7 @@ import fxlite as fx
 
 torch = pytest.importorskip("torch")
 
-from fxlite.importing.torch.arrays import array_of  # noqa: E402
+from fxlite.importing.torch.table import array_of  # noqa: E402
 from tests.zoo_real.check import NEAR, check, difference, leaves  # noqa: E402
 from tests.zoo_real.models import import_torchvision, make  # noqa: E402
 

@@ -11,9 +11,7 @@ import pytest
 import fxlite as fx
 from fxlite.base.errors import GraphError, ModelImportError
 from fxlite.base.location import Location, Scope
-from fxlite.importing.importer import Importer
-from fxlite.importing.names import Names, class_name, scope_path, valid_name
-from fxlite.importing.weights import Weights
+from fxlite.importing.importer import Importer, Names, Weights, class_name, scope_path, valid_name
 
 MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3)
 

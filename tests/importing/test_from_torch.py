@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from fxlite.importing.torch.arrays import array_of  # noqa: E402
+from fxlite.importing.torch.table import array_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

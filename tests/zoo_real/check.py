@@ -15,7 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 
 import fxlite as fx
-from fxlite.importing.torch.arrays import array_of
+from fxlite.importing.torch.table import array_of
 from tests.zoo_real.models import make
 
 NEAR = 1e-4

@@ -25,7 +25,7 @@ from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
 from fxlite.codegen.kernel.text import comment, signature, wrap
 from fxlite.graph.graph import Node
-from fxlite.ops.numeric.fourier import roots_of_unity
+from fxlite.ops.numeric.complex_numbers import roots_of_unity
 from fxlite.ops.op import normalize_axis
 from fxlite.passes.group import Group
 from fxlite.scalar.index import Index, product

@@ -29,23 +29,11 @@ from fxlite.files.weights.pickles import checked_key, read_pickle
 from fxlite.types import dtypes
 
 _DTYPES: dict[str, np.dtype[Any]] = {
-    "float64": np.dtype("float64"),
-    "float32": np.dtype("float32"),
-    "float16": np.dtype("float16"),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "int64": np.dtype("int64"),
-    "int32": np.dtype("int32"),
-    "int16": np.dtype("int16"),
-    "int8": np.dtype("int8"),
-    "uint8": np.dtype("uint8"),
-    "uint16": np.dtype("uint16"),
-    "uint32": np.dtype("uint32"),
-    "uint64": np.dtype("uint64"),
-    "bool": np.dtype("bool"),
-    "complex64": np.dtype("complex64"),
-    "complex128": np.dtype("complex128"),
-    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    name: np.dtype(getattr(ml_dtypes, name, name))
+    for name in (
+        "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool complex64 complex128 "
+        "float8_e4m3fn float8_e5m2"
+    ).split()
 }
 #: Classes of storages that say the dtype.
 _STORAGES = {

@@ -19,15 +19,28 @@ from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, FxliteError, ModelImportError
 from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
-from fxlite.importing.importer import Importer
-from fxlite.importing.names import Names, valid_name
-from fxlite.importing.onnx import proto
-from fxlite.importing.onnx.table import TABLE
+from fxlite.importing.importer import Importer, Names, valid_name
+from fxlite.importing.onnx import (
+    arrays,
+    control,
+    elementwise,
+    images,
+    indexing,
+    layers,
+    normalization,
+    products,
+    proto,
+    quantized,
+    reductions,
+)
+from fxlite.importing.onnx.registry import TABLE
 from fxlite.importing.onnx.walk import Walk
 from fxlite.types import shapes
 from fxlite.types.dtypes import dtype
 from fxlite.types.tensor_type import TensorType, type_of
 
+#: The modules whose import fills the table.
+FAMILIES = (arrays, control, elementwise, images, indexing, layers, normalization, products, quantized, reductions)
 #: The oldest and the newest opset of the standard ops that is read.
 OLDEST, NEWEST = 1, 28
 

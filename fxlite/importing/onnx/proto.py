@@ -31,43 +31,21 @@ def onnx_library() -> Any:
     return onnx
 
 
-def _narrow(name: str) -> np.dtype[Any] | None:
-    """One of ml_dtypes' types, where the installed version has it."""
-    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else None
-
-
-#: ONNX's numbers of element types -> NumPy's dtypes; 8 are texts.
+#: ONNX's numbers of element types, from 1, as the names of NumPy's and ml_dtypes' dtypes; 8 are texts.
+_ELEMENTS = (
+    "float32 uint8 int8 uint16 int16 int32 int64 text bool float16 float64 uint32 uint64 complex64 complex128 bfloat16 "
+    "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1fn float8_e8m0fnu uint2 int2"
+).split()
+TEXT = _ELEMENTS.index("text") + 1
+#: The dtypes by those numbers; None for one that the installed ml_dtypes lacks.
 ELEMENTS: dict[int, np.dtype[Any] | None] = {
-    1: np.dtype(np.float32),
-    2: np.dtype(np.uint8),
-    3: np.dtype(np.int8),
-    4: np.dtype(np.uint16),
-    5: np.dtype(np.int16),
-    6: np.dtype(np.int32),
-    7: np.dtype(np.int64),
-    9: np.dtype(np.bool_),
-    10: np.dtype(np.float16),
-    11: np.dtype(np.float64),
-    12: np.dtype(np.uint32),
-    13: np.dtype(np.uint64),
-    14: np.dtype(np.complex64),
-    15: np.dtype(np.complex128),
-    16: np.dtype(ml_dtypes.bfloat16),
-    17: _narrow("float8_e4m3fn"),
-    18: _narrow("float8_e4m3fnuz"),
-    19: _narrow("float8_e5m2"),
-    20: _narrow("float8_e5m2fnuz"),
-    21: _narrow("uint4"),
-    22: _narrow("int4"),
-    23: _narrow("float4_e2m1fn"),
-    24: _narrow("float8_e8m0fnu"),
-    25: _narrow("uint2"),
-    26: _narrow("int2"),
+    number: np.dtype(getattr(ml_dtypes, name, name)) if number < 16 or hasattr(ml_dtypes, name) else None
+    for number, name in enumerate(_ELEMENTS, 1)
+    if name != "text"
 }
 NUMBER_OF = {dtype: number for number, dtype in ELEMENTS.items() if dtype is not None}
 #: Bits of an element that is packed with others into bytes.
 _PACKED = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
-TEXT = 8
 
 
 def element(number: int, what: str) -> np.dtype[Any]:

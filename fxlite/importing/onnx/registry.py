@@ -8,7 +8,7 @@ between opsets are inside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from fxlite.base.errors import ModelImportError
 from fxlite.base.state import is_traced
+from fxlite.ops.op import REGISTRY, Op
 from fxlite.tracing.capture.known import known_value
 from fxlite.types import dtypes
 from fxlite.types.shapes import NamedDim
@@ -39,6 +40,15 @@ class Row:
     sizes: tuple[int, ...] = ()
 
 
+def counterparts() -> Iterator[tuple[Op, str, dict[str, str]]]:
+    """Ops that ONNX has, too, as their records say: fxlite's op, the name of ONNX's, and its attributes with the
+    parameters that they are. The importer enters each; what writes ONNX (fxlite.codegen.onnx) reads them."""
+    for op in REGISTRY.values():
+        if op.onnx:
+            name, *attributes = op.onnx.split()
+            yield op, name, dict(a.split("=") for a in attributes)
+
+
 #: By domain and name.
 TABLE: dict[tuple[str, str], Row] = {}
 MICROSOFT = "com.microsoft"
@@ -51,15 +61,28 @@ def onnx_op(
     moves: bool = False,
     folds: bool = True,
     sizes: tuple[int, ...] = (),
+    traced: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function into the table under these names of ops."""
+    """Enter a function into the table under these names of ops. ``traced``: it is given all of its inputs as
+    traced values."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        def on_proxies(n: Call, *values: Any) -> Any:
+            return function(n, *n.proxies(values))
+
         for name in names:
-            TABLE[domain, name] = Row(name, domain, function, partly, moves, folds, sizes)
+            TABLE[domain, name] = Row(name, domain, on_proxies if traced else function, partly, moves, folds, sizes)
         return function
 
     return enter
+
+
+def same(name: str, function: Callable[..., Any], *attributes: str, **facts: Any) -> None:
+    """Enter a function of the inputs, and behind them of these attributes."""
+
+    @onnx_op(name, **facts)
+    def call(n: Call, *values: Any) -> Any:
+        return function(*values, *(n[a] for a in attributes))
 
 
 class Unknown(ModelImportError):

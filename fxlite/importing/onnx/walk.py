@@ -21,8 +21,7 @@ from fxlite.base.errors import FxliteError, ModelImportError
 from fxlite.base.location import Location, Scope
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph.graph import Node
-from fxlite.importing.importer import Importer
-from fxlite.importing.names import scope_path
+from fxlite.importing.importer import Importer, scope_path
 from fxlite.importing.onnx import proto
 from fxlite.importing.onnx.registry import TABLE, Call, Row, is_sizes, settled
 from fxlite.types.shapes import NamedDim

@@ -2,9 +2,9 @@
 
 An exported program runs, op by op, on fxlite's proxies.
 
-``arrays`` shares tensors' memory, ``exported`` makes the program and names its sizes, ``structure``
-takes nested values apart, ``run`` goes through the nodes; ``table`` and its families
-(``elementwise``, ``layers``, ...) say what ATen's ops are; ``leaving`` is the way back. Only they import torch.
+``exported`` makes the program and names its sizes, ``run`` takes nested values apart and goes through the
+nodes; ``table`` and its families (``elementwise``, ``layers``, ...) say what ATen's ops are. Only they, and
+functions here, import torch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fxlite.base.errors import FxliteError
+from fxlite.base.facade import above
 from fxlite.graph.graph_module import GraphModule
 
 
@@ -48,16 +49,18 @@ def to_torch(gm: GraphModule) -> Any:
 
     Raises CodegenError for what torch cannot say, MissingLibraryError without torch."""
     with _needing_torch("to_torch"):
-        from fxlite.importing.torch.leaving import module_of
-    return module_of(gm)
+        from fxlite.importing.torch.table import tensor_of
+    made, arrays = above("program_in")(gm, "torch")
+    made.load_state_dict({name: tensor_of(array) for name, array in arrays.items()}, assign=True)
+    return made.eval()
 
 
 def to_torch_fx(gm: GraphModule) -> Any:
     """A ``torch.fx.GraphModule`` of the same, so that passes written for torch.fx can be used;
     :func:`from_torch` takes it back. Raises as :func:`to_torch`."""
     with _needing_torch("to_torch_fx"):
-        from fxlite.importing.torch.leaving import graph_of
-    return graph_of(gm)
+        import torch
+    return torch.fx.symbolic_trace(to_torch(gm))
 
 
 @contextlib.contextmanager

@@ -17,9 +17,9 @@ import torch
 
 from fxlite.base.errors import FxliteError, ModelImportError
 from fxlite.base.facade import above
-from fxlite.importing.torch.arrays import array_of, tensor_of
 from fxlite.importing.torch.exported import program_of
 from fxlite.importing.torch.run import Run
+from fxlite.importing.torch.table import array_of, tensor_of
 
 _said: set[str] = set()
 

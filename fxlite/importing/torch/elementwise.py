@@ -9,28 +9,22 @@ from typing import Any
 import numpy as np
 
 import fxlite.nn.functional as F
-from fxlite.importing.torch.table import Call, as_array, aten, cast, dtype_of_value, is_number, op, rank_of, shape_of
+from fxlite.importing.torch.table import (
+    Call,
+    as_array,
+    aten,
+    cast,
+    dtype_of_value,
+    each,
+    is_number,
+    op,
+    rank_of,
+    same,
+    shape_of,
+)
 from fxlite.types import dtypes
 
-#: Functions of one value: ATen's name -> fxlite's op.
-_UNARY = dict.fromkeys(
-    "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-    "atanh erf sigmoid reciprocal floor ceil trunc sign relu silu mish relu6 hardswish hardsigmoid selu signbit "
-    "deg2rad rad2deg isnan isinf isfinite square logical_not bitwise_not conj real imag".split()
-)
-_NAMES = {
-    "arcsin": "asin",
-    "arccos": "acos",
-    "arctan": "atan",
-    "negative": "neg",
-    "absolute": "abs",
-    "sgn": "sign",
-    "fix": "trunc",
-    "log_sigmoid": "logsigmoid",
-    "special_expit": "sigmoid",
-    "special_erf": "erf",
-    "special_log1p": "log1p",
-}
+#: Functions whose operand keeps its dtype.
 _KEEP = "isnan isinf isfinite signbit logical_not abs real imag".split()
 
 
@@ -43,7 +37,13 @@ def _unary(own: str) -> Any:
     return entry
 
 
-for _name, _own in {**{n: n for n in _UNARY}, **_NAMES}.items():
+for _name, _own in each(
+    "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf sigmoid reciprocal floor ceil trunc sign relu silu mish relu6 hardswish hardsigmoid selu signbit "
+    "deg2rad rad2deg isnan isinf isfinite square logical_not bitwise_not conj real imag arcsin=asin arccos=acos "
+    "arctan=atan negative=neg absolute=abs sgn=sign fix=trunc log_sigmoid=logsigmoid special_expit=sigmoid "
+    "special_erf=erf special_log1p=log1p"
+):
     aten(_name)(_unary(_own))
 
 
@@ -83,54 +83,20 @@ def _binary(own: str) -> Any:
     return entry
 
 
-for _name, _own in {
-    "mul": "mul",
-    "multiply": "mul",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "fmax": "fmax",
-    "fmin": "fmin",
-    "pow": "pow",
-    "remainder": "remainder",
-    "fmod": "fmod",
-    "atan2": "atan2",
-    "arctan2": "atan2",
-    "hypot": "hypot",
-    "copysign": "copysign",
-    "logaddexp": "logaddexp",
-    "logaddexp2": "logaddexp2",
-    "bitwise_and": "bitwise_and",
-    "bitwise_or": "bitwise_or",
-    "bitwise_xor": "bitwise_xor",
-    "__and__": "bitwise_and",
-    "__or__": "bitwise_or",
-    "__xor__": "bitwise_xor",
-    "bitwise_left_shift": "left_shift",
-    "bitwise_right_shift": "right_shift",
-    "__lshift__": "left_shift",
-    "__rshift__": "right_shift",
-    "floor_divide": "floor_divide",
-    "true_divide": "div",
-    "nextafter": "nextafter",
-    "gcd": "gcd",
-    "lcm": "lcm",
-    "heaviside": "heaviside",
-    "float_power": "float_power",
-}.items():
+for _name, _own in each(
+    "mul multiply=mul maximum minimum fmax fmin pow remainder fmod atan2 arctan2=atan2 hypot copysign logaddexp "
+    "logaddexp2 bitwise_and bitwise_or bitwise_xor __and__=bitwise_and __or__=bitwise_or __xor__=bitwise_xor "
+    "bitwise_left_shift=left_shift bitwise_right_shift=right_shift __lshift__=left_shift __rshift__=right_shift "
+    "floor_divide true_divide=div nextafter gcd lcm heaviside float_power"
+):
     aten(_name)(_binary(_own))
 aten("complex")(lambda c, x, y: op("complex")(x, y))
 
 
-@aten("add")
+@aten("add", "sub", "subtract")
 def _add(c: Call, x: Any, y: Any, *, alpha: Any = 1) -> Any:
     x, y = _both(c, x, y)
-    return op("add")(x, y if alpha == 1 else y * alpha)
-
-
-@aten("sub", "subtract")
-def _sub(c: Call, x: Any, y: Any, *, alpha: Any = 1) -> Any:
-    x, y = _both(c, x, y)
-    return op("sub")(x, y if alpha == 1 else y * alpha)
+    return op("add" if c.name.startswith("add") else "sub")(x, y if alpha == 1 else y * alpha)
 
 
 @aten("rsub")
@@ -161,28 +127,14 @@ def _comparison(own: str) -> Any:
     return entry
 
 
-for _name in "eq ne lt le gt ge".split():
-    aten(_name)(_comparison(_name))
-for _name, _own in {
-    "not_equal": "ne",
-    "less": "lt",
-    "less_equal": "le",
-    "greater": "gt",
-    "greater_equal": "ge",
-}.items():
+for _name, _own in each("eq ne lt le gt ge not_equal=ne less=lt less_equal=le greater=gt greater_equal=ge"):
     aten(_name)(_comparison(_own))
 for _name in "logical_and logical_or logical_xor".split():
     aten(_name)(lambda c, x, y, _own=_name: op(_own)(x, y))
 
 
-@aten("isclose")
-def _isclose(c: Call, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
-    return np.isclose(x, y, rtol, atol, equal_nan)
-
-
-@aten("lerp")
-def _lerp(c: Call, x: Any, end: Any, weight: Any) -> Any:
-    return x + weight * (end - x)
+same("isclose", np.isclose)
+same("lerp", lambda x, end, weight: x + weight * (end - x))
 
 
 @aten("addcmul")
@@ -218,14 +170,8 @@ def _clamp(c: Call, x: Any, min: Any = None, max: Any = None) -> Any:
     return x if max is None else op("minimum")(x, cast(max, c.dtype))
 
 
-@aten("clamp_min")
-def _clamp_min(c: Call, x: Any, min: Any) -> Any:
-    return _clamp(c, x, min, None)
-
-
-@aten("clamp_max")
-def _clamp_max(c: Call, x: Any, max: Any) -> Any:
-    return _clamp(c, x, None, max)
+aten("clamp_min")(lambda c, x, min: _clamp(c, x, min, None))
+aten("clamp_max")(lambda c, x, max: _clamp(c, x, None, max))
 
 
 @aten("nan_to_num")
@@ -243,14 +189,10 @@ def _nan_to_num(
 
 
 # -- activations with parameters -------------------------------------------------------------------
-@aten("gelu")
-def _gelu(c: Call, x: Any, *, approximate: str = "none") -> Any:
-    return F.gelu(x, approximate=approximate)
-
-
-@aten("leaky_relu")
-def _leaky_relu(c: Call, x: Any, negative_slope: float = 0.01) -> Any:
-    return F.leaky_relu(x, negative_slope)
+for _function in (F.gelu, F.leaky_relu, F.celu, F.softplus, F.softsign, F.tanhshrink, F.threshold, F.softshrink):
+    same(_function.__name__, _function)
+same("hardshrink", F.hardshrink)
+same("glu", F.glu)
 
 
 @aten("elu")
@@ -261,44 +203,9 @@ def _elu(c: Call, x: Any, alpha: float = 1, scale: float = 1, input_scale: float
     return found if scale == 1 else found * scale
 
 
-@aten("celu")
-def _celu(c: Call, x: Any, alpha: float = 1.0) -> Any:
-    return F.celu(x, alpha)
-
-
-@aten("softplus")
-def _softplus(c: Call, x: Any, beta: float = 1, threshold: float = 20) -> Any:
-    return F.softplus(x, beta, threshold)
-
-
-@aten("softsign")
-def _softsign(c: Call, x: Any) -> Any:
-    return F.softsign(x)
-
-
-@aten("tanhshrink")
-def _tanhshrink(c: Call, x: Any) -> Any:
-    return F.tanhshrink(x)
-
-
 @aten("hardtanh")
 def _hardtanh(c: Call, x: Any, min_val: float = -1, max_val: float = 1) -> Any:
     return F.relu6(x) if (min_val, max_val) == (0, 6) else F.hardtanh(x, min_val, max_val)
-
-
-@aten("threshold")
-def _threshold(c: Call, x: Any, threshold: float, value: float) -> Any:
-    return F.threshold(x, threshold, value)
-
-
-@aten("softshrink")
-def _softshrink(c: Call, x: Any, lambd: float = 0.5) -> Any:
-    return F.softshrink(x, lambd)
-
-
-@aten("hardshrink")
-def _hardshrink(c: Call, x: Any, lambd: float = 0.5) -> Any:
-    return F.hardshrink(x, lambd)
 
 
 @aten("prelu", "_prelu_kernel")
@@ -306,11 +213,6 @@ def _prelu(c: Call, x: Any, weight: Any) -> Any:
     if rank_of(weight) > 1:
         weight = weight.reshape(-1)
     return F.prelu(x, weight)
-
-
-@aten("glu")
-def _glu(c: Call, x: Any, dim: int = -1) -> Any:
-    return F.glu(x, dim)
 
 
 @aten("rrelu", "rrelu_with_noise")
@@ -346,11 +248,5 @@ def _copy(c: Call, x: Any, source: Any, *_: Any) -> Any:
     return op("expand")(cast(source, dtype_of_value(x)), shape_of(x))
 
 
-@aten("fill")
-def _fill(c: Call, x: Any, value: Any) -> Any:
-    return op("expand")(as_array(value, c.dtype), shape_of(x))
-
-
-@aten("zero")
-def _zero(c: Call, x: Any) -> Any:
-    return op("expand")(as_array(0, c.dtype), shape_of(x))
+aten("fill")(lambda c, x, value: op("expand")(as_array(value, c.dtype), shape_of(x)))
+aten("zero")(lambda c, x: op("expand")(as_array(0, c.dtype), shape_of(x)))

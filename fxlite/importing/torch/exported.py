@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from fxlite.base.errors import ArgumentError, ModelImportError
-from fxlite.importing.names import valid_name
-from fxlite.importing.torch.arrays import TORCH, dtype_of
+from fxlite.importing.importer import valid_name
+from fxlite.importing.torch.table import TORCH, dtype_of
 from fxlite.types import shapes
 from fxlite.types.symbols import Facts, symbol
 from fxlite.types.tensor_type import TensorType, parse_type

@@ -9,6 +9,7 @@ import numpy as np
 
 from fxlite.importing.torch.table import (
     Call,
+    along,
     as_array,
     aten,
     axis_of,
@@ -17,6 +18,7 @@ from fxlite.importing.torch.table import (
     is_number,
     op,
     rank_of,
+    same,
     same_sizes,
     shape_of,
 )
@@ -49,9 +51,7 @@ def _gather(c: Call, x: Any, dim: int, index: Any, *, sparse_grad: bool = False)
     return op("gather")(_cut(x, index, dim), index, axis_of(x, dim))
 
 
-@aten("take_along_dim")
-def _take_along_dim(c: Call, x: Any, index: Any, dim: int) -> Any:
-    return np.take_along_axis(x, index, dim)
+same("take_along_dim", lambda x, index, dim: np.take_along_axis(x, index, dim))
 
 
 def _cut(x: Any, index: Any, dim: int) -> Any:
@@ -64,7 +64,7 @@ def _cut(x: Any, index: Any, dim: int) -> Any:
 
 @aten("scatter", "scatter_add", "scatter_reduce")
 def _scatter(c: Call, x: Any, dim: int, index: Any, source: Any, mode: Any = None, **named: Any) -> Any:
-    name = c.node.target._schema.name.partition("::")[2]
+    name = c.name
     how = "add" if name == "scatter_add" else mode or named.get("reduce")
     kinds = {None: "set", "add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
     if how not in kinds or (name == "scatter_reduce" and named.get("include_self", True) is False):
@@ -84,23 +84,16 @@ def _index_add(c: Call, x: Any, dim: int, index: Any, source: Any, *, alpha: Any
     return op("scatter_add")(x, wide, source if alpha == 1 else source * alpha, axis)
 
 
-def _copy(c: Call, x: Any) -> Any:
-    """A traced value to write into."""
-    return c.run.importer.as_proxy(x).copy()
+def _written(c: Call, x: Any, key: Any, value: Any) -> Any:
+    """A value in which something is written at ``key``."""
+    found = c.run.importer.as_proxy(x).copy()
+    found[key] = value
+    return found
 
 
-@aten("index_fill")
+@aten("index_fill", "index_copy")
 def _index_fill(c: Call, x: Any, dim: int, index: Any, value: Any) -> Any:
-    found = _copy(c, x)
-    found[(*[slice(None)] * axis_of(x, dim), index)] = cast(value, c.dtype)
-    return found
-
-
-@aten("index_copy")
-def _index_copy(c: Call, x: Any, dim: int, index: Any, source: Any) -> Any:
-    found = _copy(c, x)
-    found[(*[slice(None)] * axis_of(x, dim), index)] = source
-    return found
+    return _written(c, x, along(x, dim, index), cast(value, c.dtype) if c.name.startswith("index_fill") else value)
 
 
 @aten("index_put", "_unsafe_index_put", "_index_put_impl")
@@ -111,19 +104,16 @@ def _index_put(c: Call, x: Any, indices: Any, values: Any, accumulate: bool = Fa
         mask = mask.reshape((*shape_of(mask), *[1] * (rank_of(x) - rank_of(mask))))
         return op("where")(mask, x + values if accumulate else values, x)
     key = tuple(slice(None) if i is None else i for i in indices)
-    found = _copy(c, x)
-    if accumulate:
-        np.add.at(found, key, values)  # type: ignore[arg-type]
-    else:
-        found[key] = values
+    if not accumulate:
+        return _written(c, x, key, values)
+    found = c.run.importer.as_proxy(x).copy()
+    np.add.at(found, key, values)  # type: ignore[arg-type]
     return found
 
 
 @aten("select_scatter")
 def _select_scatter(c: Call, x: Any, source: Any, dim: int, index: Any) -> Any:
-    found = _copy(c, x)
-    found[(*[slice(None)] * axis_of(x, dim), index)] = source
-    return found
+    return _written(c, x, along(x, dim, index), source)
 
 
 @aten("slice_scatter")
@@ -132,9 +122,7 @@ def _slice_scatter(
 ) -> Any:
     if type(end) is int and end >= 1 << 62:
         end = None
-    found = _copy(c, x)
-    found[(*[slice(None)] * axis_of(x, dim), slice(start, end, step))] = source
-    return found
+    return _written(c, x, along(x, dim, slice(start, end, step)), source)
 
 
 @aten("masked_scatter")
@@ -162,7 +150,7 @@ def _full_of(c: Call, *args: Any, **_: Any) -> Any:
 
 @aten("full_like", "empty_like", "zeros_like", "ones_like")
 def _full_like(c: Call, x: Any, value: Any = None, **_: Any) -> Any:
-    return _full(shape_of(x), (1 if "ones" in c.node.target._schema.name else 0) if value is None else value, c.dtype)
+    return _full(shape_of(x), (1 if "ones" in c.name else 0) if value is None else value, c.dtype)
 
 
 @aten(
@@ -177,7 +165,7 @@ def _full_like(c: Call, x: Any, value: Any = None, **_: Any) -> Any:
     "new_empty_strided",
 )
 def _zeros(c: Call, *args: Any, **_: Any) -> Any:
-    name = c.node.target._schema.name.partition("::")[2]
+    name = c.name
     return _full(args[1] if name.startswith("new_") else args[0], 1 if "ones" in name else 0, c.dtype)
 
 
@@ -213,7 +201,7 @@ def _meshgrid(c: Call, tensors: Any, *, indexing: str = "ij") -> Any:
 
 @aten("tril_indices", "triu_indices")
 def _tril_indices(c: Call, row: int, col: int, offset: int = 0, **_: Any) -> Any:
-    found = np.tril_indices if "tril" in c.node.target._schema.name else np.triu_indices
+    found = np.tril_indices if "tril" in c.name else np.triu_indices
     return np.stack(found(row, offset, col)).astype(c.dtype.numpy)
 
 

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import fxlite.nn.functional as F
-from fxlite.importing.torch.table import Call, aten, cast, ints, op, pair, rank_of, same_sizes, shape_of
+from fxlite.importing.torch.table import Call, aten, cast, ints, op, pair, rank_of, same, same_sizes, shape_of
 
 
 # -- convolutions ----------------------------------------------------------------------------------
+def _spatial(x: Any, dims: int, layer: Callable[[Any], Any]) -> Any:
+    """A layer over [B, C, *spatial], for a value that may lack the batch."""
+    batched = rank_of(x) == dims + 2
+    found = layer(x if batched else op("unsqueeze")(x, 0))
+    return found if batched else op("squeeze")(found, 0)
+
+
 def _conv(dims: int) -> Any:
     def entry(
-        c: Call,
-        x: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
+        c: Call, x: Any, w: Any, b: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
     ) -> Any:
-        batched = rank_of(x) == dims + 2
-        x = x if batched else op("unsqueeze")(x, 0)
-        padding = padding if isinstance(padding, str) else ints(padding)
-        found = op(f"conv{dims}d")(x, weight, bias, ints(stride), padding, ints(dilation), groups)
-        return found if batched else op("squeeze")(found, 0)
+        settings = ints(stride), padding if isinstance(padding, str) else ints(padding), ints(dilation), groups
+        return _spatial(x, dims, lambda v: op(f"conv{dims}d")(v, w, b, *settings))
 
     return entry
 
@@ -34,28 +32,23 @@ def _conv_transpose(dims: int) -> Any:
     def entry(
         c: Call,
         x: Any,
-        weight: Any,
-        bias: Any = None,
+        w: Any,
+        b: Any = None,
         stride: Any = 1,
         padding: Any = 0,
         output_padding: Any = 0,
         groups: int = 1,
         dilation: Any = 1,
     ) -> Any:
-        batched = rank_of(x) == dims + 2
-        x = x if batched else op("unsqueeze")(x, 0)
         settings = ints(stride), ints(padding), ints(output_padding), groups, ints(dilation)
-        found = op(f"conv_transpose{dims}d")(x, weight, bias, *settings)
-        return found if batched else op("squeeze")(found, 0)
+        return _spatial(x, dims, lambda v: op(f"conv_transpose{dims}d")(v, w, b, *settings))
 
     return entry
 
 
 for _dims in (1, 2, 3):
     aten(f"conv{_dims}d")(_conv(_dims))
-aten("conv_transpose1d")(_conv_transpose(1))
-aten("conv_transpose2d")(_conv_transpose(2))
-aten("conv_transpose3d")(_conv_transpose(3))
+    aten(f"conv_transpose{_dims}d")(_conv_transpose(_dims))
 
 
 @aten("convolution", "_convolution")
@@ -79,13 +72,6 @@ def _convolution_of(
 
 
 # -- pooling ---------------------------------------------------------------------------------------
-def _spatial(c: Call, x: Any, dims: int, pool: Any) -> Any:
-    """A pooling of [B, C, *spatial], for a value that may lack the batch."""
-    batched = rank_of(x) == dims + 2
-    found = pool(x if batched else op("unsqueeze")(x, 0))
-    return found if batched else op("squeeze")(found, 0)
-
-
 def _max_pool(dims: int) -> Any:
     def entry(
         c: Call, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
@@ -93,7 +79,7 @@ def _max_pool(dims: int) -> Any:
         settings = ints(kernel), ints(stride) if stride else None, ints(padding), ints(dilation), ceil_mode
         if isinstance(c.value, (tuple, list)) and len(c.node.users) and _reads_second(c.node):
             raise c.refuse("its indices are read")
-        found = _spatial(c, x, dims, lambda v: op(f"max_pool{dims}d")(v, *settings))
+        found = _spatial(x, dims, lambda v: op(f"max_pool{dims}d")(v, *settings))
         return (found, None) if isinstance(c.value, (tuple, list)) else found
 
     return entry
@@ -118,7 +104,7 @@ def _avg_pool(dims: int) -> Any:
         divisor_override: int | None = None,
     ) -> Any:
         settings = ints(kernel), ints(stride) if stride else None, ints(padding), ceil_mode, count_include_pad
-        found = _spatial(c, x, dims, lambda v: op(f"avg_pool{dims}d")(v, *settings))
+        found = _spatial(x, dims, lambda v: op(f"avg_pool{dims}d")(v, *settings))
         if divisor_override is None:
             return found
         if not count_include_pad or ceil_mode:
@@ -132,7 +118,7 @@ def _adaptive(name: str, dims: int) -> Any:
     def entry(c: Call, x: Any, output_size: Any) -> Any:
         if isinstance(c.value, (tuple, list)) and _reads_second(c.node):
             raise c.refuse("its indices are read")
-        found = _spatial(c, x, dims, lambda v: op(name)(v, ints(output_size)))
+        found = _spatial(x, dims, lambda v: op(name)(v, ints(output_size)))
         return (found, None) if isinstance(c.value, (tuple, list)) else found
 
     return entry
@@ -294,16 +280,8 @@ def _instance_norm(
     eps: float,
     *_: Any,
 ) -> Any:
-    return op("instance_norm")(
-        x,
-        None if use_input_stats else mean,
-        None if use_input_stats else var,
-        weight,
-        bias,
-        use_input_stats,
-        momentum,
-        eps,
-    )
+    kept = (None, None) if use_input_stats else (mean, var)
+    return op("instance_norm")(x, *kept, weight, bias, use_input_stats, momentum, eps)
 
 
 # -- attention and embeddings ----------------------------------------------------------------------
@@ -362,9 +340,7 @@ def _embedding(c: Call, weight: Any, indices: Any, *_: Any) -> Any:
     return op("embedding")(indices, weight)
 
 
-@aten("one_hot")
-def _one_hot(c: Call, x: Any, num_classes: int = -1) -> Any:
-    return F.one_hot(x, num_classes)
+same("one_hot", F.one_hot)
 
 
 # -- recurrences -----------------------------------------------------------------------------------
@@ -436,7 +412,7 @@ def _cross_entropy(
 
 @aten("mse_loss", "l1_loss")
 def _loss(c: Call, x: Any, target: Any, reduction: int = 1) -> Any:
-    return op(c.node.target._schema.name.partition("::")[2])(x, target, _REDUCTIONS[reduction])
+    return op(c.name)(x, target, _REDUCTIONS[reduction])
 
 
 @aten("nll_loss", "nll_loss_nd")

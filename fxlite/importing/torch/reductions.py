@@ -7,75 +7,60 @@ from typing import Any
 import numpy as np
 
 import fxlite.nn.functional as F
-from fxlite.importing.torch.table import Call, aten, axes_of, axis_of, cast, dtype_of_value, op, rank_of, shape_of
+from fxlite.importing.torch.table import (
+    Call,
+    aten,
+    axes_of,
+    axis_of,
+    cast,
+    dtype_of_value,
+    each,
+    op,
+    rank_of,
+    same,
+    shape_of,
+)
 from fxlite.types import dtypes
 
 
-def _axis(dim: Any) -> Any:
-    return tuple(dim) if isinstance(dim, (list, tuple)) else dim
+def _reduction(own: str, casts: bool) -> Any:
+    """``casts``: in the dtype of the result."""
+
+    def entry(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        return op(own)(cast(x, c.dtype) if casts else x, axes_of(dim, rank_of(x)), keepdim)
+
+    return entry
 
 
-@aten("sum", "nansum")
-def _sum(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    if c.node.target._schema.name == "aten::nansum":
-        x = op("where")(op("isnan")(x), 0, x)
-    return op("sum")(cast(x, c.dtype), axes_of(dim, rank_of(x)), keepdim)
-
-
-@aten("mean")
-def _mean(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    return op("mean")(cast(x, c.dtype), axes_of(dim, rank_of(x)), keepdim)
-
-
-@aten("prod")
-def _prod(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    return op("prod")(cast(x, c.dtype), axes_of(dim, rank_of(x)), keepdim)
-
-
-@aten("amax")
-def _amax(c: Call, x: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return op("max")(x, axes_of(dim, rank_of(x)), keepdim)
-
-
-@aten("amin")
-def _amin(c: Call, x: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return op("min")(x, axes_of(dim, rank_of(x)), keepdim)
-
-
-@aten("max.default", "min.default")
-def _extreme(c: Call, x: Any) -> Any:
-    return op(c.node.target._schema.name.partition("::")[2])(x, axes_of(None, rank_of(x)))
+for _name, _own in each("sum mean prod"):
+    aten(_name)(_reduction(_own, True))
+for _name, _own in each("amax=max amin=min max.default=max min.default=min any all logsumexp"):
+    aten(_name)(_reduction(_own, False))
+aten("nansum")(
+    lambda c, x, *args, **named: _reduction("sum", True)(c, op("where")(op("isnan")(x), 0, x), *args, **named)
+)
 
 
 @aten("max.other", "min.other")
 def _larger(c: Call, x: Any, y: Any) -> Any:
-    return op("maximum" if "max" in c.node.target._schema.name else "minimum")(cast(x, c.dtype), cast(y, c.dtype))
+    return op("maximum" if "max" in c.name else "minimum")(cast(x, c.dtype), cast(y, c.dtype))
 
 
 @aten("max.dim", "min.dim")
 def _extreme_of_axis(c: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
-    name = c.node.target._schema.name.partition("::")[2]
+    name = c.name
     return op(name)(x, (axis_of(x, dim),), keepdim), op(f"arg{name}")(x, axis_of(x, dim), keepdim)
 
 
 @aten("argmax", "argmin")
 def _argmax(c: Call, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    name = c.node.target._schema.name.partition("::")[2]
+    name = c.name
     return op(name)(x, None if dim is None else axis_of(x, dim), keepdim)
-
-
-@aten("any", "all")
-def _any(c: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return op(c.node.target._schema.name.partition("::")[2])(x, axes_of(dim, rank_of(x)), keepdim)
 
 
 @aten("count_nonzero")
 def _count_nonzero(c: Call, x: Any, dim: Any = None) -> Any:
     return op("sum")(cast(op("ne")(x, 0), c.dtype), axes_of(dim, rank_of(x)))
-
-
-def _variance(x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
-    return op("var")(x, axes_of(dim, rank_of(x)), 1 if correction is None else correction, keepdim)
 
 
 def _spread_arguments(args: Any, correction: Any, unbiased: Any) -> tuple[Any, Any, bool]:
@@ -89,38 +74,21 @@ def _spread_arguments(args: Any, correction: Any, unbiased: Any) -> tuple[Any, A
     return dim, correction, bool(given[2]) if len(given) > 2 else False
 
 
-@aten("var")
-def _var(c: Call, x: Any, *args: Any, correction: Any = None, keepdim: bool = False, unbiased: Any = None) -> Any:
+@aten("var", "std", "var_mean", "std_mean")
+def _spread(c: Call, x: Any, *args: Any, correction: Any = None, keepdim: bool = False, unbiased: Any = None) -> Any:
     dim, correction, keep = _spread_arguments(args, correction, unbiased)
-    return _variance(x, dim, correction, keep or keepdim)
-
-
-@aten("std")
-def _std(c: Call, x: Any, *args: Any, correction: Any = None, keepdim: bool = False, unbiased: Any = None) -> Any:
-    dim, correction, keep = _spread_arguments(args, correction, unbiased)
-    return op("sqrt")(_variance(x, dim, correction, keep or keepdim))
-
-
-@aten("var_mean", "std_mean")
-def _var_mean(c: Call, x: Any, *args: Any, correction: Any = None, keepdim: bool = False, unbiased: Any = None) -> Any:
-    dim, correction, keep = _spread_arguments(args, correction, unbiased)
-    spread = _variance(x, dim, correction, keep or keepdim)
-    if "std" in c.node.target._schema.name:
-        spread = op("sqrt")(spread)
-    return spread, op("mean")(x, axes_of(dim, rank_of(x)), keep or keepdim)
-
-
-@aten("logsumexp")
-def _logsumexp(c: Call, x: Any, dim: Any, keepdim: bool = False) -> Any:
-    return op("logsumexp")(x, axes_of(dim, rank_of(x)), keepdim)
+    axes, keep = axes_of(dim, rank_of(x)), keep or keepdim
+    found = op("var")(x, axes, 1 if correction is None else correction, keep)
+    found = op("sqrt")(found) if c.name.startswith("std") else found
+    return (found, op("mean")(x, axes, keep)) if c.name.endswith("mean") else found
 
 
 @aten("norm", "linalg_vector_norm", "linalg_norm", "frobenius_norm")
 def _norm(c: Call, x: Any, p: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    if "frobenius" in c.node.target._schema.name:
+    if "frobenius" in c.name:
         p, dim, keepdim = 2, p, bool(dim)
     count = rank_of(x) if dim is None else len(dim) if isinstance(dim, (list, tuple)) else 1
-    if c.node.target._schema.name == "aten::linalg_norm" and count == 2 and p not in (None, "fro"):
+    if c.name == "linalg_norm" and count == 2 and p not in (None, "fro"):
         raise c.refuse(f"the norm {p} of matrices")
     x, axes = cast(x, c.dtype), axes_of(dim, rank_of(x))
     p = 2 if p is None or p == "fro" else p
@@ -146,17 +114,12 @@ def _weight_norm(c: Call, v: Any, g: Any, dim: int = 0) -> Any:
 # -- along an axis ---------------------------------------------------------------------------------
 @aten("cumsum", "cumprod")
 def _cumulative(c: Call, x: Any, dim: int, *, dtype: Any = None) -> Any:
-    return op(c.node.target._schema.name.partition("::")[2])(cast(x, c.dtype), axis_of(x, dim))
+    return op(c.name)(cast(x, c.dtype), axis_of(x, dim))
 
 
-@aten("softmax", "_softmax")
-def _softmax_of(c: Call, x: Any, dim: int, dtype: Any = None) -> Any:
-    return op("softmax")(cast(x, c.dtype), axis_of(x, dim))
-
-
-@aten("log_softmax", "_log_softmax")
-def _log_softmax_of(c: Call, x: Any, dim: int, dtype: Any = None) -> Any:
-    return op("log_softmax")(cast(x, c.dtype), axis_of(x, dim))
+@aten("softmax", "_softmax", "log_softmax", "_log_softmax")
+def _softmax(c: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+    return op(c.name.removeprefix("_"))(cast(x, c.dtype), axis_of(x, dim))
 
 
 @aten("sort")
@@ -225,30 +188,19 @@ def _grouped_mm(c: Call, x: Any, weight: Any, offs: Any = None, bias: Any = None
     return cast(op("where")((group < count)[:, None], found, 0.0), c.dtype)
 
 
-@aten("inner")
-def _inner(c: Call, x: Any, y: Any) -> Any:
-    return np.inner(x, y)
-
-
-@aten("outer", "ger")
-def _outer(c: Call, x: Any, y: Any) -> Any:
-    return x[:, None] * y
-
-
-@aten("linear")
-def _linear(c: Call, x: Any, weight: Any, bias: Any = None) -> Any:
-    return op("linear")(x, weight, bias)
-
-
-@aten("bilinear")
-def _bilinear(c: Call, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
-    return F.bilinear(x, y, weight, bias)
+same("inner", np.inner)
+same("outer ger", lambda x, y: x[:, None] * y)
+same("linear", op("linear"))
+same("bilinear", F.bilinear)
+same("cosine_similarity", op("cosine_similarity"))
+same("linalg_inv inverse", np.linalg.inv)
+same("trace", np.trace)
 
 
 @aten("addmm", "addbmm", "baddbmm", "addmv")
 def _addmm(c: Call, bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     found = op("matmul")(x, y)
-    if "addbmm" in c.node.target._schema.name and "baddbmm" not in c.node.target._schema.name:
+    if "addbmm" in c.name and "baddbmm" not in c.name:
         found = op("sum")(found, (0,))
     found = found if alpha == 1 else found * alpha
     return found if beta == 0 else found + (bias if beta == 1 else bias * beta)
@@ -270,21 +222,6 @@ def _tensordot(c: Call, x: Any, y: Any, dims_x: Any, dims_y: Any) -> Any:
 @aten("cross", "linalg_cross")
 def _cross(c: Call, x: Any, y: Any, dim: int = -1) -> Any:
     return np.cross(x, y, axis=dim)
-
-
-@aten("cosine_similarity")
-def _cosine_similarity(c: Call, x: Any, y: Any, dim: int = 1, eps: float = 1e-8) -> Any:
-    return op("cosine_similarity")(x, y, dim, eps)
-
-
-@aten("linalg_inv", "inverse")
-def _inverse(c: Call, x: Any) -> Any:
-    return np.linalg.inv(x)
-
-
-@aten("trace")
-def _trace(c: Call, x: Any) -> Any:
-    return np.trace(x)
 
 
 @aten("cdist", "_cdist_forward")

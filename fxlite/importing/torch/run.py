@@ -13,27 +13,73 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+import fxlite as fx
 from fxlite.base.errors import ModelImportError, TraceError
 from fxlite.base.location import Location, is_own_file
 from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
 from fxlite.importing.importer import Importer, unsupported
-from fxlite.importing.torch import control, elementwise, indexing, layers, reductions, shaping
-from fxlite.importing.torch.arrays import DTYPES, array_of
+from fxlite.importing.torch import elementwise, indexing, layers, reductions, shaping
 from fxlite.importing.torch.exported import Program, Sizes, program_of
-from fxlite.importing.torch.structure import ABSENT, flat, nested
-from fxlite.importing.torch.table import Call, dtype_of_value, entry_of, op
+from fxlite.importing.torch.table import DTYPES, Call, array_of, dtype_of_value, entry_of, op
 from fxlite.nn.module import Module
 from fxlite.types.shapes import NamedDim
 
+# -- nested inputs and results, of dicts, lists and classes that torch knows as pytrees ------------
+#: A leaf that is not there: None, or a number or text that the program was exported with.
+ABSENT = object()
+
+
+def nested(spec: Any, leaves: Iterator[Any]) -> Any:
+    """The leaves put together as ``spec`` says; entries that are :data:`ABSENT` are left out."""
+    if spec.is_leaf():
+        return next(leaves)
+    parts = [nested(child, leaves) for child in spec.children()]
+    names = _names(spec, len(parts))
+    if names is not None:
+        return {name: part for name, part in zip(names, parts) if part is not ABSENT} or ABSENT
+    kept = [part for part in parts if part is not ABSENT]
+    if parts and not kept:
+        return ABSENT
+    return kept if spec.type is list else tuple(kept)
+
+
+def flat(spec: Any, value: Any) -> list[Any]:
+    """The leaves of a value that :func:`nested` made, in its order; None for those left out. Raises
+    KeyError where parts were left out of a list or tuple."""
+    if spec.is_leaf():
+        return [value]
+    children = list(spec.children())
+    if value is None:
+        return [None] * spec.num_leaves
+    names = _names(spec, len(children))
+    if names is not None:
+        return [leaf for name, child in zip(names, children) for leaf in flat(child, value.get(name))]
+    if len(value) < len(children):
+        value = [*value, *[None] * (len(children) - len(value))]
+    return [leaf for part, child in zip(value, children) for leaf in flat(child, part)]
+
+
+def _names(spec: Any, count: int) -> list[str] | None:
+    """The names of the parts of a dict, or of a class with named fields; None for a sequence."""
+    context = spec.context
+    if isinstance(context, (list, tuple)) and len(context) == 2 and isinstance(context[0], (list, tuple)):
+        context = next((c for c in context if isinstance(c, (list, tuple)) and len(c) == count), context)
+    fields = getattr(spec.type, "_fields", None) or context
+    if spec.type in (list, tuple) or not isinstance(fields, (list, tuple)) or len(fields) != count:
+        return None
+    return [str(field) for field in fields] if all(isinstance(field, (str, int)) for field in fields) else None
+
+
+# -- the program -----------------------------------------------------------------------------------
 #: The modules whose import fills the table.
-FAMILIES = (elementwise, reductions, shaping, layers, indexing, control)
+FAMILIES = (elementwise, reductions, shaping, layers, indexing)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FEW = 64  # elements of a constant that is computed with while importing
@@ -220,8 +266,8 @@ class Run:
         with self.importer.step(f"{node.target} ({node.name})", scope, self._place(node)):
             if node.target in _PYTHON or getattr(node.target, "__module__", "") in ("_operator", "math"):
                 return _PYTHON.get(node.target, node.target)(*args)
-            if node.target in control.HIGHER:
-                return control.HIGHER[node.target](Call(node, self), *args, **kwargs)
+            if node.target in HIGHER:
+                return HIGHER[node.target](Call(node, self), *args, **kwargs)
             entry = entry_of(node.target)
             if entry is None:
                 raise TraceError("no fxlite op stands for it")
@@ -278,7 +324,7 @@ def _is_known(target: Any) -> bool:
     return (
         target in _PYTHON
         or getattr(target, "__module__", "") in ("_operator", "math")
-        or target in control.HIGHER
+        or target in HIGHER
         or entry_of(target) is not None
     )
 
@@ -364,4 +410,75 @@ _PYTHON: dict[Any, Callable[..., Any]] = {
     torch.sym_float: lambda x: x,
     torch.sym_int: lambda x: x if isinstance(x, NamedDim) else int(x),
     torch.sym_not: operator.not_,
+}
+
+
+# -- higher-order ops ------------------------------------------------------------------------------
+def _runner(c: Call, module: Any) -> Callable[..., list[Any]]:
+    """A graph of torch as a function of its inputs."""
+
+    def run(*given: Any) -> list[Any]:
+        remaining = iter(given)
+        return c.run.run_graph(module, lambda _: next(remaining))  # type: ignore[no-any-return]
+
+    return run
+
+
+def cond(c: Call, pred: Any, true_graph: Any, false_graph: Any, operands: Any = ()) -> Any:
+    """torch.cond."""
+    one, other = _runner(c, true_graph), _runner(c, false_graph)
+    return list(fx.cond(pred, lambda *v: tuple(one(*v)), lambda *v: tuple(other(*v)), tuple(operands)))
+
+
+def while_loop(c: Call, test: Any, body: Any, carried: Any, more: Any = ()) -> Any:
+    """torch.while_loop; ``more`` are values that it reads and does not change."""
+    condition, step = _runner(c, test), _runner(c, body)
+    found = fx.while_loop(lambda *v: condition(*v, *more)[0], lambda *v: tuple(step(*v, *more)), tuple(carried))
+    return list(found)
+
+
+def scan(c: Call, combine: Any, init: Any, xs: Any, more: Any = ()) -> Any:
+    """torch's scan along the first axis: the last states, then the stacked results."""
+    step, count = _runner(c, combine), len(init)
+
+    def body(carry: Any, x: Any) -> Any:
+        found = step(*carry, *x, *more)
+        return tuple(found[:count]), tuple(found[count:])
+
+    last, stacked = fx.scan(body, tuple(init), tuple(xs))
+    return [*last, *stacked]
+
+
+def inline(skipped: int) -> Callable[..., Any]:
+    """A graph that runs where it stands, behind ``skipped`` settings."""
+
+    def call(c: Call, *args: Any, **_: Any) -> Any:
+        return _runner(c, args[skipped])(*args[skipped + 1 :])
+
+    return call
+
+
+def map_rows(c: Call, body: Any, xs: Any, more: Any = ()) -> Any:
+    """torch's map: a function of each row."""
+    rows = len(c.value[0]) if isinstance(c.value, (list, tuple)) else len(c.value)
+    run = _runner(c, body)
+    found = [run(*(x[i] for x in xs), *more) for i in range(rows)]
+    return [op("stack")(list(parts), 0) for parts in zip(*found)]
+
+
+#: Higher-order ops and their entries.
+_NAMES: dict[str, Callable[..., Any]] = {
+    "cond": cond,
+    "while_loop": while_loop,
+    "scan": scan,
+    "map_impl": map_rows,
+    "wrap_with_set_grad_enabled": inline(1),
+    "wrap_with_autocast": inline(4),
+    "wrap": inline(0),
+}
+#: By the ops, of those that this torch has.
+HIGHER: dict[Any, Callable[..., Any]] = {
+    getattr(torch.ops.higher_order, name): entry
+    for name, entry in _NAMES.items()
+    if hasattr(torch.ops.higher_order, name)
 }

@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 
 import fxlite.nn.functional as F
-from fxlite.importing.torch.table import Call, aten, axis_of, cast, is_number, op, rank_of, same_sizes, shape_of
+from fxlite.importing.torch.table import (
+    Call,
+    along,
+    aten,
+    axis_of,
+    cast,
+    is_number,
+    op,
+    rank_of,
+    same,
+    same_sizes,
+    shape_of,
+)
 
 
 def _reshape(x: Any, shape: Any) -> Any:
@@ -30,9 +42,7 @@ def _view_dtype(c: Call, x: Any, dtype: Any) -> Any:
     return x.view(c.dtype.numpy)
 
 
-@aten("view_as", "reshape_as")
-def _view_as(c: Call, x: Any, other: Any) -> Any:
-    return _reshape(x, shape_of(other))
+same("view_as reshape_as", lambda x, other: _reshape(x, shape_of(other)))
 
 
 @aten("flatten")
@@ -40,9 +50,7 @@ def _flatten(c: Call, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return op("flatten")(x, start_dim, end_dim) if rank_of(x) else x.reshape(1)
 
 
-@aten("ravel")
-def _ravel(c: Call, x: Any) -> Any:
-    return _reshape(x, (-1,))
+same("ravel", lambda x: _reshape(x, (-1,)))
 
 
 @aten("unflatten")
@@ -69,16 +77,10 @@ def _transpose(c: Call, x: Any, first: int, second: int) -> Any:
 def _transposed(c: Call, x: Any) -> Any:
     if rank_of(x) < 2:
         return x
-    return (
-        _transpose(c, x, -2, -1)
-        if "numpy" not in c.node.target._schema.name
-        else _permute(c, x, range(rank_of(x))[::-1])
-    )
+    return _transpose(c, x, -2, -1) if "numpy" not in c.name else _permute(c, x, range(rank_of(x))[::-1])
 
 
-@aten("movedim", "moveaxis")
-def _movedim(c: Call, x: Any, source: Any, destination: Any) -> Any:
-    return np.moveaxis(x, source, destination)
+same("movedim moveaxis", np.moveaxis)
 
 
 @aten("unsqueeze", "unsqueeze_copy")
@@ -102,19 +104,13 @@ def _expand(c: Call, x: Any, size: Any, *, implicit: bool = False) -> Any:
     return x if same_sizes(shape, shape_of(x)) else op("expand")(x, shape)
 
 
-@aten("expand_as")
-def _expand_as(c: Call, x: Any, other: Any) -> Any:
-    return op("expand")(x, shape_of(other))
-
-
-@aten("broadcast_tensors")
-def _broadcast_tensors(c: Call, tensors: Any) -> Any:
-    return list(np.broadcast_arrays(*tensors))
+same("expand_as", lambda x, other: op("expand")(x, shape_of(other)))
+same("broadcast_tensors", lambda tensors: list(np.broadcast_arrays(*tensors)))
 
 
 @aten("atleast_1d", "atleast_2d", "atleast_3d")
 def _atleast(c: Call, x: Any) -> Any:
-    return getattr(np, c.node.target._schema.name.partition("::")[2])(x)
+    return getattr(np, c.name)(x)
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -125,18 +121,17 @@ def _slice(c: Call, x: Any, dim: int = 0, start: Any = None, end: Any = None, st
         end = None
     if (start is None or (type(start) is int and start == 0)) and end is None and step == 1:
         return x
-    index = [slice(None)] * axis_of(x, dim) + [slice(start, end, step)]
-    return x[tuple(index)]
+    return x[along(x, dim, slice(start, end, step))]
 
 
 @aten("select", "select_copy")
 def _select(c: Call, x: Any, dim: int, index: Any) -> Any:
-    return x[(*[slice(None)] * axis_of(x, dim), index)]
+    return x[along(x, dim, index)]
 
 
 @aten("narrow", "narrow_copy")
 def _narrow(c: Call, x: Any, dim: int, start: Any, length: Any) -> Any:
-    return x[(*[slice(None)] * axis_of(x, dim), slice(start, start + length))]
+    return x[along(x, dim, slice(start, start + length))]
 
 
 @aten("split", "split_copy", "unsafe_split", "split_with_sizes", "split_with_sizes_copy", "unsafe_split_with_sizes")
@@ -173,14 +168,8 @@ def _unbind(c: Call, x: Any, dim: int = 0) -> Any:
     return [_select(c, x, dim, i) for i in range(shape_of(x)[axis_of(x, dim)])]
 
 
-@aten("diagonal", "diagonal_copy", "linalg_diagonal")
-def _diagonal(c: Call, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    return np.diagonal(x, offset, dim1, dim2)
-
-
-@aten("diag")
-def _diag(c: Call, x: Any, diagonal: int = 0) -> Any:
-    return np.diag(x, diagonal)
+same("diagonal diagonal_copy linalg_diagonal", lambda x, offset=0, dim1=0, dim2=1: np.diagonal(x, offset, dim1, dim2))
+same("diag", lambda x, diagonal=0: np.diag(x, diagonal))
 
 
 @aten("diag_embed")
@@ -193,7 +182,7 @@ def _diag_embed(c: Call, x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1
 
 @aten("tril", "triu")
 def _tril(c: Call, x: Any, diagonal: int = 0) -> Any:
-    return op(c.node.target._schema.name.partition("::")[2])(x, diagonal)
+    return op(c.name)(x, diagonal)
 
 
 @aten("unfold", "unfold_copy")
@@ -221,7 +210,7 @@ def _stack_of(c: Call, tensors: Any, dim: int = 0) -> Any:
 
 @aten("hstack", "vstack", "dstack", "column_stack")
 def _hstack(c: Call, tensors: Any) -> Any:
-    return getattr(np, c.node.target._schema.name.partition("::")[2])([cast(v, c.dtype) for v in tensors])
+    return getattr(np, c.name)([cast(v, c.dtype) for v in tensors])
 
 
 @aten("repeat", "tile")
@@ -254,7 +243,7 @@ def _flip(c: Call, x: Any, dims: Any) -> Any:
 
 @aten("fliplr", "flipud")
 def _fliplr(c: Call, x: Any) -> Any:
-    return op("flip")(x, 1 if "lr" in c.node.target._schema.name else 0)
+    return op("flip")(x, 1 if "lr" in c.name else 0)
 
 
 @aten("rot90")
@@ -273,11 +262,6 @@ def _roll(c: Call, x: Any, shifts: Any, dims: Any = ()) -> Any:
 
 
 # -- padding ---------------------------------------------------------------------------------------
-@aten("constant_pad_nd")
-def _constant_pad(c: Call, x: Any, pad: Any, value: Any = 0) -> Any:
-    return _padded(c, x, pad, "constant", value)
-
-
 @aten("pad")
 def _padded(c: Call, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     """Pairs of padding, the last axis first; negative ones cut."""
@@ -286,7 +270,7 @@ def _padded(c: Call, x: Any, pad: Any, mode: str = "constant", value: Any = None
         below, above = type(low) is int and low < 0, type(high) is int and high < 0
         if below or above:
             index = slice(-low if below else None, high if above else None)
-            x = x[(*[slice(None)] * axis, index)]
+            x = x[along(x, axis, index)]
             pairs[axis] = (0 if below else low, 0 if above else high)
     if all(type(n) is int and n == 0 for p in pairs for n in p):
         return x
@@ -298,25 +282,15 @@ def _padded(c: Call, x: Any, pad: Any, mode: str = "constant", value: Any = None
     return np.pad(x, pairs, mode=names[mode])  # type: ignore[call-overload]
 
 
-@aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def _reflection_pad(c: Call, x: Any, pad: Any) -> Any:
-    return _padded(c, x, pad, "reflect")
-
-
-@aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def _replication_pad(c: Call, x: Any, pad: Any) -> Any:
-    return _padded(c, x, pad, "replicate")
-
-
-@aten("_pad_circular")
-def _circular_pad(c: Call, x: Any, pad: Any) -> Any:
-    return _padded(c, x, pad, "circular")
+aten("constant_pad_nd")(lambda c, x, pad, value=0: _padded(c, x, pad, "constant", value))
+aten("_pad_circular")(lambda c, x, pad: _padded(c, x, pad, "circular"))
+for _name, _mode in (("reflection", "reflect"), ("replication", "replicate")):
+    for _dims in (1, 2, 3):
+        aten(f"{_name}_pad{_dims}d")(lambda c, x, pad, _mode=_mode: _padded(c, x, pad, _mode))
 
 
 # -- pixels ----------------------------------------------------------------------------------------
-@aten("pixel_shuffle")
-def _pixel_shuffle(c: Call, x: Any, factor: int) -> Any:
-    return F.pixel_shuffle(x, factor)
+same("pixel_shuffle", F.pixel_shuffle)
 
 
 @aten("pixel_unshuffle")
@@ -354,34 +328,24 @@ def _im2col(c: Call, x: Any, kernel: Any, dilation: Any, padding: Any, stride: A
 
 
 # -- complex numbers -------------------------------------------------------------------------------
-@aten("view_as_real", "view_as_real_copy")
-def _view_as_real(c: Call, x: Any) -> Any:
-    return op("stack")([op("real")(x), op("imag")(x)], rank_of(x))
-
-
-@aten("view_as_complex", "view_as_complex_copy")
-def _view_as_complex(c: Call, x: Any) -> Any:
-    return op("complex")(x[..., 0], x[..., 1])
-
-
-@aten("polar")
-def _polar(c: Call, x: Any, angle: Any) -> Any:
-    return op("complex")(x * op("cos")(angle), x * op("sin")(angle))
+same("view_as_real view_as_real_copy", lambda x: op("stack")([op("real")(x), op("imag")(x)], rank_of(x)))
+same("view_as_complex view_as_complex_copy", lambda x: op("complex")(x[..., 0], x[..., 1]))
+same("polar", lambda x, angle: op("complex")(x * op("cos")(angle), x * op("sin")(angle)))
 
 
 @aten("fft_rfft", "fft_irfft", "fft_fft", "fft_ifft")
 def _fft(c: Call, x: Any, n: Any = None, dim: int = -1, norm: Any = None) -> Any:
-    name = c.node.target._schema.name.partition("fft_")[2]
+    name = c.name.removeprefix("fft_")
     return cast(getattr(np.fft, name)(x, n, dim, norm), c.dtype)
 
 
 @aten("fft_rfft2", "fft_irfft2", "fft_fft2", "fft_ifft2", "fft_rfftn", "fft_irfftn", "fft_fftn", "fft_ifftn")
 def _fft2(c: Call, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
-    name = c.node.target._schema.name.partition("fft_")[2]
+    name = c.name.removeprefix("fft_")
     axes = tuple(dim) if dim is not None else (-2, -1) if name.endswith("2") else None
     return cast(getattr(np.fft, name)(x, None if s is None else tuple(s), axes, norm), c.dtype)
 
 
 @aten("fft_fftshift", "fft_ifftshift")
 def _fftshift(c: Call, x: Any, dim: Any = None) -> Any:
-    return getattr(np.fft, c.node.target._schema.name.partition("fft_")[2])(x, dim)
+    return getattr(np.fft, c.name.removeprefix("fft_"))(x, dim)

@@ -3,25 +3,66 @@
 In: entries by name, ``"add"`` for all overloads of ``aten.add`` or ``"clamp.Tensor"`` for one. Out:
 :func:`entry_of` a target. An entry gets a :class:`Call` and the arguments of ATen's schema, with
 proxies, arrays, numbers and named sizes for the values of nodes.
+
+Tensors on the CPU are arrays over the same memory, and back. NumPy's own conversion knows no bfloat16 or
+float8, which are taken as integers of their size and read as ml_dtypes' types.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 
-from fxlite.base.errors import TraceError
+from fxlite.base.errors import DTypeError, TraceError
 from fxlite.base.state import is_traced
-from fxlite.importing.torch.arrays import dtype_of
 from fxlite.ops.op import Op, lookup
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import NamedDim
 
+#: fxlite's dtype for each of torch's.
+DTYPES: dict[Any, DType] = {getattr(torch, own.numpy.name): own for own in dtypes.ALL}
+TORCH = {own: theirs for theirs, own in DTYPES.items()}
+_AS_INTEGERS = {
+    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+}
+
+
+def dtype_of(torch_dtype: Any) -> DType:
+    """fxlite's dtype for one of torch. Raises DTypeError for those that it lacks."""
+    if torch_dtype not in DTYPES:
+        raise DTypeError(f"fxlite has no dtype for {torch_dtype}")
+    return DTYPES[torch_dtype]
+
+
+def array_of(tensor: Any) -> np.ndarray[Any, Any]:
+    """An array over a tensor's memory; what is on another device, or a tensor of a class without
+    plain memory (sparse, quantized), is copied or refused. Raises DTypeError."""
+    plain = tensor.detach()
+    if plain.is_sparse or plain.is_quantized or plain.is_meta:
+        raise DTypeError(f"a tensor that is sparse, quantized or on the device meta has no array: {plain.layout}")
+    plain = plain.cpu().resolve_conj().resolve_neg()
+    if plain.dtype in _AS_INTEGERS:
+        integer, own = _AS_INTEGERS[plain.dtype]
+        return plain.view(integer).numpy().view(own)  # type: ignore[no-any-return]
+    return plain.numpy()  # type: ignore[no-any-return]
+
+
+def tensor_of(array: np.ndarray[Any, Any]) -> Any:
+    """A tensor over an array's memory."""
+    array = np.asarray(array)
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16).reshape(array.shape)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+# -- the table --------------------------------------------------------------------------------------
 Entry = Callable[..., Any]
 #: Name of an op, with its overload or for all -> its entry.
 ENTRIES: dict[str, Entry] = {}
@@ -37,6 +78,18 @@ def aten(*names: str) -> Callable[[Entry], Entry]:
         return entry
 
     return enter
+
+
+def same(names: str, function: Callable[..., Any]) -> None:
+    """Enter a function that takes what these ops of ATen take, attributes by ATen's names."""
+    aten(*names.split())(lambda c, *args, **named: function(*args, **named))
+
+
+def each(text: str) -> Iterator[tuple[str, str]]:
+    """(ATen's name, fxlite's op) of words such as ``mul``, the name of both, and ``multiply=mul``."""
+    for word in text.split():
+        name, _, own = word.partition("=")
+        yield name, own or name
 
 
 def entry_of(target: Any) -> Entry | None:
@@ -60,6 +113,11 @@ class Call:
     def __init__(self, node: Any, run: Any) -> None:
         self.node, self.run = node, run
         self.value = node.meta.get("val")
+
+    @property
+    def name(self) -> str:
+        """The name of the op in ATen."""
+        return str(self.node.target._schema.name.partition("::")[2])
 
     @property
     def dtype(self) -> DType:
@@ -136,6 +194,11 @@ def axis_of(value: Any, axis: int) -> int:
     return axis % max(rank_of(value), 1)
 
 
+def along(value: Any, axis: int, index: Any) -> tuple[Any, ...]:
+    """The key for an index, or a slice, of one axis."""
+    return (*[slice(None)] * axis_of(value, axis), index)
+
+
 def ints(value: Any) -> Any:
     """A list of numbers as a tuple, one of one number as it."""
     if isinstance(value, (list, tuple)):
@@ -154,8 +217,3 @@ def axes_of(value: Any, rank: int) -> tuple[int, ...]:
     if value is None or (isinstance(value, (list, tuple)) and not value):
         return tuple(range(rank))
     return tuple(a % max(rank, 1) for a in (value if isinstance(value, (list, tuple)) else (value,)))
-
-
-def is_infinite(value: Any) -> bool:
-    """Whether it is a number that is infinite."""
-    return isinstance(value, float) and math.isinf(value)

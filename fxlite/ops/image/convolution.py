@@ -37,7 +37,7 @@ from fxlite.ops.image.spatial import (
 )
 from fxlite.ops.op import Op, OptionalTensor, Tensor, op
 from fxlite.ops.parameters import Attribute
-from fxlite.ops.samples import Bad, S
+from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
@@ -266,16 +266,10 @@ def add_bias(total: Expr, channel: Index, bias: Reader | None, result: DType) ->
     role="product",
     expands_weight=True,
     samples=[
-        S("f32[B,3,H]", "f32[4,3,3]", "f32[4]", dims={"B": 2, "H": 7}, padding=1),
-        S("f32[2,4,9]", "f32[6,2,2]", stride=2, groups=2),
-        S("f32[2,3,9]", "f32[2,3,3]", dilation=2),
-        S("f32[2,2,6]", "f32[3,2,4]", padding="same"),
-        S("f64[1,2,5]", "f64[3,2,1]", "f64[3]"),
-        S("f16[2,2,6]", "f16[3,2,3]", "f16[3]", padding=1),
-        S("i32[1,2,6]", "i32[3,2,3]"),
-        S("f32[0,3,7]", "f32[4,3,3]"),
-        S("f32[2,3,6]", "f32[3,1,3]", padding=((2, 0),), groups=3),
-        S("f32[2,3,H]", "f32[2,3,3]", dims={"H": 8}, stride=2),
+        "f32[B,3,H] f32[4,3,3] f32[4] padding=1 B=2 H=7; f32[2,4,9] f32[6,2,2] stride=2 groups=2",
+        "f32[2,3,9] f32[2,3,3] dilation=2; f32[2,2,6] f32[3,2,4] padding='same'; f64[1,2,5] f64[3,2,1] f64[3]",
+        "f16[2,2,6] f16[3,2,3] f16[3] padding=1; i32[1,2,6] i32[3,2,3]; f32[0,3,7] f32[4,3,3]",
+        "f32[2,3,6] f32[3,1,3] padding=((2,0),) groups=3; f32[2,3,H] f32[2,3,3] stride=2 H=8",
     ],
     bad=[
         Bad("f32[2,3,7]", "f32[4,2,3]", match="x has 3 channels, but weight takes 2"),
@@ -307,29 +301,19 @@ def conv1d(
     role="product",
     expands_weight=True,
     samples=[
-        S("f32[B,3,H,W]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1),
-        S("f32[2,3,7,8]", "f32[4,3,3,2]", stride=(2, 1), padding=(1, 0)),
-        S("f32[B,4,H,W]", "f32[6,2,3,3]", "f32[6]", dims={"B": 1, "H": 7, "W": 8}, stride=2, padding=1, groups=2),
-        S("f32[2,3,7,7]", "f32[3,1,3,3]", "f32[3]", padding=1, groups=3),
-        S("f32[1,2,9,8]", "f32[3,2,3,3]", dilation=(2, 3), padding=2),
-        S("f32[B,3,5,5]", "f32[4,3,1,1]", dims={"B": 2}),
-        S("f32[2,3,5,6]", "f32[2,3,1,1]", stride=2),
-        S("f32[1,2,5,6]", "f32[3,2,2,4]", padding="same"),
-        S("f32[1,2,5,6]", "f32[3,2,3,3]", padding="valid"),
-        S("f32[1,2,5,6]", "f32[3,2,3,3]", padding=((0, 2), (1, 0))),
-        S("f64[1,2,5,5]", "f64[3,2,3,3]", "f64[3]"),
-        S("f16[1,2,5,5]", "f16[3,2,3,3]", "f16[3]", padding=1),
-        S("bf16[1,2,4,4]", "bf16[3,2,3,3]", padding=1),
-        S("i32[1,2,4,4]", "i32[3,2,3,3]"),
-        S("f32[0,3,5,5]", "f32[4,3,3,3]", "f32[4]"),
-        S("f32[2,3,3,3]", "f32[4,3,3,3]"),
-        S("f32[1,2,H,W]", "f32[2,2,3,3]", dims={"H": 8, "W": 7}, stride=2),
-        S("f32[B,H,W,3]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1, layout="NHWC"),
-        S("f32[2,5,6,4]", "f32[6,2,1,1]", stride=2, groups=2, layout="NHWC"),
-        S("f32[1,9,8,5]", "f32[5,1,3,3]", "f32[5]", padding=1, groups=5, layout="NHWC"),
-        S("f64[1,9,8,2]", "f64[3,2,2,3]", dilation=(2, 3), padding="same", layout="NHWC"),
-        S("f16[1,5,5,2]", "f16[3,2,3,3]", "f16[3]", layout="NHWC"),
-        S("f32[0,5,5,3]", "f32[4,3,1,1]", "f32[4]", layout="NHWC"),
+        "f32[B,3,H,W] f32[4,3,3,3] f32[4] padding=1 B=2 H=6 W=5; f32[2,3,7,8] f32[4,3,3,2] stride=(2,1) padding=(1,0)",
+        "f32[B,4,H,W] f32[6,2,3,3] f32[6] stride=2 padding=1 groups=2 B=1 H=7 W=8",
+        "f32[2,3,7,7] f32[3,1,3,3] f32[3] padding=1 groups=3; f32[1,2,9,8] f32[3,2,3,3] dilation=(2,3) padding=2",
+        "f32[B,3,5,5] f32[4,3,1,1] B=2; f32[2,3,5,6] f32[2,3,1,1] stride=2; f32[1,2,5,6] f32[3,2,2,4] padding='same'",
+        "f32[1,2,5,6] f32[3,2,3,3] padding='valid'; f32[1,2,5,6] f32[3,2,3,3] padding=((0,2),(1,0))",
+        "f64[1,2,5,5] f64[3,2,3,3] f64[3]; f16[1,2,5,5] f16[3,2,3,3] f16[3] padding=1",
+        "bf16[1,2,4,4] bf16[3,2,3,3] padding=1; i32[1,2,4,4] i32[3,2,3,3]; f32[0,3,5,5] f32[4,3,3,3] f32[4]",
+        "f32[2,3,3,3] f32[4,3,3,3]; f32[1,2,H,W] f32[2,2,3,3] stride=2 H=8 W=7",
+        "f32[B,H,W,3] f32[4,3,3,3] f32[4] padding=1 layout='NHWC' B=2 H=6 W=5",
+        "f32[2,5,6,4] f32[6,2,1,1] stride=2 groups=2 layout='NHWC'",
+        "f32[1,9,8,5] f32[5,1,3,3] f32[5] padding=1 groups=5 layout='NHWC'",
+        "f64[1,9,8,2] f64[3,2,2,3] dilation=(2,3) padding='same' layout='NHWC'",
+        "f16[1,5,5,2] f16[3,2,3,3] f16[3] layout='NHWC'; f32[0,5,5,3] f32[4,3,1,1] f32[4] layout='NHWC'",
     ],
     bad=[
         Bad("f32[2,3,7,7]", "f32[4,2,3,3]", match="x has 3 channels, but weight takes 2"),

@@ -32,7 +32,7 @@ from fxlite.ops.image.spatial import checked_type, not_negative, reduce_over, re
 from fxlite.ops.image.volume import adaptive_max_pool3d, max_pool3d
 from fxlite.ops.op import Op, Tensor, op
 from fxlite.ops.parameters import Attribute
-from fxlite.ops.samples import Bad, S, special, uniform
+from fxlite.ops.samples import Bad, S
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
@@ -132,20 +132,12 @@ def _on_plane(sizes: Sequence[int], axes: Sequence[Any]) -> tuple[Any, Any]:
 @op(
     "window",
     samples=[
-        S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
-        S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0)),
-        S("f32[1,2,9,8]", 3, stride=2, dilation=2, padding=1),
-        S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
-        S(special("f32[1,1,5,5]"), 3, 1, 1),
-        S(special("f64[2,2,8]"), 3, 2, 1),
+        "f32[B,3,H,W] 2 B=2 H=7 W=6; f32[1,2,7,8] (3,2) stride=(2,1) padding=(1,0)",
+        "f32[1,2,9,8] 3 stride=2 dilation=2 padding=1; f32[B,1,H,W] 3 2 1 ceil_mode=True B=2 H=6 W=9",
+        "f32[1,1,5,5]! 3 1 1; f64[2,2,8]! 3 2 1",
         S(np.full((1, 1, 4), -np.inf, np.float32), 3, 1, 1),
-        S(uniform("i32[1,2,5,5]", 0, 2), 3, 1, 1),
-        S(uniform("u8[1,2,5,5]", 0, 2), 3, 1, 1),
-        S("f32[B,2,L]", 3, dims={"B": 2, "L": 8}),
-        S("f32[1,2,4,5,3]", 2, 1),
-        S("f16[1,2,5,5]", 2),
-        S("bf16[1,2,4,4]", 2),
-        S("f32[0,2,5,5]", 2),
+        "i32[1,2,5,5](0,2) 3 1 1; u8[1,2,5,5](0,2) 3 1 1; f32[B,2,L] 3 B=2 L=8; f32[1,2,4,5,3] 2 1; f16[1,2,5,5] 2",
+        "bf16[1,2,4,4] 2; f32[0,2,5,5] 2",
     ],
     bad=[
         Bad("f32[8,8]", 2, match="x must be [N, C, L]"),
@@ -213,15 +205,8 @@ _follows(max_pool_positions, _POOLS)
 @op(
     "window",
     samples=[
-        S("f32[B,3,H,W]", (3, 2), dims={"B": 2, "H": 7, "W": 5}),
-        S("f32[1,2,6,8]", (3, None)),
-        S("f32[1,2,3,5]", (5, 4)),
-        S(special("f32[1,1,5,5]"), 3),
-        S(uniform("i32[1,2,5,4]", 0, 2), 2),
-        S("f32[B,2,L]", 3, dims={"B": 2, "L": 8}),
-        S("f32[1,2,4,5,3]", 2),
-        S("f16[1,2,5]", 2),
-        S("f32[0,2,5]", 2),
+        "f32[B,3,H,W] (3,2) B=2 H=7 W=5; f32[1,2,6,8] (3,None); f32[1,2,3,5] (5,4); f32[1,1,5,5]! 3",
+        "i32[1,2,5,4](0,2) 2; f32[B,2,L] 3 B=2 L=8; f32[1,2,4,5,3] 2; f16[1,2,5] 2; f32[0,2,5] 2",
     ],
     bad=[Bad("f32[3,8]", 2, match="x must be [N, C, L]"), Bad("f32[2,3,8,8]", 0, match="output_size must be")],
 )

@@ -41,7 +41,7 @@ from fxlite.ops.image.spatial import (
 )
 from fxlite.ops.op import Op, Tensor, op, require_float
 from fxlite.ops.parameters import Attribute
-from fxlite.ops.samples import Bad, S, special
+from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index, extremum, product
@@ -247,24 +247,12 @@ _BAD_LAYOUT = Bad("f32[8,8,3]", 2, layout="NHWC", match="[N, H, W, C] (rank 4)")
     moves_values=True,
     scales=True,
     samples=[
-        S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
-        S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
-        S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0)),
-        S("f32[1,2,9,8]", 3, stride=2, dilation=2, padding=1),
-        S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
-        S("f32[1,2,6,5]", 2, ceil_mode=True),
-        S(special("f32[1,1,5,5]"), 2, stride=1),
-        S("f64[1,2,5,5]", 2),
-        S("f16[1,2,5,5]", 2),
-        S("bf16[1,2,4,4]", 2),
-        S("i32[1,2,5,5]", 3, 1, 1),
-        S("u8[1,2,5,5]", 3, 1, 1),
-        S("f32[0,2,5,5]", 2),
-        S("f32[1,2,4,4]", 1, 2),
-        S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
-        S(special("f32[1,5,5,3]"), (2, 3), stride=1, layout="NHWC"),
-        S("i32[1,6,5,3]", 3, 2, 1, ceil_mode=True, layout="NHWC"),
-        S("f32[0,5,5,2]", 2, layout="NHWC"),
+        "f32[B,3,H,W] 2 B=2 H=7 W=6; f32[B,2,H,W] 3 2 1 B=1 H=8 W=7; f32[1,2,7,8] (3,2) stride=(2,1) padding=(1,0)",
+        "f32[1,2,9,8] 3 stride=2 dilation=2 padding=1; f32[B,1,H,W] 3 2 1 ceil_mode=True B=2 H=6 W=9",
+        "f32[1,2,6,5] 2 ceil_mode=True; f32[1,1,5,5]! 2 stride=1; f64[1,2,5,5] 2; f16[1,2,5,5] 2; bf16[1,2,4,4] 2",
+        "i32[1,2,5,5] 3 1 1; u8[1,2,5,5] 3 1 1; f32[0,2,5,5] 2; f32[1,2,4,4] 1 2",
+        "f32[B,H,W,5] 3 2 1 layout='NHWC' B=2 H=8 W=7; f32[1,5,5,3]! (2,3) stride=1 layout='NHWC'",
+        "i32[1,6,5,3] 3 2 1 ceil_mode=True layout='NHWC'; f32[0,5,5,2] 2 layout='NHWC'",
     ],
     bad=[*_MAX_BAD_2D, _BAD_LAYOUT],
 )
@@ -303,13 +291,8 @@ def max_pool2d(
     moves_values=True,
     scales=True,
     samples=[
-        S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}),
-        S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
-        S("f32[1,2,9]", 3, stride=1, dilation=2),
-        S("f64[1,2,6]", (2,), stride=(2,)),
-        S(special("f32[1,2,8]"), 2),
-        S("i32[1,2,6]", 2),
-        S("f32[0,2,6]", 2),
+        "f32[B,3,L] 2 B=2 L=7; f32[1,2,8] 3 2 1 ceil_mode=True; f32[1,2,9] 3 stride=1 dilation=2",
+        "f64[1,2,6] (2,) stride=(2,); f32[1,2,8]! 2; i32[1,2,6] 2; f32[0,2,6] 2",
     ],
     bad=[Bad("f32[3,8]", 2, match="add the batch axis"), Bad("f32[2,3,4]", 5, match="along L")],
 )
@@ -340,29 +323,14 @@ def max_pool1d(
     role="sum",
     scales=True,
     samples=[
-        S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
-        S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
-        S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0), count_include_pad=False),
-        S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
-        S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, count_include_pad=False, dims={"B": 2, "H": 6, "W": 9}),
-        S("f32[1,2,6,5]", 2, ceil_mode=True),
-        S("f64[1,2,5,5]", 2),
-        S("f16[1,2,5,5]", 2),
-        S("bf16[1,2,4,4]", 3, 1, 1),
-        S("f32[0,2,5,5]", 2),
-        S("f32[1,2,4,4]", 1, 2),
-        S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
-        S(
-            "f32[B,H,W,1]",
-            3,
-            2,
-            1,
-            ceil_mode=True,
-            count_include_pad=False,
-            layout="NHWC",
-            dims={"B": 2, "H": 6, "W": 9},
-        ),
-        S("f64[1,5,6,3]", (2, 3), layout="NHWC"),
+        "f32[B,3,H,W] 2 B=2 H=7 W=6; f32[B,2,H,W] 3 2 1 B=1 H=8 W=7",
+        "f32[1,2,7,8] (3,2) stride=(2,1) padding=(1,0) count_include_pad=False",
+        "f32[B,1,H,W] 3 2 1 ceil_mode=True B=2 H=6 W=9",
+        "f32[B,1,H,W] 3 2 1 ceil_mode=True count_include_pad=False B=2 H=6 W=9; f32[1,2,6,5] 2 ceil_mode=True",
+        "f64[1,2,5,5] 2; f16[1,2,5,5] 2; bf16[1,2,4,4] 3 1 1; f32[0,2,5,5] 2; f32[1,2,4,4] 1 2",
+        "f32[B,H,W,5] 3 2 1 layout='NHWC' B=2 H=8 W=7",
+        "f32[B,H,W,1] 3 2 1 ceil_mode=True count_include_pad=False layout='NHWC' B=2 H=6 W=9",
+        "f64[1,5,6,3] (2,3) layout='NHWC'",
     ],
     bad=[*_MAX_BAD_2D, _BAD_LAYOUT, Bad("i32[2,3,8,8]", 2, match="must be a float tensor")],
 )
@@ -400,12 +368,8 @@ def avg_pool2d(
     role="sum",
     scales=True,
     samples=[
-        S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}),
-        S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
-        S("f32[1,2,8]", 3, 2, 1, count_include_pad=False),
-        S("f64[1,2,6]", (2,), stride=(1,)),
-        S("f16[1,2,6]", 2),
-        S("f32[0,2,6]", 2),
+        "f32[B,3,L] 2 B=2 L=7; f32[1,2,8] 3 2 1 ceil_mode=True; f32[1,2,8] 3 2 1 count_include_pad=False",
+        "f64[1,2,6] (2,) stride=(1,); f16[1,2,6] 2; f32[0,2,6] 2",
     ],
     bad=[Bad("f32[3,8]", 2, match="add the batch axis"), Bad("f32[2,3,4]", 5, match="along L")],
 )
@@ -536,28 +500,15 @@ def run_adaptive(record: Op, x: Any, output_size: Any, rank: int, reduce: Callab
 
 
 _SAMPLES_1D = [
-    S("f32[B,3,L]", 3, dims={"B": 2, "L": 7}),
-    S("f32[2,3,L]", 1, dims={"L": 5}),
-    S("f32[1,2,3]", 5),
-    S("f64[1,2,8]", (4,)),
-    S("f16[1,2,5]", 2),
-    S("f32[1,2,5]", (None,)),
-    S("f32[0,2,5]", 2),
+    "f32[B,3,L] 3 B=2 L=7; f32[2,3,L] 1 L=5; f32[1,2,3] 5; f64[1,2,8] (4,); f16[1,2,5] 2; f32[1,2,5] (None,)",
+    "f32[0,2,5] 2",
 ]
 _SAMPLES_2D = [
-    S("f32[B,3,H,W]", (3, 2), dims={"B": 2, "H": 7, "W": 5}),
-    S("f32[B,2,H,W]", 1, dims={"B": 2, "H": 4, "W": 5}),
-    S("f32[1,2,6,8]", (3, None)),
-    S("f32[1,2,6,6]", 3),
-    S("f32[1,2,3,5]", (5, 4)),
-    S("f32[B,2,6,H]", (None, 4), dims={"B": 1, "H": 6}),
-    S("f64[1,2,5,4]", 2),
-    S("f16[1,2,5,4]", 2),
-    S("bf16[1,2,5,4]", (1, 3)),
-    S("f32[1,2,4,4]", 4),
-    S("f32[0,2,5,5]", 2),
+    "f32[B,3,H,W] (3,2) B=2 H=7 W=5; f32[B,2,H,W] 1 B=2 H=4 W=5; f32[1,2,6,8] (3,None); f32[1,2,6,6] 3",
+    "f32[1,2,3,5] (5,4); f32[B,2,6,H] (None,4) B=1 H=6; f64[1,2,5,4] 2; f16[1,2,5,4] 2; bf16[1,2,5,4] (1,3)",
+    "f32[1,2,4,4] 4; f32[0,2,5,5] 2",
 ]
-_SPECIAL = [S(special("f32[1,1,5,5]"), 3), S("i32[1,2,5,4]", 2)]
+_SPECIAL = ["f32[1,1,5,5]! 3; i32[1,2,5,4] 2"]
 _BAD_1D = [Bad("f32[3,8]", 2, match="add the batch axis"), Bad("f32[2,3,8]", (2, 2), match="output_size must be")]
 _BAD_2D = [
     Bad("f32[3,8,8]", 2, match="add the batch axis"),

@@ -26,7 +26,7 @@ from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.image.spatial import checked_type, reduce_over
 from fxlite.ops.op import Tensor, normalize_axis, op, require_float
 from fxlite.ops.parameters import Attribute
-from fxlite.ops.samples import Bad, S
+from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index, Value, extremum
@@ -136,34 +136,21 @@ def _reference(
     "window",
     needs_whole={"x": "axis"},
     samples=[
-        S("f32[B,H,3]", 7, 1, dims={"B": 2, "H": 4}),
-        S("f32[2,5]", 3),
-        S("i32[2,5]", 8, coordinates="asymmetric", rounding="floor"),
-        S("f64[7]", 10, coordinates="align_corners", rounding="round_prefer_ceil"),
-        S("f32[10]", 4, coordinates="asymmetric", rounding="ceil", scale=0.4),
-        S("u8[9]", 5, coordinates="tf_half_pixel_for_nn"),
-        S("f32[6]", 1, coordinates="pytorch_half_pixel"),
-        S("bool[2,N]", 9, dims={"N": 4}),
-        S("f32[2,4]", 9, mode="linear"),
-        S("f32[2,9,3]", 4, 1, mode="linear", coordinates="align_corners"),
-        S("f32[B,W]", 9, mode="linear", coordinates="asymmetric", dims={"B": 2, "W": 5}),
-        S("f32[2,5]", 1, mode="linear", coordinates="pytorch_half_pixel"),
-        S("f32[5]", 1, mode="linear", coordinates="align_corners"),
-        S("f32[N]", 1, mode="linear", coordinates="align_corners", dims={"N": 4}),
-        S("f32[7]", 12, mode="linear", scale=1.8, coordinates="half_pixel_symmetric"),
-        S("f32[2,5]", 11, mode="cubic"),
-        S("f64[6,2]", 4, 0, mode="cubic", coefficient=-0.5),
-        S("f32[B,W]", 8, mode="cubic", coordinates="align_corners", dims={"B": 2, "W": 5}),
-        S("f32[2,5]", 9, mode="cubic", exclude_outside=True),
-        S("f32[2,12]", 5, mode="linear", antialias=True),
-        S("f32[2,12]", 5, mode="linear", antialias=True, exclude_outside=True),
-        S("f32[3,13,2]", 4, 1, mode="cubic", antialias=True, coefficient=-0.5, exclude_outside=True),
-        S("f32[W]", 4, mode="cubic", antialias=True, dims={"W": 11}),
-        S("f32[2,4]", 9, mode="linear", antialias=True),
-        S("f16[2,5]", 9, mode="cubic"),
-        S("bf16[2,5]", 3, mode="linear"),
-        S("f32[0,4]", 9, mode="linear"),
-        S("f32[1,1]", 3, mode="cubic"),
+        "f32[B,H,3] 7 1 B=2 H=4; f32[2,5] 3; i32[2,5] 8 coordinates='asymmetric' rounding='floor'",
+        "f64[7] 10 coordinates='align_corners' rounding='round_prefer_ceil'",
+        "f32[10] 4 coordinates='asymmetric' rounding='ceil' scale=0.4; u8[9] 5 coordinates='tf_half_pixel_for_nn'",
+        "f32[6] 1 coordinates='pytorch_half_pixel'; bool[2,N] 9 N=4; f32[2,4] 9 mode='linear'",
+        "f32[2,9,3] 4 1 mode='linear' coordinates='align_corners'",
+        "f32[B,W] 9 mode='linear' coordinates='asymmetric' B=2 W=5",
+        "f32[2,5] 1 mode='linear' coordinates='pytorch_half_pixel'; f32[5] 1 mode='linear' coordinates='align_corners'",
+        "f32[N] 1 mode='linear' coordinates='align_corners' N=4",
+        "f32[7] 12 mode='linear' scale=1.8 coordinates='half_pixel_symmetric'; f32[2,5] 11 mode='cubic'",
+        "f64[6,2] 4 0 mode='cubic' coefficient=-0.5; f32[B,W] 8 mode='cubic' coordinates='align_corners' B=2 W=5",
+        "f32[2,5] 9 mode='cubic' exclude_outside=True; f32[2,12] 5 mode='linear' antialias=True",
+        "f32[2,12] 5 mode='linear' antialias=True exclude_outside=True",
+        "f32[3,13,2] 4 1 mode='cubic' antialias=True coefficient=-0.5 exclude_outside=True",
+        "f32[W] 4 mode='cubic' antialias=True W=11; f32[2,4] 9 mode='linear' antialias=True; f16[2,5] 9 mode='cubic'",
+        "bf16[2,5] 3 mode='linear'; f32[0,4] 9 mode='linear'; f32[1,1] 3 mode='cubic'",
     ],
     bad=[
         Bad("f32[3]", 0, match="size must be"),

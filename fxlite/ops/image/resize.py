@@ -23,7 +23,7 @@ from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.image.spatial import LAYOUTS, checked_type, require_layout, requires_elements, rewrite, shortest
 from fxlite.ops.op import Tensor, op, require_float
 from fxlite.ops.parameters import Attribute
-from fxlite.ops.samples import Bad, S
+from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index, Value
@@ -193,30 +193,17 @@ def _linear_index(
     "window",
     moves_values=True,
     samples=[
-        S("f32[B,2,H,W]", scale_factor=2, dims={"B": 2, "H": 3, "W": 4}),
-        S("f32[B,2,H,W]", size=(5, 3), dims={"B": 2, "H": 4, "W": 7}),
-        S("f32[1,2,3,4]", size=(7, 6)),
-        S("f32[1,1,2,2]", (82, 41)),
-        S("f32[1,2,5,6]", 3),
-        S("f32[1,2,5,6]", scale_factor=(1.7, 0.6)),
-        S("f32[1,1,4,3]", scale_factor=(1.1, 2.25)),
-        S("f32[1,1,H,W]", scale_factor=(1.25, 2.25), dims={"H": 3, "W": 3}),
-        S("f32[1,1,H,W]", scale_factor=1.25, mode="bilinear", dims={"H": 3, "W": 6}),
-        S("f32[1,1,H,W]", (4, 47), dims={"H": 3, "W": 1}),
-        S("i32[1,2,3,4]", scale_factor=2),
-        S("f32[B,2,H,W]", scale_factor=2, mode="bilinear", dims={"B": 2, "H": 3, "W": 4}),
-        S("f32[B,2,H,W]", scale_factor=0.5, mode="bilinear", dims={"B": 1, "H": 7, "W": 4}),
-        S("f32[1,2,H,W]", scale_factor=2, mode="bilinear", align_corners=True, dims={"H": 3, "W": 4}),
-        S("f32[1,2,3,4]", (5, 1), mode="bilinear", align_corners=True),
-        S("f32[1,2,6,5]", (3, 7), mode="bilinear"),
-        S("f64[1,2,3,4]", (5, 6), mode="bilinear"),
-        S("f16[1,2,3,4]", (5, 6), mode="bilinear"),
-        S("bf16[1,2,3,4]", scale_factor=2),
-        S("f32[B,2,L]", scale_factor=3, dims={"B": 2, "L": 4}),
-        S("f32[1,2,7]", 4, mode="linear"),
-        S("f32[1,2,L]", 5, mode="linear", align_corners=True, dims={"L": 3}),
-        S("f32[0,2,3,4]", scale_factor=2),
-        S("f32[1,2,3,3]", 3),
+        "f32[B,2,H,W] scale_factor=2 B=2 H=3 W=4; f32[B,2,H,W] size=(5,3) B=2 H=4 W=7; f32[1,2,3,4] size=(7,6)",
+        "f32[1,1,2,2] (82,41); f32[1,2,5,6] 3; f32[1,2,5,6] scale_factor=(1.7,0.6)",
+        "f32[1,1,4,3] scale_factor=(1.1,2.25); f32[1,1,H,W] scale_factor=(1.25,2.25) H=3 W=3",
+        "f32[1,1,H,W] scale_factor=1.25 mode='bilinear' H=3 W=6; f32[1,1,H,W] (4,47) H=3 W=1",
+        "i32[1,2,3,4] scale_factor=2; f32[B,2,H,W] scale_factor=2 mode='bilinear' B=2 H=3 W=4",
+        "f32[B,2,H,W] scale_factor=0.5 mode='bilinear' B=1 H=7 W=4",
+        "f32[1,2,H,W] scale_factor=2 mode='bilinear' align_corners=True H=3 W=4",
+        "f32[1,2,3,4] (5,1) mode='bilinear' align_corners=True; f32[1,2,6,5] (3,7) mode='bilinear'",
+        "f64[1,2,3,4] (5,6) mode='bilinear'; f16[1,2,3,4] (5,6) mode='bilinear'; bf16[1,2,3,4] scale_factor=2",
+        "f32[B,2,L] scale_factor=3 B=2 L=4; f32[1,2,7] 4 mode='linear'",
+        "f32[1,2,L] 5 mode='linear' align_corners=True L=3; f32[0,2,3,4] scale_factor=2; f32[1,2,3,3] 3",
     ],
     bad=[
         Bad("f32[2,3,4]", 2, mode="bilinear", match="mode must be 'nearest' or 'linear'"),

@@ -34,7 +34,7 @@ from fxlite.ops.image.spatial import (
     requires_windows,
 )
 from fxlite.ops.op import Op, OptionalTensor, Tensor, op
-from fxlite.ops.samples import Bad, S
+from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index, extremum
@@ -166,14 +166,10 @@ def _body(
     expands_weight=True,
     transposes="conv1d",
     samples=[
-        S("f32[B,3,H]", "f32[3,4,3]", "f32[4]", dims={"B": 2, "H": 5}, stride=2, padding=1),
-        S("f32[2,4,5]", "f32[4,3,4]", stride=3, groups=2, output_padding=1),
-        S("f32[1,2,5]", "f32[2,3,3]", stride=2, dilation=3),
-        S("f32[2,3,4]", "f32[3,2,3]"),
-        S("f64[1,2,4]", "f64[2,3,2]", stride=2),
-        S("f16[1,2,4]", "f16[2,3,3]", "f16[3]"),
-        S("f32[0,3,5]", "f32[3,4,3]"),
-        S("f32[1,2,4]", "f32[2,2,1]", stride=2),
+        "f32[B,3,H] f32[3,4,3] f32[4] stride=2 padding=1 B=2 H=5",
+        "f32[2,4,5] f32[4,3,4] stride=3 groups=2 output_padding=1; f32[1,2,5] f32[2,3,3] stride=2 dilation=3",
+        "f32[2,3,4] f32[3,2,3]; f64[1,2,4] f64[2,3,2] stride=2; f16[1,2,4] f16[2,3,3] f16[3]; f32[0,3,5] f32[3,4,3]",
+        "f32[1,2,4] f32[2,2,1] stride=2",
     ],
     bad=[
         Bad("f32[2,3,7]", "f32[4,2,3]", match="x has 3 channels, but weight takes 4"),
@@ -213,25 +209,12 @@ def conv_transpose1d(
     expands_weight=True,
     transposes="conv2d",
     samples=[
-        S(
-            "f32[B,3,H,W]",
-            "f32[3,2,3,3]",
-            "f32[2]",
-            dims={"B": 2, "H": 4, "W": 3},
-            stride=2,
-            padding=1,
-            output_padding=1,
-        ),
-        S("f32[1,4,4,3]", "f32[4,3,2,4]", "f32[6]", stride=(2, 3), groups=2, padding=(0, 1)),
-        S("f32[1,2,4,3]", "f32[2,3,3,3]", stride=(2, 1), dilation=(2, 3), padding=1),
-        S("f32[B,2,3,4]", "f32[2,3,3,2]", dims={"B": 2}),
-        S("f32[1,3,3,3]", "f32[3,1,3,3]", groups=3, stride=2, padding=1),
-        S("f64[1,2,3,3]", "f64[2,2,2,2]", stride=2),
-        S("bf16[1,2,3,3]", "bf16[2,2,2,2]", stride=2),
-        S("f16[1,2,3,3]", "f16[2,2,3,3]", "f16[2]"),
-        S("i32[1,2,3,3]", "i32[2,2,3,3]", stride=2),
-        S("f32[0,3,5,5]", "f32[3,4,3,3]"),
-        S("f32[1,2,3,3]", "f32[2,2,1,1]", stride=3),
+        "f32[B,3,H,W] f32[3,2,3,3] f32[2] stride=2 padding=1 output_padding=1 B=2 H=4 W=3",
+        "f32[1,4,4,3] f32[4,3,2,4] f32[6] stride=(2,3) groups=2 padding=(0,1)",
+        "f32[1,2,4,3] f32[2,3,3,3] stride=(2,1) dilation=(2,3) padding=1; f32[B,2,3,4] f32[2,3,3,2] B=2",
+        "f32[1,3,3,3] f32[3,1,3,3] groups=3 stride=2 padding=1; f64[1,2,3,3] f64[2,2,2,2] stride=2",
+        "bf16[1,2,3,3] bf16[2,2,2,2] stride=2; f16[1,2,3,3] f16[2,2,3,3] f16[2]; i32[1,2,3,3] i32[2,2,3,3] stride=2",
+        "f32[0,3,5,5] f32[3,4,3,3]; f32[1,2,3,3] f32[2,2,1,1] stride=3",
     ],
     bad=[
         Bad("f32[2,3,7,7]", "f32[4,2,3,3]", match="x has 3 channels, but weight takes 4"),

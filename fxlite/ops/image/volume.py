@@ -14,7 +14,7 @@ from fxlite.ops.image.spatial import checked_type
 from fxlite.ops.image.transposed_convolution import convolves_transposed, run_transposed
 from fxlite.ops.op import OptionalTensor, Tensor, op
 from fxlite.ops.parameters import Attribute
-from fxlite.ops.samples import Bad, S, special
+from fxlite.ops.samples import Bad
 
 _UNBATCHED = "add the batch axis with x[None]"
 
@@ -24,14 +24,11 @@ _UNBATCHED = "add the batch axis with x[None]"
     weight="weight",
     expands_weight=True,
     samples=[
-        S("f32[B,3,D,H,W]", "f32[4,3,3,3,3]", "f32[4]", dims={"B": 2, "D": 4, "H": 5, "W": 3}, padding=1),
-        S("f32[1,4,5,4,6]", "f32[6,2,2,1,3]", stride=(2, 1, 2), groups=2, padding=(1, 0, 1)),
-        S("f32[1,2,5,6,5]", "f32[3,2,2,3,2]", dilation=(2, 1, 3)),
-        S("f32[1,2,3,4,4]", "f32[3,2,2,2,3]", padding="same"),
-        S("f64[1,2,3,3,3]", "f64[3,2,1,1,1]", "f64[3]", stride=2),
-        S("f16[1,2,3,3,3]", "f16[3,2,2,2,2]", "f16[3]"),
-        S("i32[1,2,3,3,3]", "i32[2,2,2,2,2]"),
-        S("f32[0,3,4,4,4]", "f32[4,3,2,2,2]"),
+        "f32[B,3,D,H,W] f32[4,3,3,3,3] f32[4] padding=1 B=2 D=4 H=5 W=3",
+        "f32[1,4,5,4,6] f32[6,2,2,1,3] stride=(2,1,2) groups=2 padding=(1,0,1)",
+        "f32[1,2,5,6,5] f32[3,2,2,3,2] dilation=(2,1,3); f32[1,2,3,4,4] f32[3,2,2,2,3] padding='same'",
+        "f64[1,2,3,3,3] f64[3,2,1,1,1] f64[3] stride=2; f16[1,2,3,3,3] f16[3,2,2,2,2] f16[3]",
+        "i32[1,2,3,3,3] i32[2,2,2,2,2]; f32[0,3,4,4,4] f32[4,3,2,2,2]",
     ],
     bad=[
         Bad("f32[2,3,4,4,4]", "f32[4,2,3,3,3]", match="x has 3 channels, but weight takes 2"),
@@ -64,12 +61,10 @@ def conv3d(
     expands_weight=True,
     transposes="conv3d",
     samples=[
-        S("f32[B,3,D,2,3]", "f32[3,2,3,3,2]", "f32[2]", dims={"B": 2, "D": 3}, stride=2, padding=1, output_padding=1),
-        S("f32[1,4,2,3,2]", "f32[4,3,2,2,3]", stride=(1, 2, 3), groups=2, padding=(0, 1, 0)),
-        S("f32[1,2,3,2,2]", "f32[2,3,2,2,2]", dilation=(2, 1, 3)),
-        S("f64[1,2,2,2,2]", "f64[2,2,2,2,2]", stride=2),
-        S("f16[1,2,2,2,2]", "f16[2,2,2,1,2]", "f16[2]"),
-        S("f32[0,3,2,2,2]", "f32[3,4,2,2,2]"),
+        "f32[B,3,D,2,3] f32[3,2,3,3,2] f32[2] stride=2 padding=1 output_padding=1 B=2 D=3",
+        "f32[1,4,2,3,2] f32[4,3,2,2,3] stride=(1,2,3) groups=2 padding=(0,1,0)",
+        "f32[1,2,3,2,2] f32[2,3,2,2,2] dilation=(2,1,3); f64[1,2,2,2,2] f64[2,2,2,2,2] stride=2",
+        "f16[1,2,2,2,2] f16[2,2,2,1,2] f16[2]; f32[0,3,2,2,2] f32[3,4,2,2,2]",
     ],
     bad=[
         Bad("f32[2,3,4,4,4]", "f32[4,2,3,3,3]", match="x has 3 channels, but weight takes 4"),
@@ -100,11 +95,8 @@ _BAD = [
     Bad("f32[2,3,8,8,8]", (2, 2), match="an int or 3 ints"),
 ]
 _SAMPLES = [
-    S("f32[B,3,D,H,W]", 2, dims={"B": 2, "D": 4, "H": 5, "W": 6}),
-    S("f32[1,2,5,4,6]", (3, 2, 2), stride=(2, 1, 2), padding=(1, 0, 1)),
-    S("f32[1,2,4,5,6]", 3, 2, 1, ceil_mode=True),
-    S("f64[1,2,3,3,3]", 2),
-    S("f32[0,2,3,3,3]", 2),
+    "f32[B,3,D,H,W] 2 B=2 D=4 H=5 W=6; f32[1,2,5,4,6] (3,2,2) stride=(2,1,2) padding=(1,0,1)",
+    "f32[1,2,4,5,6] 3 2 1 ceil_mode=True; f64[1,2,3,3,3] 2; f32[0,2,3,3,3] 2",
 ]
 
 
@@ -114,10 +106,7 @@ _SAMPLES = [
     scales=True,
     samples=[
         *_SAMPLES,
-        S("f32[1,2,6,5,5]", 2, stride=2, dilation=(3, 1, 2)),
-        S(special("f32[1,1,3,3,3]"), 2, 1),
-        S("i32[1,2,3,3,3]", 2, 1),
-        S("f16[1,2,3,3,3]", 2),
+        "f32[1,2,6,5,5] 2 stride=2 dilation=(3,1,2); f32[1,1,3,3,3]! 2 1; i32[1,2,3,3,3] 2 1; f16[1,2,3,3,3] 2",
     ],
     bad=_BAD,
 )
@@ -139,7 +128,7 @@ def max_pool3d(
     "window",
     role="sum",
     scales=True,
-    samples=[*_SAMPLES, S("f32[1,2,4,5,6]", 3, 2, 1, ceil_mode=True, count_include_pad=False)],
+    samples=[*_SAMPLES, "f32[1,2,4,5,6] 3 2 1 ceil_mode=True count_include_pad=False"],
     bad=[*_BAD, Bad("i32[2,3,8,8,8]", 2, match="must be a float tensor")],
 )
 def avg_pool3d(
@@ -157,11 +146,8 @@ def avg_pool3d(
 
 
 _ADAPTIVE = [
-    S("f32[B,2,D,H,W]", (3, 2, 1), dims={"B": 2, "D": 5, "H": 4, "W": 3}),
-    S("f32[1,2,4,3,5]", (2, None, 4)),
-    S("f64[1,2,3,3,3]", 2),
-    S("f16[1,2,3,3,3]", 1),
-    S("f32[0,2,3,3,3]", 2),
+    "f32[B,2,D,H,W] (3,2,1) B=2 D=5 H=4 W=3; f32[1,2,4,3,5] (2,None,4); f64[1,2,3,3,3] 2; f16[1,2,3,3,3] 1",
+    "f32[0,2,3,3,3] 2",
 ]
 _ADAPTIVE_BAD = [Bad("f32[3,8,8,8]", 2, match=_UNBATCHED), Bad("f32[2,3,8,8,8]", (2, 2), match="output_size must be")]
 

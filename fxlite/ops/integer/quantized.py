@@ -25,7 +25,7 @@ from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.image.spatial import checked_type, rewrite
 from fxlite.ops.op import Axis, Op, OptionalTensor, Tensor, broadcast_shapes, op, shape_of
 from fxlite.ops.reduction import reduce_over, reduced_shape
-from fxlite.ops.samples import Bad, S, special, uniform
+from fxlite.ops.samples import Bad, S, uniform
 from fxlite.scalar import expr
 from fxlite.scalar.expr import ConstReader, Expr, MultiIndex, Reader, read_broadcast
 from fxlite.types import dtypes, shapes
@@ -137,20 +137,10 @@ def _reciprocal(scale: Expr) -> Expr:
 @op(
     "pointwise",
     samples=[
-        S("f32[B,5]", 0.05, dims={"B": 3}),
-        S("f32[4,6]", uniform("f32[]", 0.01, 0.1)),
-        S("f32[2,3,4,4]", uniform("f32[3,1,1]", 0.01, 0.1)),
-        S("f32[B,T,6]", uniform("f32[B,T,1]", 0.01, 0.1), dims={"B": 2, "T": 3}),
-        S("f32[4,6]", 0.02, 7, dtype="u8"),
-        S("f32[7]", 0.02, "i32[]"),
-        S("f32[3,5]", uniform("f32[3,1]", 0.01, 0.1), "u8[3,1]", dtype="u8"),
-        S(special("f32[9]"), 0.01),
-        S(special("f32[9]"), 0.01, 128, dtype="u8"),
-        S("f32[4,6]", 0.01, qmin=-127),
-        S("f32[8]", 0.3, dtype="i8", qmin=-8, qmax=7),
-        S("f16[5]", 0.05),
-        S("bf16[5]", 0.05),
-        S("f32[0,3]", 0.1),
+        "f32[B,5] 0.05 B=3; f32[4,6] f32[](0.01,0.1); f32[2,3,4,4] f32[3,1,1](0.01,0.1)",
+        "f32[B,T,6] f32[B,T,1](0.01,0.1) B=2 T=3; f32[4,6] 0.02 7 dtype='u8'; f32[7] 0.02 i32[]",
+        "f32[3,5] f32[3,1](0.01,0.1) u8[3,1] dtype='u8'; f32[9]! 0.01; f32[9]! 0.01 128 dtype='u8'",
+        "f32[4,6] 0.01 qmin=-127; f32[8] 0.3 dtype='i8' qmin=-8 qmax=7; f16[5] 0.05; bf16[5] 0.05; f32[0,3] 0.1",
     ],
     bad=[
         Bad("f32[4]", 0.1, dtype="i32", match="must be i8 or u8"),
@@ -217,13 +207,11 @@ _canonical_range(quantize)
 @op(
     "pointwise",
     samples=[
-        S("i8[B,5]", 0.05, dims={"B": 3}),
-        S("u8[4,6]", uniform("f32[]", 0.01, 0.1), 128),
-        S("i8[2,3,4,4]", uniform("f32[3,1,1]", 0.01, 0.1)),
-        S("u8[3,5]", uniform("f32[3,1]", 0.01, 0.1), "u8[3,1]"),
+        "i8[B,5] 0.05 B=3; u8[4,6] f32[](0.01,0.1) 128; i8[2,3,4,4] f32[3,1,1](0.01,0.1)",
+        "u8[3,5] f32[3,1](0.01,0.1) u8[3,1]",
         S(uniform("i32[B,T,6]", -(2**31), 2**31), uniform("f32[B,T,1]", 0.01, 0.1), dims={"B": 2, "T": 3}),
         S(uniform("i32[7]", -(2**31), 2**31), 0.25, 3),
-        S("i8[0,3]", 0.1),
+        "i8[0,3] 0.1",
     ],
     bad=[
         Bad("f32[4]", 0.1, match="q must be i8, u8 or i32"),
@@ -274,11 +262,10 @@ _ACCUMULATORS = uniform("i32[B,5]", -300, 300)
     samples=[
         S(_ACCUMULATORS, 0.31, dims={"B": 3}),
         S(_ACCUMULATORS, 0.31, 10, dims={"B": 3}),
-        S(uniform("i32[4,6]", -9000, 9000), uniform("f32[6]", 0.001, 0.1), -3),
-        S(uniform("i32[2,3,4,4]", -9000, 9000), uniform("f32[3,1,1]", 0.001, 0.1), 128, dtype="u8"),
+        "i32[4,6](-9000,9000) f32[6](0.001,0.1) -3; i32[2,3,4,4](-9000,9000) f32[3,1,1](0.001,0.1) 128 dtype='u8'",
         S(uniform("i32[9]", -(2**31), 2**31), 1e-7, dtype="i8", qmin=0),
         S(uniform("i32[9]", -(2**31), 2**31), 0.5, "i32[]"),
-        S("i32[0,3]", 0.1),
+        "i32[0,3] 0.1",
     ],
     bad=[
         Bad("i8[4]", 0.1, match="acc must be i32"),
@@ -334,13 +321,7 @@ _canonical_range(requantize)
 # -- int4 ------------------------------------------------------------------------------------------
 @op(
     "gather",
-    samples=[
-        S(uniform("i8[B,6]", -8, 8), dims={"B": 3}),
-        S(uniform("i8[2]", -8, 8)),
-        S(uniform("i8[4,2,8]", -8, 8)),
-        S("i8[0,4]"),
-        S(uniform("i8[8]", -128, 128)),
-    ],
+    samples=["i8[B,6](-8,8) B=3; i8[2](-8,8); i8[4,2,8](-8,8); i8[0,4]; i8[8](-128,128)"],
     bad=[Bad("i8[3,5]", match="must be even"), Bad("u8[4]", match="must be i8"), Bad("i8[]", match="rank 0")],
 )
 def pack_int4(q: Tensor) -> Tensor:
@@ -379,12 +360,7 @@ def _(i: MultiIndex, q: Reader) -> Expr:
 
 @op(
     "gather",
-    samples=[
-        S(uniform("u8[B,3]", 0, 256), dims={"B": 4}),
-        S(uniform("u8[1]", 0, 256)),
-        S(uniform("u8[4,2,4]", 0, 256)),
-        S("u8[0,4]"),
-    ],
+    samples=["u8[B,3](0,256) B=4; u8[1](0,256); u8[4,2,4](0,256); u8[0,4]"],
     bad=[Bad("i8[4]", match="must be u8"), Bad("u8[]", match="rank 0")],
 )
 def unpack_int4(packed: Tensor) -> Tensor:
@@ -423,12 +399,8 @@ def int4_element(packed: Reader, i: MultiIndex) -> Expr:
     "composite",
     gradient="straight_through",
     samples=[
-        S("f32[B,5]", 0.05, dims={"B": 3}),
-        S("f32[4,6]", 0.02, 7, dtype="u8"),
-        S("f32[3,5]", uniform("f32[3,1]", 0.01, 0.1), qmin=-127),
-        S("f32[4]", uniform("f32[]", 0.01, 0.1), "i32[]"),
-        S(special("f32[9]"), 0.01),
-        S("f32[0,3]", 0.1),
+        "f32[B,5] 0.05 B=3; f32[4,6] 0.02 7 dtype='u8'; f32[3,5] f32[3,1](0.01,0.1) qmin=-127",
+        "f32[4] f32[](0.01,0.1) i32[]; f32[9]! 0.01; f32[0,3] 0.1",
     ],
     bad=[
         Bad("f16[4]", 0.1, match="x must be f32"),
@@ -490,16 +462,9 @@ def least_magnitude(qmax: int) -> float:
 @op(
     "reduction",
     samples=[
-        S("f32[B,5]", axis=1, keepdims=True, dims={"B": 3}),
-        S("f32[3,40]", qmax=255),
-        S("f32[2,3,4,5]", axis=(1, 2, 3), keepdims=True),
-        S(special("f32[3,3]"), axis=1),
-        S("f32[2,100]", axis=-1, keepdims=True),
-        S("f16[4,9]", axis=1),
-        S("bf16[3,8]", axis=1),
-        S(uniform("f32[2,33]", 0, 1e-38), axis=1),
-        S("f32[2,70,3]", axis=(0, 1)),
-        S("f32[]"),
+        "f32[B,5] axis=1 keepdims=True B=3; f32[3,40] qmax=255; f32[2,3,4,5] axis=(1,2,3) keepdims=True",
+        "f32[3,3]! axis=1; f32[2,100] axis=-1 keepdims=True; f16[4,9] axis=1; bf16[3,8] axis=1",
+        "f32[2,33](0,1e-38) axis=1; f32[2,70,3] axis=(0,1); f32[]",
     ],
     bad=[
         Bad("f32[3,4]", axis=2, match="out of range"),

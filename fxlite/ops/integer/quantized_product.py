@@ -28,7 +28,7 @@ from fxlite.ops.image.spatial import checked_type, is_channels_last, requires_wi
 from fxlite.ops.integer.quantized import int4_element, integer_range, unpack_int4
 from fxlite.ops.op import Op, OptionalTensor, Tensor, op
 from fxlite.ops.parameters import Attribute
-from fxlite.ops.samples import Bad, S, uniform
+from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
@@ -142,14 +142,10 @@ def _as_sums(total: Any, bias: Any) -> Any:
 @op(
     "contraction",
     samples=[
-        S(uniform("i8[B,4]", -128, 128), uniform("i8[3,4]", -128, 128), "i32[3]", dims={"B": 5}),
-        S(uniform("u8[2,3,40]", 0, 256), uniform("i8[5,40]", -128, 128), x_zero_point=128),
-        S(uniform("u8[2,3,40]", 0, 256), uniform("i8[5,40]", -128, 128), "i32[5]", x_zero_point=7),
-        S(uniform("i8[B,T,D]", -128, 128), "i8[2*D,D]", dims={"B": 2, "T": 3, "D": 4}),
-        S("i8[7]", "i8[3,7]", x_zero_point=-128),
-        S("i8[0,4]", "i8[3,4]"),
-        S("u8[2,0]", "i8[3,0]", "i32[3]"),
-        S(uniform("u8[3,700]", 250, 256), uniform("i8[2,700]", -128, -120)),
+        "i8[B,4](-128,128) i8[3,4](-128,128) i32[3] B=5; u8[2,3,40](0,256) i8[5,40](-128,128) x_zero_point=128",
+        "u8[2,3,40](0,256) i8[5,40](-128,128) i32[5] x_zero_point=7; i8[B,T,D](-128,128) i8[2*D,D] B=2 T=3 D=4",
+        "i8[7] i8[3,7] x_zero_point=-128; i8[0,4] i8[3,4]; u8[2,0] i8[3,0] i32[3]",
+        "u8[3,700](250,256) i8[2,700](-128,-120)",
     ],
     bad=[
         Bad("i8[2,4]", "i8[3,5]", match="x has 4 features, but weight takes 5"),
@@ -197,19 +193,9 @@ int_linear.cost(partial(_operations, linear))
     "contraction",
     reads_views=True,
     samples=[
-        S(uniform("i8[B,4]", -128, 128), uniform("i8[4,5]", -128, 128), dims={"B": 3}),
-        S(uniform("u8[3,K]", 0, 256), "i8[K,2]", dims={"K": 7}, x_zero_point=3),
-        S(
-            uniform("u8[B,H,T,4]", 0, 256),
-            uniform("u8[B,H,4,T]", 0, 256),
-            dims={"B": 2, "H": 3, "T": 5},
-            x_zero_point=120,
-            y_zero_point=130,
-        ),
-        S("i8[2,1,3,4]", "i8[5,4,2]"),
-        S("i8[4]", "i8[4,3]"),
-        S("i8[3,0]", "i8[0,2]"),
-        S("i8[4]", "i8[4]", x_zero_point=1, y_zero_point=-1),
+        "i8[B,4](-128,128) i8[4,5](-128,128) B=3; u8[3,K](0,256) i8[K,2] x_zero_point=3 K=7",
+        "u8[B,H,T,4](0,256) u8[B,H,4,T](0,256) x_zero_point=120 y_zero_point=130 B=2 H=3 T=5; i8[2,1,3,4] i8[5,4,2]",
+        "i8[4] i8[4,3]; i8[3,0] i8[0,2]; i8[4] i8[4] x_zero_point=1 y_zero_point=-1",
     ],
     bad=[
         Bad("i8[3,4]", "i8[5,6]", match="last axis of x is 4, but axis -2 of y is 5"),
@@ -253,36 +239,14 @@ int_matmul.cost(partial(_operations, matmul))
 @op(
     "contraction",
     samples=[
-        S(
-            uniform("i8[B,3,H,W]", -128, 128),
-            uniform("i8[4,3,3,3]", -128, 128),
-            "i32[4]",
-            dims={"B": 2, "H": 6, "W": 5},
-            padding=1,
-        ),
-        S(
-            uniform("u8[2,3,7,8]", 0, 256),
-            uniform("i8[4,3,3,2]", -128, 128),
-            stride=(2, 1),
-            padding=(1, 0),
-            x_zero_point=128,
-        ),
-        S("i8[1,4,7,8]", "i8[6,2,3,3]", "i32[6]", stride=2, padding=1, groups=2),
-        S("u8[2,3,7,7]", "i8[3,1,3,3]", padding=1, groups=3, x_zero_point=5),
-        S("i8[1,2,9,8]", "i8[3,2,3,3]", dilation=(2, 3), padding=2, x_zero_point=-4),
-        S("i8[2,3,5,6]", "i8[2,3,1,1]", stride=2),
-        S("i8[1,2,5,6]", "i8[3,2,2,4]", padding="same"),
-        S("i8[0,3,5,5]", "i8[4,3,3,3]"),
-        S(
-            uniform("u8[B,H,W,3]", 0, 256),
-            uniform("i8[4,3,3,3]", -128, 128),
-            "i32[4]",
-            dims={"B": 2, "H": 6, "W": 5},
-            padding=1,
-            x_zero_point=9,
-            layout="NHWC",
-        ),
-        S("i8[1,9,8,5]", "i8[5,1,3,3]", "i32[5]", stride=2, groups=5, layout="NHWC"),
+        "i8[B,3,H,W](-128,128) i8[4,3,3,3](-128,128) i32[4] padding=1 B=2 H=6 W=5",
+        "u8[2,3,7,8](0,256) i8[4,3,3,2](-128,128) stride=(2,1) padding=(1,0) x_zero_point=128",
+        "i8[1,4,7,8] i8[6,2,3,3] i32[6] stride=2 padding=1 groups=2",
+        "u8[2,3,7,7] i8[3,1,3,3] padding=1 groups=3 x_zero_point=5",
+        "i8[1,2,9,8] i8[3,2,3,3] dilation=(2,3) padding=2 x_zero_point=-4; i8[2,3,5,6] i8[2,3,1,1] stride=2",
+        "i8[1,2,5,6] i8[3,2,2,4] padding='same'; i8[0,3,5,5] i8[4,3,3,3]",
+        "u8[B,H,W,3](0,256) i8[4,3,3,3](-128,128) i32[4] padding=1 x_zero_point=9 layout='NHWC' B=2 H=6 W=5",
+        "i8[1,9,8,5] i8[5,1,3,3] i32[5] stride=2 groups=5 layout='NHWC'",
     ],
     bad=[
         Bad("i8[2,3,7,7]", "i8[4,2,3,3]", match="x has 3 channels, but weight takes 2"),
@@ -453,21 +417,12 @@ def _check_float32(**values: Any) -> None:
 @op(
     "contraction",
     samples=[
-        S("f32[B,8]", uniform("i8[3,8]", -128, 128), uniform("f32[3]", 0.01, 0.1), "f32[3]", dims={"B": 4}),
-        S("f32[2,3,8]", uniform("i8[5,8]", -128, 128), uniform("f32[5,2]", 0.01, 0.1), group_size=4),
-        S("f32[2,9]", uniform("i8[3,9]", -128, 128), uniform("f32[3,2]", 0.01, 0.1), group_size=8),
-        S(
-            "f32[B,8]",
-            uniform("u8[3,4]", 0, 256),
-            uniform("f32[3,4]", 0.01, 0.1),
-            "f32[3]",
-            dims={"B": 4},
-            bits=4,
-            group_size=2,
-        ),
-        S("f32[B,7]", uniform("u8[3,4]", 0, 256), uniform("f32[3,2]", 0.01, 0.1), dims={"B": 2}, bits=4, group_size=4),
-        S("f32[8]", uniform("u8[3,4]", 0, 256), uniform("f32[3]", 0.01, 0.1), bits=4),
-        S("f32[0,8]", "i8[3,8]", "f32[3]"),
+        "f32[B,8] i8[3,8](-128,128) f32[3](0.01,0.1) f32[3] B=4",
+        "f32[2,3,8] i8[5,8](-128,128) f32[5,2](0.01,0.1) group_size=4",
+        "f32[2,9] i8[3,9](-128,128) f32[3,2](0.01,0.1) group_size=8",
+        "f32[B,8] u8[3,4](0,256) f32[3,4](0.01,0.1) f32[3] bits=4 group_size=2 B=4",
+        "f32[B,7] u8[3,4](0,256) f32[3,2](0.01,0.1) bits=4 group_size=4 B=2",
+        "f32[8] u8[3,4](0,256) f32[3](0.01,0.1) bits=4; f32[0,8] i8[3,8] f32[3]",
     ],
     bad=[
         Bad("f32[2,8]", "i8[3,9]", "f32[3]", match="x has 8 features, but weight takes 9"),
@@ -540,10 +495,10 @@ def _(x: Any, weight: Any, scale: Any, bias: Any = None, **how: Any) -> Any:
     "gather",
     participle="expanded",
     samples=[
-        S(uniform("i8[3,18]", -128, 128), uniform("f32[3]", 0.01, 0.1), shape=(3, 2, 3, 3)),
-        S(uniform("i8[2,6]", -128, 128), uniform("f32[2,2]", 0.01, 0.1), shape=(2, 3, 2), group_size=4),
-        S(uniform("u8[4,5]", 0, 256), uniform("f32[4,3]", 0.01, 0.1), shape=(4, 1, 3, 3), bits=4, group_size=4),
-        S(uniform("u8[4,3]", 0, 256), uniform("f32[4]", 0.01, 0.1), shape=(4, 6), bits=4),
+        "i8[3,18](-128,128) f32[3](0.01,0.1) shape=(3,2,3,3)",
+        "i8[2,6](-128,128) f32[2,2](0.01,0.1) shape=(2,3,2) group_size=4",
+        "u8[4,5](0,256) f32[4,3](0.01,0.1) shape=(4,1,3,3) bits=4 group_size=4",
+        "u8[4,3](0,256) f32[4](0.01,0.1) shape=(4,6) bits=4",
     ],
     bad=[
         Bad("i8[3,8]", "f32[3]", shape=(3, 9), match="hold no [3, 9]"),

@@ -2,24 +2,33 @@
 
 What else is computed of them is that of other ops, in NumPy's meaning (docs/numerics.md): most
 elementwise functions, products, sums, comparisons.
+
+Here is also the discrete Fourier transform over the last axis, of which all of np.fft is made
+(:mod:`fxlite.tracing.numpy_fourier`). Its body is the sum that defines it; back ends that have a fast
+transform take the roots of unity from here.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import DTypeError, ShapeError
 from fxlite.ops.elementwise import attach, floating, promoted, refused, unary
 from fxlite.ops.op import Tensor, op
-from fxlite.ops.samples import Bad, S, Sample, special
+from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.functions import complex_of
+from fxlite.scalar.index import Index
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType, type_of
 
-_SAMPLES: list[Sample] = [S(special("c64[9]")), S("f32[5]"), S("i32[4]"), S("c128[0,3]"), S("bool[3]"), S("bf16[3]")]
+_SAMPLES = ["c64[9]!; f32[5]; i32[4]; c128[0,3]; bool[3]; bf16[3]"]
 
 
 def _unless_complex(x: Expr) -> Expr | None:
@@ -73,14 +82,8 @@ unary(
     "pointwise",
     name="complex",
     samples=[
-        S("f32[B,4]", "f32[4]", dims={"B": 3}),
-        S("f64[5]", "f32[5]"),
-        S("f32[3]", 0.0),
-        S(1.5, "f64[3]"),
-        S(special("f64[9]"), "f64[9]"),
-        S("i32[3]", "i32[3]"),
-        S("f16[3]", "f32[3]"),
-        S("f32[0,2]", "f32[2]"),
+        "f32[B,4] f32[4] B=3; f64[5] f32[5]; f32[3] 0.0; 1.5 f64[3]; f64[9]! f64[9]; i32[3] i32[3]; f16[3] f32[3]",
+        "f32[0,2] f32[2]",
     ],
     bad=[Bad("f32[3]", "f32[4]", match="do not broadcast"), Bad("c64[3]", "f32[3]", match="real numbers")],
 )
@@ -104,3 +107,90 @@ def _joined(x: Expr, y: Expr) -> Expr:
 
 
 attach(complex_, _of_parts, _joined, lambda d: dtypes.result_type(d, dtypes.complex64))
+
+
+# -- the discrete Fourier transform ----------------------------------------------------------------
+Array = np.ndarray[Any, Any]
+
+
+@functools.lru_cache(maxsize=64)
+def roots_of_unity(size: int, dtype: str, inverse: bool = False) -> Array:
+    """``exp(-2 pi i k / size)`` for k = 0, 1, ...: exact at multiples of a quarter turn, elsewhere
+    from angles of at most an eighth of one, so that each is rounded correctly or nearly so."""
+    k = np.arange(size, dtype=np.int64)
+    octant, rest = np.divmod(8 * k, size) if size else (k, k)  # rest / (8 size) of a turn
+    odd = octant % 2 == 1
+    angle = np.where(odd, size - rest, rest) * (math.pi / 4 / max(size, 1))
+    cos, sin = np.cos(angle), np.sin(angle)
+    cos, sin = np.where(odd, sin, cos), np.where(odd, cos, sin)  # within a quarter turn
+    quarter = octant // 2
+    real = np.choose(quarter, [cos, -sin, -cos, sin]) if size else cos
+    imag = np.choose(quarter, [sin, cos, -sin, -cos]) if size else sin
+    found = np.empty(size, np.complex128)
+    found.real, found.imag = real + 0.0, (imag if inverse else -imag) + 0.0
+    found = found.astype(dtype)
+    found.flags.writeable = False
+    return found
+
+
+@op(
+    "contraction",
+    stands_alone=True,
+    any_order=True,
+    needs_whole={"x": (-1,)},
+    samples=["c64[B,6] B=3; c128[2,3,8] inverse=True; c128[1]; c64[0,4]; c64[35] inverse=True; c128[2]"],
+    bad=[
+        Bad("f32[4]", match="complex numbers, not f32[4]"),
+        Bad("c64[]", match="no axis"),
+        Bad("c64[2,0]", match="no transform of 0 numbers"),
+        Bad("c64[N]", match="named size N"),
+    ],
+)
+def dft(x: Tensor, inverse: bool = False) -> Tensor:
+    """The discrete Fourier transform of x [..., n] over its last axis: ``sum over j of x[..., j] *
+    exp(-2 pi i j k / n)``; with ``inverse`` the sum with i for -i, which is n times the inverse.
+
+    Raises ShapeError for n of 0 or a named size, DTypeError for other than complex numbers."""
+    _infer(type_of(x), inverse)
+    if x.size and x.shape[-1] <= _DEFINED:
+        roots, k = roots_of_unity(x.shape[-1], "complex128", inverse), np.arange(x.shape[-1])
+        return np.matmul(x, roots[np.outer(k, k) % len(k)]).astype(x.dtype)
+    return np.fft.ifft(x, norm="forward") if inverse else np.fft.fft(x)
+
+
+#: Points up to which the reference is the sum that defines the transform.
+_DEFINED = 8
+
+
+@dft.infer
+def _infer(x: TensorType, inverse: bool = False) -> TensorType:
+    if not x.dtype.is_complex:
+        raise DTypeError(f"x must be complex numbers, not {x}; cast it with .astype('c64')")
+    if not x.rank:
+        raise ShapeError("a number has no axis to transform")
+    size = x.shape[-1]
+    if type(size) is not int:
+        raise ShapeError(f"the last axis has the named size {size}; trace it with a number")
+    if size == 0:
+        raise ShapeError("there is no transform of 0 numbers")
+    return x
+
+
+@dft.body
+def _(i: MultiIndex, x: Reader, inverse: bool = False) -> Expr:
+    *outer, k = i
+    n = x.shape[-1]
+    turn = expr.const((1 if inverse else -1) * 2 * math.pi / int(n.constant or 1), dtypes.float64)
+
+    def term(j: Index) -> Expr:
+        angle = expr.apply("mul", expr.cast(expr.index_value((j * k) % n), dtypes.float64), turn)
+        parts = (expr.cast(expr.apply(f, angle), x.dtype.real) for f in ("cos", "sin"))
+        return expr.apply("mul", x[(*outer, j)], expr.apply("complex", *parts))
+
+    return expr.reduce("sum", [n], term)
+
+
+@dft.cost
+def _(x: TensorType, inverse: bool = False) -> Any:
+    """5 n log2 n operations for each row, as of a fast transform of a power of two."""
+    return x.size * max(round(5 * math.log2(int(x.shape[-1]))), 1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fxlite.base.errors import DTypeError
 from fxlite.ops.elementwise import as_numpy, binary, float_samples, refused, unary
-from fxlite.ops.samples import S, special, uniform
+from fxlite.ops.samples import S, Samples, uniform
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr
 from fxlite.scalar.functions import Function, define
@@ -26,12 +26,21 @@ from fxlite.types.dtypes import DType
 unary("log10", np.log10, "Logarithm to base 10.", cost=8, ulp=2.5, samples=float_samples(0.01, 100))
 unary("exp2", np.exp2, "``2**x``.", cost=8, ulp=1.5, nonnegative=True, samples=float_samples(-20, 20))
 unary("cbrt", np.cbrt, "Cube root, of negative numbers too.", cost=8, ulp=1.5, samples=float_samples(-9, 9))
-unary("asinh", np.arcsinh, "Inverse of sinh.", cost=8, ulp=2.5, samples=float_samples(-9, 9))
-unary("acosh", np.arccosh, "Inverse of cosh, of numbers from 1 on.", cost=8, ulp=2.5, samples=float_samples(1, 9))
+unary("asinh", np.arcsinh, "Inverse of sinh.", onnx="Asinh", cost=8, ulp=2.5, samples=float_samples(-9, 9))
+unary(
+    "acosh",
+    np.arccosh,
+    "Inverse of cosh, of numbers from 1 on.",
+    onnx="Acosh",
+    cost=8,
+    ulp=2.5,
+    samples=float_samples(1, 9),
+)
 unary(
     "atanh",
     np.arctanh,
     "Inverse of tanh, of numbers between -1 and 1.",
+    onnx="Atanh",
     cost=8,
     ulp=2.5,
     samples=float_samples(-0.9, 0.9),
@@ -89,20 +98,12 @@ unary(
     rule=_of_floats,
     scalar=_signbit,
     result=dtypes.bool_,
-    samples=[S("f32[B,5]", dims={"B": 3}), S(special("f64[9]")), S("f16[4]"), S("bf16[6]"), S("i32[5]"), S("u8[4]")],
+    samples=["f32[B,5] B=3; f64[9]!; f16[4]; bf16[6]; i32[5]; u8[4]"],
 )
 
 _PAIRS = [
-    S("f32[B,4]", "f32[B,4]", dims={"B": 3}),
-    S("f32[3,1,4]", "f64[2,1]"),
-    S("f32[5]", 0.5),
-    S("i32[4]", uniform("i32[4]", 1, 5)),
-    S("u8[4]", uniform("u8[4]", 1, 5)),
-    S("f16[3,3]", "f32[3]"),
-    S(special("f64[6]"), "f64[6]"),
-    S("f32[6]", special("f32[6]")),
-    S("bf16[4]", 0.5),
-    S("f32[0,4]", "f32[4]"),
+    "f32[B,4] f32[B,4] B=3; f32[3,1,4] f64[2,1]; f32[5] 0.5; i32[4] i32[4](1,5); u8[4] u8[4](1,5); f16[3,3] f32[3]",
+    "f64[6]! f64[6]; f32[6] f32[6]!; bf16[4] 0.5; f32[0,4] f32[4]",
 ]
 
 
@@ -154,15 +155,9 @@ binary(
     cost=8,
     unless=_integer_rest,
     samples=[
-        S("f32[4,5]", "f32[5]"),
-        S("f64[8]", 0.75),
-        S("i32[9]", uniform("i32[9]", -4, 5)),
-        S("i8[6]", 3),
-        S(uniform("u8[6]", 0, 250), uniform("u8[6]", 0, 7)),
+        "f32[4,5] f32[5]; f64[8] 0.75; i32[9] i32[9](-4,5); i8[6] 3; u8[6](0,250) u8[6](0,7)",
         S(uniform("u64[6]", 0, 2**63), 10**9),
-        S(special("f32[6]"), "f32[6]"),
-        S("f16[4]", 0.5),
-        S("bf16[4]", "bf16[4]"),
+        "f32[6]! f32[6]; f16[4] 0.5; bf16[4] bf16[4]",
     ],
 )
 
@@ -214,14 +209,7 @@ binary(
     scalar="pow",
     ulp=0.8,
     rule=lambda x, y: dtypes.result_type(x, y, dtypes.float64),
-    samples=[
-        S(uniform("f32[3,4]", 0.1, 3), "f32[4]"),
-        S("i32[5]", -2),
-        S("f32[6]", 3.0),
-        S(uniform("f64[5]", 0.1, 2), "i64[5]"),
-        S(uniform("bf16[4]", 0.1, 2), 2.5),
-        S("bool[3]", 2),
-    ],
+    samples=["f32[3,4](0.1,3) f32[4]; i32[5] -2; f32[6] 3.0; f64[5](0.1,2) i64[5]; bf16[4](0.1,2) 2.5; bool[3] 2"],
 )
 
 
@@ -271,13 +259,10 @@ def _multiple(x: Expr, y: Expr) -> Expr:
     return expr.cast(expr.apply("mul", parts, y_size), x.dtype)
 
 
-_WHOLE = [
-    S("i32[B,4]", "i32[4]", dims={"B": 3}),
-    S("i64[5]", 12),
-    S("i8[6]", "i8[6]"),
-    S(uniform("u16[6]", 0, 200), uniform("u8[6]", 0, 200)),
+_WHOLE: Samples = [
+    "i32[B,4] i32[4] B=3; i64[5] 12; i8[6] i8[6]; u16[6](0,200) u8[6](0,200)",
     S(uniform("u64[6]", 0, 2**31), uniform("u64[6]", 0, 60)),
-    S("i32[0]", 3),
+    "i32[0] 3",
 ]
 binary(
     "gcd",
@@ -336,12 +321,5 @@ unary(
     scalar=_ones,
     result=dtypes.dtype("u8"),
     cost=12,
-    samples=[
-        S("i32[B,5]", dims={"B": 3}),
-        S("i8[7]"),
-        S(uniform("u64[5]", 0, 2**63)),
-        S(uniform("u8[9]", 0, 255)),
-        S("i64[4]"),
-        S("bool[4]"),
-    ],
+    samples=["i32[B,5] B=3; i8[7]", S(uniform("u64[5]", 0, 2**63)), "u8[9](0,255); i64[4]; bool[4]"],
 )

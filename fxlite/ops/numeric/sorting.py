@@ -23,21 +23,8 @@ from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
 _SAMPLES = [
-    S("f32[B,5]", dims={"B": 3}),
-    S(uniform("i32[B,7]", -3, 3), axis=0, dims={"B": 9}),
-    S("f64[2,40]"),
-    S(uniform("i64[3,4,5]", 0, 3), axis=1),
-    S(special("f32[3,9]"), axis=1),
-    S(special("f64[11]")),
-    S("f16[4,9]"),
-    S(special("bf16[3,8]"), axis=0),
-    S(uniform("u8[30]", 0, 9)),
-    S("bool[2,9]"),
-    S("i8[5,1]"),
-    S("u64[6]"),
-    S("f32[0,3]", axis=0),
-    S("f32[0,3]"),
-    S("f32[1]"),
+    "f32[B,5] B=3; i32[B,7](-3,3) axis=0 B=9; f64[2,40]; i64[3,4,5](0,3) axis=1; f32[3,9]! axis=1; f64[11]!; f16[4,9]",
+    "bf16[3,8]! axis=0; u8[30](0,9); bool[2,9]; i8[5,1]; u64[6]; f32[0,3] axis=0; f32[0,3]; f32[1]",
 ]
 _BAD = [
     Bad("f32[3]", axis=1, match="out of range"),
@@ -141,23 +128,10 @@ for _record in (argsort, sort):
 
 # -- the first few ---------------------------------------------------------------------------------
 _TOP_SAMPLES = [
-    S("f32[B,9]", 3, dims={"B": 4}),
-    S("f64[2,200]", 5),
-    S("f64[300]", 100),
-    S(uniform("i32[3,40]", -3, 3), 7, largest=False),
-    S(uniform("i64[3,30,5]", 0, 3), 4, axis=1),
-    S("f32[3,N]", 2, dims={"N": 17}, largest=False),
-    S(special("f32[4,40]"), 9),
-    S(special("f32[2,400]"), 30),
-    S(uniform("i16[500]", 0, 3), 40, largest=False),
-    S(special("f64[40]"), 6, largest=False),
-    S("f16[4,9]", 2),
-    S(special("bf16[3,8]"), 8, axis=-1),
-    S(uniform("u8[90]", 0, 9), 10),
-    S("bool[2,9]", 3),
-    S("f32[5]", 0),
-    S("f32[0,3]", 2),
-    S("f32[0]", 0),
+    "f32[B,9] 3 B=4; f64[2,200] 5; f64[300] 100; i32[3,40](-3,3) 7 largest=False; i64[3,30,5](0,3) 4 axis=1",
+    "f32[3,N] 2 largest=False N=17; f32[4,40]! 9; f32[2,400]! 30; i16[500](0,3) 40 largest=False",
+    "f64[40]! 6 largest=False; f16[4,9] 2; bf16[3,8]! 8 axis=-1; u8[90](0,9) 10; bool[2,9] 3; f32[5] 0; f32[0,3] 2",
+    "f32[0] 0",
 ]
 
 
@@ -228,10 +202,10 @@ def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> Dim:
         S(np.array([1, 3, 3, 7]), uniform("i64[2,3]", 0, 9)),
         S(np.array([1, 3, 3, 7], np.uint8), uniform("u8[6]", 0, 9), side="right"),
         S(np.array([0.5, np.inf, np.nan], np.float32), special("f32[9]")),
-        S("f32[0]", "f32[3]"),
+        "f32[0] f32[3]",
         S(np.array([0.25]), "f64[]"),
         S(np.array([-0.5, 0.5], np.float16), "f16[7]"),
-        S("bf16[1]", "bf16[7]"),
+        "bf16[1] bf16[7]",
     ],
     bad=[
         Bad("f32[3,2]", "f32[3]", match="rank 1"),

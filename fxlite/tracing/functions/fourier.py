@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.ops.numeric.fourier import roots_of_unity
+from fxlite.ops.numeric.complex_numbers import roots_of_unity
 from fxlite.ops.op import lookup, normalize_axis
 from fxlite.tracing import numpy_functions as functions
 from fxlite.types import dtypes, shapes

@@ -12,7 +12,7 @@ from fxlite import ops
 from fxlite.base.errors import FxliteError
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx import proto
-from fxlite.importing.onnx.registry import Call, axis_of, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import Call, axis_of, onnx_op, rank, same, shape
 from fxlite.tracing.capture.control import cond, fori_loop, scan, while_loop
 from fxlite.tracing.capture.known import known_value
 from fxlite.types.shapes import NamedDim
@@ -231,14 +231,8 @@ def _scan_8(n: Call, lengths: Any, *values: Any) -> Any:
 
 
 # -- sequences -------------------------------------------------------------------------------------
-@onnx_op("SequenceConstruct", folds=False)
-def sequence_construct(n: Call, *values: Any) -> Any:
-    return list(values)
-
-
-@onnx_op("SequenceEmpty", folds=False)
-def sequence_empty(n: Call) -> Any:
-    return []
+same("SequenceConstruct", lambda *values: list(values), folds=False)
+same("SequenceEmpty", list, folds=False)
 
 
 def _position(n: Call, position: Any, length: int) -> int:
@@ -267,9 +261,7 @@ def sequence_erase(n: Call, values: list[Any], position: Any = None) -> Any:
     return [v for i, v in enumerate(values) if i != where % len(values)]
 
 
-@onnx_op("SequenceLength", folds=False)
-def sequence_length(n: Call, values: list[Any]) -> Any:
-    return np.asarray(len(values), np.int64)
+same("SequenceLength", lambda values: np.asarray(len(values), np.int64), folds=False)
 
 
 @onnx_op("SequenceMap", folds=False)
@@ -303,14 +295,8 @@ def concat_from_sequence(n: Call, values: list[Any]) -> Any:
 
 
 # -- optionals -------------------------------------------------------------------------------------
-@onnx_op("Optional", folds=False)
-def optional(n: Call, value: Any = None) -> Any:
-    return value
-
-
-@onnx_op("OptionalHasElement", folds=False)
-def optional_has_element(n: Call, value: Any = None) -> Any:
-    return np.asarray(value is not None)
+same("Optional", lambda value=None: value, folds=False)
+same("OptionalHasElement", lambda value=None: np.asarray(value is not None), folds=False)
 
 
 @onnx_op("OptionalGetElement", folds=False)

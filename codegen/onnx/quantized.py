@@ -7,29 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.onnx.builder import Builder
-from fxlite.codegen.onnx.registry import Value, exports, type_of
-from fxlite.codegen.onnx.table.products import back, first, numeric_padding, pads, several
+from fxlite.codegen.onnx.builder import Builder, Value, exports, type_of
+from fxlite.codegen.onnx.products import back, first, kernel_of, numeric_padding, window
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
 
-def _spread(bound: Mapping[str, Any], x: str) -> tuple[bool, int | None]:
-    """Whether scale and zero point are one number or those of one axis; which axis that is."""
-    rank = bound[x].type.rank
-    axes: set[int] = set()
-    for name in ("scale", "zero_point"):
-        type = type_of(bound[name])
-        if type is not None:
-            axes |= {rank - type.rank + a for a, size in enumerate(type.shape) if size != 1}
-    return len(axes) <= 1, next(iter(axes), None)
+def _axes(x: Any, *others: Any) -> set[int]:
+    """The axes of ``x`` along which a scale or zero point differs; ONNX takes one at most."""
+    rank, types = x.type.rank, [t for t in map(type_of, others) if t is not None]
+    return {rank - t.rank + a for t in types for a, size in enumerate(t.shape) if size != 1}
 
 
 def _quantizes(bound: Mapping[str, Any]) -> bool:
     type = type_of(bound["x"])
     whole = bound["qmin"] is None and bound["qmax"] is None
-    return whole and type is not None and type.dtype is dtypes.float32 and _spread(bound, "x")[0]
+    few = type is not None and len(_axes(bound["x"], bound["scale"], bound["zero_point"])) <= 1
+    return whole and few and type.dtype is dtypes.float32  # type: ignore[union-attr]
 
 
 def _vector(b: Builder, value: Any, dtype: DType, axis: int | None, size: Any) -> str:
@@ -42,50 +37,46 @@ def _vector(b: Builder, value: Any, dtype: DType, axis: int | None, size: Any) -
         if array.size != 1:
             return b.constant(array)
         if not isinstance(size, int):
-            return str(b.op("Expand", b.constant(array), b.sizes([size])))
+            return b.op("Expand", b.constant(array), b.sizes([size]))
         return b.constant(np.broadcast_to(array, (size,)))
     name = b.operand(value, dtype)
     if axis is None:
-        return name if not value.type.rank else str(b.op("Reshape", name, b.constant(np.zeros(0, np.int64))))
+        return name if not value.type.rank else b.op("Reshape", name, b.constant(np.zeros(0, np.int64)))
     flat = b.op("Reshape", name, b.integers(-1))
-    return str(flat) if value.type.size == size else str(b.op("Expand", flat, b.sizes([size])))
+    return flat if value.type.size == size else b.op("Expand", flat, b.sizes([size]))
+
+
+def _linear(b: Builder, kind: str, x: Value, scale: Any, zero: Any, dtype: DType) -> str:
+    """QuantizeLinear or DequantizeLinear; ``dtype``: of the integers."""
+    axis = next(iter(_axes(x, scale, zero)), None)
+    size = None if axis is None else x.type.shape[axis]
+    step = _vector(b, scale, dtypes.float32, axis, size)
+    return b.op(kind, x, step, None if zero is None else _vector(b, zero, dtype, axis, size), axis=axis)
 
 
 @exports("quantize", when=_quantizes)
-def quantize(
-    b: Builder, type: TensorType, x: Value, scale: Any, zero_point: Any, dtype: Any, qmin: Any, qmax: Any
-) -> str:
-    axis = _spread({"x": x, "scale": scale, "zero_point": zero_point}, "x")[1]
-    size = None if axis is None else type.shape[axis]
-    step = _vector(b, scale, dtypes.float32, axis, size)
-    zero = _vector(b, 0 if zero_point is None else zero_point, type.dtype, axis, size)
-    return str(b.op("QuantizeLinear", x, step, zero, axis=axis))
+def quantize(b: Builder, type: TensorType, x: Value, scale: Any, zero_point: Any, **_: Any) -> str:
+    return _linear(b, "QuantizeLinear", x, scale, 0 if zero_point is None else zero_point, type.dtype)
 
 
 def _dequantizes(bound: Mapping[str, Any]) -> bool:
     type = type_of(bound["q"])
-    if type is None or not _spread(bound, "q")[0]:
+    if type is None or len(_axes(bound["q"], bound["scale"], bound["zero_point"])) > 1:
         return False
     return type.dtype in (dtypes.int8, dtypes.uint8) or (type.dtype is dtypes.int32 and bound["zero_point"] is None)
 
 
 @exports("dequantize", when=_dequantizes)
 def dequantize(b: Builder, type: TensorType, q: Value, scale: Any, zero_point: Any) -> str:
-    axis = _spread({"q": q, "scale": scale, "zero_point": zero_point}, "q")[1]
-    size = None if axis is None else type.shape[axis]
-    step = _vector(b, scale, dtypes.float32, axis, size)
-    zero = None if zero_point is None else _vector(b, zero_point, q.type.dtype, axis, size)
-    return str(b.op("DequantizeLinear", q, step, zero, axis=axis))
+    return _linear(b, "DequantizeLinear", q, scale, zero_point, q.type.dtype)
 
 
 @exports("requantize", when=lambda a: a["qmin"] is None and a["qmax"] is None and type_of(a["zero_point"]) is None)
-def requantize(
-    b: Builder, type: TensorType, acc: Value, scale: Any, zero_point: Any, dtype: Any, qmin: Any, qmax: Any
-) -> str:
+def requantize(b: Builder, type: TensorType, acc: Value, scale: Any, zero_point: Any, **_: Any) -> str:
     """The product with the scale, quantized with the scale 1."""
     whole = b.op("Mul", b.operand(acc, dtypes.float32), b.operand(scale, dtypes.float32))
     zero = b.number(zero_point or 0, type.dtype)
-    return str(b.op("QuantizeLinear", whole, b.number(1.0, dtypes.float32), zero))
+    return b.op("QuantizeLinear", whole, b.number(1.0, dtypes.float32), zero)
 
 
 # -- products of integers --------------------------------------------------------------------------
@@ -105,7 +96,7 @@ def int_matmul(b: Builder, type: TensorType, x: Value, y: Value, x_zero_point: i
     one, more = _unsigned(b, x, x.name)
     other, less = _unsigned(b, y, y.name)
     zeros = b.number(x_zero_point + more, dtypes.uint8), b.number(y_zero_point + less, dtypes.uint8)
-    return str(b.op("MatMulInteger", one, other, *zeros))
+    return b.op("MatMulInteger", one, other, *zeros)
 
 
 @exports("int_linear")
@@ -114,39 +105,19 @@ def int_linear(b: Builder, type: TensorType, x: Value, weight: Value, bias: Any,
     own, less = _unsigned(b, weight, weight.name)
     one, more = _unsigned(b, x, x.name)
     zeros = b.number(x_zero_point + more, dtypes.uint8), b.number(less, dtypes.uint8)
-    found = str(b.op("MatMulInteger", one, b.op("Transpose", own, perm=[1, 0]), *zeros))
-    return found if bias is None else str(b.op("Add", found, bias))
+    found = b.op("MatMulInteger", one, b.op("Transpose", own, perm=[1, 0]), *zeros)
+    return found if bias is None else b.op("Add", found, bias)
 
 
 @exports("int_conv2d", when=numeric_padding)
 def int_conv2d(
-    b: Builder,
-    type: TensorType,
-    x: Value,
-    weight: Value,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    x_zero_point: int,
-    layout: str,
+    b: Builder, type: TensorType, x: Value, weight: Value, bias: Any, x_zero_point: int, layout: str, **settings: Any
 ) -> str:
     """ConvInteger pads with the zero point."""
     held, more = _unsigned(b, x, first(b, x, layout))
     own, less = _unsigned(b, weight, weight.name)
-    found = b.op(
-        "ConvInteger",
-        held,
-        own,
-        b.number(x_zero_point + more, dtypes.uint8),
-        b.number(less, dtypes.uint8),
-        kernel_shape=[int(k) for k in weight.type.shape[2:]],
-        strides=several(stride, 2),
-        pads=pads(padding, 2),
-        dilations=several(dilation, 2),
-        group=groups,
-    )
+    zeros = b.number(x_zero_point + more, dtypes.uint8), b.number(less, dtypes.uint8)
+    found = b.op("ConvInteger", held, own, *zeros, **window(settings, 2, kernel_of(weight)))
     if bias is not None:
         found = b.op("Add", found, b.op("Reshape", bias, b.integers(-1, 1, 1)))
     return back(b, found, type.rank, layout)

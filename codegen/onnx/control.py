@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fxlite.codegen.onnx.builder import Builder
-from fxlite.codegen.onnx.registry import Value, exports
+from fxlite.codegen.onnx.builder import Builder, Value, exports
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
 
-def _name(b: Builder, value: Any, type: TensorType) -> str:
-    return b.operand(value, type.dtype)
+def _names(b: Builder, values: Sequence[Any], types: Sequence[TensorType]) -> list[str]:
+    return [b.operand(value, type.dtype) for value, type in zip(values, types)]
 
 
 def _run(b: Builder, body: Any, inputs: Sequence[str]) -> list[tuple[str, TensorType]]:
@@ -46,14 +45,13 @@ def cond(b: Builder, type: Any, pred: Any, operands: Sequence[Any], true_fn: Any
     base = b.result
     graphs = []
     for title, body in (("then", true_fn), ("else", false_fn)):
-        names = [_name(b, v, t) for v, t in zip(operands, body.input_types)]
+        names = _names(b, operands, body.input_types)
         with b.inside() as nodes:
             outputs = _given(b, _run(b, body, names), set())
             graphs.append(_graph(b, nodes, f"{base}_{title}", [], outputs))
         b.result = base
     chosen = b.operand(pred, dtypes.bool_)
-    made = b.op("If", chosen, results=len(type), then_branch=graphs[0], else_branch=graphs[1])
-    return [made] if isinstance(made, str) else list(made)
+    return b.results(len(type), "If", chosen, then_branch=graphs[0], else_branch=graphs[1])
 
 
 def _loop(
@@ -61,7 +59,7 @@ def _loop(
 ) -> list[str]:
     """A Loop; ``body`` writes an iteration: its number and the values in, the condition and values out."""
     base = b.result
-    start = [_name(b, v, t) for v, t in zip(carried, types)]
+    start = _names(b, carried, types)
     with b.inside() as nodes:
         number, going = b.fresh(f"{base}_iteration"), b.fresh(f"{base}_going")
         names = [b.fresh(f"{base}_carried_{i}") for i in range(len(start))]
@@ -73,8 +71,7 @@ def _loop(
         outputs = _given(b, [(goes, TensorType((), dtypes.bool_)), *results], taken)
         graph = _graph(b, nodes, f"{base}_body", inputs, outputs)
     b.result = base
-    made = b.op("Loop", count, first, *start, results=len(start), body=graph)
-    return [made] if isinstance(made, str) else list(made)
+    return b.results(len(start), "Loop", count, first, *start, body=graph)
 
 
 @exports("while_loop")
@@ -84,8 +81,8 @@ def while_loop(
     """The condition is computed before the loop, and at the end of each iteration."""
     count = len(carried)
     types, base = body_fn.input_types, b.result
-    others = [_name(b, v, t) for v, t in zip(captured, types[count:])]
-    begin = [_name(b, v, t) for v, t in zip(carried, types)]
+    others = _names(b, captured, types[count:])
+    begin = _names(b, carried, types)
     ((first, _),) = _run(b, cond_fn, [*begin, *others])
     b.result = base
 
@@ -103,7 +100,7 @@ def fori_loop(
 ) -> list[str]:
     count = len(carried)
     types = body_fn.input_types[1:]
-    others = [_name(b, v, t) for v, t in zip(captured, types[count:])]
+    others = _names(b, captured, types[count:])
     wide: DType = dtypes.int64
     start, end = b.operand(lower, wide), b.operand(upper, wide)
     rounds = b.op("Max", b.op("Sub", end, start), b.number(0, wide))

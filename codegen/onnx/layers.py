@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.onnx.builder import Builder
-from fxlite.codegen.onnx.registry import Value, exports, is_single, no, type_of
-from fxlite.codegen.onnx.table.arrays import cut
+from fxlite.codegen.onnx.arrays import cut
+from fxlite.codegen.onnx.builder import Builder, Value, exports, is_single, type_of
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
 
@@ -21,83 +20,51 @@ def _is_plain(bound: Mapping[str, Any]) -> bool:
     return is_single(bound) and len({t.dtype for t in types}) == 1
 
 
-def _vector(b: Builder, value: Any, number: float, size: Any, type: TensorType) -> str:
+def _vector(b: Builder, value: Any, number: float, sizes: tuple[int, ...], type: TensorType) -> str:
     """A weight of a norm, or what stands for one that is left out."""
-    if value is not None:
-        return b.operand(value, type.dtype)
-    sizes = size if isinstance(size, tuple) else (size,)
-    if not all(isinstance(s, int) for s in sizes):
-        raise no("a norm over a named size has weights")
-    return b.constant(np.full(sizes, number, type.dtype.numpy))
+    return b.operand(value, type.dtype) if value is not None else b.constant(np.full(sizes, number, type.dtype.numpy))
 
 
-@exports("layer_norm", when=lambda a: _is_plain(a) and all(isinstance(s, int) for s in _tuple(a["normalized_shape"])))
-def layer_norm(
-    b: Builder, type: TensorType, x: Value, weight: Any, bias: Any, normalized_shape: Any, eps: float
-) -> str:
-    sizes = _tuple(normalized_shape)
-    scale = _vector(b, weight, 1.0, sizes, type)
-    offset = None if bias is None else b.operand(bias, type.dtype)
-    return str(b.op("LayerNormalization", x, scale, offset, axis=type.rank - len(sizes), epsilon=eps))
-
-
-def _tuple(value: Any) -> tuple[Any, ...]:
+def _sizes(bound: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The sizes of the axes over which a norm is computed."""
+    value = bound["normalized_shape"]
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-@exports(
-    "rms_norm", since=23, when=lambda a: _is_plain(a) and all(isinstance(s, int) for s in _tuple(a["normalized_shape"]))
-)
-def rms_norm(b: Builder, type: TensorType, x: Value, weight: Any, normalized_shape: Any, eps: Any) -> str:
-    sizes = _tuple(normalized_shape)
+def _of_numbers(bound: Mapping[str, Any]) -> bool:
+    return _is_plain(bound) and all(isinstance(s, int) for s in _sizes(bound))
+
+
+@exports("layer_norm", when=_of_numbers)
+def layer_norm(b: Builder, type: TensorType, x: Value, weight: Any, bias: Any, eps: float, **shape: Any) -> str:
+    sizes = _sizes(shape)
+    scale = _vector(b, weight, 1.0, sizes, type)
+    offset = None if bias is None else b.operand(bias, type.dtype)
+    return b.op("LayerNormalization", x, scale, offset, axis=type.rank - len(sizes), epsilon=eps)
+
+
+@exports("rms_norm", since=23, when=_of_numbers)
+def rms_norm(b: Builder, type: TensorType, x: Value, weight: Any, eps: Any, **shape: Any) -> str:
+    sizes = _sizes(shape)
     scale = _vector(b, weight, 1.0, sizes, type)
     least = float(np.finfo(type.dtype.numpy).eps) if eps is None else eps
-    return str(b.op("RMSNormalization", x, scale, axis=type.rank - len(sizes), epsilon=least))
+    return b.op("RMSNormalization", x, scale, axis=type.rank - len(sizes), epsilon=least)
 
 
-@exports("batch_norm", when=lambda a: _is_plain(a) and not a["training"] and isinstance(a["x"].type.shape[1], int))
-def batch_norm(
-    b: Builder,
-    type: TensorType,
-    x: Value,
-    running_mean: Value,
-    running_var: Value,
-    weight: Any,
-    bias: Any,
-    training: bool,
-    momentum: Any,
-    eps: float,
-) -> str:
-    channels = type.shape[1]
-    given = _vector(b, weight, 1.0, channels, type), _vector(b, bias, 0.0, channels, type)
-    return str(b.op("BatchNormalization", x, *given, running_mean, running_var, epsilon=eps))
+def _by_channel(bound: Mapping[str, Any]) -> bool:
+    """Whether the channels are a number."""
+    return _is_plain(bound) and isinstance(bound["x"].type.shape[1], int)
 
 
-@exports("group_norm", since=21, when=lambda a: _is_plain(a) and isinstance(a["x"].type.shape[1], int))
-def group_norm(b: Builder, type: TensorType, x: Value, weight: Any, bias: Any, num_groups: int, eps: float) -> str:
-    channels = type.shape[1]
-    given = _vector(b, weight, 1.0, channels, type), _vector(b, bias, 0.0, channels, type)
-    return str(b.op("GroupNormalization", x, *given, num_groups=num_groups, epsilon=eps))
-
-
-@exports(
-    "instance_norm", when=lambda a: _is_plain(a) and a["use_input_stats"] and isinstance(a["x"].type.shape[1], int)
-)
-def instance_norm(
-    b: Builder,
-    type: TensorType,
-    x: Value,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any,
-    bias: Any,
-    use_input_stats: bool,
-    momentum: Any,
-    eps: float,
-) -> str:
-    channels = type.shape[1]
-    given = _vector(b, weight, 1.0, channels, type), _vector(b, bias, 0.0, channels, type)
-    return str(b.op("InstanceNormalization", x, *given, epsilon=eps))
+@exports(when=lambda a: _by_channel(a) and not a["training"], batch_norm="BatchNormalization")
+@exports(when=lambda a: _by_channel(a) and a["use_input_stats"], instance_norm="InstanceNormalization")
+@exports(since=21, when=_by_channel, group_norm="GroupNormalization")
+def norm(b: Builder, type: TensorType, x: Value, weight: Any, bias: Any, eps: float, **settings: Any) -> str:
+    """Norms with one weight for each channel."""
+    channels = type.shape[1:2]
+    given = [_vector(b, weight, 1.0, channels, type), _vector(b, bias, 0.0, channels, type)]
+    given += [settings["running_mean"], settings["running_var"]] if b.kind == "BatchNormalization" else []
+    return b.op(b.kind, x, *given, num_groups=settings.get("num_groups"), epsilon=eps)
 
 
 def _attends(bound: Mapping[str, Any]) -> bool:
@@ -114,7 +81,7 @@ def attention(
     b: Builder, type: TensorType, query: Value, key: Value, value: Value, is_causal: bool, scale: Any, **_: Any
 ) -> str:
     given = None if scale is None else float(scale)
-    return str(b.op("Attention", query, key, value, is_causal=int(is_causal), scale=given))
+    return b.op("Attention", query, key, value, is_causal=int(is_causal), scale=given)
 
 
 # -- recurrent layers ------------------------------------------------------------------------------
@@ -131,13 +98,11 @@ def _gates(b: Builder, value: Value) -> str:
     if held is not None:
         parts = np.split(held, len(order))
         return b.weight(f"{value.name}.onnx", np.concatenate([parts[g] for g in order]))
-    made = b.op("Split", value, results=len(order), axis=0, num_outputs=len(order))
-    return str(b.op("Concat", *(made[g] for g in order), axis=0))
+    made = b.results(len(order), "Split", value, axis=0, num_outputs=len(order))
+    return b.op("Concat", *(made[g] for g in order), axis=0)
 
 
-@exports("lstm", kind="LSTM", when=_is_plain)
-@exports("gru", kind="GRU", when=_is_plain)
-@exports("rnn", kind="RNN", when=_is_plain)
+@exports(lstm="LSTM", gru="GRU", rnn="RNN", when=_is_plain)
 def recurrent(
     b: Builder,
     type: Sequence[TensorType],
@@ -154,7 +119,7 @@ def recurrent(
     front, second = b.integers(0), b.integers(1)
 
     def wide(value: str) -> str:
-        return str(b.op("Unsqueeze", value, front))
+        return b.op("Unsqueeze", value, front)
 
     own = [wide(_gates(b, w)) for w in (weight_ih, weight_hh)]
     offset = None
@@ -170,8 +135,8 @@ def recurrent(
     states = [wide(h0.name)] + ([] if c0 is None else [wide(c0.name)])
     count = 3 if b.kind == "LSTM" else 2
     direction = "reverse" if reverse else "forward"
-    made = b.op(b.kind, x, *own, offset, None, *states, results=count, direction=direction, **options)
-    return [str(b.op("Squeeze", v, second if i == 0 else front)) for i, v in enumerate(made)]
+    made = b.results(count, b.kind, x, *own, offset, None, *states, direction=direction, **options)
+    return [b.op("Squeeze", v, second if i == 0 else front) for i, v in enumerate(made)]
 
 
 def _unpacked(b: Builder, packed: Value, count: Any) -> str:
@@ -196,9 +161,9 @@ def _floats(b: Builder, weight: Value, scale: Value, size: int, bits: int, group
     """Integers by their scales, one for each row or group: DequantizeLinear."""
     own = weight.name if bits == 8 else _unpacked(b, weight, size)
     if scale.type.rank == 1:
-        return str(b.op("DequantizeLinear", own, scale, axis=0))
+        return b.op("DequantizeLinear", own, scale, axis=0)
     groups = b.constant(np.arange(size) // int(group_size))
-    return str(b.op("Mul", b.cast(own, dtypes.int8, dtypes.float32), b.op("Gather", scale, groups, axis=1)))
+    return b.op("Mul", b.cast(own, dtypes.int8, dtypes.float32), b.op("Gather", scale, groups, axis=1))
 
 
 @exports("linear_weight_only")
@@ -207,7 +172,7 @@ def linear_weight_only(
 ) -> str:
     floats = _floats(b, weight, scale, int(x.type.shape[-1]), bits, group_size)
     found = b.op("MatMul", x, b.op("Transpose", floats, perm=[1, 0]))
-    return str(found if bias is None else b.op("Add", found, bias))
+    return found if bias is None else b.op("Add", found, bias)
 
 
 @exports("dequantize_weight")
@@ -215,4 +180,4 @@ def dequantize_weight(
     b: Builder, type: TensorType, weight: Value, scale: Value, shape: Any, bits: int, group_size: Any
 ) -> str:
     count = math.prod(int(s) for s in type.shape[1:])
-    return str(b.op("Reshape", _floats(b, weight, scale, count, bits, group_size), b.shape(type.shape)))
+    return b.op("Reshape", _floats(b, weight, scale, count, bits, group_size), b.shape(type.shape))

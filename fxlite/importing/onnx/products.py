@@ -1,4 +1,4 @@
-"""ONNX's matrix products, convolutions and pools."""
+"""ONNX's matrix products, convolutions, pools and transforms of signals."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.importing.onnx.registry import Call, cast, onnx_op, rank, shape
+from fxlite.importing.onnx import proto
+from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_one, onnx_op, rank, same, shape
 from fxlite.types.shapes import NamedDim
 
-
 # -- products --------------------------------------------------------------------------------------
-@onnx_op("MatMul")
-def matmul(n: Call, x: Any, y: Any) -> Any:
-    return cast(np.matmul(x, y), x.dtype)  # NumPy gives float32 for bfloat16
+# NumPy gives float32 for bfloat16
+same("MatMul", lambda x, y: cast(np.matmul(x, y), x.dtype))
 
 
 @onnx_op("Gemm")
@@ -51,9 +50,7 @@ def einsum(n: Call, *values: Any) -> Any:
     return cast(np.einsum(equation, *values), values[0].dtype)
 
 
-@onnx_op("Det")
-def det(n: Call, x: Any) -> Any:
-    return np.linalg.det(x)
+same("Det", np.linalg.det)
 
 
 # -- windows ---------------------------------------------------------------------------------------
@@ -182,9 +179,8 @@ def _windows(n: Call, x: Any, fill: Any) -> tuple[Any, list[Any], tuple[int, ...
     return whole, places, tuple(sizes)
 
 
-@onnx_op("MaxPool")
+@onnx_op("MaxPool", traced=True)
 def max_pool(n: Call, x: Any) -> Any:
-    (x,) = n.proxies((x,))
     kernel = list(n["kernel_shape"])
     strides, dilations, pads = window(n, x, kernel)
     kind = np.dtype(x.dtype)
@@ -227,9 +223,8 @@ def _max_with_indices(n: Call, x: Any, lowest: Any) -> tuple[Any, Any]:
     return best, where
 
 
-@onnx_op("AveragePool")
+@onnx_op("AveragePool", traced=True)
 def average_pool(n: Call, x: Any) -> Any:
-    (x,) = n.proxies((x,))
     kernel = list(n["kernel_shape"])
     strides, dilations, pads = window(n, x, kernel)
     op, counts_pads = _AVERAGE.get(rank(x) - 2), bool(n["count_include_pad"])
@@ -262,9 +257,8 @@ def _counts(n: Call, x: Any, pads: Any, counts_pads: bool, whole: Any, places: A
     return found
 
 
-@onnx_op("LpPool")
+@onnx_op("LpPool", traced=True)
 def lp_pool(n: Call, x: Any) -> Any:
-    (x,) = n.proxies((x,))
     p = n["p"]
     whole, places, _ = _windows(n, np.abs(x) ** p, 0)
     total = whole[places[0]]
@@ -277,14 +271,8 @@ def _spatial_axes(x: Any) -> tuple[int, ...]:
     return tuple(range(2, rank(x)))
 
 
-@onnx_op("GlobalAveragePool")
-def global_average_pool(n: Call, x: Any) -> Any:
-    return np.mean(x, axis=_spatial_axes(x), keepdims=True)
-
-
-@onnx_op("GlobalMaxPool")
-def global_max_pool(n: Call, x: Any) -> Any:
-    return np.max(x, axis=_spatial_axes(x), keepdims=True)
+same("GlobalAveragePool", lambda x: np.mean(x, axis=_spatial_axes(x), keepdims=True))
+same("GlobalMaxPool", lambda x: np.max(x, axis=_spatial_axes(x), keepdims=True))
 
 
 @onnx_op("GlobalLpPool")
@@ -332,3 +320,104 @@ def col2im(n: Call, x: Any, image: Any, block: Any) -> Any:
         out[(slice(None), slice(None), *cut)] += blocks[:, :, number]
     inner = tuple(slice(pads[i], pads[i] + s) for i, s in enumerate(sizes))
     return out[(slice(None), slice(None), *inner)]
+
+
+# -- transforms of signals -------------------------------------------------------------------------
+def _as_complex(x: Any) -> Any:
+    """Of values whose last axis holds real (and imaginary) parts the numbers."""
+    return x[..., 0] + 1j * x[..., 1] if shape(x)[-1] == 2 else x[..., 0]
+
+
+def _as_parts(x: Any, kind: Any) -> Any:
+    return cast(np.stack([np.real(x), np.imag(x)], axis=-1), kind)
+
+
+@onnx_op("DFT", sizes=(1, 2))
+def dft(n: Call, x: Any, length: Any = None, axis: Any = None) -> Any:
+    """Before opset 20 the axis is an attribute."""
+    along = (1 if n["axis"] is None else n["axis"]) if axis is None else n.numbers(axis, "the axis")[0]
+    if axis is None and n.opset >= 20:
+        along = -2
+    along = axis_of(along, rank(x))
+    count = None if length is None else n.numbers(length, "the length")[0]
+    kind = x.dtype
+    values = _as_complex(n.proxy(x))
+    is_real = is_one(shape(x)[-1])
+    if n["inverse"]:
+        if n["onesided"]:
+            return np.expand_dims(cast(np.fft.irfft(values, count, axis=along), kind), -1)
+        return _as_parts(np.fft.ifft(values, count, axis=along), kind)
+    if n["onesided"] and is_real:
+        return _as_parts(np.fft.rfft(values, count, axis=along), kind)
+    found = np.fft.fft(values, count, axis=along)
+    if n["onesided"]:
+        size = shape(found)[along]
+        found = found[tuple(slice(0, size // 2 + 1) if a == along else slice(None) for a in range(rank(found)))]
+    return _as_parts(found, kind)
+
+
+@onnx_op("STFT", sizes=(1, 3))
+def stft(n: Call, signal: Any, step: Any, window: Any = None, length: Any = None) -> Any:
+    hop = n.numbers(step, "the step")[0]
+    size = n.numbers(length, "the length of a frame")[0] if length is not None else int(shape(window)[0])
+    (signal,) = n.proxies((signal,))
+    kind = signal.dtype
+    values = _as_complex(signal) if rank(signal) == 3 else signal
+    total = shape(values)[1]
+    frames = 1 + (total - size) // hop
+    index = np.expand_dims(np.arange(frames) * hop, 1) + np.arange(size)
+    cut = np.take(values, index, axis=1)
+    cut = cut if window is None else cut * window
+    is_real = rank(signal) == 2 or is_one(shape(signal)[-1])
+    if n["onesided"] and is_real:
+        return _as_parts(np.fft.rfft(cut, axis=-1), kind)
+    return _as_parts(np.fft.fft(cut, axis=-1), kind)
+
+
+@onnx_op("MelWeightMatrix", sizes=(0, 1, 2))
+def mel_weight_matrix(n: Call, bins: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
+    """Triangles between frequencies that are apart equally in mel. Everything must be known."""
+    count, size, sampling = (n.numbers(v, "a size")[0] for v in (bins, length, rate))
+    first, last = (float(n.known(v, "a frequency").reshape(-1)[0]) for v in (low, high))
+    ends = 2595 * np.log10(1 + np.array([first, last]) / 700)
+    mel = ends[0] + np.arange(count + 2) * (ends[1] - ends[0]) / (count + 2)
+    places = ((size + 1) * (700 * (10 ** (mel / 2595) - 1)) // sampling).astype(int)
+    found = np.zeros((size // 2 + 1, count))
+    for i in range(count):
+        lower, centre, upper = places[i : i + 3]
+        if centre == lower:
+            found[centre, i] = 1
+        else:
+            found[lower : centre + 1, i] = np.arange(centre - lower + 1) / (centre - lower)
+        if upper > centre:
+            found[centre:upper, i] = (upper - np.arange(centre, upper)) / (upper - centre)
+    return found.astype(proto.element(n["output_datatype"], "the result"))
+
+
+# -- of com.microsoft ------------------------------------------------------------------------------
+@onnx_op("FusedMatMul", domain=MICROSOFT, traced=True)
+def fused_matmul(n: Call, a: Any, b: Any) -> Any:
+    if n["transBatchA"] or n["transBatchB"]:
+        raise n.refuse("transBatchA and transBatchB are not done")
+    found = np.matmul(np.swapaxes(a, -1, -2) if n["transA"] else a, np.swapaxes(b, -1, -2) if n["transB"] else b)
+    return found if n["alpha"] in (None, 1.0) else found * n["alpha"]
+
+
+@onnx_op("FusedConv", domain=MICROSOFT)
+def fused_conv(n: Call, x: Any, weight: Any, bias: Any = None, other: Any = None) -> Any:
+    """A convolution, what is added to it, and an activation."""
+    n.defaults.setdefault("group", 1)
+    found = conv(n, x, weight, bias)
+    found = found if other is None else found + other
+    parameters = n["activation_params"] or []
+    activations = {
+        "Relu": ops.relu,
+        "Tanh": np.tanh,
+        "Sigmoid": ops.sigmoid,
+        "LeakyRelu": lambda v: ops.leaky_relu(v, *parameters[:1]),
+        "Clip": lambda v: ops.clip(v, *parameters[:2]),
+    }
+    name = n["activation"]
+    if name and name not in activations:
+        raise n.refuse(f"the activation {name} is not done")
+    return activations[name](found) if name else found

@@ -10,8 +10,8 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.base.state import is_traced
+from fxlite.importing.onnx.products import window
 from fxlite.importing.onnx.registry import Call, axis_of, cast, onnx_op, rank, shape
-from fxlite.importing.onnx.table.products import window
 from fxlite.types.shapes import NamedDim
 
 
@@ -192,11 +192,10 @@ def _corners(positions: Any, size: Any) -> tuple[Any, Any, tuple[Any, Any]]:
     return low, high, (ratio, cast(np.logical_not(outside), np.float32))
 
 
-@onnx_op("DeformConv")
+@onnx_op("DeformConv", traced=True)
 def deform_conv(n: Call, x: Any, weight: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
     """A convolution that reads each element of a window at a position of its own: samples of the
     image, then one product."""
-    x, weight, offset, bias, mask = n.proxies((x, weight, offset, bias, mask))
     batch, channels, height, width = shape(x)
     outs, per_group, kh, kw = shape(weight)
     strides, dilations, pads = window(n, x, [kh, kw])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.importing.onnx.registry import Call, cast, is_sizes, onnx_op, rank
+from fxlite.importing.onnx.registry import MICROSOFT, Call, cast, counterparts, is_sizes, onnx_op, rank, same
 from fxlite.types import dtypes
 
 
@@ -20,24 +20,6 @@ def _kind(value: Any) -> str:
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
-_BINARY: dict[str, Callable[..., Any]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "And": np.logical_and,
-    "Or": np.logical_or,
-    "Xor": np.logical_xor,
-    "BitwiseAnd": np.bitwise_and,
-    "BitwiseOr": np.bitwise_or,
-    "BitwiseXor": np.bitwise_xor,
-    "Equal": np.equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-}
-
-
 def _with_axis(n: Call, y: Any, x: Any) -> Any:
     """The second operand with axes behind, as ops before opset 7 broadcast it."""
     if n.opset >= 7 or not n["broadcast"] or n["axis"] is None:
@@ -46,14 +28,15 @@ def _with_axis(n: Call, y: Any, x: Any) -> Any:
     return y.reshape(*y.shape, *[1] * behind)
 
 
-def _enter_binary(name: str, function: Callable[..., Any]) -> None:
+def _enter(name: str, function: Callable[..., Any], attributes: dict[str, str]) -> None:
     @onnx_op(name)
-    def call(n: Call, x: Any, y: Any) -> Any:
-        return function(x, _with_axis(n, y, x))
+    def call(n: Call, x: Any, *others: Any) -> Any:
+        given = {own: n[attribute] for attribute, own in attributes.items()}
+        return function(x, *(_with_axis(n, y, x) for y in others), **given)
 
 
-for _name, _function in _BINARY.items():
-    _enter_binary(_name, _function)
+for _op, _name, _attributes in counterparts():  # below are those that differ in more than the name
+    _enter(_name, _op.ufunc or _op, _attributes)  # NumPy's functions compute with named sizes, too
 
 
 @onnx_op("Div")
@@ -89,29 +72,10 @@ def pow_(n: Call, x: Any, y: Any) -> Any:
     return cast(np.power(cast(x, np.int64), cast(y, np.int64)), x.dtype)
 
 
-@onnx_op("Neg")
-def neg(n: Call, x: Any) -> Any:
-    return np.negative(x)
-
-
-@onnx_op("Reciprocal")
-def reciprocal(n: Call, x: Any) -> Any:
-    return np.divide(np.asarray(1, x.dtype) if isinstance(x, np.ndarray) else 1, x)
-
-
-@onnx_op("Max")
-def max_(n: Call, *values: Any) -> Any:
-    return functools.reduce(np.maximum, values)
-
-
-@onnx_op("Min")
-def min_(n: Call, *values: Any) -> Any:
-    return functools.reduce(np.minimum, values)
-
-
-@onnx_op("Sum")
-def sum_(n: Call, *values: Any) -> Any:
-    return functools.reduce(np.add, values)
+same("Reciprocal", lambda x: np.divide(np.asarray(1, x.dtype) if isinstance(x, np.ndarray) else 1, x))
+same("Max", lambda *values: functools.reduce(np.maximum, values))
+same("Min", lambda *values: functools.reduce(np.minimum, values))
+same("Sum", lambda *values: functools.reduce(np.add, values))
 
 
 @onnx_op("Mean")
@@ -125,19 +89,7 @@ def bit_shift(n: Call, x: Any, y: Any) -> Any:
     return np.left_shift(x, y) if n["direction"] == "LEFT" else np.right_shift(x, y)
 
 
-@onnx_op("BitwiseNot")
-def bitwise_not(n: Call, x: Any) -> Any:
-    return np.invert(x)
-
-
-@onnx_op("Not")
-def not_(n: Call, x: Any) -> Any:
-    return np.logical_not(x)
-
-
-@onnx_op("Where", folds=True)
-def where(n: Call, condition: Any, x: Any, y: Any) -> Any:
-    return np.where(condition, x, y)
+same("Where", np.where, folds=True)
 
 
 @onnx_op("Clip")
@@ -153,49 +105,7 @@ def clip(n: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     return x if high is None else np.minimum(x, high)
 
 
-# -- elementary functions --------------------------------------------------------------------------
-_UNARY: dict[str, Callable[..., Any]] = {
-    "Abs": np.abs,
-    "Acos": np.arccos,
-    "Acosh": np.arccosh,
-    "Asin": np.arcsin,
-    "Asinh": np.arcsinh,
-    "Atan": np.arctan,
-    "Atanh": np.arctanh,
-    "Ceil": np.ceil,
-    "Cos": np.cos,
-    "Cosh": np.cosh,
-    "Erf": ops.erf,
-    "Exp": np.exp,
-    "Floor": np.floor,
-    "IsNaN": np.isnan,
-    "Log": np.log,
-    "Round": np.round,
-    "Sign": np.sign,
-    "Sin": np.sin,
-    "Sinh": np.sinh,
-    "Sqrt": np.sqrt,
-    "Tan": np.tan,
-    "Tanh": np.tanh,
-    # activations
-    "HardSwish": ops.hardswish,
-    "Mish": ops.mish,
-    "Relu": ops.relu,
-    "Sigmoid": ops.sigmoid,
-    "Softsign": ops.softsign,
-}
-
-
-def _enter_unary(name: str, function: Callable[..., Any]) -> None:
-    @onnx_op(name)
-    def call(n: Call, x: Any) -> Any:
-        return function(x)
-
-
-for _name, _function in _UNARY.items():
-    _enter_unary(_name, _function)
-
-
+# -- elementary functions and activations ----------------------------------------------------------
 @onnx_op("IsInf")
 def isinf(n: Call, x: Any) -> Any:
     if n["detect_negative"] and n["detect_positive"]:
@@ -212,19 +122,7 @@ def softplus(n: Call, x: Any) -> Any:
     return ops.softplus(x, threshold=float("inf"))
 
 
-@onnx_op("LeakyRelu")
-def leaky_relu(n: Call, x: Any) -> Any:
-    return ops.leaky_relu(x, n["alpha"])
-
-
-@onnx_op("Elu")
-def elu(n: Call, x: Any) -> Any:
-    return ops.elu(x, n["alpha"])
-
-
-@onnx_op("Celu")
-def celu(n: Call, x: Any) -> Any:
-    return ops.celu(x, n["alpha"])
+same("Celu", ops.celu, "alpha")
 
 
 @onnx_op("Selu")
@@ -234,11 +132,6 @@ def selu(n: Call, x: Any) -> Any:
     if abs(alpha - 1.6732632) < 1e-6 and abs(gamma - 1.0507010) < 1e-6:
         return ops.selu(x)
     return gamma * np.where(x > 0, x, alpha * np.expm1(x))
-
-
-@onnx_op("Gelu")
-def gelu(n: Call, x: Any) -> Any:
-    return ops.gelu(x, n["approximate"])
 
 
 @onnx_op("HardSigmoid")
@@ -274,9 +167,7 @@ def shrink(n: Call, x: Any) -> Any:
     return np.where(np.less(x, low), x_plus, np.where(np.greater(x, high), x_minus, zero))
 
 
-@onnx_op("Identity", moves=True)
-def identity(n: Call, x: Any) -> Any:
-    return x
+same("Identity", lambda x: x, moves=True)
 
 
 @onnx_op("Dropout")
@@ -286,3 +177,22 @@ def dropout(n: Call, x: Any, ratio: Any = None, training: Any = None) -> Any:
         raise n.refuse("it is used in training mode, in which it draws random numbers; export the model in eval mode")
     mask = np.ones_like(x, dtype=bool) if n.wants(1) else None
     return (x, mask) if mask is not None else x
+
+
+# -- of com.microsoft ------------------------------------------------------------------------------
+same("Gelu", ops.gelu, domain=MICROSOFT)
+
+
+@onnx_op("BiasGelu", domain=MICROSOFT)
+def bias_gelu(n: Call, x: Any, bias: Any) -> Any:
+    return ops.gelu(x + bias)
+
+
+@onnx_op("FastGelu", domain=MICROSOFT)
+def fast_gelu(n: Call, x: Any, bias: Any = None) -> Any:
+    return ops.gelu(x if bias is None else x + bias, "tanh")
+
+
+@onnx_op("QuickGelu", domain=MICROSOFT)
+def quick_gelu(n: Call, x: Any) -> Any:
+    return x * ops.sigmoid(x * (1.702 if n["alpha"] is None else n["alpha"]))

@@ -32,10 +32,9 @@ def log_softmax(n: Call, x: Any) -> Any:
     return _flat_before_13(n, x, ops.log_softmax)
 
 
-@onnx_op("BatchNormalization")
+@onnx_op("BatchNormalization", traced=True)
 def batch_normalization(n: Call, x: Any, scale: Any, bias: Any, mean: Any, var: Any) -> Any:
     """In training mode the statistics are the batch's, and what runs becomes results."""
-    x, scale, bias, mean, var = n.proxies((x, scale, bias, mean, var))
     kind = x.dtype
     scale, bias, mean_, var_ = (cast(v, kind) for v in (scale, bias, mean, var))
     if not n["training_mode"]:
@@ -57,10 +56,9 @@ def instance_normalization(n: Call, x: Any, scale: Any, bias: Any) -> Any:
     return ops.instance_norm(*n.proxies((x,)), None, None, scale, bias, eps=n["epsilon"])
 
 
-@onnx_op("GroupNormalization")
+@onnx_op("GroupNormalization", traced=True)
 def group_normalization(n: Call, x: Any, scale: Any, bias: Any) -> Any:
     """Before opset 21 there is a scale for each group, since then for each channel."""
-    x, scale, bias = n.proxies((x, scale, bias))
     groups, channels = n["num_groups"], shape(x)[1]
     if n.opset < 21 and groups != channels:
         scale, bias = np.repeat(scale, channels // groups), np.repeat(bias, channels // groups)
@@ -129,10 +127,9 @@ def lp_normalization(n: Call, x: Any) -> Any:
     return x / np.where(np.equal(norm, 0), cast(np.ones_like(norm), x.dtype), norm)
 
 
-@onnx_op("LRN")
+@onnx_op("LRN", traced=True)
 def lrn(n: Call, x: Any) -> Any:
     """Sums of squares over windows of channels, as differences of neighbours in a padded axis."""
-    (x,) = n.proxies((x,))
     size, channels = n["size"], shape(x)[1]
     low, high = (size - 1) // 2, size - 1 - (size - 1) // 2
     squares = np.pad(x * x, ((0, 0), (low, high), *[(0, 0)] * (rank(x) - 2)))
@@ -173,9 +170,53 @@ def negative_log_likelihood_loss(n: Call, x: Any, target: Any, weight: Any = Non
     return _loss(n, *n.proxies((x, target, weight)))
 
 
-@onnx_op("SoftmaxCrossEntropyLoss")
+@onnx_op("SoftmaxCrossEntropyLoss", traced=True)
 def softmax_cross_entropy_loss(n: Call, x: Any, target: Any, weight: Any = None) -> Any:
-    x, target, weight = n.proxies((x, target, weight))
     probabilities = ops.log_softmax(x, axis=1)
     loss = _loss(n, probabilities, target, weight)
     return (loss, probabilities) if n.wants(1) else loss
+
+
+# -- of com.microsoft ------------------------------------------------------------------------------
+def _normalized(n: Call, x: Any, scale: Any, bias: Any, is_rms: bool) -> Any:
+    sizes, eps = shape(x)[-1:], 1e-5 if n["epsilon"] is None else n["epsilon"]
+    if is_rms:
+        return ops.rms_norm(x, scale, normalized_shape=sizes, eps=eps)
+    return ops.layer_norm(x, scale, bias, normalized_shape=sizes, eps=eps)
+
+
+@onnx_op("LayerNormalization", domain=MICROSOFT, traced=True)
+def layer_normalization_microsoft(n: Call, x: Any, scale: Any, bias: Any = None) -> Any:
+    return _normalized(n, x, scale, bias, False)
+
+
+def _skipped(n: Call, values: tuple[Any, ...], scale: Any, beta: Any, is_rms: bool) -> Any:
+    whole = values[0]
+    for value in values[1:]:
+        whole = whole if value is None else whole + value
+    found = _normalized(n, whole, scale, beta, is_rms)
+    return (found, None, None, whole) if n.wants(3) else found
+
+
+@onnx_op("SkipLayerNormalization", domain=MICROSOFT, traced=True)
+def skip_layer_normalization(n: Call, x: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None) -> Any:
+    return _skipped(n, (x, skip, bias), scale, beta, False)
+
+
+@onnx_op("SkipSimplifiedLayerNormalization", domain=MICROSOFT, traced=True)
+def skip_simplified_layer_normalization(n: Call, x: Any, skip: Any, scale: Any, bias: Any = None) -> Any:
+    return _skipped(n, (x, skip, bias), scale, None, True)
+
+
+@onnx_op("EmbedLayerNormalization", domain=MICROSOFT, partly="no mask index")
+def embed_layer_normalization(
+    n: Call, ids: Any, segments: Any, words: Any, places: Any, kinds: Any, scale: Any, beta: Any, *rest: Any
+) -> Any:
+    if n.wants(1) or any(r is not None for r in rest[1:]):
+        raise n.refuse("the mask index and position ids are not done")
+    ids, segments, words, places, kinds, scale, beta = n.proxies((ids, segments, words, places, kinds, scale, beta))
+    whole = ops.embedding(ids, words) + places[: shape(ids)[1]]
+    if segments is not None:
+        whole = whole + ops.embedding(segments, kinds)
+    found = _normalized(n, whole, scale, beta, False)
+    return (found, None, whole) if n.wants(2) else found

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.onnx.builder import Builder
-from fxlite.codegen.onnx.registry import Value, exports, no, type_of
+from fxlite.codegen.onnx.builder import Builder, Value, exports, no, type_of
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import product
@@ -30,9 +29,9 @@ def linear(b: Builder, type: TensorType, x: Value, weight: Value, bias: Any) -> 
     held, own = b.operand(x, type.dtype), b.operand(weight, type.dtype)
     offset = None if bias is None else b.operand(bias, type.dtype)
     if x.type.rank == 2:
-        return str(b.op("Gemm", held, own, offset, transB=1))
+        return b.op("Gemm", held, own, offset, transB=1)
     found = b.op("MatMul", held, b.op("Transpose", own, perm=[1, 0]))
-    return str(found if offset is None else b.op("Add", found, offset))
+    return found if offset is None else b.op("Add", found, offset)
 
 
 def _sums(bound: Mapping[str, Any]) -> bool:
@@ -51,7 +50,7 @@ def _sums(bound: Mapping[str, Any]) -> bool:
 
 @exports("einsum", when=_sums)
 def einsum(b: Builder, type: TensorType, operands: Sequence[Value], equation: str) -> str:
-    return str(b.op("Einsum", *(b.operand(v, type.dtype) for v in operands), equation=equation.replace(" ", "")))
+    return b.op("Einsum", *(b.operand(v, type.dtype) for v in operands), equation=equation.replace(" ", ""))
 
 
 # -- windows ---------------------------------------------------------------------------------------
@@ -73,6 +72,18 @@ def pads(padding: Any, count: int) -> list[int]:
     return [int(low) for low, _ in pairs] + [int(high) for _, high in pairs]
 
 
+def window(arguments: Mapping[str, Any], count: int, kernel: list[int]) -> dict[str, Any]:
+    """ONNX's attributes of a window over ``count`` axes, of those arguments that a call has."""
+    stride = arguments["stride"]
+    found = {"kernel_shape": kernel, "strides": kernel if stride is None else several(stride, count)}
+    found["pads"] = pads(arguments["padding"], count)
+    for name, own in (("dilations", "dilation"), ("output_padding", "output_padding")):
+        if own in arguments:
+            found[name] = several(arguments[own], count)
+    flags = {n: int(arguments[n]) for n in ("ceil_mode", "count_include_pad") if n in arguments}
+    return {**found, **flags, "group": arguments.get("groups")}
+
+
 def numeric_padding(bound: Mapping[str, Any]) -> bool:
     """Whether the padding of a window is numbers, as most are."""
     return not isinstance(bound["padding"], str)
@@ -85,154 +96,60 @@ def computed(dtype: DType) -> DType:
     return dtypes.float32 if dtype.is_float else dtypes.float64
 
 
+def pooled(dtype: DType) -> DType:
+    """The type in which MaxPool computes: one that holds all numbers of ``dtype``."""
+    return dtype if dtype in (dtypes.int8, dtypes.uint8) else computed(dtype)
+
+
 def first(b: Builder, x: Value, layout: str) -> str:
     """The operand with channels before the window's axes."""
     if layout == "NCHW":
         return x.name
     rank = x.type.rank
-    return str(b.op("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)]))
+    return b.op("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
 
 
 def back(b: Builder, found: str, rank: int, layout: str) -> str:
     """The result in its layout."""
-    return found if layout == "NCHW" else str(b.op("Transpose", found, perm=[0, *range(2, rank), 1]))
+    return found if layout == "NCHW" else b.op("Transpose", found, perm=[0, *range(2, rank), 1])
 
 
-@exports("conv1d", "conv2d", "conv3d", when=numeric_padding)
+def kernel_of(weight: Value) -> list[int]:
+    """The sizes of a convolution's window."""
+    return [int(k) for k in weight.type.shape[2:]]
+
+
+def _by_rank(**kinds: str) -> dict[str, Any]:
+    """Kinds by the names of ops over one, two and three axes."""
+    return {f"{name}{count}d": kind for name, kind in kinds.items() for count in (1, 2, 3)}
+
+
+@exports(when=numeric_padding, **_by_rank(conv="Conv"))
+@exports(**_by_rank(conv_transpose="ConvTranspose"))
 def conv(
-    b: Builder,
-    type: TensorType,
-    x: Value,
-    weight: Value,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    layout: str = "NCHW",
+    b: Builder, type: TensorType, x: Value, weight: Value, bias: Any, layout: str = "NCHW", **settings: Any
 ) -> str:
-    count, wide = type.rank - 2, computed(type.dtype)
+    wide = computed(type.dtype)
     held = Value(first(b, x, layout), x.type)
-    found = b.op(
-        "Conv",
-        b.operand(held, wide),
-        b.operand(weight, wide),
-        None if bias is None else b.operand(bias, wide),
-        kernel_shape=[int(k) for k in weight.type.shape[2:]],
-        strides=several(stride, count),
-        pads=pads(padding, count),
-        dilations=several(dilation, count),
-        group=groups,
-    )
+    given = [None if v is None else b.operand(v, wide) for v in (held, weight, bias)]
+    found = b.op(b.kind, *given, **window(settings, type.rank - 2, kernel_of(weight)))
     return back(b, b.cast(found, wide, type.dtype), type.rank, layout)
 
 
-@exports("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def conv_transpose(
-    b: Builder,
-    type: TensorType,
-    x: Value,
-    weight: Value,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
-) -> str:
-    count, wide = type.rank - 2, computed(type.dtype)
-    found = b.op(
-        "ConvTranspose",
-        b.operand(x, wide),
-        b.operand(weight, wide),
-        None if bias is None else b.operand(bias, wide),
-        kernel_shape=[int(k) for k in weight.type.shape[2:]],
-        strides=several(stride, count),
-        pads=pads(padding, count),
-        output_padding=several(output_padding, count),
-        dilations=several(dilation, count),
-        group=groups,
-    )
-    return b.cast(found, wide, type.dtype)
-
-
-@exports("max_pool1d", "max_pool2d", "max_pool3d")
-def max_pool(
-    b: Builder,
-    type: TensorType,
-    x: Value,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    layout: str = "NCHW",
-) -> str:
-    count = type.rank - 2
-    wide = pooled(type.dtype)
+@exports(**_by_rank(max_pool="MaxPool", avg_pool="AveragePool"))
+def pool(b: Builder, type: TensorType, x: Value, kernel_size: Any, layout: str = "NCHW", **settings: Any) -> str:
+    count, wide = type.rank - 2, pooled(type.dtype) if b.kind == "MaxPool" else computed(type.dtype)
     held = b.cast(first(b, x, layout), x.type.dtype, wide)
-    found = _max_pool(b, held, count, kernel_size, stride, padding, dilation, ceil_mode, 1)
+    found = b.op(b.kind, held, **window(settings, count, several(kernel_size, count)))
     return back(b, b.cast(found, wide, type.dtype), type.rank, layout)
-
-
-def pooled(dtype: DType) -> DType:
-    """The type in which MaxPool computes: one that holds all numbers of ``dtype``."""
-    if dtype in (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.int8, dtypes.uint8):
-        return dtype
-    return dtypes.float32 if dtype.is_float else dtypes.float64
-
-
-def _max_pool(
-    b: Builder, x: str, count: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, results: int
-) -> Any:
-    kernel = several(kernel_size, count)
-    return b.op(
-        "MaxPool",
-        x,
-        results=results,
-        kernel_shape=kernel,
-        strides=kernel if stride is None else several(stride, count),
-        pads=pads(padding, count),
-        dilations=several(dilation, count),
-        ceil_mode=int(ceil),
-    )
 
 
 @exports("max_pool_positions")
-def max_pool_positions(
-    b: Builder, type: TensorType, x: Value, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> str:
+def max_pool_positions(b: Builder, type: TensorType, x: Value, kernel_size: Any, **settings: Any) -> str:
     """ONNX counts the positions in the whole array, fxlite in the channel."""
-    wide = pooled(x.type.dtype)
-    held = b.operand(x, wide)
-    made = _max_pool(b, held, type.rank - 2, kernel_size, stride, padding, dilation, ceil_mode, 2)
-    return str(b.op("Mod", made[1], b.size(product(x.type.shape[2:]))))
-
-
-@exports("avg_pool1d", "avg_pool2d", "avg_pool3d")
-def avg_pool(
-    b: Builder,
-    type: TensorType,
-    x: Value,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    layout: str = "NCHW",
-) -> str:
-    count = type.rank - 2
-    kernel, wide = several(kernel_size, count), computed(type.dtype)
-    found = b.op(
-        "AveragePool",
-        b.cast(first(b, x, layout), x.type.dtype, wide),
-        kernel_shape=kernel,
-        strides=kernel if stride is None else several(stride, count),
-        pads=pads(padding, count),
-        ceil_mode=int(ceil_mode),
-        count_include_pad=int(count_include_pad),
-    )
-    return back(b, b.cast(found, wide, type.dtype), type.rank, layout)
+    count, held = type.rank - 2, b.operand(x, pooled(x.type.dtype))
+    _, places = b.results(2, "MaxPool", held, **window(settings, count, several(kernel_size, count)))
+    return b.op("Mod", places, b.size(product(x.type.shape[2:])))
 
 
 @exports(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
@@ -241,10 +158,10 @@ def adaptive(b: Builder, type: TensorType, x: Value, output_size: Any) -> str:
     kind = "Average" if "avg" in b.kind else "Max"
     sizes, wanted = x.type.shape[2:], type.shape[2:]
     if all(d == 1 for d in wanted):
-        return str(b.op(f"Global{kind}Pool", x))
+        return b.op(f"Global{kind}Pool", x)
     if all(isinstance(s, int) and isinstance(d, int) and s % d == 0 for s, d in zip(sizes, wanted)):
         kernel = [int(s) // int(d) for s, d in zip(sizes, wanted)]
-        return str(b.op(f"{kind}Pool", x, kernel_shape=kernel, strides=kernel))
+        return b.op(f"{kind}Pool", x, kernel_shape=kernel, strides=kernel)
     found = x.name
     for axis, (size, count) in enumerate(zip(sizes, wanted), 2):
         if size == count:
@@ -266,14 +183,15 @@ def _windows(b: Builder, x: str, axis: int, size: int, count: int, type: TensorT
         weights = ((steps < lengths[:, None]) / lengths[:, None]).astype(type.dtype.numpy)
         shape = (*weights.shape, *[1] * (type.rank - 1 - axis))
         found = b.op("Mul", found, b.constant(weights.reshape(shape)))
-    return str(b.op("ReduceSum" if mean else "ReduceMax", found, b.integers(axis + 1), keepdims=0))
+    return b.op("ReduceSum" if mean else "ReduceMax", found, b.integers(axis + 1), keepdims=0)
 
 
 @exports("interpolate")
 def interpolate(
     b: Builder, type: TensorType, x: Value, size: Any, scale_factor: Any, mode: str, align_corners: bool
 ) -> str:
-    coordinates = "align_corners" if align_corners else "half_pixel" if mode != "nearest" else "asymmetric"
+    nearest = mode == "nearest"
+    coordinates = "align_corners" if align_corners else "asymmetric" if nearest else "half_pixel"
     scales = sizes = None
     factors = [] if scale_factor is None else floats(scale_factor, type.rank - 2)
     exact = all(isinstance(s, int) and (s * f).is_integer() for s, f in zip(x.type.shape[2:], factors))
@@ -281,51 +199,16 @@ def interpolate(
         sizes = b.sizes(type.shape)
     else:  # torch and ONNX compute positions from the factors, not from the sizes
         scales = b.constant(np.array([1, 1, *factors], np.float32))
-    return str(
-        b.op(
-            "Resize",
-            x,
-            None,
-            scales,
-            sizes,
-            mode="nearest" if mode == "nearest" else "linear",
-            coordinate_transformation_mode=coordinates,
-            nearest_mode="floor",
-        )
-    )
+    how = {"mode": "nearest" if nearest else "linear", "nearest_mode": "floor"}
+    return b.op("Resize", x, None, scales, sizes, coordinate_transformation_mode=coordinates, **how)
 
 
 @exports("resize", when=lambda a: a["scale"] is None and not (a["antialias"] and a["mode"] == "nearest"))
-def resize(
-    b: Builder,
-    type: TensorType,
-    x: Value,
-    size: Any,
-    axis: int,
-    mode: str,
-    coordinates: str,
-    rounding: str,
-    scale: Any,
-    coefficient: float,
-    antialias: bool,
-    exclude_outside: bool,
-) -> str:
-    return str(
-        b.op(
-            "Resize",
-            x,
-            None,
-            None,
-            b.size(size),
-            axes=[axis % type.rank],
-            mode=mode,
-            coordinate_transformation_mode=coordinates,
-            nearest_mode=rounding,
-            cubic_coeff_a=coefficient,
-            antialias=int(antialias),
-            exclude_outside=int(exclude_outside),
-        )
-    )
+def resize(b: Builder, type: TensorType, x: Value, size: Any, axis: int, mode: str, **settings: Any) -> str:
+    how = {"coordinate_transformation_mode": "coordinates", "nearest_mode": "rounding", "cubic_coeff_a": "coefficient"}
+    given = {name: settings[own] for name, own in how.items()}
+    given |= {name: int(settings[name]) for name in ("antialias", "exclude_outside")}
+    return b.op("Resize", x, None, None, b.size(size), axes=[axis % type.rank], mode=mode, **given)
 
 
 @exports("grid_sample", since=20, when=lambda a: a["x"].type.dtype is a["grid"].type.dtype)
@@ -333,4 +216,4 @@ def grid_sample(
     b: Builder, type: TensorType, x: Value, grid: Value, mode: str, padding_mode: str, align_corners: bool
 ) -> str:
     kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return str(b.op("GridSample", x, grid, mode=kind, padding_mode=padding_mode, align_corners=int(align_corners)))
+    return b.op("GridSample", x, grid, mode=kind, padding_mode=padding_mode, align_corners=int(align_corners))

@@ -14,9 +14,9 @@ import numpy as np
 from fxlite import ops
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx import proto
+from fxlite.importing.onnx.arrays import rounded
+from fxlite.importing.onnx.products import average_pool, padded, window
 from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_one, onnx_op, rank, shape
-from fxlite.importing.onnx.table import narrow
-from fxlite.importing.onnx.table.products import padded, window
 from fxlite.tracing.capture.known import known_value
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -55,7 +55,7 @@ def quantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> Any:
     x, scale, zero_point = n.proxies((x, scale, zero_point))
     scale, zero_point = _spread(scale, n, x, _axis(n), block), _spread(zero_point, n, x, _axis(n), block)
     if "float" in wanted.name:
-        return narrow.rounded(n, cast(x, np.float32) / cast(scale, np.float32), wanted, bool(n["saturate"]), "nearest")
+        return rounded(n, cast(x, np.float32) / cast(scale, np.float32), wanted, bool(n["saturate"]), "nearest")
     return _quantized(n, x, scale, zero_point, wanted)
 
 
@@ -96,10 +96,9 @@ def dequantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> An
     return cast(cast(whole, np.float32) * cast(scale, np.float32), wanted)
 
 
-@onnx_op("DynamicQuantizeLinear", folds=False)
+@onnx_op("DynamicQuantizeLinear", folds=False, traced=True)
 def dynamic_quantize_linear(n: Call, x: Any) -> Any:
     """To uint8 over the range of the values and 0."""
-    (x,) = n.proxies((x,))
     high, low = np.maximum(np.max(x), np.float32(0)), np.minimum(np.min(x), np.float32(0))
     scale = (high - low) / np.float32(255)
     zero_point = cast(np.round(np.minimum(np.maximum(-low / scale, np.float32(0)), np.float32(255))), np.uint8)
@@ -219,20 +218,16 @@ def _whole(n: Call, x: Any, scale: Any, zero: Any, like: Any) -> Any:
     return ops.quantize(x, scale, zero, "i8" if n.dtype(like) == np.int8 else "u8")
 
 
-@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT, folds=False)
+@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT, folds=False, traced=True)
 def qlinear_binary(
     n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any = None
 ) -> Any:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.proxies(
-        (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)
-    )
     one, other = _real(a, a_scale, a_zero), _real(b, b_scale, b_zero)
     return _whole(n, one + other if n.op == "QLinearAdd" else one * other, y_scale, y_zero, a)
 
 
-@onnx_op("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", domain=MICROSOFT, folds=False)
+@onnx_op("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", domain=MICROSOFT, folds=False, traced=True)
 def qlinear_unary(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None) -> Any:
-    x, x_scale, x_zero, y_scale, y_zero = n.proxies((x, x_scale, x_zero, y_scale, y_zero))
     real = _real(x, x_scale, x_zero)
     if n.op == "QLinearSigmoid":
         found = ops.sigmoid(real)
@@ -243,18 +238,14 @@ def qlinear_unary(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_ze
     return _whole(n, found, y_scale, y_zero, x)
 
 
-@onnx_op("QLinearGlobalAveragePool", domain=MICROSOFT, folds=False)
+@onnx_op("QLinearGlobalAveragePool", domain=MICROSOFT, folds=False, traced=True)
 def qlinear_global_average_pool(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any) -> Any:
-    x, x_scale, x_zero, y_scale, y_zero = n.proxies((x, x_scale, x_zero, y_scale, y_zero))
     axes = tuple(range(1, rank(x) - 1)) if n["channels_last"] else tuple(range(2, rank(x)))
     return _whole(n, np.mean(_real(x, x_scale, x_zero), axis=axes, keepdims=True), y_scale, y_zero, x)
 
 
-@onnx_op("QLinearAveragePool", domain=MICROSOFT, folds=False)
+@onnx_op("QLinearAveragePool", domain=MICROSOFT, folds=False, traced=True)
 def qlinear_average_pool(n: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None) -> Any:
-    from fxlite.importing.onnx.table.products import average_pool
-
-    x, x_scale, x_zero, y_scale, y_zero = n.proxies((x, x_scale, x_zero, y_scale, y_zero))
     return _whole(n, average_pool(n, _real(x, x_scale, x_zero)), y_scale, y_zero, x)
 
 
@@ -263,3 +254,38 @@ def qlinear_concat(n: Call, y_scale: Any, y_zero: Any, *values: Any) -> Any:
     y_scale, y_zero, *given = n.proxies((y_scale, y_zero, *values))
     parts = [_real(*given[i : i + 3]) for i in range(0, len(given), 3)]
     return _whole(n, np.concatenate(parts, axis=n["axis"]), y_scale, y_zero, y_zero)
+
+
+# -- weights of few bits, of com.microsoft ---------------------------------------------------------
+@onnx_op("MatMulNBits", domain=MICROSOFT, folds=False)
+def matmul_n_bits(
+    n: Call, x: Any, packed: Any, scales: Any, zeros: Any = None, groups: Any = None, bias: Any = None
+) -> Any:
+    """A linear layer whose weights are integers of 2, 4 or 8 bits in blocks along the features, each
+    with a scale and a zero point. They are unpacked while importing, to int8 without their zero point."""
+    bits, rows, depth, block = n["bits"] or 4, n["N"], n["K"], n["block_size"]
+    if groups is not None or is_traced(packed) or is_traced(zeros):
+        raise n.refuse("its weights must be constants, in order")
+    count = -(-depth // block)
+    held = _unpacked(np.asarray(packed).reshape(rows, -1), bits).reshape(rows, count * block)
+    middle = 2 ** (bits - 1)
+    if zeros is None:
+        points: Any = middle
+    elif np.asarray(zeros).dtype == np.uint8:
+        points = _unpacked(np.asarray(zeros).reshape(rows, -1), bits)[:, :count].astype(np.int32).repeat(block, axis=1)
+    else:
+        raise n.refuse("its zero points are floats; integers are done")
+    whole = held.astype(np.int32) - points
+    (x, scales, bias) = n.proxies((x, scales, bias))
+    kind = np.int8 if np.abs(whole).max(initial=0) <= 127 else np.int16
+    name = n.name or "weight"
+    own = n.walk.importer.weights.add(f"{name}.weight", whole[:, :depth].astype(kind), False)
+    spread = np.repeat(scales.reshape((rows, count)), block, axis=1)[:, :depth]
+    weight = cast(n.proxy(own), x.dtype) * cast(spread, x.dtype)
+    found = ops.linear(x, weight)
+    return found if bias is None else found + bias
+
+
+def _unpacked(packed: Any, bits: int) -> Any:
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return ((np.expand_dims(packed, -1) >> shifts) & (2**bits - 1)).reshape(*packed.shape[:-1], -1)

@@ -1,0 +1,274 @@
+"""Ops that make, cut, join and rearrange arrays, read and write at positions, sort, and sum along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite.codegen.onnx.builder import TO_END, Builder, Value, exports, no
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.shapes import product
+from fxlite.types.tensor_type import TensorType
+
+
+@exports("reshape", "flatten")
+def reshape(b: Builder, type: TensorType, x: Value, **_: Any) -> str:
+    return b.reshape(x, type.shape)
+
+
+@exports("permute")
+def permute(b: Builder, type: TensorType, x: Value, axes: Sequence[int]) -> str:
+    if not type.rank:
+        return x.name
+    return b.op("Transpose", x, perm=[a % type.rank for a in axes])
+
+
+@exports("expand")
+def expand(b: Builder, type: TensorType, x: Value, shape: Any) -> str:
+    return b.op("Expand", x, b.sizes(type.shape))
+
+
+@exports("squeeze")
+def squeeze(b: Builder, type: TensorType, x: Value, axis: int) -> str:
+    return b.op("Squeeze", x, b.integers(axis % x.type.rank))
+
+
+@exports("unsqueeze")
+def unsqueeze(b: Builder, type: TensorType, x: Value, axis: int) -> str:
+    return b.op("Unsqueeze", x, b.integers(axis % type.rank))
+
+
+def cut(b: Builder, x: Any, axis: int, start: Any, stop: Any, step: int = 1) -> str:
+    """``x[start:stop:step]`` along one axis."""
+    end = b.integers(TO_END if step > 0 else -TO_END) if stop is None else b.size(stop)
+    return b.op("Slice", x, b.size(start), end, b.integers(axis), None if step == 1 else b.integers(step))
+
+
+@exports("slice")
+def slice_(b: Builder, type: TensorType, x: Value, axis: int, start: Any, stop: Any, step: int) -> str:
+    return cut(b, x, axis % x.type.rank, start, stop, step)
+
+
+@exports("flip")
+def flip(b: Builder, type: TensorType, x: Value, axis: int) -> str:
+    return cut(b, x, axis % type.rank, -1, None, -1)
+
+
+@exports("roll")
+def roll(b: Builder, type: TensorType, x: Value, shift: int, axis: int) -> str:
+    axis %= type.rank
+    size = type.shape[axis]
+    if size in (0, 1):
+        return x.name
+    back = shapes.remainder(shift, size)
+    middle = size - back
+    return b.op("Concat", cut(b, x, axis, middle, None), cut(b, x, axis, 0, middle), axis=axis)
+
+
+@exports("select")
+def select(b: Builder, type: TensorType, x: Value, axis: int, index: Any) -> str:
+    at = b.number(index, dtypes.int64) if isinstance(index, int) else b.number_of(index)
+    return b.op("Gather", x, at, axis=axis % x.type.rank)
+
+
+@exports("concat")
+def concat(b: Builder, type: TensorType, tensors: Sequence[Any], axis: int) -> str:
+    return b.op("Concat", *(b.operand(t, type.dtype) for t in tensors), axis=axis % type.rank)
+
+
+@exports("stack")
+def stack(b: Builder, type: TensorType, tensors: Sequence[Any], axis: int) -> str:
+    at = b.integers(axis % type.rank)
+    return b.op("Concat", *(b.op("Unsqueeze", b.operand(t, type.dtype), at) for t in tensors), axis=axis % type.rank)
+
+
+@exports("split")
+def split(b: Builder, type: Any, x: Value, sizes: Sequence[Any], axis: int) -> list[str]:
+    return b.results(len(sizes), "Split", x, b.sizes(sizes), axis=axis % x.type.rank)
+
+
+@exports("pad")
+def pad(b: Builder, type: TensorType, x: Value, padding: Any, value: Any) -> str:
+    if not type.rank:
+        return x.name
+    ends = [low for low, _ in padding] + [high for _, high in padding]
+    return b.op("Pad", x, b.sizes(ends), b.number(value, type.dtype))
+
+
+@exports("tril", "triu")
+def triangle(b: Builder, type: TensorType, x: Value, k: int) -> str:
+    return b.op("Trilu", x, b.number(k, dtypes.int64), upper=int(b.kind == "triu"))
+
+
+@exports("full", "zeros", "ones")
+def full(b: Builder, type: TensorType, shape: Any, value: Any = None, dtype: Any = None) -> str:
+    if b.kind != "full":
+        value = 0 if b.kind == "zeros" else 1
+    if not isinstance(value, int | float | complex | np.generic):
+        number = b.cast(b.number_of(value), dtypes.int64, type.dtype)
+        return b.op("Expand", number, b.sizes(type.shape)) if type.rank else number
+    if all(isinstance(d, int) for d in type.shape):
+        if type.rank == 0:
+            return b.number(value, type.dtype)
+        if 0 in type.shape:
+            return b.constant(np.zeros(type.shape, type.dtype.numpy))
+    if type.dtype is dtypes.bfloat16:
+        return b.op("Expand", b.number(value, type.dtype), b.sizes(type.shape))
+    held = b.onnx.numpy_helper.from_array(np.full(1, value, type.dtype.numpy), "value")
+    return b.op("ConstantOfShape", b.sizes(type.shape), value=held)
+
+
+@exports("arange")
+def arange(b: Builder, type: TensorType, start: Any, stop: Any, step: Any, dtype: Any) -> str:
+    if stop is None:
+        start, stop = 0, start
+    if all(isinstance(v, int | float) for v in (start, stop, step)):
+        return b.constant(np.arange(start, stop, step).astype(type.dtype.numpy))
+    ends = [b.number_of(v) for v in (start, stop, step)]
+    return b.cast(b.op("Range", *ends), dtypes.int64, type.dtype)
+
+
+@exports("one_hot")
+def one_hot(b: Builder, type: TensorType, x: Value, num_classes: Any, dtype: Any) -> str:
+    index = b.cast(x, x.type.dtype, dtypes.int64)
+    depth = b.number(num_classes, dtypes.int64) if isinstance(num_classes, int) else b.number_of(num_classes)
+    numbers = b.constant(np.array([0, 1], np.float32 if type.dtype.is_float else np.int64))
+    if not x.type.rank:  # OneHot takes no single number
+        index = b.op("Unsqueeze", index, b.integers(0))
+    found = b.op("OneHot", index, depth, numbers)
+    if not x.type.rank:
+        found = b.op("Squeeze", found, b.integers(0))
+    return b.cast(found, dtypes.float32 if type.dtype.is_float else dtypes.int64, type.dtype)
+
+
+@exports("philox")
+def philox(b: Builder, type: TensorType, **_: Any) -> str:
+    raise no("random numbers of fxlite's generator are not written; draw them outside")
+
+
+# -- at positions ----------------------------------------------------------------------------------
+def _wide(b: Builder, index: Any) -> str:
+    """An index as i64."""
+    return b.operand(index, dtypes.int64)
+
+
+@exports("take")
+def take(b: Builder, type: TensorType, x: Value, index: Any, axis: int) -> str:
+    return b.op("Gather", x, _wide(b, index), axis=axis % x.type.rank)
+
+
+@exports("embedding")
+def embedding(b: Builder, type: TensorType, x: Value, weight: Value) -> str:
+    return b.op("Gather", weight, _wide(b, x), axis=0)
+
+
+@exports("gather")
+def gather(b: Builder, type: TensorType, x: Value, index: Value, axis: int) -> str:
+    """GatherElements takes parts of other axes, where fxlite broadcasts."""
+    axis %= type.rank
+    source = [s if a == axis else d for a, (s, d) in enumerate(zip(x.type.shape, type.shape))]
+    whole = x.name if tuple(source) == x.type.shape else b.op("Expand", x, b.sizes(source))
+    at = _wide(b, index)
+    if index.type.shape != type.shape:
+        at = b.op("Expand", at, b.sizes(type.shape))
+    return b.op("GatherElements", whole, at, axis=axis)
+
+
+@exports("index")
+def index(b: Builder, type: TensorType, x: Value, indices: Sequence[Any], axis: int) -> str:
+    """GatherND, whose indexed axes come first: others go behind them and back."""
+    axis %= x.type.rank
+    count, rank = len(indices), x.type.rank
+    common = type.rank - (rank - count)  # axes of the indices
+    shape = type.shape[axis : axis + common]
+    rows = []
+    for value in indices:
+        at = _wide(b, value)
+        if getattr(getattr(value, "type", None), "shape", ()) != shape:
+            at = b.op("Expand", at, b.sizes(shape))
+        rows.append(b.op("Unsqueeze", at, b.integers(common)))
+    places = rows[0] if count == 1 else b.op("Concat", *rows, axis=common)
+    source = x.name
+    if axis:
+        order = [*range(axis, axis + count), *range(axis), *range(axis + count, rank)]
+        source = b.op("Transpose", source, perm=order)
+    found = b.op("GatherND", source, places)
+    if axis and common:
+        back = [*range(common, common + axis), *range(common), *range(common + axis, type.rank)]
+        found = b.op("Transpose", found, perm=back)
+    return found
+
+
+@exports(scatter_add="add", scatter_mul="mul", scatter_max="max", scatter_min="min", scatter_set="none")
+def scatter(b: Builder, type: TensorType, x: Any, index: Any, source: Any, axis: int) -> str:
+    values = b.operand(source, type.dtype)
+    held, places = b.operand(x, type.dtype), _wide(b, index)
+    return b.op("ScatterElements", held, places, values, axis=axis % type.rank, reduction=b.kind)
+
+
+@exports("slice_update", "index_update")
+def update(b: Builder, type: TensorType, x: Any, values: Any, at: Sequence[Any], positions: Sequence[Any] = ()) -> str:
+    """The numbers of all elements are cut as the program cuts the array, and the values go to those that
+    are left."""
+    part = b.reshape(_numbers(b, product(type.shape)), type.shape)
+    axis, waiting = 0, list(positions)
+    for place in at:
+        if place is None:
+            part = b.op("Gather", part, _wide(b, waiting.pop(0)), axis=axis)
+        elif isinstance(place, tuple):
+            start, stop, step = place
+            if (start, stop, step) != (0, None, 1):
+                part = cut(b, part, axis, start, stop, step)
+            axis += 1
+        else:
+            part = b.op("Gather", part, b.number_of(place), axis=axis)
+    new = b.op("Expand", b.operand(values, type.dtype), b.op("Shape", part))
+    flat = b.integers(-1)
+    places = b.op("Reshape", part, flat)
+    held = b.op("Reshape", b.operand(x, type.dtype), flat)
+    found = b.op("ScatterElements", held, places, b.op("Reshape", new, flat), axis=0)
+    return b.reshape(found, type.shape)
+
+
+def _numbers(b: Builder, total: Any) -> str:
+    if isinstance(total, int) and total <= 64:
+        return b.constant(np.arange(total))
+    end = b.number_of(total)
+    return b.op("Range", b.number(0, dtypes.int64), end, b.number(1, dtypes.int64))
+
+
+# -- along an axis ---------------------------------------------------------------------------------
+def _ranked_type(dtype: DType) -> DType:
+    """The type in which CumSum and TopK compute, which have few: one that holds all numbers of ``dtype``."""
+    if dtype in (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64):
+        return dtype
+    return dtypes.float32 if dtype.is_float else dtypes.int64
+
+
+@exports("cumsum")
+def cumsum(b: Builder, type: TensorType, x: Value, axis: int) -> str:
+    wide = _ranked_type(type.dtype)
+    found = b.op("CumSum", b.operand(x, wide), b.number(axis % type.rank, dtypes.int64))
+    return b.cast(found, wide, type.dtype)
+
+
+def _ranked(b: Builder, x: Value, k: str, axis: int, largest: bool) -> tuple[str, str]:
+    """Values and positions of TopK."""
+    wide = _ranked_type(x.type.dtype)
+    values, places = b.results(2, "TopK", b.operand(x, wide), k, axis=axis, largest=int(largest))
+    return b.cast(values, wide, x.type.dtype), places
+
+
+@exports("argtopk")
+def argtopk(b: Builder, type: TensorType, x: Value, k: Any, axis: int, largest: bool) -> str:
+    return _ranked(b, x, b.size(k), axis % type.rank, largest)[1]
+
+
+@exports("argsort", "sort")
+def sort(b: Builder, type: TensorType, x: Value, axis: int) -> str:
+    axis %= type.rank
+    found = _ranked(b, x, b.size(type.shape[axis]), axis, False)
+    return found[0 if b.kind == "sort" else 1]
