@@ -17,6 +17,11 @@ from types import ModuleType
 
 import pytest
 
+# The processes of a run share the cores. Threads that wait should sleep: those of OpenBLAS, which spin for some
+# hundredths of a second after each product, took most of the time of some tests.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from fxlite.nn import init
 
 #: A first look, in under a minute (``pytest -m smoke``): tracing, files, passes, emitted text, and
