@@ -27,6 +27,7 @@ from fxlite.codegen.c.weights import FACTOR
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import instruction_sets
+from tests.codegen.compiling import QUICK
 from tests.codegen.golden_cases import CASES
 from tests.codegen.test_rolling import GPT, Cached
 from tests.zoo import ZOO
@@ -140,17 +141,13 @@ except wasmtime.ExitTrap as end:
 """
 
 
-#: GCC inlines and folds what tiles are made of, and takes a quarter of the time of -O1.
-QUICK = "-Og"
-
-
 def emulated(processor: str, system: str, flags: str = "") -> Target:
     emulator = (f"qemu-{processor}", "-L", f"/usr/{system}")
     return Target((f"{system}-gcc",), f"{QUICK} {flags}", emulator)
 
 
 TARGETS = {
-    **{f"gcc-{n}": Target((f"gcc-{n}",), openmp=True) for n in (9, 10, 11, 12, 13, 14)},
+    **{f"gcc-{n}": Target((f"gcc-{n}",), QUICK, openmp=True) for n in (9, 10, 11, 12, 13, 14)},
     "clang": Target(("clang",)),
     "tcc": Target(("tcc",)),
     "zig": Target(ZIG),
