@@ -17,6 +17,12 @@ from types import ModuleType
 
 import pytest
 
+# The processes of a run share the cores. Threads that wait should sleep: those of OpenBLAS, which spin for some
+# hundredths of a second after each product, took most of the time of some tests.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from fxlite.codegen.runtime import cuda_shim
 from fxlite.nn import init
 
 #: A first look, in under a minute (``pytest -m smoke``): tracing, files, passes, emitted text, and
@@ -54,6 +60,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path in files:
             item.add_marker(pytest.mark.smoke)
+
+
+def pytest_configure() -> None:
+    """Kernels of CUDA run a few threads on the CPU: compiling them takes all the time."""
+    cuda_shim.OPTIMIZATION = "-Og"
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

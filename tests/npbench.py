@@ -30,12 +30,12 @@ import fxlite as fx
 FOLDER = Path(
     os.environ.get("FXLITE_NPBENCH") or Path(__file__).resolve().parents[2] / "shared" / "programs" / "npbench"
 )
-#: Small sizes of programs whose parameters depend on each other.
+#: Small sizes of programs whose parameters depend on each other, and other numbers that they begin with.
 _SIZES: dict[str, dict[str, Any]] = {
     "azimint_hist": {"N": 40, "npt": 5},
     "azimint_naive": {"N": 40, "npt": 5},
     "cavity_flow": {"ny": 6, "nx": 6, "nt": 3, "nit": 3},
-    "channel_flow": {"ny": 6, "nx": 6, "nit": 3},
+    "channel_flow": {"ny": 6, "nx": 6, "nit": 3, "dt": 0.1},  # a fifth of the steps of its own dt
     "crc16": {"N": 5},
     "gramschmidt": {"M": 9, "N": 6},
     "lenet": {"N": 2, "H": 28, "W": 28},
@@ -87,6 +87,7 @@ def load(name: str, size: str = "") -> Benchmark:
         made = make(*(values[argument] for argument in info["init"]["input_args"]))
         made = made if isinstance(made, tuple) else (made,)
         values |= dict(zip(info["init"]["output_args"], made))
+        values |= {} if size else _SIZES.get(name, {})
     function = getattr(program, info["func_name"])
     given = (values[argument] for argument in info["input_args"])
     return Benchmark(name, function, dict(zip(inspect.signature(function).parameters, given)))

@@ -45,6 +45,9 @@ Order = Literal["forward", "backward"]
 RED_ZONE = 256
 """Bytes on either side of a buffer that a kernel must leave as they are."""
 
+OPTIMIZATION = "-O2"
+"""The flag with which g++ compiles kernels, before those that a caller gives."""
+
 
 class ShimError(RuntimeError):
     """A kernel did not compile for the CPU, or was caught misusing the machine."""
@@ -283,7 +286,7 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
     command, version = _compiler(os.environ.get("CXX", ""))
     compiler = shlex.join(command)
     options = (
-        *("-std=gnu++17", "-O2", march_flag(), "-fPIC", "-pthread"),
+        *("-std=gnu++17", OPTIMIZATION, march_flag(), "-fPIC", "-pthread"),
         *("-fno-strict-aliasing", "-Wno-unknown-pragmas", "-Wno-attributes"),
         f"-ffp-contract={'fast' if contract else 'off'}",
         *(f"-I{folder}" for folder in INCLUDE_FOLDERS),

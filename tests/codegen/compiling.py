@@ -20,11 +20,14 @@ from fxlite.scalar.index import Index
 
 HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdlib", "stdio", "string", "math"))
 WARN = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter")
+QUICK = "-Og"
+"""GCC inlines and folds what tiles are made of, and takes less than half of the time of -O1."""
+
 FLAGS = {
     "native": ("-O3", march_flag(), "-fopenmp"),
-    "native, no OpenMP": ("-O1", march_flag()),
-    "AVX2": ("-O1", "-march=haswell", "-fopenmp"),
-    "SSE2": ("-O1",),
+    "native, no OpenMP": (QUICK, march_flag()),
+    "AVX2": (QUICK, "-march=haswell", "-fopenmp"),
+    "SSE2": (QUICK,),
 }
 SANITIZED = (
     "-O0",  # twice as quick as -O1, which runs half as long

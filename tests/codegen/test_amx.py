@@ -29,7 +29,7 @@ from fxlite.codegen.c.product import gemm, gemm_fused, gemm_walk
 from fxlite.codegen.c.product.packed_operands import bf16_pairs, bf16_parts
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles, march_flag
 from tests.codegen import test_conv_bf16, test_gemm_bf16, test_gemm_int8, test_gemm_long, test_recurrence_template
-from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized, shared_library, with_tiles
+from tests.codegen.compiling import QUICK, SANITIZED, compile_c, run_sanitized, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX is o
 
 NO_TILES = ("-mno-amx-tile", "-mno-amx-bf16", "-mno-amx-int8")
 EMULATED = (*NO_TILES, "-include", str(Path(__file__).with_name("amx_emulation.h")))
-FLAGS = {"native": ("-O1", march_flag(), *EMULATED, "-fopenmp"), "SSE2": ("-O1", *EMULATED, "-fopenmp")}
+FLAGS = {"native": (QUICK, march_flag(), *EMULATED, "-fopenmp"), "SSE2": (QUICK, *EMULATED, "-fopenmp")}
 SIZES = [
     (0, 5, 3),
     (3, 0, 4),

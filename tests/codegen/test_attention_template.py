@@ -27,6 +27,7 @@ from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
+    QUICK,
     SANITIZED,
     compile_c,
     evaluate,
@@ -180,7 +181,7 @@ def translation_unit(cases: list[Case]) -> str:
 
 
 ALWAYS = ("-Wno-unused-function", "-fno-math-errno", "-fno-trapping-math")
-FLAGS = {"native": (*ALWAYS, "-O2", march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, "-O1")}
+FLAGS = {"native": (*ALWAYS, "-O2", march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, QUICK)}
 
 
 @pytest.fixture(scope="module", params=FLAGS)

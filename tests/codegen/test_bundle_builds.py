@@ -14,6 +14,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
+from tests.codegen.compiling import QUICK
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror"]
 
@@ -92,7 +93,7 @@ def test_cmake_and_cpp(compiler: str, bundle: tuple[Path, Any], tmp_path: Path) 
         "-B",
         "build",
         "-DEMBED=ON",
-        "-DCMAKE_C_FLAGS_RELEASE=-O1",
+        f"-DCMAKE_C_FLAGS_RELEASE={QUICK}",
         "-DCMAKE_INSTALL_PREFIX=there",
         f"-DPORTABLE={'ON' if is_portable else 'OFF'}",
         folder=tmp_path,
@@ -125,7 +126,7 @@ def test_pkg_config_and_python(bundle: tuple[Path, Any], tmp_path: Path) -> None
     """`make install`, and a call of the library by ctypes with what was installed."""
     folder, function = bundle
     needs("make", "cc")
-    run("make", "install", f"PREFIX={tmp_path}/there", "CFLAGS=-O1", folder=folder)
+    run("make", "install", f"PREFIX={tmp_path}/there", f"CFLAGS={QUICK}", folder=folder)
     there = tmp_path / "there"
     if shutil.which("pkg-config"):
         path = there / "lib/pkgconfig"

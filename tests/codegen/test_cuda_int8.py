@@ -189,7 +189,7 @@ def source_of(programs: list[CudaProgram]) -> str:
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
 def test_products_are_exact(programs: list[CudaProgram], order: Any) -> None:
-    module = ShimModule(source_of(programs), order=order, flags=["-O1"])
+    module = ShimModule(source_of(programs), order=order)
     for case, program in zip(CASES, programs):
         assert len(program.launches) == 1 and "__dp4a" in program.source, case.name
         expected = case.function(*case.inputs)
@@ -257,7 +257,7 @@ def test_integer_weights_are_unpacked_in_registers(bits: int) -> None:
         scale = rng.uniform(0.01, 0.1, 70 if group is None else (70, -(-k // group)))
         x = rng.standard_normal((3, 23, k))
         calls.append((program, (x.astype(np.float32), weight, scale.astype(np.float32))))
-    module = ShimModule(source_of(made), flags=["-O1"])
+    module = ShimModule(source_of(made))
     for order, (emission, (function, inputs)) in itertools.product(("forward", "backward"), zip(made, calls)):
         module.order = order  # type: ignore[assignment]
         assert len(emission.launches) == 1
@@ -286,7 +286,7 @@ def test_integer_weights_and_a_single_row(bits: int) -> None:
         weight = draw("i8" if bits == 8 else "u8", 37, stored)
         calls.append((program, (floats[0], weight, floats[1], np.ones(37, np.float32))))
     assert ["fx_quad(" in m.source for m in made] == [True, True, False, False]
-    module = ShimModule(source_of(made), flags=["-O1"])
+    module = ShimModule(source_of(made))
     for emission, (function, inputs) in zip(made, calls):
         compare("cuda", CudaRunner(emission, module)(*inputs), function(*inputs))
 
@@ -308,7 +308,7 @@ def test_quantized_zoo(config: str) -> None:
         if any(name.startswith("int_") for name in ops_of(converted)):
             made.append((converted, emit(optimize(converted)[0], f"q_{entry.name}"), inputs))
     assert len(made) > 5
-    module = ShimModule(source_of([program for _, program, _ in made]), flags=["-O1"])
+    module = ShimModule(source_of([program for _, program, _ in made]))
     for order, (converted, program, inputs) in itertools.product(("forward", "backward"), made):
         module.order = order  # type: ignore[assignment]
         rebuild = restructure(converted) or (lambda flat: flat)

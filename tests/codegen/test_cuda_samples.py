@@ -73,7 +73,7 @@ def joined(cases: list[Case]) -> str:
 @pytest.mark.parametrize("number", range(BUNDLES))
 def test_samples_agree_on_the_shim(number: int) -> None:
     cases, source = bundle(number)
-    module = ShimModule(source, flags=["-O1"])
+    module = ShimModule(source)
     problems = []
     for case in cases:
         rebuild = restructure(case.module) or (lambda flat: flat)

@@ -700,7 +700,7 @@ def test_contraction_can_be_switched_off() -> None:
     x = np.array([a, a, -(a * a)], np.float32)
     exact, fused = np.ones(1, np.float32), np.ones(1, np.float32)
     ShimModule(source, contract=False).launch("f", (1,), (1,), 0, [x, exact])
-    ShimModule(source, flags=["-mfma"]).launch("f", (1,), (1,), 0, [x, fused])
+    ShimModule(source, flags=["-O2", "-mfma"]).launch("f", (1,), (1,), 0, [x, fused])
     assert exact == 0 and fused == np.float32(2**-24)
 
 

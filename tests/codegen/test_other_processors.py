@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import fxlite as fx
+from tests.codegen.compiling import QUICK
 from tests.zoo import ZOO
 
 
@@ -61,7 +62,7 @@ def test_self_test_passes(name: str, entry, tmp_path: Path) -> None:
             test,
             f"CC={processor.compiler}",
             "OPENMP=",
-            f"CFLAGS=-O1 {processor.architecture}",
+            f"CFLAGS={QUICK} {processor.architecture}",
         ],
         capture_output=True,
         text=True,

@@ -28,6 +28,7 @@ from fxlite.ops.recurrent import GATES
 from fxlite.scalar.index import Index
 from tests.codegen.compiling import (
     FILLED,
+    QUICK,
     SANITIZED,
     compile_c,
     evaluate,
@@ -189,7 +190,7 @@ def run(
     return states[: rows * batch * size].reshape(rows, batch, size)
 
 
-FLAGS = {"native": (*ALWAYS, "-O3", march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, "-O2")}
+FLAGS = {"native": (*ALWAYS, "-O3", march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, QUICK)}
 
 
 @pytest.mark.parametrize("flags", FLAGS)

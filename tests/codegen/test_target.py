@@ -18,6 +18,7 @@ import fxlite as fx
 from fxlite.codegen.runtime import roofs, toolchain
 from fxlite.codegen.runtime.toolchain import find_compiler
 from fxlite.passes import quantize as q
+from tests.codegen.compiling import QUICK
 from tests.oracle import compare
 from tests.tiers import ROOT, TIERS, runs_here
 from tests.zoo.registry import by_name
@@ -117,7 +118,7 @@ def test_programs_agree_with_numpy(march: str, programs: Any, monkeypatch: pytes
     """Emitted, compiled and run as on each processor; `test_amx.py` adds the tiles of AMX."""
     if not runs_here(march):
         pytest.skip(f"this machine lacks instructions of {march}")
-    quick = ["-O1" if flag == "-O3" else flag for flag in toolchain.COMPILE_FLAGS]
+    quick = [QUICK if flag == "-O3" else flag for flag in toolchain.COMPILE_FLAGS]
     monkeypatch.setattr(toolchain, "COMPILE_FLAGS", tuple(quick))
     monkeypatch.setenv("FXLITE_MARCH", march)
     for module, inputs in programs:

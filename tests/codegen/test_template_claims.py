@@ -21,6 +21,7 @@ from fxlite.codegen.cuda import emit as cuda
 from fxlite.codegen.program.program import optimize
 from fxlite.types import agreement
 from fxlite.types.tensor_type import parse_type
+from tests.codegen.compiling import QUICK
 from tests.fuzz.programs.check import Case, Failed, compare, compiled
 from tests.fuzz.programs.templates import write_template
 from tests.oracle import agree
@@ -62,7 +63,7 @@ def test_generated_claims_build_and_agree() -> None:
             groups = (c.group for c in case.emitted.calls)
             anchors.update(g.anchor.target.name for g in groups if g.anchor is not None)
         ran = [c for c in cases if any(call.group.anchor for call in c.emitted.calls)][:24]
-        for case, library in zip(ran, compiled(ran, ("-O1",)), strict=True):
+        for case, library in zip(ran, compiled(ran, (QUICK,)), strict=True):
             assert not isinstance(library, Exception), library
             try:
                 compare(case, library, ("c",))

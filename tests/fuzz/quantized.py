@@ -137,5 +137,5 @@ def _compiled_c(modules: Sequence[fx.GraphModule], flags: Sequence[str]) -> list
 def _compiled_cuda(modules: Sequence[fx.GraphModule]) -> list[Run]:
     """The programs in CUDA, as one library of the shim."""
     emitted = [cuda.emit(optimize(m)[0], f"quantized_{n}") for n, m in enumerate(modules)]
-    library = ShimModule("\n".join(e.source for e in emitted), flags=["-O2"])
+    library = ShimModule("\n".join(e.source for e in emitted), flags=["-Og"])
     return [CudaRunner(e, library) for e in emitted]

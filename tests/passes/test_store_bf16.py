@@ -16,6 +16,7 @@ from fxlite import nn, ops, passes
 from fxlite.codegen.c import templates
 from fxlite.codegen.program.program import optimize
 from fxlite.passes.checking.verify import check_examples
+from tests.codegen.compiling import QUICK
 
 
 class Products(nn.Module):
@@ -116,7 +117,7 @@ def test_processors_without_bf16_compute_the_same(tmp_path: Path) -> None:
     assert casts(fn.optimized)
     fn.save(tmp_path / "out")
     test = f"{fn.program.name}_selftest"
-    make = ["make", "-C", str(tmp_path / "out"), test, "OPENMP=", "CFLAGS=-O1 -march=x86-64"]
+    make = ["make", "-C", str(tmp_path / "out"), test, "OPENMP=", f"CFLAGS={QUICK} -march=x86-64"]
     subprocess.run(make, check=True, capture_output=True)
     done = subprocess.run([f"./{test}"], cwd=tmp_path / "out", capture_output=True, text=True)
     assert done.returncode == 0 and "OK:" in done.stdout, done.stdout + done.stderr

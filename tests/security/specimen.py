@@ -160,7 +160,7 @@ def packed(content: Any, weights: bytes, more: dict[str, bytes] | None = None, *
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for name, data in {"manifest.json": json.dumps(said).encode(), **members}.items():
-            archive.writestr(name, data)
+            archive.writestr(zipfile.ZipInfo(name), data)  # the same whatever time it is
     return target.getvalue()
 
 
@@ -168,8 +168,8 @@ def packed_2(content: Any, weights: bytes) -> bytes:
     """A file as versions 1 and 2 were, which had no manifest."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
-        archive.writestr("graph.json", json.dumps(content))
-        archive.writestr("weights.safetensors", weights)
+        archive.writestr(zipfile.ZipInfo("graph.json"), json.dumps(content))
+        archive.writestr(zipfile.ZipInfo("weights.safetensors"), weights)
     return target.getvalue()
 
 
