@@ -285,10 +285,10 @@ class Index:
         if low is not None and all(c >= 0 for c in low.terms.values()):
             return True
         for monomial, coeff in self.terms.items():  # j of ``i - 1 - j`` with j < i, whatever i is
-            (variable, *others) = monomial or (None,)
-            is_bounded = isinstance(variable, Var) and not others and variable.extent.variables()
-            if is_bounded and coeff < 0 and self.coefficient(variable) == coeff:
-                return self.substitute({variable: variable.extent - 1}).is_nonnegative()
+            match monomial:
+                case (Var() as variable,) if coeff < 0 and variable.extent.variables():
+                    if self.coefficient(variable) == coeff:
+                        return self.substitute({variable: variable.extent - 1}).is_nonnegative()
         return False
 
     def __le__(self, other: Any) -> bool:  # provably

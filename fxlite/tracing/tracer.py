@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 #: What is traced.
 Program = Module | Callable[..., Any]
 #: What relations of sizes are of values.
-COMPARED = {symbol: getattr(operator, name) for name, (symbol, _) in COMPARISONS.items()}
+COMPARED = {symbol: getattr(operator, name) for name, (symbol, *_) in COMPARISONS.items()}
 
 
 class Tracer(Capturing):

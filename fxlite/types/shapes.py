@@ -416,7 +416,7 @@ def _operators(
     return plain, reflected
 
 
-def _power(base: Dim, exponent: Dim) -> Dim | None:
+def _power_of_size(base: Dim, exponent: Dim) -> Dim | None:
     """A size to a small power is a size."""
     if type(exponent) is not int or not 0 <= exponent <= 8:
         return None
@@ -501,7 +501,7 @@ class NamedDim:
     __mul__, __rmul__ = _operators(operator.mul, operator.mul)
     __floordiv__, __rfloordiv__ = _operators(operator.floordiv, floordiv)
     __mod__, __rmod__ = _operators(operator.mod, remainder)
-    __pow__, __rpow__ = _operators(operator.pow, _power)
+    __pow__, __rpow__ = _operators(operator.pow, _power_of_size)
     __truediv__, __rtruediv__ = _operators(operator.truediv)
     __and__, __rand__ = _operators(operator.and_)
     __or__, __ror__ = _operators(operator.or_)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.importing.onnx.registry import MICROSOFT, Call, cast, is_one, onnx_op, rank, shape
-from fxlite.tracing.control.functions import scan
+from fxlite.tracing.capture.control import scan
 
 
 def _heads(x: Any, count: int) -> Any:

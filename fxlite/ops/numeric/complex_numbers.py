@@ -4,7 +4,7 @@ What else is computed of them is that of other ops, in NumPy's meaning (docs/num
 elementwise functions, products, sums, comparisons.
 
 Here is also the discrete Fourier transform over the last axis, of which all of np.fft is made
-(:mod:`fxlite.tracing.numpy_fourier`). Its body is the sum that defines it; back ends that have a fast
+(:mod:`fxlite.tracing.functions.fourier`). Its body is the sum that defines it; back ends that have a fast
 transform take the roots of unity from here.
 """
 

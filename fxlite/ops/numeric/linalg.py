@@ -9,7 +9,7 @@ have NaN or infinities there.
 
 Orthogonal factors are of float32 or float64, in one array whose rows hold what belongs together (a singular
 value and its two vectors), which the functions of ``numpy.linalg`` take apart
-(:mod:`fxlite.tracing.functions.decompositions`). Where mathematics leaves signs open, references and routines
+(:mod:`fxlite.tracing.functions.linear`). Where mathematics leaves signs open, references and routines
 choose the same ones. C and CUDA have routines (``codegen/c/tiles/numeric/orthogonal.h``), in CUDA one thread for
 each matrix; back ends of loops alone have none. A matrix with NaN has factors of NaN.
 """

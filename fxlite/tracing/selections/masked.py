@@ -358,7 +358,7 @@ for _name, _op in OPERATORS.items():
     setattr(Masked, f"__{_name}__", _operator(lookup(_op).ufunc))
     setattr(Masked, f"__r{_name}__", _operator(lookup(_op).ufunc, reflected=True))
     setattr(Masked, f"__i{_name}__", _in_place(lookup(_op).ufunc))
-for _name, (_, _ufunc) in COMPARISONS.items():
+for _name, (_, _ufunc, _) in COMPARISONS.items():
     setattr(Masked, f"__{_name}__", _operator(_ufunc))
 for _name, _ufunc in (("neg", np.negative), ("abs", np.absolute), ("invert", np.invert)):
     setattr(Masked, f"__{_name}__", lambda self, _ufunc=_ufunc: _ufunc(self))
