@@ -128,7 +128,7 @@ ROOMS = {
         "kernel c.tiles runtime folder program python "
         "c c.text c.decisions c.dynamic_scale c.weights c.product c.conv c.attention "
         "c.recurrence c.render c.templates c.calls c.rolling c.structs c.state c.workspace c.run "
-        "c.structure c.emit c.selftest c.build_files c.stored_weights c.bundle "
+        "c.structure c.emit c.build_files c.selftest c.stored_weights c.bundle "
         "cuda embedded onnx tuning reporting porting"
     ).split(),
 }

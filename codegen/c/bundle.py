@@ -19,9 +19,9 @@ from fxlite.backend import Case
 from fxlite.codegen.c.build_files import build_files
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.selftest import output_files, selftest_source
-from fxlite.codegen.c.stored_weights import stored_weights
-from fxlite.codegen.c.text.header import places_of_results, weights_header
-from fxlite.codegen.c.weights import FACTOR, digest_of
+from fxlite.codegen.c.stored_weights import stored_weights, weights_header
+from fxlite.codegen.c.text.header import places_of_results
+from fxlite.codegen.c.weights import digest_of
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import march_flag
@@ -70,8 +70,7 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> di
     stored = stored_weights(program, function.graph_module)
     expansion, size = stored.expansion(name), stored.data.size
     (folder / f"{name}_weights.bin").write_bytes(stored.data.data)
-    given = digest_of(stored.data), FACTOR, fxlite.__version__, expansion, size
-    check = weights_header(name, *given)
+    check = weights_header(name, digest_of(stored.data), fxlite.__version__, expansion, size)
     (folder / f"{name}_weights.h").write_text(check, encoding="utf-8")
     (folder / DATA).mkdir()
     for number, case in enumerate(cases, start=1):

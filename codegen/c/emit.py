@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from importlib.resources import files
 from types import MappingProxyType
 
 from fxlite.base.errors import CodegenError
@@ -26,7 +27,7 @@ from fxlite.codegen.c.weights import Array, Packed
 from fxlite.codegen.c.workspace import unused, with_note, workspace_signature
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_name, own_name
-from fxlite.codegen.kernel.text import comment, signature, wrap
+from fxlite.codegen.kernel.text import comment, filled, signature, wrap
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.program.states import state_bytes, state_places
 from fxlite.codegen.program.value_sizes import dim_data, value_sizes
@@ -390,19 +391,5 @@ def ticks_prototype(name: str, kernels: int) -> str:
 def ticks_source(name: str, kernels: int) -> str:
     """The counters, their clock and the function that gives them out. Threads that run the model
     at the same time have counters of their own."""
-    return f"""\
-#if __STDC_VERSION__ >= 201112L
-#define FX_THREAD _Thread_local
-#else
-#define FX_THREAD __thread
-#endif
-static FX_THREAD int64_t fx_ticks[{kernels + 1}];
-static FX_THREAD int fx_tick_count;
-
-const int64_t *{name}_ticks(void) {{ return fx_ticks; }}
-
-static void fx_tick(void) {{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    fx_ticks[fx_tick_count++] = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}}"""
+    values = {"MODEL": name, "COUNT": str(kernels + 1)}
+    return filled(files("fxlite.codegen.c").joinpath("model", "ticks.c"), values).rstrip()

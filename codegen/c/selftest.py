@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 
 from fxlite.backend import Case
+from fxlite.codegen.c.build_files import MODEL
 from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
-from fxlite.codegen.c.tiles.library import definitions_of, instantiate, library, needed
+from fxlite.codegen.c.tiles.library import definitions_of, library, needed
 from fxlite.codegen.kernel.names import dim_name, own_name, resolved
-from fxlite.codegen.kernel.text import signature, wrap
+from fxlite.codegen.kernel.text import filled, signature, wrap
 from fxlite.graph.graph import Graph, Node
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import USUAL, Chain, bound
 from fxlite.types.tensor_type import TensorType
+
+SELFTEST = MODEL.joinpath("MODEL_selftest.c")
 
 
 def compiled_chain(graph: Graph, sizes: Iterable[Mapping[str, int]], matmul_precision: str = "highest") -> Chain:
@@ -73,10 +75,22 @@ def _has_the_same_bits(node: Node) -> bool:
 def selftest_source(program: CProgram, cases: Sequence[Case], is_expanded: bool = False) -> str:
     """The text of ``NAME_selftest.c``. ``is_expanded``: weights are made of what their file
     holds."""
-    text = files("fxlite.codegen.c").joinpath("selftest.c").read_text(encoding="utf-8")
-    own = definitions_of("selftest", instantiate(text, {"MODEL": program.name}))
-    body = "\n".join([resolved(_test(program, cases)), _main(program, cases, is_expanded)])
-    return needed(body, [*own, *library()]) + body
+    calls = [
+        f"    failed += test({i}, {''.join(f'{size}, ' for size in c.dims.values())}weights, n_threads);"
+        for i, c in enumerate(cases, start=1)
+    ]
+    values = {
+        "MODEL": program.name,
+        "UPPER": program.name.upper(),
+        "READ": "file" if is_expanded else "weights",
+        "KIND": "STORED" if is_expanded else "WEIGHTS",
+        "STORED": "STORED" if is_expanded else "",
+        "CALLS": "\n".join(calls),
+        "NUMBER": str(len(cases)),
+    }
+    own, main = filled(SELFTEST, values).split("TEST\n\n")
+    body = f"{resolved(_test(program, cases))}\n{main}"
+    return needed(body, [*definitions_of("selftest", own), *library()]) + body
 
 
 def _test(program: CProgram, cases: Sequence[Case]) -> str:
@@ -158,17 +172,7 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
     compared = [(variable, label, node) for variable, label, node in outputs]
     compared += [(where[member], member, node) for member, node in owned]
     for variable, label, node in compared:
-        dtype = node.type.dtype
-        count = dim_c(node.type.size)
-        if dtype.is_inexact:
-            if dtype.is_complex:  # as their parts
-                count = dim_c(2 * node.type.size)
-            call = (
-                f'compare_floats("{label}", value_{dtype.real.name}, {variable}, '
-                f"{_expected(label)}, {count}, {bound(dtype, chain):.3g})"
-            )
-        else:
-            call = f'compare_integers("{label}", {variable}, {_expected(label)}, {count}, {dtype.itemsize})'
+        call = comparison(label, node, variable, _expected(label), chain)
         lines += wrap(f"        failed |= {call};")
     lines += [
         '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time", best * 1e3, runs);',
@@ -184,6 +188,16 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def comparison(label: str, node: Node, got: str, expected: str, chain: Chain) -> str:
+    """The call that compares a result with what NumPy computed."""
+    dtype, size = node.type.dtype, node.type.size
+    if not dtype.is_inexact:
+        return f'compare_integers("{label}", {got}, {expected}, {dim_c(size)}, {dtype.itemsize})'
+    count = dim_c(2 * size if dtype.is_complex else size)  # complex numbers as their parts
+    limit = f"{bound(dtype, chain):.3g}"
+    return f'compare_floats("{label}", value_{dtype.real.name}, {got}, {expected}, {count}, {limit})'
 
 
 def output_files(program: CProgram) -> list[str]:
@@ -218,49 +232,3 @@ def _before(member: str) -> str:
 
 def _outputs(program: CProgram) -> list[tuple[str, str, Node]]:
     return [(own_name(f"out_{o}"), o, n) for o, n in zip(program.outputs, program.program.results)]
-
-
-def _main(program: CProgram, cases: Sequence[Case], is_expanded: bool) -> str:
-    name, upper = program.name, program.name.upper()
-    file, kind = ("file", "STORED") if is_expanded else ("weights", "WEIGHTS")
-    expanded = (
-        [f"    void *const weights = allocate({upper}_WEIGHTS_BYTES);", f"    {name}_weights_expand(file, weights);"]
-        if is_expanded
-        else []
-    )
-    calls = [
-        f"    failed += test({i}, {''.join(f'{size}, ' for size in c.dims.values())}weights, n_threads);"
-        for i, c in enumerate(cases, start=1)
-    ]
-    return "\n".join(
-        [
-            "int main(int argc, char **argv) {",
-            "    int n_threads = 1;",
-            "#ifdef _OPENMP",
-            "    n_threads = omp_get_max_threads();",
-            "#endif",
-            "    if (argc > 1) n_threads = atoi(argv[1]);",
-            "    if (n_threads < 1) n_threads = 1;",
-            "#ifdef EMBEDDED",
-            f"    extern const unsigned char {name}_embedded_weights[];",
-            f"    const void *const {file} = {name}_embedded_weights;",
-            "#else",
-            f'    void *const {file} = read_file("{name}_weights.bin", {upper}_{kind}_BYTES);',
-            "#endif",
-            f"    if ({name}_weights_check({file}, {upper}_{kind}_BYTES))",
-            f'        stop({name}_error_message(FX_WRONG_WEIGHTS), "{name}_weights.bin");',
-            *expanded,
-            f'    printf("{name}: self-test, %d thread%s\\n", n_threads, n_threads == 1 ? "" : "s");',
-            "    int failed = 0;",
-            *calls,
-            "#ifndef EMBEDDED",
-            f"    release({file});",
-            "#endif",
-            *(["    release(weights);"] if is_expanded else []),
-            f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : "OK",'
-            f" {len(cases)} - failed);",
-            "    return failed != 0;",
-            "}",
-            "",
-        ]
-    )

@@ -9,15 +9,17 @@ stands in a table in that order, too: whatever the layout of a kernel, no loop k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fxlite.codegen.c.build_files import MODEL
 from fxlite.codegen.c.emit import CProgram
-from fxlite.codegen.c.weights import Array
+from fxlite.codegen.c.weights import FACTOR, Array
 from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.text import filled
 from fxlite.codegen.program.arena import ALIGNMENT
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -64,6 +66,24 @@ class StoredWeights:
             if rest := -4 * p.size % ALIGNMENT:
                 lines.append(f"memset(to + {p.place + 4 * p.size}, 0, {rest});")
         return lines
+
+
+def weights_header(name: str, digest: int, version: str, expansion: Sequence[str] = (), stored: int = 0) -> str:
+    """The header with which a program that loads weights checks them; ``expansion``: the lines that
+    make them of a file of so many ``stored`` bytes, where that is something else."""
+    upper, kind = name.upper(), "STORED" if expansion else "WEIGHTS"
+    values = {
+        "MODEL": name,
+        "UPPER": upper,
+        "DIGEST_VALUE": f"0x{digest:016x}",
+        "FACTOR": f"0x{FACTOR:016x}",
+        "FX_VERSION": version,
+        "STORED": "STORED" if expansion else "",
+        "SIZE_OF_FILE": str(stored),
+        "FILE_BYTES": f"{upper}_{kind}_BYTES",
+        "LINES": "".join(f"    {line}\n" for line in expansion),
+    }
+    return filled(MODEL.joinpath("MODEL_weights.h"), values)
 
 
 def stored_weights(program: CProgram, source: GraphModule) -> StoredWeights:

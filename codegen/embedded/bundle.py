@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +23,15 @@ import numpy as np
 import fxlite
 from fxlite.backend import Case
 from fxlite.codegen.c.emit import CProgram
-from fxlite.codegen.c.selftest import compiled_chain
+from fxlite.codegen.c.selftest import SELFTEST, comparison, compiled_chain
 from fxlite.codegen.c.text.header import result_places
-from fxlite.codegen.c.tiles.library import definitions_of, instantiate, needed
-from fxlite.codegen.embedded.emit import constant_array
+from fxlite.codegen.c.tiles.library import definitions_of, needed
+from fxlite.codegen.embedded.emit import MODEL, constant_array
 from fxlite.codegen.folder import facts_of, write_folder
-from fxlite.codegen.kernel.text import signature, wrap
+from fxlite.codegen.kernel.text import filled, signature, wrap
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import find_compiler
-from fxlite.types.agreement import bound, leaves
+from fxlite.types.agreement import leaves
 
 if TYPE_CHECKING:
     from fxlite.codegen.backends import EmbeddedFunction
@@ -163,8 +162,7 @@ def write_bundle(function: EmbeddedFunction, folder: Path, cases: Sequence[Case]
     texts[f"{name}_selftest.c"] = _selftest(program, cases)
     headers = " ".join(file for file in program.sources if file.endswith(".h"))
     words = {"MODEL": name, "HEADERS": headers, "NEEDED": " ".join(NEEDED)}
-    spelled = re.compile(r"\b(?:HEADERS|NEEDED)\b(?= *$)|MODEL(?=_|\b)", re.MULTILINE)
-    texts["Makefile"] = spelled.sub(lambda found: words[found[0]], _MAKEFILE)
+    texts["Makefile"] = filled(MODEL.joinpath("Makefile"), words)
     texts["README.txt"] = _readme(program, memory)
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
@@ -174,42 +172,6 @@ def write_bundle(function: EmbeddedFunction, folder: Path, cases: Sequence[Case]
         "outputs": {n: str(spec) for n, spec in zip(program.outputs, entry.outputs)},
         "memory": memory.facts(),
     }
-
-
-_MAKEFILE = """\
-# MODEL for a small device. For it, give its compiler and flags:
-#
-#   make MODEL.o CC=arm-none-eabi-gcc CFLAGS="-Os -mcpu=cortex-m4 -mthumb"
-#   make test     build the self-test and run it here
-#   make size     bytes of code and weights (text), of MODEL.o
-#   make clean
-
-CFLAGS ?= -Os
-SIZE ?= $(if $(filter %-gcc,$(CC)),$(CC:gcc=size),size)
-
-# -ffast-math would give wrong answers for NaN, infinity and -0.0: leave it out.
-FLAGS = NEEDED
-
-all: MODEL.o
-
-MODEL.o: MODEL.c HEADERS
-\t$(CC) $(FLAGS) $(CFLAGS) -c MODEL.c -o $@
-
-MODEL_selftest: MODEL.o MODEL_selftest.c MODEL_selftest_data.h
-\t$(CC) $(FLAGS) $(CFLAGS) MODEL_selftest.c MODEL.o -o $@ -lm
-
-test: MODEL_selftest
-\t./MODEL_selftest
-
-size: MODEL.o
-\t$(SIZE) MODEL.o
-
-clean:
-\trm -f MODEL.o MODEL_selftest
-
-.PHONY: all test size clean
-"""
-_MAKEFILE = _MAKEFILE.replace("MODEL.c HEADERS\n", "MODEL.c HEADERS \n")
 
 
 def _readme(program: CProgram, memory: Memory) -> str:
@@ -312,43 +274,19 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
     else:
         lines += wrap(f"    {call};")
     for output, (result, node), (wanted, _) in zip(program.outputs, results, expected):
-        dtype, count = node.type.dtype, int(node.type.size)
-        compared = f'compare_integers("{output}", {result}, {wanted}, {count}, {dtype.itemsize})'
-        if dtype.is_inexact:
-            limit = f"{bound(dtype, chain):.3g}"
-            count *= 2 if dtype.is_complex else 1  # as their parts
-            compared = f'compare_floats("{output}", value_{dtype.real.name}, {result}, {wanted}, {count}, {limit})'
-        lines += wrap(f"    failed |= {compared};")
-    lines += ["    return failed;", "}", "", "int main(void) {", "    int failed = 0;"]
+        lines += wrap(f"    failed |= {comparison(output, node, result, wanted, chain)};")
+    lines += ["    return failed;", "}"]
+    calls: list[str] = []
     for number in range(1, len(cases) + 1):
         arrays = [f"{n}_{number}" for n, _ in (*inputs, *expected)]
-        lines += wrap(f"    failed += test({', '.join([str(number), *arrays])});")
-    lines += [
-        f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : '
-        f'"OK", {len(cases)} - failed);',
-        "    return failed != 0;",
-        "}",
-        "",
-    ]
-    body = "\n".join(lines)
-    source = files("fxlite.codegen.c").joinpath("selftest.c").read_text(encoding="utf-8")
-    own = definitions_of("selftest", instantiate(source, {"MODEL": name}))
-    helpers = needed(body, [d for d in own if d.names])
-    return _HEAD.replace("MODEL", name) + helpers + body
-
-
-_HEAD = """\
-/* Self-test of MODEL: runs the model on inputs that are in the program, and compares the results
-   with what NumPy computed from them. Exit status: 0 OK, 1 FAILED. */
-#include <inttypes.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "MODEL.h"
-#include "MODEL_selftest_data.h"
-#include "fx_math.h"
-
-"""
+        calls += wrap(f"    failed += test({', '.join([str(number), *arrays])});")
+    test = "\n".join(lines)
+    own = definitions_of("selftest", filled(SELFTEST, {"MODEL": name}))
+    values = {
+        "MODEL": name,
+        "HELPERS": needed(test, [d for d in own if d.names]).rstrip(),
+        "TEST": test,
+        "CALLS": "\n".join(calls),
+        "NUMBER": str(len(cases)),
+    }
+    return filled(MODEL.joinpath("MODEL_selftest.c"), values)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import apart, own_name, spelled
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import schedule
-from fxlite.codegen.kernel.text import comment, signature
+from fxlite.codegen.kernel.text import comment, filled, signature
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group
@@ -36,6 +37,9 @@ from fxlite.scalar.expr import IndexValue
 from fxlite.scalar.index import Index, Value
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
+
+MODEL = files("fxlite.codegen.embedded").joinpath("model")
+"""The folder of files that are the same for all models, but for words such as its name."""
 
 LARGEST = 1 << 31
 """Elements of a value, less one: indices are 32-bit integers."""
@@ -157,47 +161,23 @@ class _Source(Source):
     # -- header --------------------------------------------------------------------------------
     def _header(self) -> str:
         upper = self.name.upper()
-        guard = f"FX_{upper}_H"
-        arena = (
-            [
-                "/** Bytes of the arena, in which a call computes. What it holds before a call is",
-                " * of no account, and nothing is kept in it for the next. */",
-                f"#define {upper}_ARENA_BYTES {self.arena_bytes}",
-                "",
-            ]
-            if self.workspace.filled
-            else []
-        )
+        arena = [
+            "/** Bytes of the arena, in which a call computes. What it holds before a call is",
+            " * of no account, and nothing is kept in it for the next. */",
+            f"#define {upper}_ARENA_BYTES {self.arena_bytes}",
+        ]
         head = "\n".join(signature(f"{self.name}_run", self._parameters(), self.result))
-        places = [comment(f"where {i}: {t}") for i, t in enumerate(self.locations)]
-        return "\n".join(
-            [
-                comment(about(self.name, self.program)),
-                f"#ifndef {guard}",
-                f"#define {guard}",
-                "",
-                *(error_type() if self.fails else "#include <stdint.h>\n").splitlines(),
-                "",
-                *places,
-                *([""] if places else []),
-                "#ifdef __cplusplus",
-                'extern "C" {',
-                "#endif",
-                "",
-                f"/** Bytes of constants, the weights, in {self.name}_weights.h. */",
-                f"#define {upper}_WEIGHTS_BYTES {self.weights_bytes}",
-                "",
-                *arena,
-                documentation(self._about_run()),
-                f"{head[:-2]};",
-                "",
-                "#ifdef __cplusplus",
-                "}",
-                "#endif",
-                "#endif",
-                "",
-            ]
-        )
+        values = {
+            "ABOUT": comment(about(self.name, self.program)),
+            "ERROR_TYPE": error_type().rstrip() if self.fails else "#include <stdint.h>",
+            "PLACES": "\n".join(comment(f"where {i}: {t}") for i, t in enumerate(self.locations)),
+            "SIZE_OF_WEIGHTS": str(self.weights_bytes),
+            "ARENA": "\n".join(arena) if self.workspace.filled else "",
+            "RUN": f"{documentation(self._about_run())}\n{head[:-2]};",
+            "MODEL": self.name,
+            "UPPER": upper,
+        }
+        return filled(MODEL.joinpath("MODEL.h"), values)
 
     @property
     def result(self) -> str:

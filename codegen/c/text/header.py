@@ -5,15 +5,15 @@ In: a program, the C names of its outputs and the two prototypes. Out: the text 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from fxlite.codegen.c.text.template_text import SIZE_DOCUMENTATION, size_signature
 from fxlite.codegen.c.tiles.library import error_type
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name
-from fxlite.codegen.kernel.text import comment
+from fxlite.codegen.kernel.text import comment, filled
 from fxlite.codegen.program.program import Program
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -35,45 +35,22 @@ def header_text(
 ) -> str:
     """The header. ``locations`` are the places that an index error may name; ``workspace`` and
     ``run`` are the prototypes; ``counts``: values are counted before a call."""
-    guard = f"FX_{name.upper()}_H"
     impossible = "; -1 for impossible sizes" if counts else ""
-    lines = [
-        comment(about(name, program)),
-        f"#ifndef {guard}",
-        f"#define {guard}",
-        "",
-        *error_type().splitlines(),
-        "",
-        *(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
-        *([""] if locations else []),
-        "#ifdef __cplusplus",
-        'extern "C" {',
-        "#endif",
-        "",
-        "/** Bytes of the weights in memory. */",
-        f"#define {name.upper()}_WEIGHTS_BYTES {weights_bytes}",
-        "",
-        _MESSAGES.replace("NAME", name),
-        "",
-        *((*state.definition(), *state.declaration()) if state else ()),
-        *([SIZE_DOCUMENTATION, f"{size_signature(name, program.dims)};", ""] if counts else ()),
-        "/** Whether a call with these sizes is possible on this processor: 0, or the code of the",
-        " * error that it would end with. The run function asks this itself. */",
-        f"{check_signature(name, program.dims)};",
-        "",
-        f"/** Bytes of workspace that a call with these arguments needs{impossible}. */",
-        workspace,
-        "",
-        documentation(_run_documentation(name, program, outputs, state)),
-        run,
-        "",
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "#endif",
-        "",
-    ]
-    return "\n".join(lines)
+    needs = f"/** Bytes of workspace that a call with these arguments needs{impossible}. */"
+    values = {
+        "ABOUT": comment(about(name, program)),
+        "ERROR_TYPE": error_type().rstrip(),
+        "PLACES": "\n".join(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
+        "SIZE_OF_WEIGHTS": weights_bytes,
+        "STATE": "\n".join([*state.definition(), *state.declaration()]).rstrip() if state else "",
+        "COUNT": f"{SIZE_DOCUMENTATION}\n{size_signature(name, program.dims)};" if counts else "",
+        "CHECK": f"{check_signature(name, program.dims)};",
+        "WORKSPACE": f"{needs}\n{workspace}",
+        "RUN": f"{documentation(_run_documentation(name, program, outputs, state))}\n{run}",
+        "MODEL": name,
+        "UPPER": name.upper(),
+    }
+    return filled(files("fxlite.codegen.c").joinpath("model", "MODEL.h"), values)
 
 
 def about(name: str, program: Program) -> str:
@@ -82,108 +59,6 @@ def about(name: str, program: Program) -> str:
     outputs = ", ".join(str(n.type) for n in program.results)
     result = outputs if len(program.results) == 1 else f"({outputs})"
     return f"{name}: ({inputs}) -> {result}\nMade by fxlite from {program.module.name}."
-
-
-_MESSAGES = """\
-/** What the code of an error means, as a sentence. */
-static inline const char *NAME_error_message(int code) {
-    switch (code) {
-    case 0: return "No error.";
-    case FX_INDEX_OUT_OF_RANGE: return "An index is out of range for its axis.";
-    case FX_OUT_OF_MEMORY: return "There is no memory.";
-    case FX_WRONG_PROCESSOR: return "The processor lacks instructions that it was compiled for.";
-    case FX_IMPOSSIBLE_SIZES: return "No call with these sizes of the named dims is possible.";
-    case FX_WRONG_WEIGHTS: return "The weights are not those that the code was made for.";
-    case FX_NO_FACTORS: return "A matrix is singular, or not positive definite.";
-    default: return "The code of the error is unknown.";
-    }
-}"""
-
-
-_WEIGHTS = """\
-/* The weights of NAME: whether memory holds them. */
-#ifndef FX_UPPER_WEIGHTS_H
-#define FX_UPPER_WEIGHTS_H
-
-#include <string.h>
-
-#include "NAME.h"
-
-/** What made NAME_weights.bin, and the digest of its contents. */
-#define UPPER_WEIGHTS_MADE_BY "fxlite VERSION"
-#define UPPER_WEIGHTS_DIGEST UINT64_C(DIGEST)
-
-/** Whether memory, read or mapped from NAME_weights.bin, holds the weights that the code was made
- * for, at an address that it can read them from. Costs one pass over them.
- *
- * @param memory  64-byte aligned
- * @param bytes   how many there are
- * @return 0, or FX_WRONG_WEIGHTS */
-static inline int NAME_weights_check(const void *memory, int64_t bytes) {
-    if (bytes != FILE_BYTES || (uintptr_t)memory % 64) return FX_WRONG_WEIGHTS;
-    uint64_t digest = 0, word;
-    for (int64_t i = 0; i < bytes; i += 8) {
-        memcpy(&word, (const char *)memory + i, 8);
-        digest = digest * UINT64_C(FACTOR) + word;
-    }
-    return digest == UPPER_WEIGHTS_DIGEST ? 0 : FX_WRONG_WEIGHTS;
-}
-EXPANSION
-#endif
-"""
-
-_EXPANSION = """
-/** Bytes of NAME_weights.bin, which holds some weights as integers. */
-#define UPPER_STORED_BYTES STORED
-
-/* Floats from integers times scales, of which a row of `width` is for `run` numbers. */
-static inline void NAME_expand(const char *file, char *floats, int bits, int64_t count,
-                               int64_t run, int64_t width) {
-    const float *scale = (const float *)(const void *)file;
-    const signed char *const integers = (const signed char *)(scale + count / run * width);
-    float *const to = (float *)(void *)floats;
-    for (int64_t i = 0; i < count; i += run, scale += width) {
-        for (int64_t j = 0; j < run; ++j) {
-            int value = integers[bits == 4 ? (i + j) / 2 : i + j];
-            if (bits == 4) value = ((((i + j) % 2 ? value >> 4 : value) & 15) ^ 8) - 8;
-            to[i + j] = (float)value * scale[j % width];
-        }
-    }
-}
-
-/** Make of the contents of NAME_weights.bin what NAME_run reads. The file is not needed then.
- *
- * @param file          what NAME_weights_check finds to be right
- * @param[out] weights  UPPER_WEIGHTS_BYTES bytes, 64-byte aligned */
-static inline void NAME_weights_expand(const void *file, void *weights) {
-    const char *const from = file;
-    char *const to = weights;
-LINES}
-"""
-
-
-def weights_header(
-    name: str, digest: int, factor: int, version: str, expansion: Sequence[str] = (), stored: int = 0
-) -> str:
-    """The header with which a program that loads weights checks them; ``expansion``: the lines that
-    make them of a file of so many ``stored`` bytes, where that is something else."""
-    upper = name.upper()
-    values = {
-        "NAME": name,
-        "UPPER": upper,
-        "DIGEST": f"0x{digest:016x}",
-        "FACTOR": f"0x{factor:016x}",
-        "VERSION": version,
-        "STORED": str(stored),
-        "FILE_BYTES": f"{upper}_{'STORED' if expansion else 'WEIGHTS'}_BYTES",
-        "LINES": "".join(f"    {line}\n" for line in expansion),
-    }
-    head, text = _WEIGHTS.split("/** Whether", 1)
-    declared, lines = _EXPANSION.split("\n\n/* Floats", 1) if expansion else ("", "")
-    whole = f"{head}{declared.lstrip()}\n\n/** Whether{text}" if expansion else _WEIGHTS
-    whole = whole.replace("EXPANSION", f"\n/* Floats{lines}" if expansion else "")
-    words = r"NAME|UPPER|\bDIGEST\b|FACTOR|VERSION|\bSTORED\b|FILE_BYTES|LINES"
-    return re.sub(words, lambda found: values[found[0]], whole)
 
 
 def documentation(text: str) -> str:
