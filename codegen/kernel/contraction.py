@@ -74,11 +74,6 @@ class MatrixProduct:
         rows = {} if self.m is None else {self.m: row}
         return {**self.batch_index, self.n: column, **rows}
 
-    def named_place(self, row: str, column: str) -> dict[Var, Index]:
-        """Batch, row and column by names that a template chose."""
-        m = self.n if self.m is None else self.m
-        return self.place(named(row, m), named(column, self.n))
-
 
 def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:
     """Rows, columns and batch of a contraction; batch axes that the right operand does not have

@@ -25,6 +25,7 @@ from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import text_of
 from fxlite.codegen.runtime.toolchain import march_flag
 from tests.codegen.compiling import SANITIZED, compile_c, flag_of, flags_of, run_sanitized, shared_library, with_tiles
+from tests.codegen.plain_loops import render_conv_naive
 from tests.codegen.test_conv_template import C_FUNCTIONS, Case, reference
 
 SAME, NONE = (1,) * 4, (0,) * 4
@@ -94,7 +95,7 @@ def translation_unit(cases: list[Case]) -> str:
     parts = []
     for one in cases:
         spec = spec_of(one)
-        fast, plain = rendered(one), conv.render_conv_naive(spec)
+        fast, plain = rendered(one), render_conv_naive(spec)
         parts += [fast.text, plain.text.replace(f"void {spec.name}(", f"void naive_{spec.name}(")]
         extra = "".join(f", {name}" for name in fast.extra_parameters)
         for kind, name in (("fast", spec.name), ("plain", f"naive_{spec.name}")):

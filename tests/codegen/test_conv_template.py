@@ -39,6 +39,7 @@ from tests.codegen.compiling import (
     shared_library,
     with_tiles,
 )
+from tests.codegen.plain_loops import render_conv_naive
 from tests.oracle import agree
 
 SIZES = [(0, 5, 5), (1, 1, 1), (1, 7, 7), (2, 3, 19), (3, 8, 8), (1, 13, 70), (2, 1, 40), (1, 40, 1)]
@@ -256,7 +257,7 @@ def functions(cases: list[Case], kind: str) -> str:
         if kind == "fast":
             parts.append(rendered(case).text)
         else:
-            text = conv.render_conv_naive(spec).text
+            text = render_conv_naive(spec).text
             parts.append(text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void {name}("))
         t = case.ctype
         parameters = (

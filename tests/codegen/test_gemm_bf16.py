@@ -37,6 +37,7 @@ from tests.codegen.compiling import (
     shared_library,
     with_tiles,
 )
+from tests.codegen.plain_loops import render_conv_naive, render_gemm_naive
 from tests.oracle import agree
 
 SIZES = [
@@ -134,7 +135,7 @@ def translation_unit(cases: list[Case]) -> str:
     parts = []
     for case in cases:
         spec = case.spec()
-        fast, naive = rendered(case), gemm.render_gemm_naive(spec)
+        fast, naive = rendered(case), render_gemm_naive(spec)
         parts += [fast.text, naive.text.replace(spec.name, f"naive_{case.name}")]
         extra = "".join(f", {name}" for name in fast.extra_parameters)
         for kind in ("fast", "naive"):
@@ -305,7 +306,7 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
             ),
         )
         assert conv.plan_of(spec) == "product"
-        fast, plain = conv.render_conv(spec), conv.render_conv_naive(spec)
+        fast, plain = conv.render_conv(spec), render_conv_naive(spec)
         extra = "".join(f", {n}" for n in fast.extra_parameters)
         texts += [fast.text, plain.text.replace(name, f"plain_{channels}")]
         texts += [

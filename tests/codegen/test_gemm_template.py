@@ -37,6 +37,7 @@ from tests.codegen.compiling import (
     shared_library,
     with_tiles,
 )
+from tests.codegen.plain_loops import render_gemm_naive
 
 SIZES = [
     (0, 5, 3),
@@ -175,7 +176,7 @@ def translation_unit(cases: list[Case]) -> str:
     for case in cases:
         spec = case.spec()
         fast = rendered(case)
-        naive = gemm.render_gemm_naive(spec)
+        naive = render_gemm_naive(spec)
         parts.append(fast.text)
         parts.append(naive.text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void naive_{spec.name}("))
         t = case.ctype
