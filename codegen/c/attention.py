@@ -25,20 +25,22 @@ from dataclasses import dataclass, field, replace
 from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
-from fxlite.codegen.c.text.template_text import Rendered, atom, rendered
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
     Body,
     Pointer,
+    Rendered,
     Size,
     bare,
     divide_up,
     factors,
+    rendered,
     round_up,
     smaller,
     symbol,
     text_of,
 )
+from fxlite.codegen.kernel.text import atom
 from fxlite.scalar.index import Index, extremum, product
 
 BLOCK_TILES = constant("attention", "BLOCK_TILES")

@@ -1,12 +1,15 @@
 """The C bundle: a folder that builds, tests itself and runs with a C compiler and make alone.
 
 In: a model compiled to C, and example inputs. Out: source, header, weights, a self-test with stored
-inputs and the outputs NumPy computes from them, a Makefile and a README for the C programmer.
+inputs and the outputs NumPy computes from them, a README for the C programmer; and what builds it: a
+Makefile, CMake's file, pkg-config's, and the C that only some builds take: weights inside the program,
+and the choice of the processor at run time.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,13 +19,15 @@ import numpy as np
 
 import fxlite
 from fxlite.backend import Case
-from fxlite.codegen.c.build_files import build_files
 from fxlite.codegen.c.emit import CProgram
+from fxlite.codegen.c.header import MODEL, places_of_results
 from fxlite.codegen.c.selftest import output_files, selftest_source
 from fxlite.codegen.c.stored_weights import stored_weights, weights_header
-from fxlite.codegen.c.text.header import places_of_results
+from fxlite.codegen.c.tiles.library import needed
 from fxlite.codegen.c.weights import digest_of
 from fxlite.codegen.folder import facts_of, write_folder
+from fxlite.codegen.kernel.builder import parameter_names
+from fxlite.codegen.kernel.text import filled
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.types import dtypes
@@ -287,3 +292,33 @@ def _example(program: CProgram, case: Case, stored: int) -> list[str]:
         f'    fprintf(stderr, "%s\\n", {name}_error_message(error.code));',
     ]
     return [f"    {line}".rstrip() for line in lines]
+
+
+# -- what builds it --------------------------------------------------------------------------------
+_BUILD_FILES = ("Makefile", "CMakeLists.txt", "MODEL.pc.in", "MODEL_embedded.c", "MODEL_portable.c")
+
+
+def build_files(name: str, header: str, architecture: str, version: str) -> dict[str, str]:
+    """File name -> text. ``architecture`` is the compiler's flag for a processor, ``version``
+    fxlite's."""
+    functions = _declared(name, header)
+    choices = []
+    for result, function, parameters in functions:
+        names = "" if parameters == "void" else ", ".join(parameter_names(parameters))
+        choices.append(f"CHOICE({result}, {function},\n    ({parameters}),\n    ({names}))")
+    words = {
+        "FUNCTIONS": " ".join(function for _, function, _ in functions),
+        "ARCHITECTURE": architecture,
+        "FX_VERSION": version,
+        "HELPERS": needed("processor_has").rstrip(),
+        "CHOICES": "\n\n".join(choices),
+        "MODEL": name,
+    }
+    return {file.replace("MODEL", name): filled(MODEL.joinpath(file), words) for file in _BUILD_FILES}
+
+
+def _declared(name: str, header: str) -> list[tuple[str, str, str]]:
+    """Result type, name and parameters of each function that a header declares."""
+    code = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    found = re.findall(rf"^(\w[\w ]*?[ *]+)({name}_\w+)\(([^)]*)\);", code, re.MULTILINE)
+    return [(result.strip(), function, " ".join(p.split())) for result, function, p in found]

@@ -12,19 +12,25 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib.resources import files
 from types import MappingProxyType
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
+from fxlite.codegen.c.header import MODEL, about, check_signature, header_text
 from fxlite.codegen.c.run import Steps
 from fxlite.codegen.c.structs import STATE, VALUES, WEIGHTS
 from fxlite.codegen.c.structure import Structure, structure_of
-from fxlite.codegen.c.text.header import about, check_signature, header_text
-from fxlite.codegen.c.text.template_text import divisors, real_c, size_check, size_function
 from fxlite.codegen.c.tiles.library import headers, includes, macros
 from fxlite.codegen.c.weights import Array, Packed
-from fxlite.codegen.c.workspace import unused, with_note, workspace_signature
+from fxlite.codegen.c.workspace import (
+    divisors,
+    real_c,
+    size_check,
+    size_function,
+    unused,
+    with_note,
+    workspace_signature,
+)
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_name, own_name
 from fxlite.codegen.kernel.text import comment, filled, signature, wrap
@@ -392,4 +398,4 @@ def ticks_source(name: str, kernels: int) -> str:
     """The counters, their clock and the function that gives them out. Threads that run the model
     at the same time have counters of their own."""
     values = {"MODEL": name, "COUNT": str(kernels + 1)}
-    return filled(files("fxlite.codegen.c").joinpath("model", "ticks.c"), values).rstrip()
+    return filled(MODEL.joinpath("ticks.c"), values).rstrip()

@@ -35,8 +35,7 @@ from fxlite.codegen.c.product.packed_operands import (
     packed_rows,
     panel_columns,
 )
-from fxlite.codegen.c.text.template_text import Rendered, rendered
-from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, round_up, smaller, text_of
+from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, bare, divide_up, rendered, round_up, smaller, text_of
 from fxlite.ops.integer.quantized_recurrence import LARGEST
 from fxlite.ops.recurrent import GATES
 from fxlite.scalar.index import Index

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fxlite.backend import Case
-from fxlite.codegen.c.build_files import MODEL
 from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
+from fxlite.codegen.c.header import MODEL
 from fxlite.codegen.c.tiles.library import definitions_of, library, needed
 from fxlite.codegen.kernel.names import dim_name, own_name, resolved
 from fxlite.codegen.kernel.text import filled, signature, wrap

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.build_files import MODEL
 from fxlite.codegen.c.emit import CProgram
+from fxlite.codegen.c.header import MODEL
 from fxlite.codegen.c.weights import FACTOR, Array
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.text import filled

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fxlite.codegen.c.product.gemm_spec import Operand, ProductSpec, at_most
-from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.cuda.gemm_walk import LANES, MICRO, SLICE, TILE, Product, Side, element, where
 from fxlite.codegen.cuda.printer import KernelText
 from fxlite.codegen.kernel.builder import Body, bare, divide_up
 from fxlite.codegen.kernel.printer import CPrinter
+from fxlite.codegen.kernel.text import atom
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Load
 from fxlite.scalar.index import Index, Var, unflatten

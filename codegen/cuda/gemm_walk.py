@@ -23,9 +23,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from fxlite.codegen.c.product.gemm_spec import ProductSpec
-from fxlite.codegen.c.text.template_text import parameter_names
 from fxlite.codegen.cuda.printer import KernelText, kernel_text
-from fxlite.codegen.kernel.builder import Body, Size, bare, divide_up, smaller, symbol, takes_one_trip
+from fxlite.codegen.kernel.builder import Body, Size, bare, divide_up, parameter_names, smaller, symbol, takes_one_trip
 from fxlite.scalar.index import Index, Var, product, unflatten
 
 TILE = 64

@@ -13,9 +13,9 @@ from importlib.resources import files
 import numpy as np
 
 from fxlite.codegen.c.calls import dim_c
+from fxlite.codegen.c.header import about, documentation
 from fxlite.codegen.c.rolling import Loop
 from fxlite.codegen.c.structs import STATE, WEIGHTS, Weights
-from fxlite.codegen.c.text.header import about, documentation
 from fxlite.codegen.c.tiles.library import error_type, macros
 from fxlite.codegen.cuda.emit import CudaProgram, Launch
 from fxlite.codegen.kernel.builder import bare

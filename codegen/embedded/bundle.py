@@ -23,8 +23,8 @@ import numpy as np
 import fxlite
 from fxlite.backend import Case
 from fxlite.codegen.c.emit import CProgram
+from fxlite.codegen.c.header import result_places
 from fxlite.codegen.c.selftest import SELFTEST, comparison, compiled_chain
-from fxlite.codegen.c.text.header import result_places
 from fxlite.codegen.c.tiles.library import definitions_of, needed
 from fxlite.codegen.embedded.emit import MODEL, constant_array
 from fxlite.codegen.folder import facts_of, write_folder

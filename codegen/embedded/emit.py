@@ -18,10 +18,10 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call, loops_call, planned_calls
 from fxlite.codegen.c.emit import CProgram, Source, c_name, entry_of
+from fxlite.codegen.c.header import about, documentation, result_places
 from fxlite.codegen.c.run import Steps
 from fxlite.codegen.c.structs import VALUES, WEIGHTS, Struct
 from fxlite.codegen.c.structure import structure_of
-from fxlite.codegen.c.text.header import about, documentation, result_places
 from fxlite.codegen.c.tiles.library import error_type, headers
 from fxlite.codegen.kernel.kernel_ir import For, Kernel, expressions, statements
 from fxlite.codegen.kernel.lower import buffer_name

@@ -89,3 +89,18 @@ def filled(file: Traversable, values: Mapping[str, str]) -> str:
         text = text if value else re.sub(rf"^{word}\n\n?", "", text, flags=re.M)
     words = "|".join(sorted(values, key=len, reverse=True))
     return re.sub(rf"(?<![A-Z0-9])(?:{words})(?![A-Za-z0-9])", lambda found: values[found[0]], text)
+
+
+def atom(expression: str) -> str:
+    """The expression, in parentheses unless it is a name, a number, a call or an index."""
+    depth = 0
+    for character in expression:
+        depth += (character in "([") - (character in ")]")
+        if depth == 0 and not (character.isalnum() or character in "_.)]"):
+            return f"({expression})"
+    return expression
+
+
+def mentions(text: str, name: str) -> bool:
+    """Whether C text uses the name."""
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None

@@ -19,8 +19,7 @@ from fxlite import ops
 from fxlite.codegen.c import attention
 from fxlite.codegen.c.attention import AttentionSpec
 from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import Pointer, symbol
+from fxlite.codegen.kernel.builder import Pointer, Rendered, symbol
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.scalar.index import Index

@@ -21,8 +21,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import reads_pairs, winograd_tile
 from fxlite.codegen.c.render import conv_template
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import text_of
+from fxlite.codegen.kernel.builder import Rendered, text_of
 from fxlite.codegen.runtime.toolchain import march_flag
 from tests.codegen.compiling import SANITIZED, compile_c, flag_of, flags_of, run_sanitized, shared_library, with_tiles
 from tests.codegen.plain_loops import render_conv_naive

@@ -22,8 +22,7 @@ import pytest
 from fxlite import ops
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import symbol, text_of
+from fxlite.codegen.kernel.builder import Rendered, symbol, text_of
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (

@@ -25,7 +25,7 @@ from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.product import gemm
 from fxlite.codegen.c.product.packed_operands import bf16_pairs
 from fxlite.codegen.c.render import conv_template
-from fxlite.codegen.c.text.template_text import Rendered
+from fxlite.codegen.kernel.builder import Rendered
 from fxlite.scalar.index import Index
 from tests.codegen.compiling import (
     SANITIZED,

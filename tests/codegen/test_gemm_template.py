@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import symbol
+from fxlite.codegen.kernel.builder import Rendered, symbol
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (

@@ -55,9 +55,8 @@ from fxlite.codegen.c.product.packed_operands import (
     packed_size,
     panel_columns,
 )
-from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.kernel.builder import Body, Pointer, smaller, symbol
+from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, smaller, symbol
 from fxlite.graph.graph import Node
 from fxlite.scalar.index import Index
 

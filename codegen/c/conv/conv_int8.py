@@ -33,9 +33,20 @@ from fxlite.codegen.c.conv.conv_walk import (
 from fxlite.codegen.c.product.gemm_fused import SUMS_COMMENT, put_switch, tile_function
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, QUAD, pack_int8, packed_rows, packed_size
-from fxlite.codegen.c.text.template_text import Rendered, ignoring, parameter_names, signature
 from fxlite.codegen.c.tiles.library import constant
-from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, divide_up, smaller, symbol
+from fxlite.codegen.kernel.builder import (
+    Argument,
+    Body,
+    Pointer,
+    Rendered,
+    bare,
+    divide_up,
+    ignoring,
+    parameter_names,
+    smaller,
+    static_head,
+    symbol,
+)
 from fxlite.scalar.index import Index
 
 MOST_QUADS = 160
@@ -222,7 +233,7 @@ class _Int8Conv(Runs):
                 )
         finish_beside(body, spec, pixel, Axis("k", place.k_0, columns, "j"), place.n, place.oh_0)
         own, lines = f"const int pixels, const int columns, {parameters}", body.lines()
-        opening = [*signature(f"{spec.name}_sums", own), "{", *ignoring(own, "\n".join(lines))]
+        opening = [*static_head(f"{spec.name}_sums", own), "{", *ignoring(own, "\n".join(lines))]
         return [*SUMS_COMMENT, "TILE_INLINE", *opening, *lines, "}"]
 
 

@@ -13,8 +13,18 @@ from dataclasses import dataclass
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec
 from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
-from fxlite.codegen.c.text.template_text import Rendered, rendered
-from fxlite.codegen.kernel.builder import Body, Pointer, Size, bare, smaller, symbol, takes_one_trip, text_of
+from fxlite.codegen.kernel.builder import (
+    Body,
+    Pointer,
+    Rendered,
+    Size,
+    bare,
+    rendered,
+    smaller,
+    symbol,
+    takes_one_trip,
+    text_of,
+)
 from fxlite.scalar.index import Atom, Index
 
 Loop = tuple[str, Size]

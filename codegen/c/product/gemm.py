@@ -30,9 +30,19 @@ from fxlite.codegen.c.product.gemm_spec import (
 )
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, MOST_TILES, Place, Product, Tile
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, pack_b, pack_b_bf16, pack_b_split
-from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.c.tiles.library import constant
-from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, divide_up, factors, smaller, symbol, text_of
+from fxlite.codegen.kernel.builder import (
+    Argument,
+    Body,
+    Pointer,
+    Rendered,
+    bare,
+    divide_up,
+    factors,
+    smaller,
+    symbol,
+    text_of,
+)
 from fxlite.scalar.index import Index
 
 __all__ = ["GemmSpec", "Operand", "PackedOperand", "pack_b", "pack_b_bf16", "pack_b_split", "render_gemm"]

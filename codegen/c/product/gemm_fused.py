@@ -23,8 +23,17 @@ from fxlite.codegen.c.product.packed_operands import (
     PARALLEL_PRODUCTS,
     panel_columns,
 )
-from fxlite.codegen.c.text.template_text import ignoring, parameter_names, signature
-from fxlite.codegen.kernel.builder import Argument, Body, bare, divide_up, spelled_argument, symbol
+from fxlite.codegen.kernel.builder import (
+    Argument,
+    Body,
+    bare,
+    divide_up,
+    ignoring,
+    parameter_names,
+    spelled_argument,
+    static_head,
+    symbol,
+)
 from fxlite.scalar.index import Index, extremum, product
 
 if TYPE_CHECKING:
@@ -113,7 +122,7 @@ def _sums_function(p: Product, parameters: str, sums: Callable[[Body, str], None
                 body.put(statements)
     given, lines = f"const int rows, const int columns, {parameters}", body.lines()
     ignored = ignoring(given, "\n".join(lines))
-    head = signature(f"{spec.name}_sums", given)
+    head = static_head(f"{spec.name}_sums", given)
     return [*SUMS_COMMENT, "TILE_INLINE", *head, "{", *ignored, *lines, "}"]
 
 
@@ -148,7 +157,7 @@ def tile_function(name: str, parameters: str, bodies: Sequence[Sequence[str]]) -
     lines = [*bodies[-1]]
     if len(bodies) > 1:
         lines = ["    #ifdef HAS_TILES", *bodies[0], "    #else", *lines, "    #endif"]
-    return ["TILE_FUNCTION", *signature(name, parameters), "{", *ignored, *lines, "}"]
+    return ["TILE_FUNCTION", *static_head(name, parameters), "{", *ignored, *lines, "}"]
 
 
 def put_switch(

@@ -26,8 +26,7 @@ from fxlite.codegen.c.product.gemm_fused import finish_vectors, fused_call, fuse
 from fxlite.codegen.c.product.gemm_spec import Operand, ProductSpec, at_most
 from fxlite.codegen.c.product.gemm_walk import Cut, Place, Product, Tile
 from fxlite.codegen.c.product.packed_operands import QUAD
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol, text_of
+from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, bare, divide_up, smaller, symbol, text_of
 from fxlite.scalar.index import Index
 
 FASTER = 4

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, panel_columns
-from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.kernel.builder import Pointer, Size
+from fxlite.codegen.kernel.text import atom
 from fxlite.scalar.index import Index
 
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 
 from fxlite.codegen.c.product.gemm_spec import ProductSpec
 from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
-from fxlite.codegen.c.text.template_text import Rendered, rendered
-from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol, text_of
+from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, bare, divide_up, rendered, smaller, symbol, text_of
 from fxlite.scalar.index import Index, Var, flatten, product
 
 FEW_ROWS = 6

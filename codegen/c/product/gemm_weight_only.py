@@ -16,8 +16,16 @@ from fxlite.codegen.c.product.gemm import render_product
 from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, ProductSpec, WidenedOperand, at_most
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, Place, Product, Tile
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, WORD, words_of
-from fxlite.codegen.c.text.template_text import Rendered, parameter_names
-from fxlite.codegen.kernel.builder import Argument, Pointer, bare, spelled_argument, symbol, text_of
+from fxlite.codegen.kernel.builder import (
+    Argument,
+    Pointer,
+    Rendered,
+    bare,
+    parameter_names,
+    spelled_argument,
+    symbol,
+    text_of,
+)
 from fxlite.scalar.index import Index
 
 MANY = 12

@@ -42,7 +42,7 @@ from fxlite.codegen.c.render.template_parts import (
     parameter_list,
     template_function,
 )
-from fxlite.codegen.c.text.vector_printer import print_integer_vectors, print_vectors
+from fxlite.codegen.c.render.vector_printer import print_integer_vectors, print_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import symbol
 from fxlite.codegen.kernel.contraction import Epilogue, named

@@ -33,7 +33,7 @@ from fxlite.codegen.c.render.template_parts import (
     template_function,
     vectors_of,
 )
-from fxlite.codegen.c.text.vector_printer import print_vectors
+from fxlite.codegen.c.render.vector_printer import print_vectors
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.kernel.contraction import matrix_product, strides
 from fxlite.codegen.kernel.kernel_ir import Buffer

@@ -32,7 +32,7 @@ from fxlite.codegen.c.render.template_parts import (
     template_function,
     vectors_of,
 )
-from fxlite.codegen.c.text.vector_printer import print_integer_vectors
+from fxlite.codegen.c.render.vector_printer import print_integer_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import Pointer
 from fxlite.codegen.kernel.contraction import MatrixProduct, matrix_product

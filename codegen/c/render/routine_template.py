@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.c.render.template_parts import TemplateFunction, workspace_arguments
-from fxlite.codegen.c.text.template_text import rendered
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.kernel.builder import Body, Pointer, bare, round_up, symbol
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, rendered, round_up, symbol
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document

@@ -14,9 +14,8 @@ import numpy as np
 
 from fxlite.codegen.c.decisions import Choice, Decision
 from fxlite.codegen.c.product.gemm import Operand
-from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.c.weights import Packed
-from fxlite.codegen.kernel.builder import bare
+from fxlite.codegen.kernel.builder import Rendered, bare
 from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, named, strides
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import Contraction

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxlite.codegen.c.text.template_text import SIZE_DOCUMENTATION, size_signature
+from fxlite.codegen.c.structs import STATE, State
 from fxlite.codegen.c.tiles.library import error_type
+from fxlite.codegen.c.workspace import SIZE_DOCUMENTATION, size_signature
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.text import comment, filled
@@ -18,8 +19,8 @@ from fxlite.codegen.program.program import Program
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 
-if TYPE_CHECKING:
-    from fxlite.codegen.c.state import State
+MODEL = files("fxlite.codegen.c").joinpath("model")
+"""The folder of files that are the same for all models, but for words such as its name."""
 
 
 def header_text(
@@ -50,7 +51,7 @@ def header_text(
         "MODEL": name,
         "UPPER": name.upper(),
     }
-    return filled(files("fxlite.codegen.c").joinpath("model", "MODEL.h"), values)
+    return filled(MODEL.joinpath("MODEL.h"), values)
 
 
 def about(name: str, program: Program) -> str:
@@ -81,7 +82,7 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str], stat
         for n in program.given
     ]
     if program.states:
-        rows.append(("[in,out]", state.label, f"what {name}_state_init made, or a call before left"))
+        rows.append(("[in,out]", STATE, f"what {name}_state_init made, or a call before left"))
     for node, output, place in zip(program.results, outputs, places_of_results(program)):
         rows.append(("[out]", output, f"{node.type} ({place})" if place else str(node.type)))
     declared = program.module.graph.declared_dims
