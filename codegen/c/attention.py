@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.product.gemm import Operand
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
     Body,

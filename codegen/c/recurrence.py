@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.packed_operands import (
+from fxlite.codegen.c.product.gemm_integers import FASTER
+from fxlite.codegen.c.product.gemm_spec import (
     ITEM_BYTES,
     PANEL_BYTES,
     PANEL_COLUMNS,

@@ -14,10 +14,9 @@ from functools import partial
 from typing import Any
 
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
-from fxlite.codegen.c.render import integer_templates as integers
+from fxlite.codegen.c.render import product_templates as products
 from fxlite.codegen.c.render import routine_template as routines
 from fxlite.codegen.c.render.conv_template import claims_conv, claims_int_conv, render_conv_node, render_int_conv
-from fxlite.codegen.c.render.gemm_template import render_gemm_node
 from fxlite.codegen.c.render.layer_templates import (
     claims_attention,
     claims_int_recurrence,
@@ -38,14 +37,13 @@ from fxlite.types.shapes import Dim
 @dataclass(frozen=True)
 class Template:
     """What computes the nodes of an op: those that it ``claims``; ``render`` makes the function of
-    a group that is anchored at one. ``render_medium`` and ``render_high``, if any, are used in its
-    place for ``matmul_precision="medium"`` and, where that is faster, "high". All take a ``choice``
-    if their functions list decisions."""
+    a group that is anchored at one. If it ``rounds``, it is told for ``matmul_precision="medium"`` and,
+    where that is faster, "high" of how many bf16 ``parts`` an operand is made. All take a ``choice`` if
+    their functions list decisions."""
 
     claims: Callable[[Node], bool]
     render: Callable[..., TemplateFunction]
-    render_medium: Callable[..., TemplateFunction] | None = None
-    render_high: Callable[..., TemplateFunction] | None = None
+    rounds: bool = False
 
 
 def claims(node: Node) -> bool:
@@ -102,17 +100,14 @@ def render(
     assert group.anchor is not None
     require_some(group)
     template = TEMPLATES[group.anchor.target.name]
-    other = template.render_medium if matmul_precision == "medium" else None
-    if matmul_precision == "high" and has_bf16_tiles():
-        other = template.render_high
-    measured = {"choice": choice} if choice else {}
-    return (other or template.render)(group, name, weights, locations, **measured)
+    given: dict[str, Any] = {"choice": choice} if choice else {}
+    if template.rounds and (matmul_precision == "medium" or (matmul_precision == "high" and has_bf16_tiles())):
+        given["parts"] = 1 if matmul_precision == "medium" else 2
+    return template.render(group, name, weights, locations, **given)
 
 
-_GEMM = Template(
-    is_matrix_product, render_gemm_node, partial(render_gemm_node, parts=1), partial(render_gemm_node, parts=2)
-)
-_CONV = Template(claims_conv, render_conv_node, partial(render_conv_node, parts=1), partial(render_conv_node, parts=2))
+_GEMM = Template(is_matrix_product, products.render_gemm_node, rounds=True)
+_CONV = Template(claims_conv, render_conv_node, rounds=True)
 
 
 ROUTINES = {
@@ -136,9 +131,9 @@ TEMPLATES = {
     "linear": _GEMM,
     "conv1d": _CONV,
     "conv2d": _CONV,
-    "int_linear": Template(integers.claims_int_linear, integers.render_int_linear),
-    "linear_weight_only": Template(integers.claims_weight_only, integers.render_weight_only),
-    "int_matmul": Template(integers.claims_int_matmul, integers.render_int_matmul),
+    "int_linear": Template(products.claims_int_linear, products.render_int_linear),
+    "linear_weight_only": Template(products.claims_weight_only, products.render_weight_only),
+    "int_matmul": Template(products.claims_int_matmul, products.render_int_matmul),
     "int_conv2d": Template(claims_int_conv, render_int_conv),
     "scaled_dot_product_attention": Template(claims_attention, render_attention_node),
     "dft": Template(claims_fourier, render_fourier_node),

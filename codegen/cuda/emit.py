@@ -22,8 +22,7 @@ from fxlite.codegen.c.render.template_parts import product_fields, strided_opera
 from fxlite.codegen.c.tiles.library import definitions, needed
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, IntegerWeight, render_gemm
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
-from fxlite.codegen.cuda.printer import NO_BYTES, CudaPrinter, KernelText, kernel_text, line_comment
-from fxlite.codegen.cuda.schedule import device_kernels
+from fxlite.codegen.cuda.schedule import NO_BYTES, CudaPrinter, KernelText, device_kernels, kernel_text, line_comment
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, round_up, smaller, symbol
 from fxlite.codegen.kernel.contraction import Epilogue, is_matrix_product, matrix_product, require_some
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction

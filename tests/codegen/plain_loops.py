@@ -25,9 +25,8 @@ from fxlite.codegen.c.conv.conv_plan import (
 )
 from fxlite.codegen.c.conv.conv_walk import conv_function
 from fxlite.codegen.c.product.gemm import render_gemm, tile_of
-from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, PackedOperand
+from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, PackedOperand, panel_columns
 from fxlite.codegen.c.product.gemm_walk import Product
-from fxlite.codegen.c.product.packed_operands import panel_columns
 from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, bare, rendered
 from fxlite.codegen.kernel.text import atom
 from fxlite.scalar.index import Index

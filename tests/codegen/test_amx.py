@@ -26,7 +26,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.product import gemm, gemm_fused, gemm_walk
-from fxlite.codegen.c.product.packed_operands import bf16_pairs, bf16_parts
+from fxlite.codegen.c.product.gemm_spec import bf16_pairs, bf16_parts
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles, march_flag
 from tests.codegen import test_conv_bf16, test_gemm_bf16, test_gemm_int8, test_gemm_long, test_recurrence_template
 from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized, shared_library, with_tiles

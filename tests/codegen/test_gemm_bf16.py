@@ -23,7 +23,7 @@ from fxlite.cli import main
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.product.packed_operands import bf16_pairs
+from fxlite.codegen.c.product.gemm_spec import bf16_pairs
 from fxlite.codegen.c.render import conv_template
 from fxlite.codegen.kernel.builder import Rendered
 from fxlite.scalar.index import Index

@@ -78,7 +78,7 @@ def test_emitted_text(name: str, request: pytest.FixtureRequest, monkeypatch: py
     case, target = TEXTS[name]
     compile_for(case.march)
     if case.naive:
-        monkeypatch.setattr("fxlite.codegen.c.render.gemm_template.render_gemm", render_gemm_naive)
+        monkeypatch.setattr("fxlite.codegen.c.render.product_templates.render_gemm", render_gemm_naive)
     text, path = emitted(case, target), GOLDEN / name
     if request.config.getoption("--update-golden"):
         path.write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import packed_conv_size
-from fxlite.codegen.c.product.packed_operands import pack_b
+from fxlite.codegen.c.product.gemm_spec import pack_b
 from fxlite.codegen.c.weights import Blob, Packed, PackedWeight, make_blob, module_arrays
 from fxlite.codegen.kernel.names import weight_name
 from fxlite.scalar.index import Index

@@ -47,14 +47,8 @@ from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import Axis, empty_result, fetch, finish_joined
 from fxlite.codegen.c.conv.conv_winograd import Winograd
 from fxlite.codegen.c.product.gemm import GemmSpec, Operand, render_product
+from fxlite.codegen.c.product.gemm_spec import PANEL_COLUMNS, pack_b_bf16, pack_b_split, packed_size, panel_columns
 from fxlite.codegen.c.product.gemm_walk import Place, Product
-from fxlite.codegen.c.product.packed_operands import (
-    PANEL_COLUMNS,
-    pack_b_bf16,
-    pack_b_split,
-    packed_size,
-    panel_columns,
-)
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, smaller, symbol
 from fxlite.graph.graph import Node

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, outputs_per_tile
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, finish, finish_tile
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Pointer, Rendered, bare, divide_up, round_up, smaller
 from fxlite.scalar.index import Index

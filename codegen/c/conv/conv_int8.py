@@ -8,7 +8,7 @@ workspace, in unsigned bytes; a zero around it is its zero point, and all that h
 zero points is known with the weights. The epilogue of short sums runs in the registers of the tile,
 of longer ones over a finished tile. Depthwise convolutions follow below. (A 1x1
 convolution of stride 1 of a channels-last image is a product whose rows are pixels, which
-`gemm_int8.py` prints.)
+`gemm_integers.py` prints.)
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from fxlite.codegen.c.conv.conv_walk import (
     finish_vector,
 )
 from fxlite.codegen.c.product.gemm_fused import SUMS_COMMENT, put_switch, tile_function
-from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, QUAD, pack_int8, packed_rows, packed_size
+from fxlite.codegen.c.product.gemm_integers import FASTER
+from fxlite.codegen.c.product.gemm_spec import PANEL_COLUMNS, QUAD, pack_int8, packed_rows, packed_size
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
     Argument,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, plan_of, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, fetch, finish, finish_joined, finish_tile
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, panel_columns
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PAIR_BYTES, panel_columns
 from fxlite.codegen.kernel.builder import Pointer, Rendered, Size, bare, divide_up, smaller, symbol
 from fxlite.scalar.index import Index
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fxlite.codegen.c.dynamic_scale import Beside
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, bf16_pairs, pack_b, panel_columns
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, bf16_pairs, pack_b, panel_columns
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.scalar.index import Index
 

@@ -21,8 +21,8 @@ import numpy as np
 from fxlite.codegen.c.conv.conv_panels import Panels
 from fxlite.codegen.c.conv.conv_plan import ConvSpec
 from fxlite.codegen.c.conv.conv_walk import Axis, finish_tile
-from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS
+from fxlite.codegen.c.product.gemm_integers import FASTER
+from fxlite.codegen.c.product.gemm_spec import PANEL_COLUMNS
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, symbol
 from fxlite.scalar.index import Index

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec
-from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
+from fxlite.codegen.c.product.gemm_spec import PARALLEL_PRODUCTS
 from fxlite.codegen.kernel.builder import (
     Body,
     Pointer,

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, Tile, input_planes, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, finish, finish_tile
-from fxlite.codegen.c.product.packed_operands import panel_columns
+from fxlite.codegen.c.product.gemm_spec import panel_columns
 from fxlite.codegen.kernel.builder import Pointer, Rendered, bare, divide_up, round_up, smaller, symbol
 from fxlite.scalar.index import Index, extremum
 

@@ -20,16 +20,20 @@ from dataclasses import replace
 
 from fxlite.codegen.c.product.gemm_fused import cut_of, fused_call, fused_tile, is_fused, long_reason
 from fxlite.codegen.c.product.gemm_spec import (
+    ITEM_BYTES,
+    PAIR_BYTES,
     GemmSpec,
     Operand,
     PackedOperand,
     WidenedOperand,
     at_most,
     copies_a,
+    pack_b,
+    pack_b_bf16,
+    pack_b_split,
     packs_b,
 )
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, MOST_TILES, Place, Product, Tile
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, pack_b, pack_b_bf16, pack_b_split
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
     Argument,

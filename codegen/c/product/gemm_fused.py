@@ -14,15 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, ProductSpec, WidenedOperand, packs_b
-from fxlite.codegen.c.product.gemm_walk import Cut
-from fxlite.codegen.c.product.packed_operands import (
+from fxlite.codegen.c.product.gemm_spec import (
     ITEM_BYTES,
     PAIR_BYTES,
     PANEL_COLUMNS,
     PARALLEL_PRODUCTS,
+    GemmSpec,
+    Operand,
+    ProductSpec,
+    WidenedOperand,
+    packs_b,
     panel_columns,
 )
+from fxlite.codegen.c.product.gemm_walk import Cut
 from fxlite.codegen.kernel.builder import (
     Argument,
     Body,

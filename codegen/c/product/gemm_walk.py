@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from fxlite.codegen.c.product.gemm_spec import ProductSpec
-from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
+from fxlite.codegen.c.product.gemm_spec import PARALLEL_PRODUCTS, ProductSpec
 from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, bare, divide_up, rendered, smaller, symbol, text_of
 from fxlite.scalar.index import Index, Var, flatten, product
 

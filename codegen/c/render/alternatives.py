@@ -28,8 +28,7 @@ from fxlite.codegen.c.conv.conv_plan import (
 )
 from fxlite.codegen.c.decisions import Alternative, Choice, Decision
 from fxlite.codegen.c.product.gemm_fused import cut_of, is_fused, long_reason
-from fxlite.codegen.c.product.gemm_spec import GemmSpec
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, GemmSpec
 from fxlite.codegen.runtime.toolchain import cache_sizes
 from fxlite.passes.group import Group
 from fxlite.show.node_cost import node_cost

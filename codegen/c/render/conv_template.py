@@ -28,8 +28,7 @@ from fxlite.codegen.c.conv.conv_plan import is_pointwise, packed_conv_size, read
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import beside_of
 from fxlite.codegen.c.render.alternatives import conv_decisions
-from fxlite.codegen.c.render.gemm_template import render_gemm_node
-from fxlite.codegen.c.render.integer_templates import render_int_linear, with_packed_integers
+from fxlite.codegen.c.render.product_templates import render_gemm_node, render_int_linear, with_packed_integers
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     at_the_element,

@@ -12,7 +12,7 @@ import numpy as np
 
 from fxlite.codegen.c.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
-from fxlite.codegen.c.product.packed_operands import packed_rows, packed_size
+from fxlite.codegen.c.product.gemm_spec import packed_rows, packed_size
 from fxlite.codegen.c.recurrence import (
     IntegerState,
     RecurrenceSpec,
