@@ -20,11 +20,10 @@ import numpy as np
 import fxlite
 from fxlite.backend import Case
 from fxlite.codegen.c.emit import CProgram
-from fxlite.codegen.c.header import MODEL, places_of_results
+from fxlite.codegen.c.header import MODEL, places_of_results, weights_header
 from fxlite.codegen.c.selftest import output_files, selftest_source
-from fxlite.codegen.c.stored_weights import stored_weights, weights_header
 from fxlite.codegen.c.tiles.library import needed
-from fxlite.codegen.c.weights import digest_of
+from fxlite.codegen.c.weights import digest_of, stored_weights
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.kernel.builder import parameter_names
 from fxlite.codegen.kernel.text import filled

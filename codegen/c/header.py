@@ -1,6 +1,7 @@
 """The header of an emitted model: what a C programmer has to know to call it.
 
-In: a program, the C names of its outputs and the two prototypes. Out: the text of ``NAME.h``.
+In: a program, the C names of its outputs and the two prototypes. Out: the text of ``NAME.h``; and of
+``NAME_weights.h``, by which a program that loads weights checks them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from fxlite.codegen.c.structs import STATE, State
 from fxlite.codegen.c.tiles.library import error_type
+from fxlite.codegen.c.weights import FACTOR
 from fxlite.codegen.c.workspace import SIZE_DOCUMENTATION, size_signature
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name
@@ -60,6 +62,24 @@ def about(name: str, program: Program) -> str:
     outputs = ", ".join(str(n.type) for n in program.results)
     result = outputs if len(program.results) == 1 else f"({outputs})"
     return f"{name}: ({inputs}) -> {result}\nMade by fxlite from {program.module.name}."
+
+
+def weights_header(name: str, digest: int, version: str, expansion: Sequence[str] = (), stored: int = 0) -> str:
+    """The header with which a program that loads weights checks them; ``expansion``: the lines that
+    make them of a file of so many ``stored`` bytes, where that is something else."""
+    upper, kind = name.upper(), "STORED" if expansion else "WEIGHTS"
+    values = {
+        "MODEL": name,
+        "UPPER": upper,
+        "DIGEST_VALUE": f"0x{digest:016x}",
+        "FACTOR": f"0x{FACTOR:016x}",
+        "FX_VERSION": version,
+        "STORED": "STORED" if expansion else "",
+        "SIZE_OF_FILE": str(stored),
+        "FILE_BYTES": f"{upper}_{kind}_BYTES",
+        "LINES": "".join(f"    {line}\n" for line in expansion),
+    }
+    return filled(MODEL.joinpath("MODEL_weights.h"), values)
 
 
 def documentation(text: str) -> str:

@@ -21,8 +21,8 @@ import pytest
 import fxlite as fx
 from fxlite.codegen.c import emit as c
 from fxlite.codegen.c import templates
+from fxlite.codegen.c.header import weights_header
 from fxlite.codegen.c.selftest import selftest_source
-from fxlite.codegen.c.stored_weights import weights_header
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import instruction_sets
