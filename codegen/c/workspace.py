@@ -18,7 +18,7 @@ from fxlite.codegen.c.calls import Call, dim_c
 from fxlite.codegen.c.structs import Struct
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, spelled
-from fxlite.codegen.kernel.text import comment, signature, wrap
+from fxlite.codegen.kernel.text import comment, signature, table, wrap
 from fxlite.codegen.program.arena import ALIGNMENT, Extent, ends
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.runtime.abi import Dim
@@ -137,8 +137,7 @@ def _timeline(
         count = f"{len(held)} " if len(held) > 1 else ""
         size = str(key.type.nbytes).replace(" ", "")
         rows.append((count + struct.name(member), str(key.type), size, f"{first} to {last}", places[key]))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths)).rstrip() for row in rows]
+    lines = table(rows)
     head = "Pointers to the values of a call, which take turns in the workspace. Kernels count from 0."
     return "\n".join([head, *([""] if len(rows) > 1 else []), *(f"  {x}" for x in lines[len(rows) == 1 :])])
 

@@ -28,7 +28,7 @@ from fxlite.codegen.c.selftest import SELFTEST, comparison, compiled_chain
 from fxlite.codegen.c.tiles.library import definitions_of, needed
 from fxlite.codegen.embedded.emit import MODEL, constant_array
 from fxlite.codegen.folder import facts_of, write_folder
-from fxlite.codegen.kernel.text import filled, signature, wrap
+from fxlite.codegen.kernel.text import filled, signature, table, wrap
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import find_compiler
 from fxlite.types.agreement import leaves
@@ -175,55 +175,32 @@ def write_bundle(function: EmbeddedFunction, folder: Path, cases: Sequence[Case]
 
 
 def _readme(program: CProgram, memory: Memory) -> str:
-    name, upper = program.name, program.name.upper()
+    name, header = program.name, program.sources[f"{program.name}.h"]
     title = f"{name}: {program.program.module.name} as C for a small device"
-    places = result_places(program.program.module)
-    rows = [("in", n, str(spec), "") for n, spec in zip(program.inputs, program.entry.inputs)]
-    rows += [
-        ("out", name, str(spec), place) for name, spec, place in zip(program.outputs, program.entry.outputs, places)
-    ]
-    width = max(len(n) for _, n, _, _ in rows)
-    given = [*program.inputs, *program.outputs]
-    fails = "fx_error *error" in program.sources[f"{name}.h"]
+    entry, places = program.entry, result_places(program.program.module)
+    rows = [("in", n, str(spec), "") for n, spec in zip(program.inputs, entry.inputs)]
+    rows += [("out", n, str(spec), place) for n, spec, place in zip(program.outputs, entry.outputs, places)]
     described = [
         (f"{name}.c, .h", "the model; compile this one file"),
         (f"{name}_weights.h", "its weights: constants, for read-only memory"),
         ("fx_math.h", "functions that it calls, static and inline"),
         (f"{name}_selftest.c", "runs it on inputs that are in the program: make test"),
     ]
-    lines = [
-        title,
-        "=" * len(title),
-        "",
-        f"Made by fxlite {fxlite.__version__}. C99 and <math.h>; no memory is allocated, no file "
-        "opened, no thread started.",
-        "",
-        "Files",
-        "-----",
-        *(f"    {file:<{len(name) + 11}}  {text}" for file, text in described),
-        "",
-        "Arguments",
-        "---------",
-        *(f"    {way:3}  {n:<{width}}  {text}  {p}".rstrip() for way, n, text, p in rows),
-        "",
-        "Memory in bytes",
-        "---------------",
-        *memory.lines(),
-        "",
-        "The stack is the largest of a call, without what functions of the C library take.",
-        "",
-        "How to call it",
-        "--------------",
-    ]
-    if "void *arena" in program.sources[f"{name}.h"]:
-        lines.append(f"    static int64_t arena[({upper}_ARENA_BYTES + 7) / 8];")
-        given.append("arena")
-    if fails:
-        lines.append("    fx_error error;")
-        given.append("&error")
-    call = f"{name}_run({', '.join(given)})"
-    lines.append(f"    if ({call}) ...;" if fails else f"    {call};")
-    return "\n".join([*lines, ""])
+    has_arena, fails = "void *arena" in header, "fx_error *error" in header
+    given = [*program.inputs, *program.outputs, *(["arena"] if has_arena else []), *(["&error"] if fails else [])]
+    call = f"    {name}_run({', '.join(given)});"
+    values = {
+        "TITLE": title,
+        "UNDERLINE": "=" * len(title),
+        "FX_VERSION": fxlite.__version__,
+        "FILES": "\n".join(f"    {line}" for line in table(described)),
+        "ARGUMENTS": "\n".join(f"    {line}" for line in table(rows)),
+        "MEMORY": "\n".join(memory.lines()),
+        "ARENA": "ARENA" if has_arena else "",
+        "CALL": f"    fx_error error;\n    if ({call.strip(' ;')}) ...;" if fails else call,
+        "UPPER": name.upper(),
+    }
+    return filled(MODEL.joinpath("README.txt"), values)
 
 
 # -- the self-test ---------------------------------------------------------------------------------

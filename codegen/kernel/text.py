@@ -79,6 +79,12 @@ def signature(name: str, parameters: Sequence[str], result: str = "static void")
     return [*lines, current]
 
 
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines whose columns are aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths)).rstrip() for row in rows]
+
+
 def filled(file: Traversable, values: Mapping[str, str]) -> str:
     """The text of a file with values in place of words in capitals, which may be parts of names
     (``MODEL_run``). A word that has no text vanishes with its line where it stands alone, and an empty
