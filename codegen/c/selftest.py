@@ -6,6 +6,7 @@ In: an emitted program and the cases that were stored. Out: the text of ``NAME_s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -88,106 +89,68 @@ def selftest_source(program: CProgram, cases: Sequence[Case], is_expanded: bool 
         "CALLS": "\n".join(calls),
         "NUMBER": str(len(cases)),
     }
-    own, main = filled(SELFTEST, values).split("TEST\n\n")
-    body = f"{resolved(_test(program, cases))}\n{main}"
+    text = filled(SELFTEST, values | _words_of_test(program, cases))
+    own, test, main = re.split(r"^(?=/\* Run case|int main)", text, flags=re.MULTILINE)
+    body = resolved(test) + main
     return needed(body, [*definitions_of("selftest", own), *library()]) + body
 
 
-def _test(program: CProgram, cases: Sequence[Case]) -> str:
-    """The function that runs one case."""
+def _words_of_test(program: CProgram, cases: Sequence[Case]) -> dict[str, str]:
+    """What the function that runs one case reads, runs, compares and releases."""
     name, dims = program.name, tuple(map(dim_name, program.entry.dims))
     inputs, outputs = _inputs(program), _outputs(program)
     files = dict(zip(program.outputs, output_files(program)))
-    lines = [
-        "/* Run case `number`. Returns 1 if it failed. */",
-        *signature(
-            "test",
-            ["int number", *(f"int64_t {d}" for d in dims), "const void *weights", "int n_threads"],
-            "static int",
-        ),
-        "    char path[1000];",
-    ]
-    shown = ", ".join(f'{d} = %" PRId64 "' for d in dims) or "the stored input"
-    values = "".join(f", {d}" for d in dims)
-    lines.append(f'    printf("case %d: {shown}\\n", number{values});')
-    for variable, label, node in inputs:
-        ctype = node.type.dtype.c_stored
-        lines += [
-            f'    snprintf(path, sizeof path, "selftest/%d_{label}.bin", number);',
-            f"    {ctype} *const {variable} = read_file(path, {dim_c(node.type.nbytes)});",
-        ]
-    for variable, label, node in outputs:
-        ctype, size = node.type.dtype.c_stored, dim_c(node.type.nbytes)
-        lines += [
-            f'    snprintf(path, sizeof path, "selftest/%d_{files[label]}.bin", number);',
-            f"    {ctype} *const {_expected(label)} = read_file(path, {size});",
-            f"    {ctype} *const {variable} = allocate({size});",
-        ]
     nodes = {node.target: node for node in program.program.owned}
     owned = [(member, nodes[target]) for target, member in program.owned.items()]
-    where = {m: f"{_STATE}->{m}" for m in program.states.values()} | {
-        m: own_name(f"in_{m}") for m in program.donated.values()
-    }
+    where = {m: f"{_STATE}->{m}" for m in program.states.values()}
+    where |= {m: own_name(f"in_{m}") for m in program.donated.values()}
+    states = [_STATE] if program.states else []
+    arrays: list[str] = []
+
+    def declare(variable: str, node: Node, file: str = "") -> None:
+        """Memory for a value, read from a file if there is one."""
+        made = f"allocate({dim_c(node.type.nbytes)})"
+        if file:
+            arrays.append(f'    snprintf(path, sizeof path, "selftest/%d_{file}.bin", number);')
+            made = f"read_file(path, {dim_c(node.type.nbytes)})"
+        arrays.append(f"    {node.type.dtype.c_stored} *const {variable} = {made};")
+
+    for variable, label, node in inputs:
+        declare(variable, node, label)
+    for variable, label, node in outputs:
+        declare(_expected(label), node, files[label])
+        declare(variable, node)
     for member, node in owned:
-        for variable, file in ((_before(member), "before"), (_expected(member), "after")):
-            ctype = node.type.dtype.c_stored
-            lines += [
-                f'    snprintf(path, sizeof path, "selftest/%d_{file}_{member}.bin", number);',
-                f"    {ctype} *const {variable} = read_file(path, {dim_c(node.type.nbytes)});",
-            ]
-    for member in program.donated.values():
-        node = next(n for m, n in owned if m == member)
-        ctype, size = node.type.dtype.c_stored, dim_c(node.type.nbytes)
-        lines.append(f"    {ctype} *const {where[member]} = allocate({size});")
-    states = program.states
-    if states:
-        lines.append(f"    struct {name}_state *const {_STATE} = allocate((int64_t)sizeof(struct {name}_state));")
-    prefix = "".join(f"{d}, " for d in dims)
-    pointers = ", ".join(
-        [*(own_name(f"in_{i}") for i in program.inputs), *([_STATE] if states else []), *(v for v, _, _ in outputs)]
-    )
-    call = f"{name}_run({pointers}, {prefix}weights, workspace, n_threads, &error)"
-    lines += [
-        f"    void *const workspace = allocate({name}_workspace_bytes({prefix}n_threads));",
-        "    fx_error error;",
-        "    int failed = 0, runs = 0;",
-        "    double best = HUGE_VAL;",
-        "    for (const double end = seconds() + 0.2; runs < 3 || seconds() < end; runs++) {",
-        *([f"        {name}_state_init({_STATE}, weights);"] if states else []),
-        *(f"        fx_copy({where[member]}, {_before(member)}, {dim_c(node.type.nbytes)});" for member, node in owned),
-        "        const double start = seconds();",
-        *wrap(f"        if ({call}) {{"),
-        '            printf("    error %d: value %" PRId64 ", limit %" PRId64 ", where %" PRId64'
-        ' " (see the header)\\n",',
-        "                   error.code, error.value, error.limit, error.where);",
-        "            failed = 1;",
-        "            break;",
-        "        }",
-        "        best = fmin(best, seconds() - start);",
-        "    }",
-        "    if (!failed) {",
-    ]
+        declare(_before(member), node, f"before_{member}")
+        declare(_expected(member), node, f"after_{member}")
+    for member, node in owned:
+        if member in program.donated.values():
+            declare(where[member], node)
+    for state in states:
+        arrays.append(f"    struct {name}_state *const {state} = allocate((int64_t)sizeof(struct {name}_state));")
+    prepared = [f"        {name}_state_init({state}, weights);" for state in states]
+    prepared += [f"        fx_copy({where[m]}, {_before(m)}, {dim_c(node.type.nbytes)});" for m, node in owned]
+    given = [*(own_name(f"in_{i}") for i in program.inputs), *states, *(v for v, _, _ in outputs)]
+    given += [*dims, "weights", "workspace", "n_threads", "&error"]
     graph = program.program.module.graph
     chain = compiled_chain(graph, [case.dims for case in cases], program.matmul_precision)
-    compared = [(variable, label, node) for variable, label, node in outputs]
-    compared += [(where[member], member, node) for member, node in owned]
-    for variable, label, node in compared:
-        call = comparison(label, node, variable, _expected(label), chain)
-        lines += wrap(f"        failed |= {call};")
-    lines += [
-        '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time", best * 1e3, runs);',
-        "    }",
-        "    release(workspace);",
-        *(f"    release({v});" for v, _, _ in inputs),
-        *(f"    release({_before(m)});\n    release({_expected(m)});" for m, _ in owned),
-        *(f"    release({where[m]});" for m in program.donated.values()),
-        *([f"    release({_STATE});"] if states else []),
-        *(f"    release({v});\n    release({_expected(label)});" for v, label, _ in outputs),
-        "    return failed;",
-        "}",
-        "",
-    ]
-    return "\n".join(lines)
+    results = [*outputs, *((where[member], member, node) for member, node in owned)]
+    calls = [comparison(label, node, variable, _expected(label), chain) for variable, label, node in results]
+    released = [v for v, _, _ in inputs] + [f(m) for m, _ in owned for f in (_before, _expected)]
+    released += [*(where[m] for m in program.donated.values()), *states]
+    released += [v for variable, label, _ in outputs for v in (variable, _expected(label))]
+    parameters = ["int number", *(f"int64_t {d}" for d in dims), "const void *weights", "int n_threads"]
+    return {
+        "HEAD": "\n".join(signature("test", parameters, "static int")),
+        "SHOWN": ", ".join(f'{d} = %" PRId64 "' for d in dims) or "the stored input",
+        "LABEL": ", ".join(["number", *dims]),
+        "ARRAYS": "\n".join(arrays),
+        "ARGUMENTS_OF_SIZE": ", ".join([*dims, "n_threads"]),
+        "PREPARED": "\n".join(prepared),
+        "RUN": "\n".join(wrap(f"        if ({name}_run({', '.join(given)})) {{")),
+        "COMPARED": "\n".join(line for call in calls for line in wrap(f"        failed |= {call};")),
+        "RELEASED": "\n".join(f"    release({variable});" for variable in released),
+    }
 
 
 def comparison(label: str, node: Node, got: str, expected: str, chain: Chain) -> str:
