@@ -270,16 +270,8 @@ class _Tiles(_Attention):
         spec, body, width = self.spec, self.body, self.width
         with body.loop("column_0", keys, step=width) as column_0:
             columns = body.let("columns", smaller(keys - column_0, width), "int")
-            body.call(
-                f"multiply_tile_{spec.ctype}",
-                rows,
-                columns,
-                spec.features,
-                "q_rows",
-                self.q_pitch,
-                Pointer("k_panels") + column_0 * spec.features,
-                "tile",
-            )
+            queries, panel = ("q_rows", self.q_pitch), Pointer("k_panels") + column_0 * spec.features
+            body.call(f"multiply_tile_{spec.ctype}", rows, columns, spec.features, *queries, panel, "tile")
             with body.loop("i", rows) as i:
                 row = body.let("row", row_0 + i)
                 with body.loop("j", columns, pragma="#pragma omp simd") as j:
@@ -296,16 +288,8 @@ class _Tiles(_Attention):
             body.put(f"rescale[{bare(i)}] = soften_{spec.ctype}({bare(reads)}, {given});")
         with body.loop("column_0", spec.columns, step=width) as column_0:
             columns = body.let("columns", smaller(spec.columns - column_0, width), "int")
-            body.call(
-                f"multiply_tile_{spec.ctype}",
-                rows,
-                columns,
-                reads,
-                "scores",
-                self.score_pitch,
-                Pointer("v_panels") + column_0 * keys,
-                "tile",
-            )
+            weights, panel = ("scores", self.score_pitch), Pointer("v_panels") + column_0 * keys
+            body.call(f"multiply_tile_{spec.ctype}", rows, columns, reads, *weights, panel, "tile")
             with body.loop("i", rows) as i:
                 start = Pointer("sums") + (place + i) * self.v_pitch + column_0
                 total = body.pointer(spec.ctype, "sum", start)

@@ -206,15 +206,8 @@ class _Recurrence:
                 unit_0 = body.let("unit_0", block * width)
                 units = body.let("units", smaller(spec.size - unit_0, width), "int")
                 columns = Pointer("weight_hh") + (gate * spec.size + unit_0) * spec.size
-                body.call(
-                    f"pack_panel_{spec.ctype}",
-                    spec.size,
-                    units,
-                    columns,
-                    1,
-                    spec.size,
-                    panels + (block * spec.gates + gate) * self.panel,
-                )
+                target = panels + (block * spec.gates + gate) * self.panel
+                body.call(f"pack_panel_{spec.ctype}", spec.size, units, columns, 1, spec.size, target)
 
     def decide_who_shares(self, row_tiles: Index) -> Index:
         """How many threads there are, and what they share."""
@@ -321,16 +314,8 @@ class _Recurrence:
         panels = Pointer("weight_hh" if spec.is_packed else "panels")
         with body.loop("gate", spec.gates) as gate:
             panel = panels + (block * spec.gates + gate) * self.panel
-            body.call(
-                f"multiply_tile_{function}",
-                rows,
-                units,
-                spec.size,
-                Pointer(read) + row_0 * spec.size,
-                spec.size,
-                panel,
-                f"sums[{bare(gate)}]",
-            )
+            state = Pointer(read) + row_0 * spec.size, spec.size
+            body.call(f"multiply_tile_{function}", rows, units, spec.size, *state, panel, f"sums[{bare(gate)}]")
         with body.loop("i", rows) as i:
             row = body.let("row", row_0 + i)
             if spec.integers is not None:

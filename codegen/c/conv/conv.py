@@ -206,19 +206,6 @@ class _TileConv(Runs):
         name, low = "bf16", Index.of(0)
         if self.parts == 2:
             name, low = "split", self.image_numbers * spec.item_bytes
-        body.call(
-            f"sum_places_{name}",
-            "rows",
-            "pixels",
-            columns,
-            spec.runs,
-            spec.run_length,
-            image,
-            low,
-            self.step,
-            self.row_step,
-            "run",
-            "weights",
-            "ends" if spec.has_ends else 0,
-            "tile",
-        )
+        runs = spec.runs, spec.run_length, image, low, self.step, self.row_step, "run"
+        ends = "ends" if spec.has_ends else 0
+        body.call(f"sum_places_{name}", "rows", "pixels", columns, *runs, "weights", ends, "tile")

@@ -70,22 +70,9 @@ class Depthwise(Walk):
         """Some output rows of a channel, and the epilogue."""
         spec, body, w = self.spec, self.body, self.out_w
         (down, across), (top, left) = spec.stride, spec.padding[:2]
-        body.call(
-            f"sum_depthwise_rows_{self.ctype}",
-            rows,
-            spec.r,
-            spec.s,
-            down,
-            across,
-            "image",
-            spec.h,
-            spec.w,
-            oh_0 * down - top,
-            -left,
-            Pointer(spec.weight) + k * self.taps,
-            w,
-            "sums",
-        )
+        image = "image", spec.h, spec.w, oh_0 * down - top, -left
+        weights = Pointer(spec.weight) + k * self.taps
+        body.call(f"sum_depthwise_rows_{self.ctype}", rows, spec.r, spec.s, down, across, *image, weights, w, "sums")
         sums = Pointer("sums")
         count = body.let("rows", smaller(self.out_h - oh_0, rows))
         if spec.joinable:
@@ -119,22 +106,11 @@ class DepthwiseLast(Walk):
             (down, across), (top, left) = spec.stride, spec.padding[:2]
             item = "bf16" if spec.x_is_bf16 else self.ctype
             kind = "few" if spec.k < FEWEST_CHANNELS[self.ctype] else "last"
-            body.call(
-                f"sum_depthwise_{kind}_{item}",
-                step,
-                spec.r,
-                spec.s,
-                across,
-                Pointer(spec.x) + n * spec.h * spec.w * spec.c + first,
-                spec.h,
-                spec.w,
-                spec.c,
-                oh * down - top,
-                ow_0 * across - left,
-                Pointer(spec.weight) + first,
-                channels,
-                "sums",
-            )
+            image = Pointer(spec.x) + n * spec.h * spec.w * spec.c + first
+            place = spec.h, spec.w, spec.c, oh * down - top, ow_0 * across - left
+            weights = Pointer(spec.weight) + first
+            name = f"sum_depthwise_{kind}_{item}"
+            body.call(name, step, spec.r, spec.s, across, image, *place, weights, channels, "sums")
             pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", first, channels, "j")
             finish_tile(body, spec, Pointer("sums"), TILE_PITCH, pixel, channel, n, oh)
         note = (
@@ -298,17 +274,6 @@ class Pixels(Walk):
     def sum_up(self, pixels: Index, start: Pointer, place_step: Index, sums_step: int) -> None:
         """The sums of a tile from this pixel on."""
         self.body.put(f"{self.ctype} sums[{self.outputs * 4 * sums_step}];")
-        self.body.call(
-            f"sum_segment_{self.ctype}",
-            self.outputs,
-            pixels,
-            self.spec.group_inputs,
-            self.taps,
-            start,
-            self.plane,
-            "tap",
-            place_step,
-            "weights",
-            "sums",
-            sums_step,
-        )
+        depth = self.spec.group_inputs, self.taps
+        image = start, self.plane, "tap", place_step
+        self.body.call(f"sum_segment_{self.ctype}", self.outputs, pixels, *depth, *image, "weights", "sums", sums_step)

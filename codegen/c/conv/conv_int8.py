@@ -126,36 +126,14 @@ class _Int8Conv(Runs):
 
     def copy_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
         spec, zero = self.spec, (self.spec.zero_point + self.flip) % 256
-        self.body.call(
-            "pad_row_bytes",
-            pixels,
-            spec.c,
-            row,
-            *self.pixel_steps(),
-            spec.padding[1],
-            self.image_w,
-            zero,
-            self.flip,
-            target,
-        )
+        source = spec.c, row, *self.pixel_steps()
+        self.body.call("pad_row_bytes", pixels, *source, spec.padding[1], self.image_w, zero, self.flip, target)
 
     def sum_up(self, body: Body, image: Pointer, columns: Index) -> None:
         spec = self.spec
-        body.call(
-            "sum_places_u8",
-            "rows",
-            "pixels",
-            columns,
-            spec.runs,
-            spec.words,
-            image,
-            self.step,
-            self.row_step,
-            "run",
-            "weights",
-            "ends" if spec.has_ends else 0,
-            "tile",
-        )
+        runs = spec.runs, spec.words, image, self.step, self.row_step, "run"
+        ends = "ends" if spec.has_ends else 0
+        body.call("sum_places_u8", "rows", "pixels", columns, *runs, "weights", ends, "tile")
 
     # -- the epilogue in registers
     def render(self) -> Rendered:
@@ -206,31 +184,15 @@ class _Int8Conv(Runs):
         with body.block(head):
             body.put("const int vectors = columns - first > int_lanes ? 2 : 1;")
             body.put("int_vec sums[TILE_ROWS][2];")
-            body.call(
-                "sum_pixels_int8",
-                pixels,
-                "vectors",
-                spec.runs,
-                spec.words,
-                "place",
-                self.step,
-                "run",
-                "weights + first",
-                "sums",
-            )
+            runs = spec.runs, spec.words, "place", self.step, "run"
+            body.call("sum_pixels_int8", pixels, "vectors", *runs, "weights + first", "sums")
             with body.block("#pragma GCC unroll 2\nfor (int v = 0; v < vectors; v++)"):
                 offset = symbol("first") + symbol("v") * symbol("int_lanes")
                 count = body.let("count", columns - offset, "int")
                 k = body.let("k", place.k_0 + offset)
-                finish_vector(
-                    body,
-                    spec,
-                    lambda i: f"sums[{bare(i)}][v]",
-                    count,
-                    pixel,
-                    {"n": place.n, "oh": place.oh_0, "k": k},
-                    "#pragma GCC unroll 16",
-                )
+                here = {"n": place.n, "oh": place.oh_0, "k": k}
+                unrolled = "#pragma GCC unroll 16"
+                finish_vector(body, spec, lambda i: f"sums[{bare(i)}][v]", count, pixel, here, unrolled)
         finish_beside(body, spec, pixel, Axis("k", place.k_0, columns, "j"), place.n, place.oh_0)
         own, lines = f"const int pixels, const int columns, {parameters}", body.lines()
         opening = [*static_head(f"{spec.name}_sums", own), "{", *ignoring(own, "\n".join(lines))]
@@ -353,19 +315,8 @@ class _Depthwise(Walk):
             body.put(f"const uint8_t *rows[{count}];\nint64_t steps[{count}];")
             first = self.oh_0 * spec.stride[0] - spec.padding[0]
             image = images + self.n * spec.h * row_bytes + self.first
-            body.call(
-                "find_rows",
-                first,
-                count,
-                spec.dilation[0],
-                spec.h,
-                row_bytes,
-                spec.c,
-                image,
-                "outside",
-                "rows",
-                "steps",
-            )
+            rows_of_image = spec.dilation[0], spec.h, row_bytes, spec.c, image
+            body.call("find_rows", first, count, *rows_of_image, "outside", "rows", "steps")
             columns = (MOST_PLACES - 1) * spec.stride[1] + spec.s
             body.comment("The columns of the image that a tile reads: four rows in a quad.")
             body.put(f"int32_t woven[{columns * width}];")
@@ -385,17 +336,8 @@ class _Depthwise(Walk):
         channel = Axis("k", self.first, self.channels, "j")
         for group in range(self.groups):
             rows, steps = (Pointer(name) + QUAD * group for name in ("rows", "steps"))
-            body.call(
-                f"weave_{spec.type}",
-                columns,
-                self.channels,
-                ow_0 * stride - left,
-                spec.w,
-                rows,
-                steps,
-                spec.zero_point,
-                "woven",
-            )
+            start = ow_0 * stride - left, spec.w
+            body.call(f"weave_{spec.type}", columns, self.channels, *start, rows, steps, spec.zero_point, "woven")
             quads = self.weights + (1 + group * spec.s * outputs) * width
             if group == self.groups - 1 and self.in_registers:
                 self.finish(quads, pixel, channel)

@@ -192,17 +192,8 @@ class Taps(Panels):
                 steps = self.w * spec.stride[0], spec.stride[1]
                 body.call("pick_pairs", self.image_h, self.pitch, image, second, *steps, target)
             else:
-                body.call(
-                    "pad_plane_pairs",
-                    self.h,
-                    self.w,
-                    image,
-                    second,
-                    *spec.padding[:2],
-                    self.image_h,
-                    self.pitch,
-                    target,
-                )
+                whole = self.h, self.w, image, second
+                body.call("pad_plane_pairs", *whole, *spec.padding[:2], self.image_h, self.pitch, target)
 
     def pad_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
         """So many pixels of a row, with its zeros."""
@@ -235,19 +226,8 @@ class Taps(Panels):
 
     def sum_up(self, count: Size, pixel: Pointer, step: Index) -> None:
         """The sums of a tile of so many pixels from this one on, which are so far apart."""
-        self.body.call(
-            f"sum_tile_{self.kind}",
-            count,
-            self.columns,
-            self.inputs,
-            self.taps,
-            pixel,
-            self.plane,
-            "tap",
-            step,
-            "weights",
-            "tile",
-        )
+        image = pixel, self.plane, "tap", step
+        self.body.call(f"sum_tile_{self.kind}", count, self.columns, self.inputs, self.taps, *image, "weights", "tile")
 
     def turned_tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
         """64 pixels of a row at a time: tiles, turned into rows of channels; the epilogue."""

@@ -190,16 +190,9 @@ class Walk:
         spec = self.spec
         comment = "The images with zeros around them."
         with self.copying(comment, ("plane", spec.n * spec.c)) as (plane,):
-            self.body.call(
-                f"pad_plane_{self.ctype}",
-                h,
-                w,
-                Pointer(spec.x) + plane * (h * w),
-                *spec.padding[:2],
-                rows,
-                pitch,
-                Pointer("padded") + plane * (rows * pitch),
-            )
+            image = h, w, Pointer(spec.x) + plane * (h * w), *spec.padding[:2]
+            copy = rows, pitch, Pointer("padded") + plane * (rows * pitch)
+            self.body.call(f"pad_plane_{self.ctype}", *image, *copy)
 
     def inside(self, i: Index) -> str:
         """In C, how many pixels of the image are in row i of its copy: none above and below it."""

@@ -149,19 +149,8 @@ class Winograd(Walk):
         """The addresses of the pixels under the tile in this row of the block and column."""
         m, left = self.m, self.spec.padding[1]
         self.body.put(f"const float *pixel[{self.points}];")
-        self.body.call(
-            "find_tile_pixels",
-            self.side,
-            row * m + self.first_row,
-            column * m - left,
-            self.start,
-            self.end,
-            self.spec.w,
-            self.channels,
-            "pixels",
-            "zeros",
-            "pixel",
-        )
+        place = row * m + self.first_row, column * m - left, self.start, self.end
+        self.body.call("find_tile_pixels", self.side, *place, self.spec.w, self.channels, "pixels", "zeros", "pixel")
 
     def multiply_points(self, n: Index) -> None:
         """Products, the transform back, the epilogue."""
@@ -191,16 +180,9 @@ class Winograd(Walk):
                 tiles = body.let("tiles", (part + 1) * count // parts - start_, "int")
                 with body.loop("p", self.points) as p:
                     points = Pointer("points") + (p * self.point_step + (first + start_) * self.items)
-                    body.call(
-                        f"multiply_tile_{'bf16' if self.pairs else 'float'}",
-                        tiles,
-                        columns,
-                        depth,
-                        points,
-                        self.items,
-                        weights + p * (depth * panel),
-                        f"products[{bare(p)}]",
-                    )
+                    own, name = weights + p * (depth * panel), "bf16" if self.pairs else "float"
+                    operands = points, self.items, own
+                    body.call(f"multiply_tile_{name}", tiles, columns, depth, *operands, f"products[{bare(p)}]")
                 with body.loop("i", tiles) as i:
                     row = body.let("row", (start_ + i) // width)
                     tile = body.let("tile", (start_ + i) % width)
