@@ -69,8 +69,8 @@ def render_routine(group: Group, name: str) -> KernelText:
     body = Body()
     with body.block(f"for (int64_t item = fx_thread_index(); item < {bare(count)}; item += fx_thread_count())"):
         at = Pointer("workspace") + symbol("thread") * share
-        body.put("const int64_t thread = fx_thread_index();")
-        body.put(f"{kind} *const memory = ({kind} *)({at});")
+        body.assign("const int64_t thread", "fx_thread_index()")
+        body.assign(f"{kind} *const memory", f"({kind} *)({at})")
         body.put(f"{routine.call(node, sizes, symbol('item'), '1', 'memory')};")
     dims = sorted({d for size in known.values() for d in shapes.names(size)})
     parameters = [f"const {kind} *__restrict__ x", f"{kind} *__restrict__ y"]

@@ -160,12 +160,12 @@ class Product:
         a = Side("a", "row", spec.m, self.along_k[0], row_0)
         b = Side("b", "col", spec.n, self.along_k[1], col_0)
         with self._batch():
-            body.put(f"{self.item} {element('sums', MICRO, MICRO)} = {{}};")
+            body.assign(f"{self.item} {element('sums', MICRO, MICRO)}", "{}")
             self.begin()
             with body.loop("k_begin", spec.k, step=step) as k_0:
                 self.fill(a, k_0)
                 self.fill(b, k_0)
-                body.put("__syncthreads();")
+                body.call("__syncthreads")
                 self._multiply()
                 self.after_slice(k_0)
                 if spec.batch or not takes_one_trip(Index.of(0), spec.k, step):
@@ -214,11 +214,11 @@ class Product:
         """The products of the items in the tiles."""
         body, firsts = self.body, (self.thread_row, self.thread_col)
         with self.unrolled("tile_k", SLICE) as k:
-            body.put(f"{self.item} {element('a_part', MICRO)}, {element('b_part', MICRO)};")
+            body.declare(f"{self.item} {element('a_part', MICRO)}, {element('b_part', MICRO)}")
             with self.unrolled("i", MICRO) as i:
                 for name, first in zip("ab", firsts):
                     item = element(f"{name}_tile", k, first + i)
-                    body.put(f"{element(f'{name}_part', i)} = {item};")
+                    body.assign(element(f"{name}_part", i), item)
             with self.each_sum() as (i, j):
                 parts = element("a_part", i), element("b_part", j)
                 body.put(self.add(element("sums", i, j), *parts))
@@ -233,7 +233,7 @@ class Product:
             body.put(f"if (col >= {bare(spec.n)}) return;  // the whole warp")
         with self._batch():
             total = self.total_of_warp(lane, column)
-            body.put(f"const {self.item} sum = {total};")
+            body.assign(f"const {self.item} sum", total)
             with body.block("if (lane == 0)"):
                 body.put(spec.epilogue("sum", Index.of(0), column))
         return blocks, Index.of(1)
@@ -318,8 +318,8 @@ class IntegerWeight:
         """Declare the word from ``k`` on and its scale, 0 unless all is ``inside``."""
         place, scale = self._place(k, column)
         word = where(f"(uint32_t)fx_quad(&{place})", *inside)
-        body.put(f"const uint32_t word = {word};")
-        body.put(f"const float scale_of_word = {where(scale, *inside)};")
+        body.assign("const uint32_t word", word)
+        body.assign("const float scale_of_word", where(scale, *inside))
 
     def part(self, number: Index) -> str:
         """C expression of one of the weights in a ``word``."""
@@ -356,7 +356,7 @@ class _Floats(Product):
 
     def begin(self) -> None:
         if self.in_blocks:
-            self.body.put(f"{self.item} {element('totals', MICRO, MICRO)} = {{}};")
+            self.body.assign(f"{self.item} {element('totals', MICRO, MICRO)}", "{}")
 
     def fill(self, side: Side, k_0: Index) -> None:
         body, spec = self.body, self.spec
@@ -366,7 +366,7 @@ class _Floats(Product):
         with self.filling(side) as (i, j, line, inside):
             k, is_k = self.named("k", k_0 + j, spec.k)
             number = spec.a.at(line, k) if side.name == "a" else spec.b.at(k, line)
-            body.put(f"{element(f'{side.name}_tile', j, i)} = {where(number, inside, is_k)};")
+            body.assign(element(f"{side.name}_tile", j, i), where(number, inside, is_k))
 
     def _fill_words(self, weight: IntegerWeight, count: int, side: Side, k_0: Index) -> None:
         with self.filling(side, SLICE // count) as (i, j, column, inside):
@@ -374,7 +374,7 @@ class _Floats(Product):
             weight.words(self.body, k, column, inside, is_k)
             with self.unrolled("part", count) as part:
                 target = element("b_tile", j * count + part, i)
-                self.body.put(f"{target} = {weight.part(part)};")
+                self.body.assign(target, weight.part(part))
 
     def add(self, total: str, a: str, b: str) -> str:
         return f"{total} += {a} * {b};"
@@ -390,21 +390,21 @@ class _Floats(Product):
         if not self.in_blocks:
             return element("sums", i, j)
         whole = f"{element('totals', i, j)} + {element('sums', i, j)}"
-        self.body.put(f"const {self.item} sum = {whole};")
+        self.body.assign(f"const {self.item} sum", whole)
         return "sum"
 
     def total_of_warp(self, lane: Index, column: Index) -> str:
         body, spec, b = self.body, self.spec, self.spec.b
-        body.put(f"{self.item} sums = 0;")
+        body.assign(f"{self.item} sums", "0")
         if isinstance(b, IntegerWeight) and b.in_words:
             count = b.in_words
             with body.loop("k", spec.k, lane * count, LANES * count) as k:
                 b.words(body, k, column)
                 with self.unrolled("part", count) as part:
-                    body.put(f"sums += {spec.a.at(0, k + part)} * ({b.part(part)});")
+                    body.assign("sums", f"{spec.a.at(0, k + part)} * ({b.part(part)})", "+=")
         else:
             with body.loop("k", spec.k, lane, LANES) as k:
-                body.put(f"sums += {spec.a.at(0, k)} * {atom(b.at(k, column))};")
+                body.assign("sums", f"{spec.a.at(0, k)} * {atom(b.at(k, column))}", "+=")
         return "fx_warp_sum(sums)"
 
 

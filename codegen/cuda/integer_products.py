@@ -139,7 +139,7 @@ class _Integers(Product):
 
     def begin(self) -> None:
         if self.summed:
-            self.body.put("int line_sum = 0;")
+            self.body.assign("int line_sum", "0")
 
     def fill(self, side: Side, k_0: Index) -> None:
         operand, axis = self.lines[side.name]
@@ -150,7 +150,7 @@ class _Integers(Product):
                 quad = where(self._quad(operand, place, k), inside, is_k)
             else:
                 quad = self._gathered("quad", operand, place, k, inside)
-            self.body.put(f"{element(f'{side.name}_tile', j, i)} = {quad};")
+            self.body.assign(element(f"{side.name}_tile", j, i), quad)
 
     def add(self, total: str, a: str, b: str) -> str:
         return f"{total} = __dp4a({a}, {b}, {total});"
@@ -164,7 +164,7 @@ class _Integers(Product):
         for name, test, line in self._summing():
             self.body.put(f"if ({test}) {element(f'{name}_sums', line)} = line_sum;")
         if self.summed:
-            self.body.put("__syncthreads();")
+            self.body.call("__syncthreads")
 
     def _summing(self) -> list[tuple[str, str, Index]]:
         """Which lines are summed, by which of the threads, and which of them each one sums."""
@@ -176,7 +176,7 @@ class _Integers(Product):
         whole = self._corrected(element("sums", i, j), *lines)
         if not self.summed:
             return whole
-        self.body.put(f"const int sum = {whole};")
+        self.body.assign("const int sum", whole)
         return "sum"
 
     def total_of_warp(self, lane: Index, column: Index) -> str:
@@ -188,14 +188,14 @@ class _Integers(Product):
             for name, (operand, axis) in self.lines.items():
                 place = axis.located(body, lines[name])
                 if operand.in_quads:
-                    body.put(f"const int {name}_part = {self._quad(operand, place, k)};")
+                    body.assign(f"const int {name}_part", self._quad(operand, place, k))
                 else:
                     self._gathered(f"{name}_part", operand, place, k)
             body.put(self.add("sums", "a_part", "b_part"))
             for name in self.summed:
                 body.put(self.add(f"{name}_sums", f"{name}_part", ONES))
         for name in sums:
-            body.put(f"{name} = (int)fx_warp_sum((uint32_t){name});")
+            body.assign(name, f"(int)fx_warp_sum((uint32_t){name})")
         return self._corrected("sums", "a_sums", "b_sums")
 
     # -- operands --------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class _Integers(Product):
 
     def _gathered(self, name: str, operand: Int8Operand, place: Place, k_0: Index, inside: str = "") -> str:
         """Declare the four signed bytes from ``k_0`` on, 0 beyond the matrix; the name."""
-        self.body.put(f"int {name} = 0;")
+        self.body.assign(f"int {name}", "0")
         with self.unrolled("step", QUAD) as step:
             k, is_k = self.named("k", k_0 + step, self.spec.k)
             byte, guard = self._at(operand, place, k)
@@ -223,7 +223,7 @@ class _Integers(Product):
             if guard and operand.offset:
                 byte, guard = f"({guard} ? {byte} : {operand.offset})", ""
             bits = where(f"(int)(({byte} & 255u) << {bare(step * 8)})", inside, is_k, guard)
-            self.body.put(f"{name} |= {bits};")
+            self.body.assign(name, bits, "|=")
         return name
 
     def _corrected(self, total: str, a_sum: str, b_sum: str) -> str:

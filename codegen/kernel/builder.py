@@ -122,6 +122,14 @@ class Body:
         """A call of a function for its effects."""
         self.put(f"{function}({', '.join(map(spelled_argument, arguments))});")
 
+    def assign(self, target: str, value: str, operator: str = "=") -> None:
+        """An assignment, or the definition of what the target declares."""
+        self.put(f"{target} {operator} {value};")
+
+    def declare(self, what: str) -> None:
+        """A declaration of variables or arrays without values."""
+        self.put(f"{what};")
+
     def comment(self, text: str) -> None:
         """A line for the reader."""
         self.put(f"/* {text} */")

@@ -102,7 +102,7 @@ class DepthwiseLast(Walk):
                 last = f"{bare(block)} == {blocks - 1} ? {bare(spec.k - first)}"
                 channels = body.let("channels", f"{last} : {CHANNEL_BLOCK}")
             pixels = body.let("pixels", smaller(self.out_w - ow_0, step))
-            body.put(f"{self.ctype} sums[{step * TILE_PITCH}];")
+            body.declare(f"{self.ctype} sums[{step * TILE_PITCH}]")
             (down, across), (top, left) = spec.stride, spec.padding[:2]
             item = "bf16" if spec.x_is_bf16 else self.ctype
             kind = "few" if spec.k < FEWEST_CHANNELS[self.ctype] else "last"
@@ -149,7 +149,7 @@ class Pixels(Walk):
         spec, body = self.spec, self.body
         self.declare_sizes()
         self.declare_taps(self.pitch, self.column)
-        body.put(f"{self.ctype} *const padded = workspace;")
+        body.assign(f"{self.ctype} *const padded", "workspace")
         if self.grouped:  # a copy for each thread of the channels of one group, 128 bytes apart
             size = self.plane * spec.group_inputs + 32
             with self.team_of_threads():
@@ -226,7 +226,7 @@ class Pixels(Walk):
     def clear(self, image: Pointer, count: Index) -> None:
         """Zeros."""
         with self.body.loop("i", count) as i:
-            self.body.put(f"{image[i]} = 0;")
+            self.body.assign(image[i], "0")
 
     def copy_row(self, channel: Index, i: Index, image: Pointer) -> None:
         """Row i of a channel, its columns sorted by their remainder modulo the stride."""
@@ -240,7 +240,7 @@ class Pixels(Walk):
             column = self.rows * self.pitch * remainder + (first + spec.padding[1]) // step
             count = (spec.w + step - 1 - first) // step
             with body.loop("j", count, pragma="#pragma omp simd") as j:
-                body.put(f"{to[column + j]} = {start[j * step + first]};")
+                body.assign(to[column + j], start[j * step + first])
 
     def tile(self, image: Pointer, n: Index, group: Index, block: Index, row: Index) -> None:
         """Some output channels of four rows, of one row, or of a small image."""
@@ -273,7 +273,7 @@ class Pixels(Walk):
 
     def sum_up(self, pixels: Index, start: Pointer, place_step: Index, sums_step: int) -> None:
         """The sums of a tile from this pixel on."""
-        self.body.put(f"{self.ctype} sums[{self.outputs * 4 * sums_step}];")
+        self.body.declare(f"{self.ctype} sums[{self.outputs * 4 * sums_step}]")
         depth = self.spec.group_inputs, self.taps
         image = start, self.plane, "tap", place_step
         self.body.call(f"sum_segment_{self.ctype}", self.outputs, pixels, *depth, *image, "weights", "sums", sums_step)

@@ -182,8 +182,8 @@ class _Int8Conv(Runs):
         pixel = Axis("ow", place.ow_0, pixels, "i")
         head = "#pragma GCC unroll 4\nfor (int first = 0; first < columns; first += 2 * int_lanes)"
         with body.block(head):
-            body.put("const int vectors = columns - first > int_lanes ? 2 : 1;")
-            body.put("int_vec sums[TILE_ROWS][2];")
+            body.assign("const int vectors", "columns - first > int_lanes ? 2 : 1")
+            body.declare("int_vec sums[TILE_ROWS][2]")
             runs = spec.runs, spec.words, "place", self.step, "run"
             body.call("sum_pixels_int8", pixels, "vectors", *runs, "weights + first", "sums")
             with body.block("#pragma GCC unroll 2\nfor (int v = 0; v < vectors; v++)"):
@@ -281,7 +281,7 @@ class _Depthwise(Walk):
         workspace = Index.of(0)
         if not spec.x_last:
             image, workspace, self.top = "padded", spec.n * spec.h * spec.w * spec.c, 0
-            body.put("uint8_t *const padded = workspace;")
+            body.assign("uint8_t *const padded", "workspace")
             self.copy_rows("The images, channels last.", spec.w * spec.c, self.turn_row)
         self.convolve(Pointer(image))
         rows = "two output rows" if self.outputs > 1 else "an output row"
@@ -310,7 +310,7 @@ class _Depthwise(Walk):
             self.oh_0 = body.let("oh_0", step * self.outputs)
             rows = smaller(self.out_h - self.oh_0, self.outputs)
             self.rows = body.let("output_rows", rows, "int")
-            body.put(f"uint8_t outside[{width}];")
+            body.declare(f"uint8_t outside[{width}]")
             body.put(f"memset(outside, {spec.zero_point % 256}, {width});")
             body.put(f"const uint8_t *rows[{count}];\nint64_t steps[{count}];")
             first = self.oh_0 * spec.stride[0] - spec.padding[0]
@@ -319,10 +319,10 @@ class _Depthwise(Walk):
             body.call("find_rows", first, count, *rows_of_image, "outside", "rows", "steps")
             columns = (MOST_PLACES - 1) * spec.stride[1] + spec.s
             body.comment("The columns of the image that a tile reads: four rows in a quad.")
-            body.put(f"int32_t woven[{columns * width}];")
+            body.declare(f"int32_t woven[{columns * width}]")
             if self.groups > 1 or not self.in_registers:
-                body.put(f"int32_t tile[{self.outputs * MOST_PLACES * width}];")
-                body.put(f"int_vec kernel[{spec.s}][2];")
+                body.declare(f"int32_t tile[{self.outputs * MOST_PLACES * width}]")
+                body.declare(f"int_vec kernel[{spec.s}][2]")
             with body.loop("ow_0", self.out_w, step=MOST_PLACES) as ow_0:
                 self.tile(ow_0)
 
@@ -368,22 +368,22 @@ class _Depthwise(Walk):
                 "sum", n=self.n, k=k, oh=oh, ow=ow, count=bare(count), moving=(ow, oh) if outputs > 1 else (ow,)
             )
             body.put(loads)
-            body.put(f"int_vec kernel[{spec.s}][2];")
+            body.declare(f"int_vec kernel[{spec.s}][2]")
             body.call("load_kernel", outputs, spec.s, quads + j, "kernel")
             with body.loop("i", pixel.count):
                 body.let("ow", pixel.start + i)
-                body.put("int_vec sums[2];")
+                body.declare("int_vec sums[2]")
                 with body.loop("o", outputs, pragma=unrolled):
                     tile = Pointer("tile") + (o * MOST_PLACES + i) * width
                     start = (self.weights if self.groups == 1 else tile) + j
-                    body.put(f"sums[{bare(o)}] = *(const int_vec *)({start});")
+                    body.assign(f"sums[{bare(o)}]", f"*(const int_vec *)({start})")
                 first = Pointer("woven") + i * (spec.stride[1] * width) + j
                 body.call("add_columns", outputs, spec.s, first, "kernel", "sums")
                 with body.loop("o", outputs, pragma=unrolled):
                     body.let("oh", self.oh_0 + o)
                     if self.rows != outputs:
                         body.put(f"if ({bare(o)} == {bare(self.rows)})\n    break;")
-                    body.put(f"const int_vec sum = sums[{bare(o)}];")
+                    body.assign("const int_vec sum", f"sums[{bare(o)}]")
                     body.put(statements)
         if spec.beside is not None:
             with self.output_rows() as (_, row):

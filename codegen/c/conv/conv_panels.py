@@ -166,7 +166,7 @@ class Taps(Panels):
     def copy(self) -> None:
         if not self.padded:
             return
-        self.body.put(f"{self.word} *const padded = workspace;")
+        self.body.assign(f"{self.word} *const padded", "workspace")
         if self.spec.x_last:
             done = "rounded to bf16, with" if self.pairs and not self.spec.x_is_bf16 else "with"
             self.copy_rows(f"The images {done} zeros around them.", self.pitch, self.pad_row)

@@ -180,7 +180,7 @@ class Runs(Panels):
         spec, body = self.spec, self.body
         if not self.copied:
             return
-        body.put(f"{self.image_type} *const padded = workspace;")
+        body.assign(f"{self.image_type} *const padded", "workspace")
         if spec.has_ends and spec.item_bytes > 1:  # an integer times 0 is 0, whatever it is
             end = Pointer("padded") + self.image_numbers * self.parts
             body.put(f"memset({end}, 0, 64); /* behind the last run */")
@@ -198,7 +198,7 @@ class Runs(Panels):
         bytes_ = image if self.image_type == "uint8_t" else f"(const uint8_t *)({image})"
         self.image = body.pointer("const uint8_t", "image", bytes_)
         if spec.has_ends:  # the last words of runs, before zeros, for the tiles of AMX
-            body.put(f"{self.word} ends[{self.parts * spec.runs * words}];")
+            body.declare(f"{self.word} ends[{self.parts * spec.runs * words}]")
             for part in range(self.parts):
                 rows = self.first_weight + part * spec.runs * spec.words
                 weights = Pointer("weights") + rows * PANEL_COLUMNS
@@ -227,7 +227,7 @@ class Runs(Panels):
         """The sums of a tile of ``rows`` and ``pixels`` from this place of the image on, then the
         epilogue."""
         width = PANEL_COLUMNS
-        body.put(f"{self.ctype} tile[{self.tile_rows} * {width}] ALIGNED(64);")
+        body.declare(f"{self.ctype} tile[{self.tile_rows} * {width}] ALIGNED(64)")
         self.sum_up(body, image, columns)
         with body.loop("row", symbol("rows")) as row:
             oh = body.let("oh", place.oh_0 + row)

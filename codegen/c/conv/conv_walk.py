@@ -141,7 +141,7 @@ class Walk:
         """A table of where the pixels of a kernel are, from its first."""
         if len(values) > 1:
             self.body.comment(comment)
-        self.body.put(f"const int64_t {name}[{len(values)}] = {{{', '.join(map(bare, values))}}};")
+        self.body.assign(f"const int64_t {name}[{len(values)}]", f"{{{', '.join(map(bare, values))}}}")
 
     def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
         """The table of taps: rows of the image are ``row`` apart, and columns where ``column``
@@ -264,10 +264,10 @@ def finish_joined(
     start = f"{pixel.variable}_0"
     with body.loop(channel.variable, channel.count) as j:
         k = body.let("k", channel.start + j)
-        body.put(f"int64_t oh = {bare(oh)}, ow_0 = {bare(ow)};")
+        body.assign("int64_t oh", f"{bare(oh)}, ow_0 = {bare(ow)}")
         with body.block(f"for (int64_t {start} = 0, run; {start} < {count}; {start} += run)"):
             rest = Index.of(pixel.count) - symbol(start)
-            body.put(f"run = {bare(smaller(width - symbol('ow_0'), rest))};")
+            body.assign("run", bare(smaller(width - symbol("ow_0"), rest)))
             end, begin = symbol(start) + symbol("run"), symbol(start)
             with body.loop(pixel.variable, end, begin, pragma=pixel.pragma) as i:
                 at = body.let("ow", symbol("ow_0") + i - begin)
@@ -330,7 +330,7 @@ def finish_vector(
     body.put(loads)
     with body.loop(pixel.variable, pixel.count, pragma=pragma):
         body.let("ow", pixel.start + i)
-        body.put(f"const int_vec sum = {element(i)};")
+        body.assign("const int_vec sum", element(i))
         body.put(statements)
 
 

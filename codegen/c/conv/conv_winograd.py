@@ -91,7 +91,7 @@ class Winograd(Walk):
         start = f"(uint32_t *)({workspace})" if self.pairs and not spec.x_last else workspace
         points = body.pointer(self.item_type, "points", start)
         body.pointer("int32_t", "finite", f"(int32_t *)({points + self.point_step * self.points})")
-        body.put(f"static const float zeros[{self.channels}] = {{0}};")
+        body.assign(f"static const float zeros[{self.channels}]", "{0}")
         flags = self.block_rows * self.tiles_across
         return self.meaning((turned + self.point_step * self.points + flags) * 4)
 
@@ -133,7 +133,7 @@ class Winograd(Walk):
             body.call("copy_transposed_float", spec.c, count, source, plane, turned, self.channels)
             if spec.c % 16:
                 with body.loop("i", count) as i, body.loop("c", self.channels, spec.c) as c:
-                    body.put(f"{turned[i * self.channels + c]} = 0;")
+                    body.assign(turned[i * self.channels + c], "0")
 
     def transform_tiles(self) -> None:
         """points[p][tile][channel] of the block's tiles."""
@@ -143,12 +143,12 @@ class Winograd(Walk):
             self.find_pixels(tile // across, tile % across)
             target = Pointer("points") + tile * self.items
             call = f"winograd_input_{self.suffix}({spec.c}, pixel, {target}, "
-            body.put(f"{Pointer('finite')[tile]} = {call}{bare(self.point_step)});")
+            body.assign(Pointer("finite")[tile], f"{call}{bare(self.point_step)})")
 
     def find_pixels(self, row: Index, column: Index) -> None:
         """The addresses of the pixels under the tile in this row of the block and column."""
         m, left = self.m, self.spec.padding[1]
-        self.body.put(f"const float *pixel[{self.points}];")
+        self.body.declare(f"const float *pixel[{self.points}]")
         place = row * m + self.first_row, column * m - left, self.start, self.end
         self.body.call("find_tile_pixels", self.side, *place, self.spec.w, self.channels, "pixels", "zeros", "pixel")
 
@@ -169,9 +169,9 @@ class Winograd(Walk):
             first = body.let("first", row_1 * self.tiles_across + tile_1)
             count = body.let("count", down * width, "int")
             rows = self.tile_rows * panel
-            body.put(f"float products[{self.points}][{bare(rows)}], square[{SEGMENT * m * panel}];")
+            body.declare(f"float products[{self.points}][{bare(rows)}], square[{SEGMENT * m * panel}]")
             if not spec.y_last:
-                body.put(f"float turned[{panel * SEGMENT}];")
+                body.declare(f"float turned[{panel * SEGMENT}]")
             parts = body.let("parts", divide_up(count, self.tile_rows))
             if self.pairs:
                 body.call("take_tiles")

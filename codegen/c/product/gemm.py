@@ -188,7 +188,7 @@ class _Floats(Product):
                 simd = "#pragma omp simd"
                 with self.rows_of(at) as (i, row), body.loop("k", spec.k, pragma=simd) as k:
                     element = spec.prologue_a(row, k)
-                    body.put(f"{a_target[i * self.a_pitch + k]} = {element};")
+                    body.assign(a_target[i * self.a_pitch + k], element)
             else:
                 pack = "round_rows_bf16" if spec.bf16 else f"pack_rows_{spec.ctype}"
                 pack = "pair_rows_bf16" if spec.a_is_bf16 else pack
@@ -284,12 +284,12 @@ class _Floats(Product):
             given = at.rows, at.columns, at.depth, *self.left(at), Pointer("b_panel"), at.block, cut.blocks
             body.call(f"multiply_part_{spec.ctype}", *given, at.sums, at.sums + self.left_out)
             return
-        body.put(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}];")
+        body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")
         self.sum_tile(at, f"{block} == 0 ? {at.sums} : tile")
         more = f"{block} == 0 ? 0 : {bare(at.rows * self.width)}"
         count = body.let("more", more, like=at.rows * self.width)
         with body.loop("i", count, pragma="#pragma omp simd") as i:
-            body.put(f"{at.sums[i]} += tile[{bare(i)}];")
+            body.assign(at.sums[i], f"tile[{bare(i)}]", "+=")
 
     def sum_tile(self, at: Place, target: str) -> None:
         """The call that computes the sums of a tile."""

@@ -204,7 +204,7 @@ class _Integers(Product):
             self.name_batch(batch)
             at = self.blank(tuple(batch), Index.of(0))
             total = f"sum_row_{spec.type}({bare(spec.k)}, {spec.a.start(row)})"
-            body.put(f"{self.row_sum(at, row)} = {total} * {right.offset};")
+            body.assign(self.row_sum(at, row), f"{total} * {right.offset}")
 
     def row_sum(self, at: Place, row: Index) -> str:
         """The sum of a row of the left operand."""
@@ -249,7 +249,7 @@ class _Integers(Product):
 
         def before(row: Index) -> None:
             if self.has_sums:
-                body.put(f"const int32_t row_sum = {self.row_sum(at, row)};")
+                body.assign("const int32_t row_sum", self.row_sum(at, row))
 
         if self.in_registers:
             pass
@@ -287,7 +287,7 @@ class _Integers(Product):
         signed, quads = int(spec.type == "i8"), spec.k.constant // QUAD
 
         def sums(body: Body, name: str) -> None:
-            body.put("const int32_t *const starts = b_panel + first;")
+            body.assign("const int32_t *const starts", "b_panel + first")
             body.put(
                 f"sum_rows_int8(rows, vectors, 1, {signed}, {quads}, a_tile, a_row, 0, "
                 f"starts + {self.width}, starts, 0, next, {name});"
@@ -401,7 +401,7 @@ def _render_many(spec: WeightOnlySpec, name: str) -> Rendered:
             product.body.put(f"{repaired};")
             product.finish_rows(at, spec.epilogue)
             return
-        product.body.put(f"const float *const factor = {repaired};")
+        product.body.assign("const float *const factor", repaired)
         product.finish_rows(at, spec.epilogue, lambda i, j: f"({at.sum(i, j)} * factor[{bare(j)}])")
 
     def widen(panel: Index, k_0: Index, depth: Index, target: Pointer) -> str:

@@ -286,7 +286,7 @@ class Product:
             *batch, slice_, row_block, task = found
             self.name_batch(batch)
             if self.takes_tiles:
-                body.put("take_tiles();")
+                body.call("take_tiles")
             with body.loop("block", cut.blocks) as block:
                 k_0, depth = self._steps(cut, slice_, block)
                 at = self.blank(tuple(batch), task)
@@ -300,7 +300,7 @@ class Product:
                         panel = panel if self.panels == 1 else self.named("panel", self.panels)
                         self._panel(replace(at, panel=panel), slice_, panel - first)
             if self.takes_tiles:
-                body.put("release_tiles();")
+                body.call("release_tiles")
 
     def _steps(self, cut: Cut, slice_: Index, block: Index) -> tuple[Index, Index]:
         """Where a block of K begins, and how deep it is."""
@@ -364,7 +364,7 @@ class Product:
             at = self.in_tile(at, tile)
             if cut is None:
                 if not self.in_registers:
-                    body.put(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}];")
+                    body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")
                 self.multiply(at)
                 self.finish(at)
                 return
@@ -404,7 +404,7 @@ class Product:
                 body.loop("slice", Index.of(cut.slices), Index.of(1)) as slice_,
                 body.loop("i", items, pragma=simd) as i,
             ):
-                body.put(f"{total[i]} += {total[slice_ * step + i]};")
+                body.assign(total[i], total[slice_ * step + i], "+=")
             self.finish(replace(at, sums=total))
 
     # -- finishing -------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ def render_routine(
         else:
             place = len(locations)
             locations.append(f"{routine.failure}: {node.describe()}")
-            body.put(f"const int64_t failed = {call};")
+            body.assign("const int64_t failed", call)
             n = bare(sizes["n"])
             body.put(f"if (failed >= 0) no_factors(failed, {n}, {place}, error);")
     threads_total = Index.of(1) if single else symbol("n_threads")
