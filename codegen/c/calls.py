@@ -29,7 +29,7 @@ from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
-from fxlite.codegen.kernel.updates import loops
+from fxlite.codegen.kernel.schedule import loops
 from fxlite.codegen.program.program import Program, no_routine, plan
 from fxlite.codegen.program.states import state_results
 from fxlite.graph.graph import Node

@@ -34,9 +34,9 @@ from fxlite.codegen.c.workspace import (
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_name, own_name
 from fxlite.codegen.kernel.text import comment, filled, signature, wrap
+from fxlite.codegen.program.calls import dim_data, value_sizes
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.program.states import state_bytes, state_places
-from fxlite.codegen.program.value_sizes import dim_data, value_sizes
 from fxlite.codegen.runtime.abi import ArgSpec, Condition, Entry
 from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.graph.graph import Node

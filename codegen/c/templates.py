@@ -26,7 +26,7 @@ from fxlite.codegen.c.render.layer_templates import (
 )
 from fxlite.codegen.c.render.routine_template import claims_fourier, render_fourier_node
 from fxlite.codegen.c.render.template_parts import TemplateFunction
-from fxlite.codegen.kernel.contraction import is_matrix_product, require_some
+from fxlite.codegen.kernel.lower import is_matrix_product, require_some
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group

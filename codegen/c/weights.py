@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.codegen.kernel.lower import buffer_name
-from fxlite.codegen.program.arena import ALIGNMENT
+from fxlite.codegen.program.memory import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.toolchain import usable_cpus
 from fxlite.graph.graph import Node

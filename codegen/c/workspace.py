@@ -19,7 +19,7 @@ from fxlite.codegen.c.structs import Struct
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, spelled
 from fxlite.codegen.kernel.text import comment, signature, table, wrap
-from fxlite.codegen.program.arena import ALIGNMENT, Extent, ends
+from fxlite.codegen.program.memory import ALIGNMENT, Extent, ends
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.runtime.abi import Dim
 from fxlite.codegen.runtime.sizes import ValueSize
@@ -236,7 +236,7 @@ def with_note(line: str, note: str) -> list[str]:
 
 
 # -- the C function that counts the values of a call before anything is computed -------------------
-# In: the values to count (:mod:`fxlite.codegen.program.value_sizes`). Out: ``NAME_largest_bytes``,
+# In: the values to count (:mod:`fxlite.codegen.program.calls`). Out: ``NAME_largest_bytes``,
 # which callers of a model may ask and which its other functions ask themselves. It computes in
 # double, which does not wrap; that a size near 2^53 is rounded does not matter beside powers of two.
 

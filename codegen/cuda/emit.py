@@ -24,12 +24,20 @@ from fxlite.codegen.cuda.gemm import CudaGemmSpec, IntegerWeight, render_gemm
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
 from fxlite.codegen.cuda.schedule import NO_BYTES, CudaPrinter, KernelText, device_kernels, kernel_text, line_comment
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, round_up, smaller, symbol
-from fxlite.codegen.kernel.contraction import Epilogue, is_matrix_product, matrix_product, require_some
-from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.kernel.lower import (
+    Contraction,
+    Epilogue,
+    buffer_name,
+    buffer_of,
+    is_matrix_product,
+    lower_contraction,
+    matrix_product,
+    require_some,
+)
 from fxlite.codegen.kernel.names import Scope, dim_name, resolved
 from fxlite.codegen.kernel.schedule import document, schedule
+from fxlite.codegen.program.calls import value_sizes
 from fxlite.codegen.program.program import Program, plan
-from fxlite.codegen.program.value_sizes import value_sizes
 from fxlite.codegen.runtime.abi import Entry
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule

@@ -14,9 +14,8 @@ from fxlite.codegen.c.product.gemm_spec import ProductSpec
 from fxlite.codegen.cuda.gemm import LANES, SLICE, TILE, Product, Side, element, where
 from fxlite.codegen.cuda.schedule import CudaPrinter, KernelText
 from fxlite.codegen.kernel.builder import Body, bare
-from fxlite.codegen.kernel.contraction import Epilogue, matrix_product
 from fxlite.codegen.kernel.kernel_ir import Buffer
-from fxlite.codegen.kernel.lower import Contraction, address, buffer_of, lower_contraction
+from fxlite.codegen.kernel.lower import Contraction, Epilogue, address, buffer_of, lower_contraction, matrix_product
 from fxlite.codegen.kernel.names import own_name
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import document

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,15 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call
+from fxlite.codegen.c.decisions import Choice, Decision
 from fxlite.codegen.c.tiles.library import includes, instantiated, macros
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.kernel.text import signature
-from fxlite.codegen.program.arena import ALIGNMENT
+from fxlite.codegen.program.memory import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.toolchain import cache_sizes
-from fxlite.codegen.tuning.result import Option
 from fxlite.graph.graph import Node
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import shapes
@@ -221,6 +221,28 @@ def _examples(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Array]:
         found.append(array)
         start += step
     return found
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to do it: ``choice`` in place of the model's, and the decision that it differs in."""
+
+    choice: Choice = field(default_factory=dict)
+    decision: Decision | None = None
+
+    @property
+    def name(self) -> str:
+        """``plan: channels``; for the model's choice what the model decided."""
+        return ", ".join(f"{k}: {v}" for k, v in self.choice.items()) or "the model's choice"
+
+    @property
+    def predicted(self) -> float | None:
+        """How many times faster than its own choice the model says this is."""
+        if self.decision is None:
+            return None
+        ours = self.decision.cycles(self.choice[self.decision.subject])
+        model = self.decision.cycles(self.decision.chosen)
+        return model / ours if ours and model else None
 
 
 #: The part of the elements that may differ by more than the bound: where rounding decides, as in

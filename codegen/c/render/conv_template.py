@@ -44,10 +44,9 @@ from fxlite.codegen.c.render.template_parts import (
 from fxlite.codegen.c.render.vector_printer import print_integer_vectors, print_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import symbol
-from fxlite.codegen.kernel.contraction import Epilogue, named
 from fxlite.codegen.kernel.kernel_ir import Buffer, Stmt
 from fxlite.codegen.kernel.loops import divides, is_flat
-from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.kernel.lower import Contraction, Epilogue, buffer_name, buffer_of, lower_contraction, named
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles

@@ -32,8 +32,7 @@ from fxlite.codegen.c.render.template_parts import (
 )
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.kernel.builder import bare, symbol
-from fxlite.codegen.kernel.contraction import Epilogue, named
-from fxlite.codegen.kernel.lower import buffer_name, buffer_of, lower_attention
+from fxlite.codegen.kernel.lower import Epilogue, buffer_name, buffer_of, lower_attention, named
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node

@@ -48,9 +48,8 @@ from fxlite.codegen.c.render.template_parts import (
 from fxlite.codegen.c.render.vector_printer import print_integer_vectors, print_vectors
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.kernel.builder import Pointer
-from fxlite.codegen.kernel.contraction import MatrixProduct, strides
 from fxlite.codegen.kernel.kernel_ir import Buffer
-from fxlite.codegen.kernel.lower import Contraction, buffer_name
+from fxlite.codegen.kernel.lower import Contraction, MatrixProduct, buffer_name, strides
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node

@@ -1,6 +1,6 @@
 """What the templates of C have in common: the function they render, and the text of its slots.
 
-In: a contraction (:mod:`fxlite.codegen.kernel.contraction`). Out: operands, epilogues and arguments
+In: a contraction (:mod:`fxlite.codegen.kernel.lower`). Out: operands, epilogues and arguments
 in C.
 """
 
@@ -16,9 +16,17 @@ from fxlite.codegen.c.decisions import Choice, Decision
 from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.kernel.builder import Rendered, bare
-from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, matrix_product, named, strides
 from fxlite.codegen.kernel.kernel_ir import Buffer
-from fxlite.codegen.kernel.lower import Contraction, buffer_of, lower_contraction
+from fxlite.codegen.kernel.lower import (
+    Contraction,
+    Epilogue,
+    MatrixProduct,
+    buffer_of,
+    lower_contraction,
+    matrix_product,
+    named,
+    strides,
+)
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node
