@@ -126,7 +126,7 @@ ROOMS = {
     ).split(),
     "codegen": (
         "kernel c.tiles runtime folder program python "
-        "c c.decisions c.dynamic_scale c.weights c.product c.conv c.attention "
+        "c c.dynamic_scale c.weights c.product c.conv c.attention "
         "c.recurrence c.render c.templates c.calls c.rolling c.structs c.workspace c.header c.run "
         "c.structure c.emit c.selftest c.bundle "
         "cuda embedded onnx tuning reporting porting"

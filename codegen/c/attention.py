@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
 from fxlite.codegen.c.tiles.library import constant
@@ -42,6 +42,9 @@ from fxlite.codegen.kernel.builder import (
 )
 from fxlite.codegen.kernel.text import atom
 from fxlite.scalar.index import Index, extremum, product
+
+if TYPE_CHECKING:
+    from fxlite.codegen.c.render.alternatives import Choice
 
 BLOCK_TILES = constant("attention", "BLOCK_TILES")
 

@@ -19,9 +19,15 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.control import control_function
 from fxlite.codegen.c.control import dim_c as dim_c
-from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import join_scales
-from fxlite.codegen.c.render.alternatives import OUTSIDE, epilogue_decision, thread_decision
+from fxlite.codegen.c.render.alternatives import (
+    NO_CHOICE,
+    OUTSIDE,
+    Choice,
+    Decision,
+    epilogue_decision,
+    thread_decision,
+)
 from fxlite.codegen.c.render.template_parts import TemplateFunction
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.c.weights import Packed, module_arrays

@@ -24,7 +24,7 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call
-from fxlite.codegen.c.decisions import Choice, Decision
+from fxlite.codegen.c.render.alternatives import Choice, Decision
 from fxlite.codegen.c.tiles.library import includes, instantiated, macros
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.kernel.lower import buffer_name

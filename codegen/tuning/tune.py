@@ -24,7 +24,7 @@ from typing import Any
 from fxlite.base.console import plain_text
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.calls import Choices, form_of, group_call, planned_calls, title_of
-from fxlite.codegen.c.decisions import Choice
+from fxlite.codegen.c.render.alternatives import Choice
 from fxlite.codegen.c.tiles.library import headers
 from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.program import example_inputs as examples

@@ -19,16 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Pointer, Size
 from fxlite.codegen.kernel.text import atom
 from fxlite.scalar.index import Index
+
+if TYPE_CHECKING:
+    from fxlite.codegen.c.render.alternatives import Choice
 
 PARALLEL_PRODUCTS = constant("matrix", "PARALLEL_PRODUCTS")
 """Multiply-adds from which a second thread pays: 7 us of work, against 1 us for fork and join where

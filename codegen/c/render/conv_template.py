@@ -25,9 +25,8 @@ from fxlite.codegen.c.conv.conv import (
 )
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, packed_conv_int8_size, render_conv_int8
 from fxlite.codegen.c.conv.conv_plan import is_pointwise, packed_conv_size, reads_pairs, winograd_tile
-from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import beside_of
-from fxlite.codegen.c.render.alternatives import conv_decisions
+from fxlite.codegen.c.render.alternatives import NO_CHOICE, Choice, Decision, conv_decisions
 from fxlite.codegen.c.render.product_templates import render_gemm_node, render_int_linear, with_packed_integers
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.c.decisions import NO_CHOICE, Choice
 from fxlite.codegen.c.dynamic_scale import beside_of
 from fxlite.codegen.c.product.gemm import (
     GemmSpec,
@@ -32,7 +31,7 @@ from fxlite.codegen.c.product.gemm_spec import (
     packed_rows,
     packed_size,
 )
-from fxlite.codegen.c.render.alternatives import gemm_decisions
+from fxlite.codegen.c.render.alternatives import NO_CHOICE, Choice, gemm_decisions
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     at_the_element,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.decisions import Choice, Decision
 from fxlite.codegen.c.product.gemm import Operand
+from fxlite.codegen.c.render.alternatives import Choice, Decision
 from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.kernel.builder import Rendered, bare
 from fxlite.codegen.kernel.kernel_ir import Buffer
