@@ -53,7 +53,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     """The kernel of a group without a template. ``lanes``: long reductions run in several
     accumulators, for SIMD; without, each has one, and the target shares the loop out among its
     threads. It does one thing after the other, and has no doubles, where the buffers of ``finite``
-    numbers are given (:mod:`fxlite.codegen.kernel.serial`)."""
+    numbers are given."""
     if group.kind == "scan":
         return _scan(group, name)
     if group.kind == "scatter":
