@@ -274,30 +274,19 @@ class _Source(Source):
     # -- Python --------------------------------------------------------------------------------
     def adapter(self) -> str:
         """C with which Python calls the model as it calls others: it has its own name there."""
-        inner = f"fx_{self.name}_run"
         arrays = [f"const void *in{i}" for i in range(len(self.program.inputs))]
         arrays += [f"void *out{i}" for i in range(len(self.program.results))]
         given = [p.rpartition("*")[2] for p in arrays]
         given += ["workspace"] if self.workspace.filled else []
         given += ["error"] if self.fails else []
         parameters = [*arrays, "const void *weights", "void *workspace", "int n_threads", "fx_error *error"]
-        return "\n".join(
-            [
-                f"#define {self.name}_run {inner}",
-                f'#include "{self.name}_model.h"',
-                f"#undef {self.name}_run",
-                f"int64_t {self.name}_workspace_bytes(int n_threads) {{",
-                f"    (void)n_threads;\n    return {self.arena_bytes};",
-                "}",
-                *signature(f"{self.name}_run", parameters, "int"),
-                "    (void)weights, (void)workspace, (void)n_threads;",
-                "    error->code = 0;",
-                f"    {inner}({', '.join(given)});",
-                "    return error->code;",
-                "}",
-                "",
-            ]
-        )
+        values = {
+            "SIZE_OF_ARENA": str(self.arena_bytes),
+            "HEAD": "\n".join(signature(f"{self.name}_run", parameters, "int")),
+            "GIVEN": ", ".join(given),
+            "MODEL": self.name,
+        }
+        return filled(MODEL.joinpath("adapter.c"), values)
 
 
 def _initializer(struct: Struct, names: dict[int, str], index: tuple[int, ...]) -> Iterator[str]:

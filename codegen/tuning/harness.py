@@ -102,6 +102,9 @@ class Harness:
         self.nodes = values_of(candidates)
         self.library = ctypes.CDLL(str(library))
         self.library.run.restype = self.library.scratch_bytes.restype = ctypes.c_int64
+        number, pointer, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
+        arrays = pointer, pointer, number, pointer, pointer
+        self.library.run.argtypes = [number, *arrays, pointer, number, pointer, size, size]
         self._weights, self._memory = _packed_weights(candidates, weights)
         self.arrays = _examples(self.nodes, sizes)
         self._pointers = (ctypes.c_void_p * len(self.arrays))(*(a.ctypes.data for a in self.arrays))
@@ -131,19 +134,9 @@ class Harness:
         return self.arrays[self.nodes.index(self.result)].copy()
 
     def _run(self, candidate: int, repeats: int) -> float:
-        taken = self.library.run(
-            ctypes.c_int(candidate),
-            self._pointers,
-            self._bytes,
-            ctypes.c_int(len(self.arrays)),
-            self._weights[candidate],
-            self._sizes,
-            ctypes.c_void_p(self._scratch.ctypes.data),
-            ctypes.c_int(self.n_threads),
-            ctypes.c_void_p(self._other.ctypes.data),
-            ctypes.c_int64(self._other.size),
-            ctypes.c_int64(repeats),
-        )
+        arrays = self._pointers, self._bytes, len(self.arrays), self._weights[candidate], self._sizes
+        other = self._other.ctypes.data, self._other.size
+        taken = self.library.run(candidate, *arrays, self._scratch.ctypes.data, self.n_threads, *other, repeats)
         if taken < 0:
             raise CodegenError(f"{self.result.describe()}: a candidate of autotune= failed")
         return float(taken) * 1e-9

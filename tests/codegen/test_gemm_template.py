@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fxlite.codegen.c.product import gemm
+from fxlite.codegen.c.product import gemm, gemm_spec
 from fxlite.codegen.kernel.builder import Rendered, symbol
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
@@ -89,24 +89,24 @@ class Case:
             return f"({columns} * 2)", "2", f"{rows} * {columns} * 2"
         return columns, "1", f"{rows} * {columns}"
 
-    def spec(self) -> gemm.GemmSpec:
+    def spec(self) -> gemm_spec.GemmSpec:
         m, n, k = map(str, self.size) if self.size else ("M", "N", "K")
         batch = (("b", Index.of(2)), ("h", symbol("H"))) if self.batched else ()
         index = "(b * H + h)" if self.batched else "0"
 
-        def operand(pointer: str, layout: str, rows: str, columns: str) -> gemm.Operand:
+        def operand(pointer: str, layout: str, rows: str, columns: str) -> gemm_spec.Operand:
             row, column, size = self.strides(layout, rows, columns)
             offset = f"{index} * {size}" if self.batched else "0"
             if self.size:  # literals, as the lead's printer gives them
                 row, column = (str(eval(text)) for text in (row, column))
-            return gemm.Operand(pointer, *map(expression, (offset, row, column)))
+            return gemm_spec.Operand(pointer, *map(expression, (offset, row, column)))
 
-        b: gemm.Operand | gemm.PackedOperand = gemm.PackedOperand("b_data")
+        b: gemm_spec.Operand | gemm_spec.PackedOperand = gemm_spec.PackedOperand("b_data")
         if self.b_layout != "packed":
             b = operand("b_data", self.b_layout, k, n)
         a = operand("a_data", self.a_layout, m, k)
         t = self.ctype
-        return gemm.GemmSpec(
+        return gemm_spec.GemmSpec(
             name=self.name,
             ctype=t,
             parameters=f"const {t} *restrict a_data, const {t} *restrict b_data, "
@@ -214,7 +214,7 @@ def reference(case: Case, arrays, sizes, heads):
         a = view(a_data[h], case.a_layout, m, k).astype(np.float64)
         layout = "rows" if case.b_layout == "packed" else case.b_layout
         b = view(b_data[h], layout, k, n)
-        packed.append(gemm.pack_b(np.ascontiguousarray(b)))
+        packed.append(gemm_spec.pack_b(np.ascontiguousarray(b)))
         a = a * 3 + 1 if case.prologue else a
         result[h] = np.maximum(2 * (a @ b.astype(np.float64)) + bias, -4)
     return result, packed[0]
@@ -271,7 +271,7 @@ def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
     a = rng.standard_normal((m, k)).astype(np.float32)
     b = rng.standard_normal((k, n)).astype(np.float32)
     a[4, 20], b[3, 36], a[7, 0] = np.nan, np.nan, np.inf
-    packed, bias, y = gemm.pack_b(b), np.zeros(n, np.float32), np.zeros((m, n), np.float32)
+    packed, bias, y = gemm_spec.pack_b(b), np.zeros(n, np.float32), np.zeros((m, n), np.float32)
     library[f"fast_{case.name}"](
         *(ctypes.c_void_p(array.ctypes.data) for array in (a, packed, bias, y)),
         *(ctypes.c_int64(value) for value in (1, m, n, k)),
@@ -374,9 +374,9 @@ def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
 
 def test_packed_layout() -> None:
     b = np.arange(3 * 50, dtype=np.float32).reshape(3, 50)
-    packed = gemm.pack_b(b).reshape(2, 3, 32)
+    packed = gemm_spec.pack_b(b).reshape(2, 3, 32)
     assert np.array_equal(packed[0], b[:, :32])
     assert np.array_equal(packed[1, :, :18], b[:, 32:])
     assert not packed[1, :, 18:].any()
-    assert gemm.pack_b(b.astype(np.float64)).size == 3 * 64
-    assert gemm.pack_b(b[:, :0]).size == 0
+    assert gemm_spec.pack_b(b.astype(np.float64)).size == 3 * 64
+    assert gemm_spec.pack_b(b[:, :0]).size == 0

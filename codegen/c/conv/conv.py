@@ -35,26 +35,25 @@ import numpy as np
 
 from fxlite.codegen.c.conv.conv_depthwise import Depthwise, DepthwiseLast, Pixels
 from fxlite.codegen.c.conv.conv_panels import Taps
-from fxlite.codegen.c.conv.conv_plan import (
-    FEW_OUTPUTS,
-    ConvSpec,
-    pack_conv_weight,
-    plan_of,
-    product_pitch,
-    winograd_tile,
-)
+from fxlite.codegen.c.conv.conv_plan import FEW_OUTPUTS, ConvSpec, plan_of, product_pitch, winograd_tile
 from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import Axis, empty_result, fetch, finish_joined
 from fxlite.codegen.c.conv.conv_winograd import Winograd
-from fxlite.codegen.c.product.gemm import GemmSpec, Operand, render_product
-from fxlite.codegen.c.product.gemm_spec import PANEL_COLUMNS, pack_b_bf16, pack_b_split, packed_size, panel_columns
+from fxlite.codegen.c.product.gemm import render_product
+from fxlite.codegen.c.product.gemm_spec import (
+    PANEL_COLUMNS,
+    GemmSpec,
+    Operand,
+    pack_b_bf16,
+    pack_b_split,
+    packed_size,
+    panel_columns,
+)
 from fxlite.codegen.c.product.gemm_walk import Place, Product
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, smaller, symbol
 from fxlite.graph.graph import Node
 from fxlite.scalar.index import Index
-
-__all__ = ["ConvSpec", "pack_conv_weight", "plan_of", "render_conv"]
 
 
 def render_conv(spec: ConvSpec) -> Rendered:

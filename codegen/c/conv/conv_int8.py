@@ -99,7 +99,7 @@ def render_conv_int8(spec: Int8ConvSpec) -> Rendered:
     """Print the function of one convolution. Its output must not be negative in size."""
     if (empty := empty_result(spec)) is not None:
         return empty
-    return render_depthwise(spec) if is_depthwise(spec) else _Int8Conv(spec).render()
+    return _Depthwise(spec).render() if is_depthwise(spec) else _Int8Conv(spec).render()
 
 
 class _Int8Conv(Runs):
@@ -256,11 +256,6 @@ def pack_depthwise(
     rows = np.concatenate((starts, quads.reshape(len(quads), -1).view("<i4")), axis=1)
     packed[:] = rows.reshape(blocks, CHANNEL_BLOCK, -1).swapaxes(1, 2).reshape(-1)
     return packed
-
-
-def render_depthwise(spec: Int8ConvSpec) -> Rendered:
-    """Print the function of one depthwise convolution, whose output is not empty."""
-    return _Depthwise(spec).render()
 
 
 class _Depthwise(Walk):

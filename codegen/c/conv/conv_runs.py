@@ -138,15 +138,10 @@ class Runs(Panels):
         self.pitch = self.image_w * spec.c
         self.image_numbers = spec.n * self.image_h * self.pitch
         item = spec.item_bytes
-        self.distances(
-            "run",
-            "Where each run of the kernel is, from its first pixel.",
-            [
-                (self.pitch * (r * spec.dilation[0]) + s * spec.dilation[1] * spec.c) * item
-                for r in range(spec.r)
-                for s in range(1 if spec.joins_columns else spec.s)
-            ],
-        )
+        columns = range(1 if spec.joins_columns else spec.s)
+        rows, steps = [self.pitch * (r * spec.dilation[0]) for r in range(spec.r)], spec.dilation[1] * spec.c
+        places = [(row + s * steps) * item for row in rows for s in columns]
+        self.distances("run", "Where each run of the kernel is, from its first pixel.", places)
         self.step = Index.of(spec.stride[1] * spec.c * item)
         self.row_step = self.pitch * (spec.stride[0] * item)
         sizes = ", ".join(map(bare, (self.out_w, self.step, self.row_step)))

@@ -147,15 +147,9 @@ class Walk:
         """The table of taps: rows of the image are ``row`` apart, and columns where ``column``
         says."""
         spec = self.spec
-        self.distances(
-            "tap",
-            "Where each weight's pixel is, from that of the kernel's first.",
-            [
-                Index.of(row) * (r * spec.dilation[0]) + column(s * spec.dilation[1])
-                for r in range(spec.r)
-                for s in range(spec.s)
-            ],
-        )
+        rows = [Index.of(row) * (r * spec.dilation[0]) for r in range(spec.r)]
+        places = [start + column(s * spec.dilation[1]) for start in rows for s in range(spec.s)]
+        self.distances("tap", "Where each weight's pixel is, from that of the kernel's first.", places)
 
     @contextmanager
     def copying(self, comment: str, *loops: Loop) -> Iterator[list[Index]]:

@@ -28,9 +28,6 @@ from fxlite.codegen.c.product.gemm_spec import (
     WidenedOperand,
     at_most,
     copies_a,
-    pack_b,
-    pack_b_bf16,
-    pack_b_split,
     packs_b,
 )
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, MOST_TILES, Place, Product, Tile
@@ -48,8 +45,6 @@ from fxlite.codegen.kernel.builder import (
     text_of,
 )
 from fxlite.scalar.index import Index
-
-__all__ = ["GemmSpec", "Operand", "PackedOperand", "pack_b", "pack_b_bf16", "pack_b_split", "render_gemm"]
 
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
 """Which part of the second-level cache a block of A's rows takes, and how `count_row_blocks` is

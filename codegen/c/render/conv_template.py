@@ -13,18 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.conv import conv
-from fxlite.codegen.c.conv.conv import (
-    ConvSpec,
-    TileConvSpec,
-    pack_conv_weight,
-    packed_conv_tiles,
-    render_conv,
-    render_conv_tiles,
-    suits_tiles,
-)
+from fxlite.codegen.c.conv.conv import TileConvSpec, packed_conv_tiles, render_conv, render_conv_tiles, suits_tiles
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, packed_conv_int8_size, render_conv_int8
-from fxlite.codegen.c.conv.conv_plan import is_pointwise, packed_conv_size, reads_pairs, winograd_tile
+from fxlite.codegen.c.conv.conv_plan import (
+    ConvSpec,
+    is_pointwise,
+    pack_conv_weight,
+    packed_conv_size,
+    plan_of,
+    reads_pairs,
+    winograd_tile,
+)
 from fxlite.codegen.c.dynamic_scale import beside_of
 from fxlite.codegen.c.render.alternatives import NO_CHOICE, Choice, Decision, conv_decisions
 from fxlite.codegen.c.render.product_templates import render_gemm_node, render_int_linear, with_packed_integers
@@ -209,7 +208,7 @@ def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWei
         pack_conv_weight(np.ascontiguousarray(array), spec, packed)
 
     pairs, shape = reads_pairs(spec), array.shape
-    how = (conv.plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
+    how = (plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
     dtype = np.dtype(np.uint32) if pairs else array.dtype
     return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)
 

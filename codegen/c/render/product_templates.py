@@ -13,18 +13,16 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.dynamic_scale import beside_of
-from fxlite.codegen.c.product.gemm import (
+from fxlite.codegen.c.product.gemm import render_gemm
+from fxlite.codegen.c.product.gemm_integers import Int8Spec, Right, WeightOnlySpec, render_gemm_weight_only, render_int8
+from fxlite.codegen.c.product.gemm_spec import (
     GemmSpec,
     Operand,
     PackedOperand,
+    copies_a,
     pack_b,
     pack_b_bf16,
     pack_b_split,
-    render_gemm,
-)
-from fxlite.codegen.c.product.gemm_integers import Int8Spec, Right, WeightOnlySpec, render_gemm_weight_only, render_int8
-from fxlite.codegen.c.product.gemm_spec import (
-    copies_a,
     pack_int8,
     pack_integers,
     packed_integers_size,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.product.gemm import Operand
+from fxlite.codegen.c.product.gemm_spec import Operand
 from fxlite.codegen.c.render.alternatives import Choice, Decision
 from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.kernel.builder import Rendered, bare
