@@ -79,19 +79,9 @@ class CProgram:
 
 
 _ENDS = (
-    "_run",
-    "_workspace_bytes",
-    "_ticks",
-    "_largest_bytes",
-    "_weights",
-    "_weights_at",
-    "_values",
-    "_values_at",
-    "_state",
-    "_state_init",
-    "_check",
-    "_error_message",
-)
+    "_run _workspace_bytes _ticks _largest_bytes _weights _weights_at _values _values_at _state _state_init _check "
+    "_error_message"
+).split()
 """Of the functions and structs that a model has."""
 _LONGEST = LONGEST - max(map(len, _ENDS))
 

@@ -6,8 +6,9 @@ In: a program, the C names of its outputs and the two prototypes. Out: the text 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from fxlite.codegen.c.structs import STATE, State
@@ -41,19 +42,27 @@ def header_text(
     impossible = "; -1 for impossible sizes" if counts else ""
     needs = f"/** Bytes of workspace that a call with these arguments needs{impossible}. */"
     values = {
-        "ABOUT": comment(about(name, program)),
-        "ERROR_TYPE": error_type().rstrip(),
-        "PLACES": "\n".join(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
+        "PLACES": places_text(locations),
         "SIZE_OF_WEIGHTS": weights_bytes,
         "STATE": "\n".join([*state.definition(), *state.declaration()]).rstrip() if state else "",
         "COUNT": f"{SIZE_DOCUMENTATION}\n{size_signature(name, program.dims)};" if counts else "",
         "CHECK": f"{check_signature(name, program.dims)};",
         "WORKSPACE": f"{needs}\n{workspace}",
         "RUN": f"{documentation(_run_documentation(name, program, outputs, state))}\n{run}",
-        "MODEL": name,
-        "UPPER": name.upper(),
     }
-    return filled(MODEL.joinpath("MODEL.h"), values)
+    return interface(MODEL, name, program, values)
+
+
+def interface(folder: Traversable, name: str, program: Program, values: Mapping[str, str]) -> str:
+    """The header of a target, from ``MODEL.h`` in its folder."""
+    common = {"ABOUT": comment(about(name, program)), "ERROR_TYPE": error_type().rstrip()}
+    common |= {"MODEL": name, "UPPER": name.upper()}
+    return filled(folder.joinpath("MODEL.h"), common | dict(values))
+
+
+def places_text(locations: Sequence[str]) -> str:
+    """The places that errors may name, as comments."""
+    return "\n".join(comment(f"where {i}: {t}") for i, t in enumerate(locations))
 
 
 def about(name: str, program: Program) -> str:

@@ -13,15 +13,15 @@ from importlib.resources import files
 import numpy as np
 
 from fxlite.codegen.c.calls import dim_c
-from fxlite.codegen.c.header import about, documentation
+from fxlite.codegen.c.header import about, documentation, interface
 from fxlite.codegen.c.rolling import Loop
 from fxlite.codegen.c.structs import STATE, WEIGHTS, Weights
-from fxlite.codegen.c.tiles.library import error_type, macros
+from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.cuda.emit import CudaProgram, Launch
 from fxlite.codegen.kernel.builder import bare
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import Scope, dim_name, file_name
-from fxlite.codegen.kernel.text import comment, filled, signature, wrap
+from fxlite.codegen.kernel.text import comment, signature, wrap
 from fxlite.graph.graph import Node
 from fxlite.types.shapes import Dim
 
@@ -107,15 +107,11 @@ class _Host:
         )
         run = "\n".join(signature(f"{self.name}_run", self.parameters(), "cudaError_t"))[:-2]
         values = {
-            "ABOUT": comment(about(self.name, self.plan)),
-            "ERROR_TYPE": error_type().rstrip(),
             "SIZE_OF_WEIGHTS": str(self.weights_bytes),
             "SIZES": ", ".join(self.sizes) or "void",
             "RUN": f"{documentation(text)}\n{run};",
-            "MODEL": self.name,
-            "UPPER": upper,
         }
-        return filled(_MODEL.joinpath("MODEL.h"), values)
+        return interface(_MODEL, self.name, self.plan, values)
 
     # -- the source ----------------------------------------------------------------------------
     def source(self) -> str:

@@ -18,11 +18,11 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call, loops_call, planned_calls
 from fxlite.codegen.c.emit import CProgram, Source, c_name, entry_of
-from fxlite.codegen.c.header import about, documentation, result_places
+from fxlite.codegen.c.header import documentation, interface, places_text, result_places
 from fxlite.codegen.c.run import Steps
 from fxlite.codegen.c.structs import VALUES, WEIGHTS, Struct
 from fxlite.codegen.c.structure import structure_of
-from fxlite.codegen.c.tiles.library import error_type, headers
+from fxlite.codegen.c.tiles.library import headers
 from fxlite.codegen.kernel.kernel_ir import For, Kernel, expressions, statements
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import apart, own_name, spelled
@@ -168,16 +168,13 @@ class _Source(Source):
         ]
         head = "\n".join(signature(f"{self.name}_run", self._parameters(), self.result))
         values = {
-            "ABOUT": comment(about(self.name, self.program)),
-            "ERROR_TYPE": error_type().rstrip() if self.fails else "#include <stdint.h>",
-            "PLACES": "\n".join(comment(f"where {i}: {t}") for i, t in enumerate(self.locations)),
+            "PLACES": places_text(self.locations),
             "SIZE_OF_WEIGHTS": str(self.weights_bytes),
             "ARENA": "\n".join(arena) if self.workspace.filled else "",
             "RUN": f"{documentation(self._about_run())}\n{head[:-2]};",
-            "MODEL": self.name,
-            "UPPER": upper,
         }
-        return filled(MODEL.joinpath("MODEL.h"), values)
+        values |= {} if self.fails else {"ERROR_TYPE": "#include <stdint.h>"}
+        return interface(MODEL, self.name, self.program, values)
 
     @property
     def result(self) -> str:

@@ -45,13 +45,8 @@ SHOTS = 3
 MOST_REPEATS = 1000
 
 _PARAMETERS = (
-    "void *const *array",
-    "const void *const *weights",
-    "const int64_t *size",
-    "void *scratch",
-    "int n_threads",
-    "fx_error *error",
-)
+    "void *const *array; const void *const *weights; const int64_t *size; void *scratch; int n_threads; fx_error *error"
+).split("; ")
 
 
 @dataclass(frozen=True)
@@ -189,7 +184,7 @@ def source(candidates: Sequence[Candidate], weights: Mapping[Node, Array], dims:
         lines += ["}", ""]
     listed = ", ".join(f"candidate_{i}" for i in range(len(candidates)))
     lines += [f"static Candidate *const candidates[] = {{{listed}}};", ""]
-    lines += [*signature("scratch_bytes", _PARAMETERS[2:3] + _PARAMETERS[4:5], "int64_t")]
+    lines += [*signature("scratch_bytes", [_PARAMETERS[2], _PARAMETERS[4]], "int64_t")]
     lines += [*sizes, "    int64_t most = 0;"]
     for scratch in dict.fromkeys(call.scratch for c in candidates for call in c.calls):
         lines.append(f"    most = fx_max(most, {scratch});")
