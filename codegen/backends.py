@@ -18,7 +18,7 @@ import numpy as np
 from fxlite.backend import Backend, KernelInfo, Option, Stage, described, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.state import paused_gc
-from fxlite.codegen.program.run import call_nested, restructure, run_hollow
+from fxlite.codegen.program.calls import call_nested, restructure, run_hollow
 from fxlite.codegen.program.states import StateMemory, check_donated, donated_results, state_results
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fxlite.backend import Case
     from fxlite.codegen.c.emit import CProgram
     from fxlite.codegen.embedded.bundle import Memory
-    from fxlite.codegen.tuning.result import Tuning
+    from fxlite.codegen.tuning.tune import Tuning
     from fxlite.passes.costing.timeline import MemoryTimeline
     from fxlite.passes.manager import PassManager
 

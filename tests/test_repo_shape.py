@@ -126,9 +126,9 @@ ROOMS = {
     ).split(),
     "codegen": (
         "kernel c.tiles runtime folder program python "
-        "c c.text c.decisions c.dynamic_scale c.weights c.product c.conv c.attention "
-        "c.recurrence c.render c.templates c.calls c.rolling c.structs c.state c.workspace c.run "
-        "c.structure c.emit c.selftest c.build_files c.stored_weights c.bundle "
+        "c c.dynamic_scale c.weights c.product c.conv c.attention "
+        "c.recurrence c.render c.templates c.calls c.rolling c.structs c.workspace c.header c.run "
+        "c.structure c.emit c.selftest c.bundle "
         "cuda embedded onnx tuning reporting porting"
     ).split(),
 }

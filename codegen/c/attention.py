@@ -21,25 +21,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from fxlite.codegen.c.decisions import Choice
-from fxlite.codegen.c.product.gemm import Operand
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
-from fxlite.codegen.c.text.template_text import Rendered, atom, rendered
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PARALLEL_PRODUCTS, Operand, panel_columns
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
     Body,
     Pointer,
+    Rendered,
     Size,
     bare,
     divide_up,
     factors,
+    rendered,
     round_up,
     smaller,
     symbol,
     text_of,
 )
+from fxlite.codegen.kernel.text import atom
 from fxlite.scalar.index import Index, extremum, product
+
+if TYPE_CHECKING:
+    from fxlite.codegen.c.render.alternatives import Choice
 
 BLOCK_TILES = constant("attention", "BLOCK_TILES")
 
@@ -114,16 +118,16 @@ class _Attention:
         empty = f"{bare(spec.keys)} == 0" if spec.empty_is_nan else f"{total} == 0"
         known = spec.keys.constant if spec.empty_is_nan else None
         inverse = f"{empty} ? 0 : 1 / {total}" if known is None else f"1 / {total}"
-        body.put(f"const {t} inverse = {'0' if known == 0 else inverse};")
+        body.assign(f"const {t} inverse", "0" if known == 0 else inverse)
         with body.loop("column", spec.columns, pragma="#pragma omp simd") as column:
-            body.put(f"const {t} value = {sums[column]} * inverse;")
+            body.assign(f"const {t} value", f"{sums[column]} * inverse")
             body.put(spec.epilogue("value", row, column))
 
     def scale_query(self, target: Pointer, q: Operand, row: Index) -> None:
         """A query times the scale."""
         spec, body = self.spec, self.body
         with body.loop("feature", spec.features, pragma="#pragma omp simd") as feature:
-            body.put(f"{target[feature]} = {q.at(row, feature)} * {atom(spec.scale)};")
+            body.assign(target[feature], f"{q.at(row, feature)} * {atom(spec.scale)}")
 
     def sizes(self) -> str:
         """For the comment."""
@@ -216,10 +220,10 @@ class _Tiles(_Attention):
         body = self.body
         rows = body.let("block_rows", self.end_row - self.first_row)
         with body.loop("i", rows) as i:
-            body.put(f"highest[{bare(i)}] = -INFINITY;")
-            body.put(f"totals[{bare(i)}] = 0;")
+            body.assign(f"highest[{bare(i)}]", "-INFINITY")
+            body.assign(f"totals[{bare(i)}]", "0")
         with body.loop("i", rows * self.v_pitch) as i:
-            body.put(f"sums[{bare(i)}] = 0;")
+            body.assign(f"sums[{bare(i)}]", "0")
 
     def last_key(self) -> Index:
         """Where the keys end that this block's rows read."""
@@ -233,7 +237,7 @@ class _Tiles(_Attention):
         given = spec.keys, spec.columns, spec.v.row_stride, spec.v.col_stride
         rows, columns, *strides = map(bare, given)
         call = f"all_finite_{spec.ctype}({rows}, {columns}, v_item, {', '.join(strides)})"
-        body.put(f"const bool skips = {call};")
+        body.assign("const bool skips", call)
         return body.let("end_key", f"skips && {end} < {keys} ? {end} : {keys}")
 
     def pack_block(self, key_0: Index, keys: Index) -> None:
@@ -255,7 +259,7 @@ class _Tiles(_Attention):
             reads = body.let("tile_keys", known)
             some = body.block("if (tile_keys > 0)")
         with some:
-            body.put(f"{spec.ctype} tile[TILE_ROWS*{self.width}], rescale[TILE_ROWS];")
+            body.declare(f"{spec.ctype} tile[TILE_ROWS*{self.width}], rescale[TILE_ROWS]")
             body.comment("Scaled queries, their scores, weights and weighted values.")
             with body.loop("i", rows) as i:
                 q = replace(spec.q, pointer="q_item", offset=Index.of(0))
@@ -268,22 +272,14 @@ class _Tiles(_Attention):
         spec, body, width = self.spec, self.body, self.width
         with body.loop("column_0", keys, step=width) as column_0:
             columns = body.let("columns", smaller(keys - column_0, width), "int")
-            body.call(
-                f"multiply_tile_{spec.ctype}",
-                rows,
-                columns,
-                spec.features,
-                "q_rows",
-                self.q_pitch,
-                Pointer("k_panels") + column_0 * spec.features,
-                "tile",
-            )
+            queries, panel = ("q_rows", self.q_pitch), Pointer("k_panels") + column_0 * spec.features
+            body.call(f"multiply_tile_{spec.ctype}", rows, columns, spec.features, *queries, panel, "tile")
             with body.loop("i", rows) as i:
                 row = body.let("row", row_0 + i)
                 with body.loop("j", columns, pragma="#pragma omp simd") as j:
                     key = body.let("key", key_0 + column_0 + j)
                     score = Pointer("scores", i * self.score_pitch + column_0)[j]
-                    body.put(f"{score} = {self.masked(Pointer('tile')[i * width + j], row, key)};")
+                    body.assign(score, self.masked(Pointer("tile")[i * width + j], row, key))
 
     def sum_values(self, place: Index, rows: Index, keys: Index, reads: Index) -> None:
         """Scores become weights, and the weighted values join the sums."""
@@ -291,25 +287,17 @@ class _Tiles(_Attention):
         with body.loop("i", rows) as i:
             places = (Pointer(n) + place + i for n in ("highest", "totals"))
             given = ", ".join(map(str, (Pointer("scores") + i * self.score_pitch, *places)))
-            body.put(f"rescale[{bare(i)}] = soften_{spec.ctype}({bare(reads)}, {given});")
+            body.assign(f"rescale[{bare(i)}]", f"soften_{spec.ctype}({bare(reads)}, {given})")
         with body.loop("column_0", spec.columns, step=width) as column_0:
             columns = body.let("columns", smaller(spec.columns - column_0, width), "int")
-            body.call(
-                f"multiply_tile_{spec.ctype}",
-                rows,
-                columns,
-                reads,
-                "scores",
-                self.score_pitch,
-                Pointer("v_panels") + column_0 * keys,
-                "tile",
-            )
+            weights, panel = ("scores", self.score_pitch), Pointer("v_panels") + column_0 * keys
+            body.call(f"multiply_tile_{spec.ctype}", rows, columns, reads, *weights, panel, "tile")
             with body.loop("i", rows) as i:
                 start = Pointer("sums") + (place + i) * self.v_pitch + column_0
                 total = body.pointer(spec.ctype, "sum", start)
                 with body.loop("j", columns, pragma="#pragma omp simd") as j:
                     more = f"rescale[{bare(i)}] + {Pointer('tile')[i * width + j]}"
-                    body.put(f"{total[j]} = {total[j]} * {more};")
+                    body.assign(total[j], f"{total[j]} * {more}")
 
 
 # -- one or two queries ----------------------------------------------------------------------------
@@ -367,9 +355,9 @@ class _Rows(_Attention):
         if spec.mask is not None:
             with body.loop("j", keys, pragma="#pragma omp simd") as j:
                 score = Pointer("scores")[j]
-                body.put(f"{score} = {self.masked(score, row, body.let('key', key_0 + j))};")
-        body.put("highest[0] = -INFINITY;")
-        body.put("highest[1] = 0;")
+                body.assign(score, self.masked(score, row, body.let("key", key_0 + j)))
+        body.assign("highest[0]", "-INFINITY")
+        body.assign("highest[1]", "0")
         body.call(f"soften_{t}", keys, "scores", "highest", "highest + 1")
         body.call(
             f"sum_weighted_rows_{t}", keys, spec.columns, "scores", v.start(key_0), v.row_stride, v.col_stride, "sums"
@@ -385,14 +373,14 @@ class _Rows(_Attention):
         highest = body.pointer(f"const {t}", "highest", f"sums + {factors(sums_size)} + {factors(query)}")
         body.put(f"{t} most = -INFINITY, total = 0;")
         with body.loop("key_block", self.key_blocks) as block:
-            body.put(f"most = {highest[block * step]} > most ? {highest[block * step]} : most;")
-        body.put(f"const {t} shift = most == -INFINITY ? 0 : most;")
+            body.assign("most", f"{highest[block * step]} > most ? {highest[block * step]} : most")
+        body.assign(f"const {t} shift", "most == -INFINITY ? 0 : most")
         with body.loop("key_block", self.key_blocks) as block:
-            body.put(f"const {t} rescale = exp_weight_{t}({highest[block * step]} - shift);")
-            body.put(f"total += {highest[block * step + 1]} * rescale;")
+            body.assign(f"const {t} rescale", f"exp_weight_{t}({highest[block * step]} - shift)")
+            body.assign("total", f"{highest[block * step + 1]} * rescale", "+=")
             with body.loop("column", spec.columns, pragma="#pragma omp simd") as column:
                 own, joined = sums[block * step + column], sums[column]
-                body.put(f"{joined} = {bare(block)} == 0 ? {own} * rescale : {joined} + {own} * rescale;")
+                body.assign(joined, f"{bare(block)} == 0 ? {own} * rescale : {joined} + {own} * rescale")
         self.put_result(row, "total", sums)
 
 

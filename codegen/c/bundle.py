@@ -1,12 +1,15 @@
 """The C bundle: a folder that builds, tests itself and runs with a C compiler and make alone.
 
 In: a model compiled to C, and example inputs. Out: source, header, weights, a self-test with stored
-inputs and the outputs NumPy computes from them, a Makefile and a README for the C programmer.
+inputs and the outputs NumPy computes from them, a README for the C programmer; and what builds it: a
+Makefile, CMake's file, pkg-config's, and the C that only some builds take: weights inside the program,
+and the choice of the processor at run time.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,13 +19,14 @@ import numpy as np
 
 import fxlite
 from fxlite.backend import Case
-from fxlite.codegen.c.build_files import build_files
 from fxlite.codegen.c.emit import CProgram
+from fxlite.codegen.c.header import MODEL, places_of_results, weights_header
 from fxlite.codegen.c.selftest import output_files, selftest_source
-from fxlite.codegen.c.stored_weights import stored_weights
-from fxlite.codegen.c.text.header import places_of_results, weights_header
-from fxlite.codegen.c.weights import FACTOR, digest_of
+from fxlite.codegen.c.tiles.library import needed
+from fxlite.codegen.c.weights import digest_of, stored_weights
 from fxlite.codegen.folder import facts_of, write_folder
+from fxlite.codegen.kernel.builder import parameter_names
+from fxlite.codegen.kernel.text import filled, table
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.types import dtypes
@@ -70,8 +74,7 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> di
     stored = stored_weights(program, function.graph_module)
     expansion, size = stored.expansion(name), stored.data.size
     (folder / f"{name}_weights.bin").write_bytes(stored.data.data)
-    given = digest_of(stored.data), FACTOR, fxlite.__version__, expansion, size
-    check = weights_header(name, *given)
+    check = weights_header(name, digest_of(stored.data), fxlite.__version__, expansion, size)
     (folder / f"{name}_weights.h").write_text(check, encoding="utf-8")
     (folder / DATA).mkdir()
     for number, case in enumerate(cases, start=1):
@@ -129,95 +132,66 @@ def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
 
 def readme(function: CFunction, cases: Sequence[Case], stored: int) -> str:
     """What a C programmer needs to know, as text of at most 100 columns."""
-    program = function.program
-    name, entry = program.name, program.entry
-    title = f"{name}: {program.program.module.name} as C"
-    lines = [
-        title,
-        "=" * len(title),
-        "",
-        f"Made by fxlite {fxlite.__version__}. Needs a C compiler and GNU make; no Python, no fxlite, no BLAS.",
-        "",
-        "Build and test",
-        "--------------",
-        "    make test",
-        "",
-        f"runs the model on the inputs stored in {DATA}/ and compares the outputs with what",
-        "NumPy computed from them. The Makefile says which flags are needed and why. OpenMP is",
-        "used where the compiler has it; the number of threads is an argument of every call.",
-        "",
-        "    make PORTABLE=1 test",
-        "",
-        "makes one program for all processors of x86-64, which takes AVX-512 or AVX2 where it",
-        "finds them; the weights are the same for all. With EMBED=1 they are in the program.",
-        "Strict C99, without warnings under -Wall -Wextra -Wconversion -pedantic (gcc, clang); tcc",
-        "and other compilers without GCC's vectors compile plain loops, which are much slower.",
-        "",
-        "Files",
-        "-----",
-        *_files(name),
-        "",
-        "Inputs and outputs",
-        "------------------",
-        "All arrays are dense and row-major, in the machine's byte order.",
-        "",
-        *_arguments(program),
-        "",
-    ]
-    if entry.dims:
-        listed = ", ".join(entry.dims)
-        graph = program.program.module.graph
-        known = {name: dim.facts for name, dim in graph.declared_dims.items()}
-        rules = [f"    {name} is {known[name]}" for name in entry.dims if name in known]
-        rules += [f"    {guard.reason}" for guard in graph.guards]
-        low = "as said below" if rules else "0 or more"
-        lines += [
-            "Named dims",
-            "----------",
-            f"{listed}: sizes you choose with every call ({low}); one build serves all.",
-            *rules,
-            "",
-        ]
-    if program.matmul_precision == "medium":
-        lines += [
-            "Precision",
-            "---------",
-            "Products of float32 with constant weights round their operands to bf16 (8 significant",
-            'bits) and sum in float32: matmul_precision="medium".',
-            "",
-        ]
-    if program.matmul_precision == "high" and "multiply_tile_split" in program.functions:
-        lines += [
-            "Precision",
-            "---------",
-            "Products of float32 with constant weights split their operands in two bf16, and sum",
-            'three products (about 16 significant bits): matmul_precision="high". That is fast',
-            "on processors with AMX, and slower than float32 on others.",
-            "",
-        ]
-    lines += ["Memory", "------", *_memory(function, cases, stored), ""]
-    lines += ["How to call it", "--------------", *_example(program, cases[-1], stored), ""]
-    return "\n".join(lines)
-
-
-def _files(name: str) -> list[str]:
-    described = {
-        f"{name}.h": "the interface: read this first",
-        f"{name}.c": "the model",
-        f"{name}_tiles.h": "what it calls: tiles of products and convolutions, helpers",
-        "fx_math.h": "exp, tanh, conversions, ... that it uses",
-        f"{name}_weights.bin": "its weights, as the code wants them in memory",
-        f"{name}_weights.h": "a check that memory holds these weights",
-        f"{name}_selftest.c": "the self-test: also an example of a caller",
-        f"{DATA}/": "stored inputs and NumPy's outputs, one dense array each",
-        f"{name}_portable.c": "chooses among builds for AVX-512, AVX2 and any x86-64 (PORTABLE=1)",
-        f"{name}_embedded.c": "the weights as a part of the program (EMBED=1)",
-        "Makefile": "make test | shared | sanitize | install | clean",
-        "CMakeLists.txt": "the same for CMake",
-        f"{name}.pc.in": "for pkg-config, when installed",
+    program, case = function.program, cases[-1]
+    title = f"{program.name}: {program.program.module.name} as C"
+    is_same, precision = stored == len(program.weights), program.matmul_precision
+    is_split = precision == "high" and "multiply_tile_split" in program.functions
+    sizes = zip(program.entry.dims, program.dims)
+    state = ["state"] if program.states else []
+    given = [*program.inputs, *state, *program.outputs, *program.dims, "weights", "workspace", "n_threads", "&error"]
+    values = {
+        "TITLE": title,
+        "UNDERLINE": "=" * len(title),
+        "FX_VERSION": fxlite.__version__,
+        "FILES": _indented(table([(file.replace("MODEL", program.name), said) for file, said in _FILES])),
+        "ARGUMENTS": "\n".join(_arguments(program)),
+        "RULES": "\n".join(_rules(program)),
+        "MEDIUM": "yes" if precision == "medium" else "",
+        "HIGH": "yes" if is_split else "",
+        "MEMORY": _indented(_memory(function, cases, stored)),
+        "SIZES": _indented([f"int64_t {name} = {case.dims[dim]};" for dim, name in sizes]),
+        "READ": "weights" if is_same else "file",
+        "KIND": "WEIGHTS" if is_same else "STORED",
+        "STORED": "" if is_same else "STORED",
+        "STATES": "yes" if state else "",
+        "ARGUMENTS_OF_SIZE": ", ".join([*program.dims, "n_threads"]),
+        "ARGUMENTS_OF_RUN": ", ".join(given),
+        "MODEL": program.name,
+        "UPPER": program.name.upper(),
     }
-    width = max(map(len, described))
-    return [f"    {file:<{width}}  {text}" for file, text in described.items()]
+    return filled(MODEL.joinpath("README.txt"), values)
+
+
+_FILES = (
+    ("MODEL.h", "the interface: read this first"),
+    ("MODEL.c", "the model"),
+    ("MODEL_tiles.h", "what it calls: tiles of products and convolutions, helpers"),
+    ("fx_math.h", "exp, tanh, conversions, ... that it uses"),
+    ("MODEL_weights.bin", "its weights, as the code wants them in memory"),
+    ("MODEL_weights.h", "a check that memory holds these weights"),
+    ("MODEL_selftest.c", "the self-test: also an example of a caller"),
+    (f"{DATA}/", "stored inputs and NumPy's outputs, one dense array each"),
+    ("MODEL_portable.c", "chooses among builds for AVX-512, AVX2 and any x86-64 (PORTABLE=1)"),
+    ("MODEL_embedded.c", "the weights as a part of the program (EMBED=1)"),
+    ("Makefile", "make test | shared | sanitize | install | clean"),
+    ("CMakeLists.txt", "the same for CMake"),
+    ("MODEL.pc.in", "for pkg-config, when installed"),
+)
+
+
+def _indented(lines: Sequence[str]) -> str:
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def _rules(program: CProgram) -> list[str]:
+    """What is said of named dims."""
+    graph, dims = program.program.module.graph, program.entry.dims
+    known = {name: dim.facts for name, dim in graph.declared_dims.items()}
+    rules = [f"    {name} is {known[name]}" for name in dims if name in known]
+    rules += [f"    {guard.reason}" for guard in graph.guards]
+    low = "as said below" if rules else "0 or more"
+    said = f"{', '.join(dims)}: sizes you choose with every call ({low}); one build serves all."
+    return [said, *rules] if dims else []
 
 
 def _arguments(program: CProgram) -> list[str]:
@@ -228,11 +202,9 @@ def _arguments(program: CProgram) -> list[str]:
         rows.append(("in, out", "state", f"struct {program.name}_state", made))
     places = places_of_results(program.program)
     rows += [("out", name, str(spec), place) for name, spec, place in zip(program.outputs, entry.outputs, places)]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = ["    " + "  ".join(f"{text:<{w}}" for text, w in zip(row, [*widths, 0])).rstrip() for row in rows]
     used = {spec.dtype for spec in (*entry.inputs, *entry.outputs)}
     notes = [f"{d.name} is {d.c_note}" for d in dtypes.ALL if d.name in used]
-    return [*lines, "", "; ".join(notes) + "."]
+    return [_indented(table(rows)), "", "; ".join(notes) + "."]
 
 
 def _memory(function: CFunction, cases: Sequence[Case], stored: int) -> list[str]:
@@ -246,45 +218,34 @@ def _memory(function: CFunction, cases: Sequence[Case], stored: int) -> list[str
     for case in cases:
         size = function.workspace_bytes(case.dims)
         lines.append(f"workspace  {size:,} bytes for {case.label} and {threads} thread{'s' if threads > 1 else ''}")
-    return [f"    {line}" for line in lines]
+    return lines
 
 
-def _example(program: CProgram, case: Case, stored: int) -> list[str]:
-    name, upper = program.name, program.name.upper()
-    dims = "".join(f"{d}, " for d in program.dims)
-    inputs = ", ".join([*program.inputs, *(["state"] if program.states else [])])
-    outputs = ", ".join(program.outputs)
-    lines = [f'#include "{name}_weights.h"', ""]
-    is_same = stored == len(program.weights)
-    file, kind = ("weights", "WEIGHTS") if is_same else ("file", "STORED")
-    expanded = (
-        []
-        if is_same
-        else [
-            f"void *weights = aligned_alloc(64, {upper}_WEIGHTS_BYTES);",
-            f"{name}_weights_expand(file, weights);",
-            "free(file);",
-        ]
-    )
-    sizes = zip(program.entry.dims, program.dims)
-    lines += [f"int64_t {name} = {case.dims[dim]};" for dim, name in sizes]
-    lines += [
-        f"void *{file} = aligned_alloc(64, {upper}_{kind}_BYTES);",
-        f'FILE *stream = fopen("{name}_weights.bin", "rb");',
-        f"fread({file}, 1, {upper}_{kind}_BYTES, stream);",
-        "fclose(stream);",
-        f"if ({name}_weights_check({file}, {upper}_{kind}_BYTES)) return 1;",
-        *expanded,
-        "",
-        *(
-            [f"struct {name}_state *state = malloc(sizeof *state);", f"{name}_state_init(state, weights);"]
-            if program.states
-            else []
-        ),
-        f"int64_t bytes = {name}_workspace_bytes({dims}n_threads);",
-        "void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);",
-        "fx_error error;",
-        f"if ({name}_run({', '.join(filter(None, (inputs, outputs)))}, {dims}weights, workspace, n_threads, &error))",
-        f'    fprintf(stderr, "%s\\n", {name}_error_message(error.code));',
-    ]
-    return [f"    {line}".rstrip() for line in lines]
+# -- what builds it --------------------------------------------------------------------------------
+_BUILD_FILES = ("Makefile", "CMakeLists.txt", "MODEL.pc.in", "MODEL_embedded.c", "MODEL_portable.c")
+
+
+def build_files(name: str, header: str, architecture: str, version: str) -> dict[str, str]:
+    """File name -> text. ``architecture`` is the compiler's flag for a processor, ``version``
+    fxlite's."""
+    functions = _declared(name, header)
+    choices = []
+    for result, function, parameters in functions:
+        names = "" if parameters == "void" else ", ".join(parameter_names(parameters))
+        choices.append(f"CHOICE({result}, {function},\n    ({parameters}),\n    ({names}))")
+    words = {
+        "FUNCTIONS": " ".join(function for _, function, _ in functions),
+        "ARCHITECTURE": architecture,
+        "FX_VERSION": version,
+        "HELPERS": needed("processor_has").rstrip(),
+        "CHOICES": "\n\n".join(choices),
+        "MODEL": name,
+    }
+    return {file.replace("MODEL", name): filled(MODEL.joinpath(file), words) for file in _BUILD_FILES}
+
+
+def _declared(name: str, header: str) -> list[tuple[str, str, str]]:
+    """Result type, name and parameters of each function that a header declares."""
+    code = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    found = re.findall(rf"^(\w[\w ]*?[ *]+)({name}_\w+)\(([^)]*)\);", code, re.MULTILINE)
+    return [(result.strip(), function, " ".join(p.split())) for result, function, p in found]

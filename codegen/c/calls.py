@@ -19,9 +19,15 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.control import control_function
 from fxlite.codegen.c.control import dim_c as dim_c
-from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import join_scales
-from fxlite.codegen.c.render.alternatives import OUTSIDE, epilogue_decision, thread_decision
+from fxlite.codegen.c.render.alternatives import (
+    NO_CHOICE,
+    OUTSIDE,
+    Choice,
+    Decision,
+    epilogue_decision,
+    thread_decision,
+)
 from fxlite.codegen.c.render.template_parts import TemplateFunction
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.c.weights import Packed, module_arrays
@@ -29,7 +35,7 @@ from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
-from fxlite.codegen.kernel.updates import loops
+from fxlite.codegen.kernel.schedule import loops
 from fxlite.codegen.program.program import Program, no_routine, plan
 from fxlite.codegen.program.states import state_results
 from fxlite.graph.graph import Node

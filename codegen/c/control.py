@@ -20,8 +20,8 @@ from fxlite.codegen.kernel.kernel_ir import Alloc, Kernel, Let, Store
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, resolved, value_name
 from fxlite.codegen.kernel.printer import CPrinter
+from fxlite.codegen.kernel.schedule import loops
 from fxlite.codegen.kernel.text import comment, signature, wrap
-from fxlite.codegen.kernel.updates import loops
 from fxlite.codegen.program.control import BodyPlan, ControlPlan
 from fxlite.codegen.program.program import Program, rounded
 from fxlite.graph.graph import Node

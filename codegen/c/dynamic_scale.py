@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fxlite.codegen.kernel.builder import Pointer, bare
-from fxlite.codegen.kernel.contraction import Epilogue
 from fxlite.codegen.kernel.kernel_ir import Buffer
-from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.lower import Epilogue, buffer_name
 from fxlite.graph.graph import Node
 from fxlite.ops.integer.quantized import least_magnitude
 from fxlite.ops.op import normalize_axes

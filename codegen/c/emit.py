@@ -16,20 +16,27 @@ from types import MappingProxyType
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
+from fxlite.codegen.c.header import MODEL, about, check_signature, header_text
 from fxlite.codegen.c.run import Steps
 from fxlite.codegen.c.structs import STATE, VALUES, WEIGHTS
 from fxlite.codegen.c.structure import Structure, structure_of
-from fxlite.codegen.c.text.header import about, check_signature, header_text
-from fxlite.codegen.c.text.template_text import divisors, real_c, size_check, size_function
 from fxlite.codegen.c.tiles.library import headers, includes, macros
 from fxlite.codegen.c.weights import Array, Packed
-from fxlite.codegen.c.workspace import unused, with_note, workspace_signature
+from fxlite.codegen.c.workspace import (
+    divisors,
+    real_c,
+    size_check,
+    size_function,
+    unused,
+    with_note,
+    workspace_signature,
+)
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_name, own_name
-from fxlite.codegen.kernel.text import comment, signature, wrap
+from fxlite.codegen.kernel.text import comment, filled, signature, wrap
+from fxlite.codegen.program.calls import dim_data, value_sizes
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.program.states import state_bytes, state_places
-from fxlite.codegen.program.value_sizes import dim_data, value_sizes
 from fxlite.codegen.runtime.abi import ArgSpec, Condition, Entry
 from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.graph.graph import Node
@@ -72,19 +79,9 @@ class CProgram:
 
 
 _ENDS = (
-    "_run",
-    "_workspace_bytes",
-    "_ticks",
-    "_largest_bytes",
-    "_weights",
-    "_weights_at",
-    "_values",
-    "_values_at",
-    "_state",
-    "_state_init",
-    "_check",
-    "_error_message",
-)
+    "_run _workspace_bytes _ticks _largest_bytes _weights _weights_at _values _values_at _state _state_init _check "
+    "_error_message"
+).split()
 """Of the functions and structs that a model has."""
 _LONGEST = LONGEST - max(map(len, _ENDS))
 
@@ -390,19 +387,5 @@ def ticks_prototype(name: str, kernels: int) -> str:
 def ticks_source(name: str, kernels: int) -> str:
     """The counters, their clock and the function that gives them out. Threads that run the model
     at the same time have counters of their own."""
-    return f"""\
-#if __STDC_VERSION__ >= 201112L
-#define FX_THREAD _Thread_local
-#else
-#define FX_THREAD __thread
-#endif
-static FX_THREAD int64_t fx_ticks[{kernels + 1}];
-static FX_THREAD int fx_tick_count;
-
-const int64_t *{name}_ticks(void) {{ return fx_ticks; }}
-
-static void fx_tick(void) {{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    fx_ticks[fx_tick_count++] = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}}"""
+    values = {"MODEL": name, "COUNT": str(kernels + 1)}
+    return filled(MODEL.joinpath("ticks.c"), values).rstrip()

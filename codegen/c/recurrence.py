@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.packed_operands import (
+from fxlite.codegen.c.product.gemm_integers import FASTER
+from fxlite.codegen.c.product.gemm_spec import (
     ITEM_BYTES,
     PANEL_BYTES,
     PANEL_COLUMNS,
@@ -35,8 +35,7 @@ from fxlite.codegen.c.product.packed_operands import (
     packed_rows,
     panel_columns,
 )
-from fxlite.codegen.c.text.template_text import Rendered, rendered
-from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, round_up, smaller, text_of
+from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, bare, divide_up, rendered, round_up, smaller, text_of
 from fxlite.ops.integer.quantized_recurrence import LARGEST
 from fxlite.ops.recurrent import GATES
 from fxlite.scalar.index import Index
@@ -207,15 +206,8 @@ class _Recurrence:
                 unit_0 = body.let("unit_0", block * width)
                 units = body.let("units", smaller(spec.size - unit_0, width), "int")
                 columns = Pointer("weight_hh") + (gate * spec.size + unit_0) * spec.size
-                body.call(
-                    f"pack_panel_{spec.ctype}",
-                    spec.size,
-                    units,
-                    columns,
-                    1,
-                    spec.size,
-                    panels + (block * spec.gates + gate) * self.panel,
-                )
+                target = panels + (block * spec.gates + gate) * self.panel
+                body.call(f"pack_panel_{spec.ctype}", spec.size, units, columns, 1, spec.size, target)
 
     def decide_who_shares(self, row_tiles: Index) -> Index:
         """How many threads there are, and what they share."""
@@ -236,7 +228,7 @@ class _Recurrence:
         few = "n_threads == 1" if row_tiles == 1 else f"{bare(row_tiles)} >= n_threads"
         if step_work.constant is None:
             few += f" || {bare(step_work)} < {PARALLEL_STEP}"
-        body.put(f"const bool by_rows = {few};")
+        body.assign("const bool by_rows", few)
         return body.let("parts", f"!by_rows ? fx_min(n_threads, {bare(self.blocks)}) : {threads}")
 
     def compute_part(self, round_: Index, part: Index, parts: Index, row_tiles: Index) -> None:
@@ -306,7 +298,7 @@ class _Recurrence:
         with body.loop("row", end, start=first) as row:
             start, scale = Pointer("state") + row * size, integers.row_scale(row)
             if integers.scale is None:
-                body.put(f"{scale} = scale_of_state({bare(size)}, {start});")
+                body.assign(scale, f"scale_of_state({bare(size)}, {start})")
             target = Pointer("rounded") + row * size
             body.call("round_state", size, start, scale, zero_point, low, high, stored, target)
 
@@ -318,31 +310,23 @@ class _Recurrence:
         kind, function, read = spec.ctype, spec.ctype, "state"
         if spec.integers is not None:
             kind, function, read = "int32_t", "u8", "rounded"
-        body.put(f"{kind} sums[{spec.gates}][{self.tile_rows}*{width}];")
+        body.declare(f"{kind} sums[{spec.gates}][{self.tile_rows}*{width}]")
         panels = Pointer("weight_hh" if spec.is_packed else "panels")
         with body.loop("gate", spec.gates) as gate:
             panel = panels + (block * spec.gates + gate) * self.panel
-            body.call(
-                f"multiply_tile_{function}",
-                rows,
-                units,
-                spec.size,
-                Pointer(read) + row_0 * spec.size,
-                spec.size,
-                panel,
-                f"sums[{bare(gate)}]",
-            )
+            state = Pointer(read) + row_0 * spec.size, spec.size
+            body.call(f"multiply_tile_{function}", rows, units, spec.size, *state, panel, f"sums[{bare(gate)}]")
         with body.loop("i", rows) as i:
             row = body.let("row", row_0 + i)
             if spec.integers is not None:
-                body.put(f"const float row_scale = {spec.integers.row_scale(row)};")
+                body.assign("const float row_scale", spec.integers.row_scale(row))
             with body.loop("j", units, pragma="#pragma omp simd") as j:
                 sums = [f"sums[{g}][{bare(i * width + j)}]" for g in range(spec.gates)]
                 self.update(row, body.let("unit", unit_0 + j), sums)
 
     def update(self, row: Index, unit: Index, sums: list[str]) -> None:
         """The new state of one row and hidden unit."""
-        spec, put, t = self.spec, self.body.put, self.spec.ctype
+        spec, assign, t = self.spec, self.body.assign, self.spec.ctype
         suffix = "f32" if t == "float" else "f64"
         sigmoid, tanh = f"fx_sigmoid_{suffix}", f"fx_tanh_{suffix}"
         here = row * spec.size + unit
@@ -357,19 +341,19 @@ class _Recurrence:
         if spec.mode == "lstm":
             for gate, name in enumerate(("in", "forget", "fresh", "out")):
                 function = tanh if name == "fresh" else sigmoid
-                put(f"const {t} {name} = {function}({x[gate]} + {hidden[gate]});")
-            put(f"const {t} cell = forget * {cells} + in * fresh;")
-            put(f"{cells} = cell;")
-            put(f"{following} = out * {tanh}(cell);")
+                assign(f"const {t} {name}", f"{function}({x[gate]} + {hidden[gate]})")
+            assign(f"const {t} cell", f"forget * {cells} + in * fresh")
+            assign(cells, "cell")
+            assign(following, f"out * {tanh}(cell)")
         elif spec.mode == "gru":
             for gate, name in enumerate(("reset", "keep")):
-                put(f"const {t} {name} = {sigmoid}({x[gate]} + {hidden[gate]});")
-            put(f"const {t} fresh = {tanh}({x[2]} + reset * {hidden[2]});")
-            put(f"{following} = (1 - keep) * fresh + keep * {state};")
+                assign(f"const {t} {name}", f"{sigmoid}({x[gate]} + {hidden[gate]})")
+            assign(f"const {t} fresh", f"{tanh}({x[2]} + reset * {hidden[2]})")
+            assign(following, f"(1 - keep) * fresh + keep * {state}")
         elif spec.mode == "rnn_tanh":
-            put(f"{following} = {tanh}({x[0]} + {hidden[0]});")
+            assign(following, f"{tanh}({x[0]} + {hidden[0]})")
         else:
-            put(f"{following} = fx_maximum_{suffix}({x[0]} + {hidden[0]}, 0);")
+            assign(following, f"fx_maximum_{suffix}({x[0]} + {hidden[0]}, 0)")
 
 
 _EQUATIONS = {

@@ -18,10 +18,9 @@ import numpy as np
 from fxlite.codegen.c.calls import Call, dim_c
 from fxlite.codegen.c.rolling import Loop, Step
 from fxlite.codegen.c.structs import VALUES, WEIGHTS, Index, Reached, reduced
-from fxlite.codegen.c.text.template_text import mentions
 from fxlite.codegen.c.workspace import with_note
 from fxlite.codegen.kernel.names import apart, own_name, spelled
-from fxlite.codegen.kernel.text import comment, signature, wrap
+from fxlite.codegen.kernel.text import comment, mentions, signature, wrap
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 

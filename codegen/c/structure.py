@@ -19,8 +19,7 @@ import numpy as np
 from fxlite.codegen.c.calls import Call, Planned, common_path
 from fxlite.codegen.c.rolling import Loop, Step, leaves, numbers, rolled, with_steady_memory
 from fxlite.codegen.c.run import Argument, Body, Grid, Pointer, is_passed, is_table
-from fxlite.codegen.c.state import State
-from fxlite.codegen.c.structs import Reached, Weights
+from fxlite.codegen.c.structs import Reached, State, Weights
 from fxlite.codegen.c.weights import Array, Blob, make_blob
 from fxlite.codegen.c.workspace import Workspace, plan_workspace
 from fxlite.codegen.kernel.lower import buffer_name

@@ -1,5 +1,5 @@
 """The templates of C, by the op that they compute: matrix products, convolutions, attention,
-recurrences.
+recurrences. The last two are matched here, the others in files of their own.
 
 In: a group anchored at an op of :data:`TEMPLATES`, and the module's weights. Out: the C
 function of that group, packed weights, and scratch. The template's slots (operand addresses,
@@ -8,44 +8,206 @@ epilogue) are filled with text printed from the group's expressions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fxlite.codegen.c.decisions import NO_CHOICE, Choice
-from fxlite.codegen.c.render import integer_templates as integers
-from fxlite.codegen.c.render import routine_template as routines
-from fxlite.codegen.c.render.conv_template import claims_conv, claims_int_conv, render_conv_node, render_int_conv
-from fxlite.codegen.c.render.gemm_template import render_gemm_node
-from fxlite.codegen.c.render.layer_templates import (
-    claims_attention,
-    claims_int_recurrence,
-    claims_recurrence,
-    render_attention_node,
-    render_recurrence_node,
+import numpy as np
+
+from fxlite.codegen.c.attention import AttentionSpec, render_attention
+from fxlite.codegen.c.product.gemm_spec import packed_rows, packed_size
+from fxlite.codegen.c.recurrence import (
+    IntegerState,
+    RecurrenceSpec,
+    pack_recurrent_int8,
+    pack_recurrent_weight,
+    render_recurrence,
 )
+from fxlite.codegen.c.render import product_templates as products
+from fxlite.codegen.c.render import routine_template as routines
+from fxlite.codegen.c.render.alternatives import NO_CHOICE, Choice, attention_decisions
+from fxlite.codegen.c.render.conv_template import claims_conv, claims_int_conv, render_conv_node, render_int_conv
 from fxlite.codegen.c.render.routine_template import claims_fourier, render_fourier_node
-from fxlite.codegen.c.render.template_parts import TemplateFunction
-from fxlite.codegen.kernel.contraction import is_matrix_product, require_some
+from fxlite.codegen.c.render.template_parts import (
+    TemplateFunction,
+    described,
+    epilogue_of,
+    is_constant,
+    strided_operand,
+    template_function,
+    workspace_arguments,
+)
+from fxlite.codegen.c.weights import Array, Packed, PackedWeight
+from fxlite.codegen.kernel.builder import bare, symbol
+from fxlite.codegen.kernel.lower import (
+    Epilogue,
+    buffer_name,
+    buffer_of,
+    is_matrix_product,
+    lower_attention,
+    named,
+    require_some,
+)
+from fxlite.codegen.kernel.names import derived
+from fxlite.codegen.kernel.schedule import document
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.passes.rules.store_bf16 import reads_bf16
+from fxlite.scalar import expr
+from fxlite.scalar.index import Index, Var
+from fxlite.types import dtypes
 from fxlite.types.shapes import Dim
 
 
+def claims_attention(node: Node) -> bool:
+    """True for attention of floats whose mask, if any, is of bools or of the same dtype."""
+    dtypes = [n.type.dtype for n in node.args if isinstance(n, Node)]
+    mask = dtypes[3:]
+    return dtypes[0].name in ("f32", "f64") and all(d.is_bool or d is dtypes[0] for d in mask)
+
+
+def render_attention_node(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], choice: Choice = NO_CHOICE
+) -> TemplateFunction:
+    """Attention over any strides, with or without a mask."""
+    c = lower_attention(group)
+    output = buffer_of(c.root, is_output=True)
+    *outer, row, column = c.coordinates
+    feature, key = c.reduced
+    batch = {v: Index.of(0) for v in outer}
+    several = [v for v in outer if v.extent != 1]
+    names = {v: f"batch_{i}" if several[1:] else "batch" for i, v in enumerate(several)}
+    batch |= {v: named(n, v) for v, n in names.items()}
+    emitter = epilogue_of(c, output, c.value, c.store, locations)
+    axes = ((row, feature), (key, feature), (key, column), (row, key))
+    q, k, v, *mask = (
+        strided_operand(load, c.buffer(load.buffer), *pair, batch) for load, pair in zip(c.operands, axes)
+    )
+    parameters = emitter.parameters([o.buffer for o in c.operands], [])
+    attributes = c.anchor.arguments
+    ctype = c.anchor.type.dtype.c_name
+    spec = AttentionSpec(
+        name=name,
+        ctype=ctype,
+        parameters=", ".join(t for t, _ in parameters),
+        batch=tuple((name, v.extent) for v, name in names.items()),
+        rows=row.extent,
+        keys=key.extent,
+        features=feature.extent,
+        columns=column.extent,
+        q=q,
+        k=k,
+        v=v,
+        scale=_scale(attributes.get("scale"), feature, emitter, ctype),
+        epilogue=lambda total, at_row, at_column: emitter.print(total, {**batch, row: at_row, column: at_column}),
+        mask=mask[0] if mask else None,
+        mask_is_bool=bool(mask) and c.operands[3].dtype.is_bool,
+        masked_score=_number(attributes.get("masked_score", -math.inf), emitter, ctype),
+        causal=attributes.get("is_causal", False),
+        empty_is_nan=not mask or attributes.get("empty_rows") == "nan",
+        comment=described(group, choice),
+        measured=choice,
+    )
+    rendered = render_attention(spec)
+    return template_function(name, rendered, parameters, {}, attention_decisions(spec))
+
+
+def _scale(scale: float | None, feature: Var, emitter: Epilogue, ctype: str) -> str:
+    """What scores are multiplied by, in C: the attribute, or 1 / sqrt(features)."""
+    width = feature.extent.constant
+    if scale is None and width is None:
+        return f"({ctype})(1 / sqrt((double)fx_max({emitter.text(feature.extent)}, 1)))"
+    factor = 1 / math.sqrt(max(width or 0, 1)) if scale is None else scale
+    return _number(factor, emitter, ctype)
+
+
+def _number(value: float, emitter: Epilogue, ctype: str) -> str:
+    """A constant in C, of the type that is computed in."""
+    dtype = "f32" if ctype == "float" else "f64"
+    return emitter.printer.constant(expr.const(value, dtypes.dtype(dtype)))
+
+
+# -- recurrences -----------------------------------------------------------------------------------
+def claims_recurrence(node: Node) -> bool:
+    """True for recurrences of one float dtype."""
+    types = {n.type.dtype.name for n in node.all_input_nodes}
+    return types in ({"f32"}, {"f64"})
+
+
+def claims_int_recurrence(node: Node) -> bool:
+    """True for recurrences in integers with a weight that is known when compiling."""
+    return is_constant(node.arguments["weight_hh"])
+
+
+def render_recurrence_node(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
+    """A recurrence of either kind; its weight is packed when the model is compiled, or if it is
+    computed, in each call."""
+    node = group.root
+    operands = node.arguments
+    gates, weight = operands["gates"], operands["weight_hh"]
+    known = {"steps": gates.type.shape[0], "batch": gates.type.shape[1], "size": weight.type.shape[1]}
+    sizes = {n: Index.of(d) if type(d) is int else symbol(n) for n, d in known.items()}
+    integers = None
+    if node.target.name == "int_recurrence":
+        integers = IntegerState(operands.get("state_scale"), operands.get("state_zero_point"))
+    spec = RecurrenceSpec(
+        name,
+        node.type.dtype.c_name,
+        operands.get("mode", "lstm"),
+        **sizes,
+        has_bias=operands.get("bias_hh") is not None,
+        is_packed=weight in weights,
+        reverse=operands.get("reverse", False),
+        comment=document(group),
+        integers=integers,
+    )
+    rendered = render_recurrence(spec)
+    packed: Packed = {}
+    arrays = {n: buffer_name(operands[n]) for n in spec.arrays}
+    if spec.is_packed:
+        arrays["weight_hh"] = derived(buffer_name(weight), "units")
+        packed[arrays["weight_hh"]] = _packed(weight, weights[weight], spec)
+    dims = {n: Index.of(known[n]) for n in spec.named_sizes}
+    arguments = (*arrays.values(), buffer_name(node), *map(bare, dims.values()))
+    workspace = rendered.workspace.substitute({sizes[n].single_atom: d for n, d in dims.items()})
+    return TemplateFunction(
+        name, rendered.text, arguments + workspace_arguments(rendered.extra_parameters), packed, bare(workspace)
+    )
+
+
+def _packed(weight: Node, array: Array, spec: RecurrenceSpec) -> PackedWeight:
+    rows, size = array.shape
+    columns, gates, integers = rows // spec.gates, spec.gates, spec.integers
+    if integers is None:
+
+        def fill(packed: Array, array: Array = array) -> None:
+            packed[:] = pack_recurrent_weight(array, gates)
+
+        total = gates * packed_size(size, columns, array.itemsize)
+        return PackedWeight((weight, gates), array.dtype, total, fill)
+
+    def fill_integers(packed: Array) -> None:
+        packed[:] = pack_recurrent_int8(array, gates, integers.offset)
+
+    total = gates * packed_size(packed_rows(size), columns, 4)
+    how = (weight, gates, integers.offset)
+    return PackedWeight(how, np.dtype(np.int32), total, fill_integers)
+
+
+# -- the templates by op ---------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Template:
     """What computes the nodes of an op: those that it ``claims``; ``render`` makes the function of
-    a group that is anchored at one. ``render_medium`` and ``render_high``, if any, are used in its
-    place for ``matmul_precision="medium"`` and, where that is faster, "high". All take a ``choice``
-    if their functions list decisions."""
+    a group that is anchored at one. If it ``rounds``, it is told for ``matmul_precision="medium"`` and,
+    where that is faster, "high" of how many bf16 ``parts`` an operand is made. All take a ``choice`` if
+    their functions list decisions."""
 
     claims: Callable[[Node], bool]
     render: Callable[..., TemplateFunction]
-    render_medium: Callable[..., TemplateFunction] | None = None
-    render_high: Callable[..., TemplateFunction] | None = None
+    rounds: bool = False
 
 
 def claims(node: Node) -> bool:
@@ -102,17 +264,14 @@ def render(
     assert group.anchor is not None
     require_some(group)
     template = TEMPLATES[group.anchor.target.name]
-    other = template.render_medium if matmul_precision == "medium" else None
-    if matmul_precision == "high" and has_bf16_tiles():
-        other = template.render_high
-    measured = {"choice": choice} if choice else {}
-    return (other or template.render)(group, name, weights, locations, **measured)
+    given: dict[str, Any] = {"choice": choice} if choice else {}
+    if template.rounds and (matmul_precision == "medium" or (matmul_precision == "high" and has_bf16_tiles())):
+        given["parts"] = 1 if matmul_precision == "medium" else 2
+    return template.render(group, name, weights, locations, **given)
 
 
-_GEMM = Template(
-    is_matrix_product, render_gemm_node, partial(render_gemm_node, parts=1), partial(render_gemm_node, parts=2)
-)
-_CONV = Template(claims_conv, render_conv_node, partial(render_conv_node, parts=1), partial(render_conv_node, parts=2))
+_GEMM = Template(is_matrix_product, products.render_gemm_node, rounds=True)
+_CONV = Template(claims_conv, render_conv_node, rounds=True)
 
 
 ROUTINES = {
@@ -136,9 +295,9 @@ TEMPLATES = {
     "linear": _GEMM,
     "conv1d": _CONV,
     "conv2d": _CONV,
-    "int_linear": Template(integers.claims_int_linear, integers.render_int_linear),
-    "linear_weight_only": Template(integers.claims_weight_only, integers.render_weight_only),
-    "int_matmul": Template(integers.claims_int_matmul, integers.render_int_matmul),
+    "int_linear": Template(products.claims_int_linear, products.render_int_linear),
+    "linear_weight_only": Template(products.claims_weight_only, products.render_weight_only),
+    "int_matmul": Template(products.claims_int_matmul, products.render_int_matmul),
     "int_conv2d": Template(claims_int_conv, render_int_conv),
     "scaled_dot_product_attention": Template(claims_attention, render_attention_node),
     "dft": Template(claims_fourier, render_fourier_node),

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from fxlite.base import outside_text
 from fxlite.codegen.c.calls import Call, dim_c
 from fxlite.codegen.c.structs import Struct
-from fxlite.codegen.c.text.template_text import size_check
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, spelled
-from fxlite.codegen.kernel.text import comment, signature, wrap
-from fxlite.codegen.program.arena import ALIGNMENT, Extent, ends
+from fxlite.codegen.kernel.text import comment, signature, table, wrap
+from fxlite.codegen.program.memory import ALIGNMENT, Extent, ends
 from fxlite.codegen.program.program import Program
+from fxlite.codegen.runtime.abi import Dim
 from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.graph.graph import Node
 
@@ -137,8 +137,7 @@ def _timeline(
         count = f"{len(held)} " if len(held) > 1 else ""
         size = str(key.type.nbytes).replace(" ", "")
         rows.append((count + struct.name(member), str(key.type), size, f"{first} to {last}", places[key]))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths)).rstrip() for row in rows]
+    lines = table(rows)
     head = "Pointers to the values of a call, which take turns in the workspace. Kernels count from 0."
     return "\n".join([head, *([""] if len(rows) > 1 else []), *(f"  {x}" for x in lines[len(rows) == 1 :])])
 
@@ -234,3 +233,51 @@ def with_note(line: str, note: str) -> list[str]:
         return [f"{line}  // {note}"]
     indent = line[: len(line) - len(line.lstrip())]
     return [f"{indent}// {note}", *lines]
+
+
+# -- the C function that counts the values of a call before anything is computed -------------------
+# In: the values to count (:mod:`fxlite.codegen.program.calls`). Out: ``NAME_largest_bytes``,
+# which callers of a model may ask and which its other functions ask themselves. It computes in
+# double, which does not wrap; that a size near 2^53 is rounded does not matter beside powers of two.
+
+
+SIZE_DOCUMENTATION = """\
+/** Bytes of the largest value that a call with these sizes stores; -1 if no such call is possible,
+ * since a size is negative, or one has more than 2^47 bytes (2^56 where it is not stored). */"""
+
+
+def size_signature(name: str, dims: Sequence[str]) -> str:
+    """The function's head, without what follows it."""
+    parameters = ", ".join(f"int64_t {dim_name(d)}" for d in dims)
+    return f"int64_t {name}_largest_bytes({parameters or 'void'})"
+
+
+def size_function(name: str, dims: Sequence[str], values: Sequence[ValueSize]) -> list[str]:
+    """The function; nothing where no value has to be counted."""
+    if not values:
+        return []
+    lines = [f"{size_signature(name, dims)} {{", "    double fx_largest = 0;"]
+    for value in values:
+        shape = ", ".join(map(real_c, value.shape))
+        stored = "true" if value.stored else "false"
+        given = f"&fx_largest, {stored}, {value.itemsize}, {len(value.shape)}"
+        call = f"fx_count({given}, (const double[]){{{shape}}})"
+        lines += wrap(f"    if (!{call}) return -1;")
+    return [*lines, "    return (int64_t)fx_largest;", "}", ""]
+
+
+def size_check(name: str, dims: Sequence[str], values: Sequence[ValueSize], then: str) -> list[str]:
+    """What begins a function that must not run at impossible sizes."""
+    if not values:
+        return []
+    return [f"    if ({name}_largest_bytes({', '.join(map(dim_name, dims))}) < 0) {then};"]
+
+
+def real_c(dim: Dim) -> str:
+    """A dim as C over doubles."""
+    return str(dim) if isinstance(dim, int) else dim.real_c(dim_name)
+
+
+def divisors(dim: Dim) -> tuple[Dim, ...]:
+    """What a dim divides by, which has to be positive, inner ones first."""
+    return () if isinstance(dim, int) else dim.divisors

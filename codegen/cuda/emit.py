@@ -22,15 +22,22 @@ from fxlite.codegen.c.render.template_parts import product_fields, strided_opera
 from fxlite.codegen.c.tiles.library import definitions, needed
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, IntegerWeight, render_gemm
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
-from fxlite.codegen.cuda.printer import NO_BYTES, CudaPrinter, KernelText, kernel_text, line_comment
-from fxlite.codegen.cuda.schedule import device_kernels
+from fxlite.codegen.cuda.schedule import NO_BYTES, CudaPrinter, KernelText, device_kernels, kernel_text, line_comment
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, round_up, smaller, symbol
-from fxlite.codegen.kernel.contraction import Epilogue, is_matrix_product, matrix_product, require_some
-from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.kernel.lower import (
+    Contraction,
+    Epilogue,
+    buffer_name,
+    buffer_of,
+    is_matrix_product,
+    lower_contraction,
+    matrix_product,
+    require_some,
+)
 from fxlite.codegen.kernel.names import Scope, dim_name, resolved
 from fxlite.codegen.kernel.schedule import document, schedule
+from fxlite.codegen.program.calls import value_sizes
 from fxlite.codegen.program.program import Program, plan
-from fxlite.codegen.program.value_sizes import value_sizes
 from fxlite.codegen.runtime.abi import Entry
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -70,8 +77,8 @@ def render_routine(group: Group, name: str) -> KernelText:
     body = Body()
     with body.block(f"for (int64_t item = fx_thread_index(); item < {bare(count)}; item += fx_thread_count())"):
         at = Pointer("workspace") + symbol("thread") * share
-        body.put("const int64_t thread = fx_thread_index();")
-        body.put(f"{kind} *const memory = ({kind} *)({at});")
+        body.assign("const int64_t thread", "fx_thread_index()")
+        body.assign(f"{kind} *const memory", f"({kind} *)({at})")
         body.put(f"{routine.call(node, sizes, symbol('item'), '1', 'memory')};")
     dims = sorted({d for size in known.values() for d in shapes.names(size)})
     parameters = [f"const {kind} *__restrict__ x", f"{kind} *__restrict__ y"]

@@ -27,8 +27,8 @@ from fxlite.codegen.cuda.host import host_sources
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.kernel.builder import bare
 from fxlite.codegen.kernel.names import dim_name, resolved
+from fxlite.codegen.program.calls import call_nested, run_hollow
 from fxlite.codegen.program.program import optimize, said_of_passes
-from fxlite.codegen.program.run import call_nested, run_hollow
 from fxlite.codegen.runtime.abi import ArgSpec, HollowCall, bind_arguments
 from fxlite.codegen.runtime.cuda_device import Cubin, CudaDeviceNotFound, CudaModule, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule

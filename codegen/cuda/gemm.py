@@ -1,26 +1,279 @@
-"""CUDA C text of one matrix product of floats, and its epilogue.
+"""The walks over any matrix product on CUDA, C[m, n] = sum over k of A[m, k] * B[k, n], and its
+epilogue: what products of floats and of integers share; and the products of floats.
 
-In: a :class:`CudaGemmSpec`. Out: its kernel; the loops are those of
-:mod:`fxlite.codegen.cuda.gemm_walk`. The right operand may be an :class:`IntegerWeight`, whose
-numbers are unpacked and scaled in registers on the way to the tile: 32 bits at a time (four i8 or
-eight int4) where rows and groups are made of whole words, else one by one.
+In: a :class:`Product` that knows its numbers: how they are loaded, multiplied and finished. Out:
+one kernel that needs only ``prelude.cuh``, and the launch it wants.
+
+In *tiles*, a block of 256 threads computes 64 x 64 elements, each thread 4 x 4 of them in
+registers. A and B pass through shared memory in slices of 16 items along k, read in the order in
+which their elements are adjacent in memory.
+
+In *warps*, for a single row (what a model computes that answers one question at a time), a warp
+computes a column: its lanes read neighbours along k and add their shares, and the 32 sums are
+added by shuffles. Such a product reads each number of B once and is as fast as memory is; a tile
+would compute 63 rows for nothing.
+
+Sums run over ascending k, so a result does not depend on the launch.
+
+The right operand of floats may be an :class:`IntegerWeight`, whose numbers are unpacked and scaled in
+registers on the way to the tile: 32 bits at a time (four i8 or eight int4) where rows and groups are
+made of whole words, else one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 
 from fxlite.codegen.c.product.gemm_spec import Operand, ProductSpec, at_most
-from fxlite.codegen.c.text.template_text import atom
-from fxlite.codegen.cuda.gemm_walk import LANES, MICRO, SLICE, TILE, Product, Side, element, where
-from fxlite.codegen.cuda.printer import KernelText
-from fxlite.codegen.kernel.builder import Body, bare, divide_up
-from fxlite.codegen.kernel.printer import CPrinter
-from fxlite.scalar import expr
-from fxlite.scalar.expr import Load
-from fxlite.scalar.index import Index, Var, unflatten
+from fxlite.codegen.cuda.schedule import KernelText, kernel_text
+from fxlite.codegen.kernel.builder import Body, Size, bare, divide_up, parameter_names, smaller, symbol, takes_one_trip
+from fxlite.codegen.kernel.text import atom
+from fxlite.scalar.index import Index, Var, product, unflatten
 
+TILE = 64
+"""Rows and columns of C per block."""
+
+MICRO = 4
+"""Rows and columns of C per thread."""
+
+SLICE = 16
+"""Items along k per turn."""
+
+PITCH = TILE + 4
+"""Of a row of a tile; the padding spreads the stores over the memory banks."""
+
+LANES = 32
+"""Threads of a warp."""
+
+THREADS = 256
+"""Threads of a block: one for each 4 x 4 elements of a tile, or a warp for each of 8 columns."""
+
+MAX_GRID_Y = MAX_GRID_Z = 65535
+
+UNROLL = "#pragma unroll"
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operand, ``a`` or ``b``: its *lines*, rows of A or columns of B, of which there are
+    ``extent``; those of this block begin at ``start``. ``along_k``: neighbours along k are adjacent
+    in memory."""
+
+    name: str
+    line: str
+    extent: Index
+    along_k: bool
+    start: Index
+
+
+def element(name: str, *place: Size) -> str:
+    """An element of an array."""
+    return name + "".join(f"[{bare(i)}]" for i in place)
+
+
+def where(value: str, *conditions: str) -> str:
+    """The value where all conditions hold, else 0; conditions that always hold are empty."""
+    test = " && ".join(filter(None, conditions))
+    return f"{test} ? {value} : 0" if test else value
+
+
+class Product:
+    """The kernel of one product while it is printed; a subclass knows its numbers.
+
+    item            the type of sums, and of the items of tiles
+    steps           of k in an item
+    along_k         of A and of B, whether neighbours along k are adjacent in memory
+    in_warps        whether a warp computes a column
+    rows_adjacent   results of neighbouring rows are adjacent in memory
+    sizes           names of long expressions of the parameters
+    """
+
+    item = "float"
+    steps = 1
+    along_k = (True, True)
+    in_warps = False
+    rows_adjacent = False
+    sizes: tuple[tuple[str, Index], ...] = ()
+
+    def __init__(self, spec: ProductSpec) -> None:
+        self.base, self.body = spec, Body()
+
+    # -- what its numbers add ------------------------------------------------------------------
+    def declare(self) -> None:
+        """Declare what all threads of the block share, beside the tiles."""
+
+    def begin(self) -> None:
+        """Declare what a thread gathers beside the sums of a product."""
+
+    def fill(self, side: Side, k_0: Index) -> None:
+        """Fill a tile with a slice of an operand, 0 beyond the matrix."""
+        raise NotImplementedError
+
+    def add(self, total: str, a: str, b: str) -> str:
+        """The statement that adds the product of two items."""
+        raise NotImplementedError
+
+    def after_slice(self, k_0: Index) -> None:
+        """What is done while the slice from ``k_0`` on is in the tiles."""
+
+    def after_slices(self) -> None:
+        """What is done when all are multiplied."""
+
+    def total(self, i: Index, j: Index) -> str:
+        """C expression of one of the thread's finished sums."""
+        raise NotImplementedError
+
+    def total_of_warp(self, lane: Index, column: Index) -> str:
+        """Put the lane's share of a column; C expression of the column's finished sum."""
+        raise NotImplementedError
+
+    # -- the walks -------------------------------------------------------------------------------
+    def render(self) -> KernelText:
+        """The kernel."""
+        blocks = self._warps() if self.in_warps else self._tiles()
+        spec, batch = self.base, product(extent for _, extent in self.base.batch)
+        how = f"One block for each tile of {TILE} x {TILE} elements."
+        how = "One warp for each column." if self.in_warps else how
+        doc, parameters = f"{spec.comment}\n{how}", spec.parameters.split(", ")
+        text = kernel_text(spec.name, doc, parameters, THREADS, self.body.lines())
+        arguments = tuple(parameter_names(spec.parameters))
+        grid = (*blocks, smaller(batch, MAX_GRID_Z))
+        return KernelText(spec.name, text, arguments, grid, THREADS, self.sizes)
+
+    def _tiles(self) -> tuple[Index, Index]:
+        body, spec, per_side, step = self.body, self.base, TILE // MICRO, SLICE * self.steps
+        unit = "k" if self.steps == 1 else "quad along k"
+        for name, line in (("a", "row"), ("b", "column")):
+            tile = element(f"{name}_tile", SLICE, PITCH)
+            body.put(f"__shared__ __align__(16) {self.item} {tile};  // [{unit}][{line}]")
+        self.declare()
+        for name, value in self.sizes:
+            body.let(name, value)
+        self.thread = body.let("thread", "threadIdx.x", "int", Index.of(THREADS - 1))
+        row, column = self.thread // per_side * MICRO, self.thread % per_side * MICRO
+        row, column = (column, row) if self.rows_adjacent else (row, column)
+        self.thread_row = body.let("thread_row", row, "int")
+        self.thread_col = body.let("thread_col", column, "int")
+        blocks, row_0, col_0 = self._block()
+        a = Side("a", "row", spec.m, self.along_k[0], row_0)
+        b = Side("b", "col", spec.n, self.along_k[1], col_0)
+        with self._batch():
+            body.assign(f"{self.item} {element('sums', MICRO, MICRO)}", "{}")
+            self.begin()
+            with body.loop("k_begin", spec.k, step=step) as k_0:
+                self.fill(a, k_0)
+                self.fill(b, k_0)
+                body.call("__syncthreads")
+                self._multiply()
+                self.after_slice(k_0)
+                if spec.batch or not takes_one_trip(Index.of(0), spec.k, step):
+                    body.put("__syncthreads();  // the tiles are overwritten next")
+            self.after_slices()
+            with self.each_sum() as (i, j):
+                row, is_row = self.named("row", row_0 + self.thread_row + i, spec.m)
+                column, is_column = self.named("col", col_0 + self.thread_col + j, spec.n)
+                inside = " && ".join(filter(None, (is_row, is_column)))
+                with body.block(f"if ({inside})") if inside else nullcontext():
+                    body.put(spec.epilogue(self.total(i, j), row, column))
+        return blocks
+
+    def _block(self) -> tuple[tuple[Index, Index], Index, Index]:
+        """Blocks along x and y, and the first row and column of this one. Tiles of columns are
+        along y, or along x, too, where they are more than a grid can have along y; neighbouring
+        blocks have neighbouring rows either way."""
+        rows, columns = divide_up(self.base.m, TILE), divide_up(self.base.n, TILE)
+        if columns.constant is not None and columns.constant > MAX_GRID_Y:
+            grid = rows * columns, Index.of(1)
+            block = _position("x", grid[0])
+            row, column = block % rows, block // rows
+        else:
+            grid = rows, columns
+            row, column = _position("x", rows), _position("y", columns)
+        let = self.body.let
+        return grid, let("block_row", row * TILE), let("block_col", column * TILE)
+
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """The loop over this block's share of the batch, if there is one."""
+        batch = self.base.batch
+        if not batch:
+            yield
+            return
+        number = Var("batch", product(extent for _, extent in batch))
+        head = f"for (int64_t batch = blockIdx.z; batch < {bare(number.extent)}; batch += gridDim.z)"
+        with self.body.block(head):
+            parts = unflatten(Index.of(number), [extent for _, extent in batch])
+            for (name, _), part in zip(batch, parts):
+                if name != "batch":
+                    self.body.let(name, bare(part))
+            yield
+
+    def _multiply(self) -> None:
+        """The products of the items in the tiles."""
+        body, firsts = self.body, (self.thread_row, self.thread_col)
+        with self.unrolled("tile_k", SLICE) as k:
+            body.declare(f"{self.item} {element('a_part', MICRO)}, {element('b_part', MICRO)}")
+            with self.unrolled("i", MICRO) as i:
+                for name, first in zip("ab", firsts):
+                    item = element(f"{name}_tile", k, first + i)
+                    body.assign(element(f"{name}_part", i), item)
+            with self.each_sum() as (i, j):
+                parts = element("a_part", i), element("b_part", j)
+                body.put(self.add(element("sums", i, j), *parts))
+
+    def _warps(self) -> tuple[Index, Index]:
+        body, spec, warps = self.body, self.base, THREADS // LANES
+        thread, blocks = symbol("threadIdx.x", Index.of(THREADS - 1)), divide_up(spec.n, warps)
+        lane = body.let("lane", thread % LANES)
+        column = _position("x", blocks) * warps + thread // LANES
+        column, is_column = self.named("col", column, spec.n)
+        if is_column:
+            body.put(f"if (col >= {bare(spec.n)}) return;  // the whole warp")
+        with self._batch():
+            total = self.total_of_warp(lane, column)
+            body.assign(f"const {self.item} sum", total)
+            with body.block("if (lane == 0)"):
+                body.put(spec.epilogue("sum", Index.of(0), column))
+        return blocks, Index.of(1)
+
+    # -- pieces of them --------------------------------------------------------------------------
+    def unrolled(self, name: str, end: Size, start: Size = 0, step: int = 1) -> AbstractContextManager[Index]:
+        """A short loop that is to be unrolled."""
+        return self.body.loop(name, end, start, step, UNROLL, "int")
+
+    @contextmanager
+    def each_sum(self) -> Iterator[tuple[Index, Index]]:
+        """The loops over a thread's sums."""
+        with self.unrolled("i", MICRO) as i, self.unrolled("j", MICRO) as j:
+            yield i, j
+
+    @contextmanager
+    def filling(self, side: Side, items: int = SLICE) -> Iterator[tuple[Index, Index, Index, str]]:
+        """The loop in which threads share out a tile of so many ``items`` a line; neighbouring ones
+        load along k, or across it. Gives the number of the line in the tile and of the item in the
+        line; the line, and the condition under which there is one."""
+        along = "k" if side.along_k else {"a": "rows", "b": "columns"}[side.name]
+        self.body.put(f"// {side.name.upper()}: neighbouring threads load neighbours along {along}")
+        with self.unrolled("e", TILE * items, self.thread, THREADS) as e:
+            i, j = (e // items, e % items) if side.along_k else (e % TILE, e // TILE)
+            i, j = self.body.let("i", i, "int"), self.body.let("j", j, "int")
+            yield i, j, *self.named(side.line, side.start + i, side.extent)
+
+    def named(self, name: str, value: Index, extent: Index) -> tuple[Index, str]:
+        """A name for a row, a column or a step of k, and the condition under which there is one,
+        empty if there always is. It has 64 bits, even where nothing is added to a smaller one."""
+        here = self.body.let(name, bare(value), like=extent - 1)
+        return here, "" if value < extent else f"{name} < {bare(extent)}"
+
+
+def _position(axis: str, blocks: Index) -> Index:
+    """The block's position in the grid."""
+    return Index.of(0) if blocks == 1 else symbol(f"(int64_t)blockIdx.{axis}", blocks - 1)
+
+
+# -- products of floats ----------------------------------------------------------------------------
 BLOCK = 24 * SLICE
 """Products that a thread adds in a row, and then to the sum of such blocks before them."""
 
@@ -65,8 +318,8 @@ class IntegerWeight:
         """Declare the word from ``k`` on and its scale, 0 unless all is ``inside``."""
         place, scale = self._place(k, column)
         word = where(f"(uint32_t)fx_quad(&{place})", *inside)
-        body.put(f"const uint32_t word = {word};")
-        body.put(f"const float scale_of_word = {where(scale, *inside)};")
+        body.assign("const uint32_t word", word)
+        body.assign("const float scale_of_word", where(scale, *inside))
 
     def part(self, number: Index) -> str:
         """C expression of one of the weights in a ``word``."""
@@ -103,7 +356,7 @@ class _Floats(Product):
 
     def begin(self) -> None:
         if self.in_blocks:
-            self.body.put(f"{self.item} {element('totals', MICRO, MICRO)} = {{}};")
+            self.body.assign(f"{self.item} {element('totals', MICRO, MICRO)}", "{}")
 
     def fill(self, side: Side, k_0: Index) -> None:
         body, spec = self.body, self.spec
@@ -113,7 +366,7 @@ class _Floats(Product):
         with self.filling(side) as (i, j, line, inside):
             k, is_k = self.named("k", k_0 + j, spec.k)
             number = spec.a.at(line, k) if side.name == "a" else spec.b.at(k, line)
-            body.put(f"{element(f'{side.name}_tile', j, i)} = {where(number, inside, is_k)};")
+            body.assign(element(f"{side.name}_tile", j, i), where(number, inside, is_k))
 
     def _fill_words(self, weight: IntegerWeight, count: int, side: Side, k_0: Index) -> None:
         with self.filling(side, SLICE // count) as (i, j, column, inside):
@@ -121,7 +374,7 @@ class _Floats(Product):
             weight.words(self.body, k, column, inside, is_k)
             with self.unrolled("part", count) as part:
                 target = element("b_tile", j * count + part, i)
-                self.body.put(f"{target} = {weight.part(part)};")
+                self.body.assign(target, weight.part(part))
 
     def add(self, total: str, a: str, b: str) -> str:
         return f"{total} += {a} * {b};"
@@ -137,21 +390,21 @@ class _Floats(Product):
         if not self.in_blocks:
             return element("sums", i, j)
         whole = f"{element('totals', i, j)} + {element('sums', i, j)}"
-        self.body.put(f"const {self.item} sum = {whole};")
+        self.body.assign(f"const {self.item} sum", whole)
         return "sum"
 
     def total_of_warp(self, lane: Index, column: Index) -> str:
         body, spec, b = self.body, self.spec, self.spec.b
-        body.put(f"{self.item} sums = 0;")
+        body.assign(f"{self.item} sums", "0")
         if isinstance(b, IntegerWeight) and b.in_words:
             count = b.in_words
             with body.loop("k", spec.k, lane * count, LANES * count) as k:
                 b.words(body, k, column)
                 with self.unrolled("part", count) as part:
-                    body.put(f"sums += {spec.a.at(0, k + part)} * ({b.part(part)});")
+                    body.assign("sums", f"{spec.a.at(0, k + part)} * ({b.part(part)})", "+=")
         else:
             with body.loop("k", spec.k, lane, LANES) as k:
-                body.put(f"sums += {spec.a.at(0, k)} * {atom(b.at(k, column))};")
+                body.assign("sums", f"{spec.a.at(0, k)} * {atom(b.at(k, column))}", "+=")
         return "fx_warp_sum(sums)"
 
 
@@ -162,218 +415,3 @@ def render_gemm(spec: CudaGemmSpec) -> KernelText:
         ValueError: the `ctype` is not a float type.
     """
     return _Floats(spec).render()
-
-
-# -- CUDA C text of one product of 8-bit integers with exact sums in int32, and its epilogue -------
-# In: a :class:`CudaInt8Spec`. Out: its kernel. The loops are those of
-# :mod:`fxlite.codegen.cuda.gemm_walk`, but an item is a *quad*, four neighbours along k in one 32-bit
-# word, and ``__dp4a`` adds the four products of two quads to a sum. Its bytes are signed on both
-# sides: of a u8 the top bit is flipped as it is loaded, which subtracts 128. What remains of the zero
-# points is taken off the finished sums:
-#
-#     sum (a - y)(b - z) = sum a*b - y * sum b - z * sum a + k*y*z
-#
-# with the sums of a row of A or a column of B made from the tiles by a few of the threads. Bytes
-# beyond k are 0 on both sides and count for nothing. Corrections are modulo 2**32, so they are exact.
-
-
-QUAD = 4  # bytes of a word
-ONES = "0x01010101"  # a quad that sums up the bytes of another
-
-Place = Mapping[Var, Index]
-"""What variables are in the kernel."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """What the rows, the columns or the steps along k count: ``parts`` are the variables that one
-    is made of, outermost first, and their names."""
-
-    whole: Var
-    parts: tuple[tuple[str, Var], ...] = ()
-
-    def located(self, body: Body, index: Index) -> dict[Var, Index]:
-        """The variables at an index, with names for its parts."""
-        parts = unflatten(index, [v.extent for _, v in self.parts])
-        named = {v: body.let(name, p) for (name, v), p in zip(self.parts, parts)}
-        return {self.whole: index, **named}
-
-
-@dataclass(frozen=True)
-class Axes:
-    """What a product, or each of a ``batch`` of them, counts.
-
-    place           the variables of the batch by their names
-    sizes           names of long expressions of the parameters, for all of the others
-    rows_adjacent   results of neighbouring rows are next to each other in memory
-    """
-
-    rows: Axis
-    columns: Axis
-    depth: Axis
-    batch: tuple[tuple[str, Index], ...] = ()
-    place: Place = field(default_factory=dict)
-    sizes: tuple[tuple[str, Index], ...] = ()
-    rows_adjacent: bool = False
-
-
-@dataclass(frozen=True)
-class Int8Operand:
-    """One side of a product.
-
-    load        of an element. Where its guard does not hold, there is a 0 and no memory
-    zero_point  what stands for 0
-    along_k     neighbours along k are next to each other in memory
-    in_quads    every fourth k begins four numbers that lie at an address divisible by 4, and of
-                which the guard allows all or none
-    """
-
-    load: Load
-    zero_point: int
-    along_k: bool = True
-    in_quads: bool = False
-
-    @property
-    def offset(self) -> int:
-        """The zero point of the signed bytes."""
-        return self.zero_point - (128 if self.load.dtype.name == "u8" else 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CudaInt8Spec(ProductSpec):
-    """One product of integers.
-
-    a, b        the operands
-    axes        what is counted, of which the batch, m, n and k are the numbers
-    printer     prints the operands
-    """
-
-    a: Int8Operand
-    b: Int8Operand
-    axes: Axes
-    printer: CPrinter
-
-
-class _Integers(Product):
-    """A product of u8 or i8."""
-
-    item = "int"
-    steps = QUAD
-
-    def __init__(self, spec: CudaInt8Spec) -> None:
-        super().__init__(spec)
-        self.spec, self.axes = spec, spec.axes
-        self.rows_adjacent, self.sizes = self.axes.rows_adjacent, self.axes.sizes
-        self.along_k = spec.a.along_k, spec.b.along_k
-        is_plain = not self.axes.rows.parts and not self.axes.depth.parts
-        self.in_warps = spec.m == 1 and spec.b.along_k and is_plain
-        self.lines = {"a": (spec.a, self.axes.rows), "b": (spec.b, self.axes.columns)}
-        # the sums of lines that the other operand's zero point is multiplied with
-        self.summed = [n for n, other in (("b", spec.a), ("a", spec.b)) if other.offset]
-
-    def declare(self) -> None:
-        for name in self.summed:
-            self.body.put(f"__shared__ int {element(f'{name}_sums', TILE)};")
-
-    def begin(self) -> None:
-        if self.summed:
-            self.body.put("int line_sum = 0;")
-
-    def fill(self, side: Side, k_0: Index) -> None:
-        operand, axis = self.lines[side.name]
-        with self.filling(side) as (i, j, line, inside):
-            place, k = axis.located(self.body, line), k_0 + j * QUAD
-            if operand.in_quads:
-                k, is_k = self.named("k", k, self.spec.k)
-                quad = where(self._quad(operand, place, k), inside, is_k)
-            else:
-                quad = self._gathered("quad", operand, place, k, inside)
-            self.body.put(f"{element(f'{side.name}_tile', j, i)} = {quad};")
-
-    def add(self, total: str, a: str, b: str) -> str:
-        return f"{total} = __dp4a({a}, {b}, {total});"
-
-    def after_slice(self, k_0: Index) -> None:
-        for name, test, line in self._summing():
-            with self.body.block(f"if ({test})"), self.body.loop("tile_k", SLICE, ctype="int") as k:
-                self.body.put(self.add("line_sum", element(f"{name}_tile", k, line), ONES))
-
-    def after_slices(self) -> None:
-        for name, test, line in self._summing():
-            self.body.put(f"if ({test}) {element(f'{name}_sums', line)} = line_sum;")
-        if self.summed:
-            self.body.put("__syncthreads();")
-
-    def _summing(self) -> list[tuple[str, str, Index]]:
-        """Which lines are summed, by which of the threads, and which of them each one sums."""
-        tests = f"thread < {TILE}", f"thread >= {TILE} && thread < {2 * TILE}"
-        return [(n, tests[i], self.thread - i * TILE) for i, n in enumerate(self.summed)]
-
-    def total(self, i: Index, j: Index) -> str:
-        lines = element("a_sums", self.thread_row + i), element("b_sums", self.thread_col + j)
-        whole = self._corrected(element("sums", i, j), *lines)
-        if not self.summed:
-            return whole
-        self.body.put(f"const int sum = {whole};")
-        return "sum"
-
-    def total_of_warp(self, lane: Index, column: Index) -> str:
-        body, spec = self.body, self.spec
-        sums = ["sums", *(f"{name}_sums" for name in self.summed)]
-        body.put(f"int {', '.join(f'{name} = 0' for name in sums)};")
-        lines = {"a": Index.of(0), "b": column}
-        with body.loop("k_begin", spec.k, lane * QUAD, QUAD * LANES) as k:
-            for name, (operand, axis) in self.lines.items():
-                place = axis.located(body, lines[name])
-                if operand.in_quads:
-                    body.put(f"const int {name}_part = {self._quad(operand, place, k)};")
-                else:
-                    self._gathered(f"{name}_part", operand, place, k)
-            body.put(self.add("sums", "a_part", "b_part"))
-            for name in self.summed:
-                body.put(self.add(f"{name}_sums", f"{name}_part", ONES))
-        for name in sums:
-            body.put(f"{name} = (int)fx_warp_sum((uint32_t){name});")
-        return self._corrected("sums", "a_sums", "b_sums")
-
-    # -- operands --------------------------------------------------------------------------------
-    def _at(self, operand: Int8Operand, place: Place, k: Index) -> tuple[str, str]:
-        """C expressions of a number, and of the guard if there is one."""
-        env = {**self.axes.place, **place, **self.axes.depth.located(self.body, k)}
-        load, printer = operand.load, self.spec.printer
-        guard = load.guard and printer.value(expr.substitute_index(load.guard, env))
-        return printer.value(expr.substitute_index(replace(load, guard=None), env)), guard or ""
-
-    def _quad(self, operand: Int8Operand, place: Place, k: Index) -> str:
-        """C expression of the four signed bytes from a ``k`` on that begins a quad."""
-        number, guard = self._at(operand, place, k)
-        quad = f"fx_quad(&{number}){' ^ 0x80808080' if operand.load.dtype.name == 'u8' else ''}"
-        zero = f"(int)0x{operand.offset % 256 * 0x01010101:08x}"
-        return f"({guard} ? {quad} : {zero})" if guard else quad
-
-    def _gathered(self, name: str, operand: Int8Operand, place: Place, k_0: Index, inside: str = "") -> str:
-        """Declare the four signed bytes from ``k_0`` on, 0 beyond the matrix; the name."""
-        self.body.put(f"int {name} = 0;")
-        with self.unrolled("step", QUAD) as step:
-            k, is_k = self.named("k", k_0 + step, self.spec.k)
-            byte, guard = self._at(operand, place, k)
-            byte = f"({byte} ^ 128)" if operand.load.dtype.name == "u8" else byte
-            if guard and operand.offset:
-                byte, guard = f"({guard} ? {byte} : {operand.offset})", ""
-            bits = where(f"(int)(({byte} & 255u) << {bare(step * 8)})", inside, is_k, guard)
-            self.body.put(f"{name} |= {bits};")
-        return name
-
-    def _corrected(self, total: str, a_sum: str, b_sum: str) -> str:
-        """C expression of a finished sum, from that of the signed bytes and those of the row of A
-        and the column of B: modulo 2**32, as unsigned numbers are."""
-        y, z, k = self.spec.a.offset, self.spec.b.offset, self.spec.k
-        depth = f"(uint32_t)({bare(k)})" if k.constant is None else f"{k.constant}u"
-        terms = [(-y, b_sum), (-z, a_sum), (y * z, depth)]
-        text = "".join(f" {'-' if f < 0 else '+'} {abs(f)}u * {x}" for f, x in terms if f)
-        return f"(int)({total}{text})" if text else total
-
-
-def render_int8(spec: CudaInt8Spec) -> KernelText:
-    """The kernel of one product."""
-    return _Integers(spec).render()

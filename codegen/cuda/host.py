@@ -8,14 +8,15 @@ callers in C and C++. All arrays are in the device's memory. The same text runs 
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 
 import numpy as np
 
 from fxlite.codegen.c.calls import dim_c
+from fxlite.codegen.c.header import about, documentation, interface
 from fxlite.codegen.c.rolling import Loop
 from fxlite.codegen.c.structs import STATE, WEIGHTS, Weights
-from fxlite.codegen.c.text.header import about, documentation
-from fxlite.codegen.c.tiles.library import error_type, macros
+from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.cuda.emit import CudaProgram, Launch
 from fxlite.codegen.kernel.builder import bare
 from fxlite.codegen.kernel.lower import buffer_name
@@ -25,6 +26,7 @@ from fxlite.graph.graph import Node
 from fxlite.types.shapes import Dim
 
 _ALIGNMENT = 64
+_MODEL = files("fxlite.codegen.cuda").joinpath("model")
 
 
 def host_sources(program: CudaProgram) -> dict[str, str]:
@@ -104,37 +106,12 @@ class _Host:
             ]
         )
         run = "\n".join(signature(f"{self.name}_run", self.parameters(), "cudaError_t"))[:-2]
-        return "\n".join(
-            [
-                comment(about(self.name, self.plan)),
-                f"#ifndef FX_{upper}_H",
-                f"#define FX_{upper}_H",
-                "",
-                *error_type().splitlines(),
-                "",
-                "#ifndef FX_CUDA_SHIM",
-                "#include <cuda_runtime_api.h>",
-                "#endif",
-                "",
-                "#ifdef __cplusplus",
-                'extern "C" {',
-                "#endif",
-                "",
-                f"#define {upper}_WEIGHTS_BYTES {self.weights_bytes}",
-                "",
-                "/** Bytes of workspace that a call with these sizes needs. */",
-                f"int64_t {self.name}_workspace_bytes({', '.join(self.sizes) or 'void'});",
-                "",
-                documentation(text),
-                f"{run};",
-                "",
-                "#ifdef __cplusplus",
-                "}",
-                "#endif",
-                "#endif",
-                "",
-            ]
-        )
+        values = {
+            "SIZE_OF_WEIGHTS": str(self.weights_bytes),
+            "SIZES": ", ".join(self.sizes) or "void",
+            "RUN": f"{documentation(text)}\n{run};",
+        }
+        return interface(_MODEL, self.name, self.plan, values)
 
     # -- the source ----------------------------------------------------------------------------
     def source(self) -> str:
@@ -148,7 +125,7 @@ class _Host:
             f'#include "{self.name}.cu"',
             f'#include "{self.name}.h"',
             "",
-            _LAUNCH,
+            _MODEL.joinpath("launch.h").read_text(encoding="utf-8"),
         ]
         return "\n".join([*head, scope(text), ""])
 
@@ -264,18 +241,3 @@ class _Host:
         indent = "        " if lines else "    "
         body = [f"    {line}" for line in lines] + wrap(f"{indent}{call}")
         return ["    {", *body, "    }"] if lines else body
-
-
-_LAUNCH = """\
-/* A grid without blocks is not launched. */
-#ifdef FX_CUDA_SHIM
-#define LAUNCH(kernel, x, y, z, threads, ...) \\
-    if ((x) && (y) && (z)) fx_shim::launch_body([&] { kernel(__VA_ARGS__); }, \\
-        dim3((unsigned)(x), (unsigned)(y), (unsigned)(z)), threads)
-#else
-#define LAUNCH(kernel, x, y, z, threads, ...) \\
-    if ((x) && (y) && (z)) \\
-        kernel<<<dim3((unsigned)(x), (unsigned)(y), (unsigned)(z)), threads, 0, stream>>>( \\
-            __VA_ARGS__)
-#endif
-"""

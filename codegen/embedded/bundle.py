@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +23,15 @@ import numpy as np
 import fxlite
 from fxlite.backend import Case
 from fxlite.codegen.c.emit import CProgram
-from fxlite.codegen.c.selftest import compiled_chain
-from fxlite.codegen.c.text.header import result_places
-from fxlite.codegen.c.tiles.library import definitions_of, instantiate, needed
-from fxlite.codegen.embedded.emit import constant_array
+from fxlite.codegen.c.header import result_places
+from fxlite.codegen.c.selftest import SELFTEST, comparison, compiled_chain
+from fxlite.codegen.c.tiles.library import definitions_of, needed
+from fxlite.codegen.embedded.emit import MODEL, constant_array
 from fxlite.codegen.folder import facts_of, write_folder
-from fxlite.codegen.kernel.text import signature, wrap
+from fxlite.codegen.kernel.text import filled, signature, table, wrap
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import find_compiler
-from fxlite.types.agreement import bound, leaves
+from fxlite.types.agreement import leaves
 
 if TYPE_CHECKING:
     from fxlite.codegen.backends import EmbeddedFunction
@@ -163,8 +162,7 @@ def write_bundle(function: EmbeddedFunction, folder: Path, cases: Sequence[Case]
     texts[f"{name}_selftest.c"] = _selftest(program, cases)
     headers = " ".join(file for file in program.sources if file.endswith(".h"))
     words = {"MODEL": name, "HEADERS": headers, "NEEDED": " ".join(NEEDED)}
-    spelled = re.compile(r"\b(?:HEADERS|NEEDED)\b(?= *$)|MODEL(?=_|\b)", re.MULTILINE)
-    texts["Makefile"] = spelled.sub(lambda found: words[found[0]], _MAKEFILE)
+    texts["Makefile"] = filled(MODEL.joinpath("Makefile"), words)
     texts["README.txt"] = _readme(program, memory)
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
@@ -176,92 +174,33 @@ def write_bundle(function: EmbeddedFunction, folder: Path, cases: Sequence[Case]
     }
 
 
-_MAKEFILE = """\
-# MODEL for a small device. For it, give its compiler and flags:
-#
-#   make MODEL.o CC=arm-none-eabi-gcc CFLAGS="-Os -mcpu=cortex-m4 -mthumb"
-#   make test     build the self-test and run it here
-#   make size     bytes of code and weights (text), of MODEL.o
-#   make clean
-
-CFLAGS ?= -Os
-SIZE ?= $(if $(filter %-gcc,$(CC)),$(CC:gcc=size),size)
-
-# -ffast-math would give wrong answers for NaN, infinity and -0.0: leave it out.
-FLAGS = NEEDED
-
-all: MODEL.o
-
-MODEL.o: MODEL.c HEADERS
-\t$(CC) $(FLAGS) $(CFLAGS) -c MODEL.c -o $@
-
-MODEL_selftest: MODEL.o MODEL_selftest.c MODEL_selftest_data.h
-\t$(CC) $(FLAGS) $(CFLAGS) MODEL_selftest.c MODEL.o -o $@ -lm
-
-test: MODEL_selftest
-\t./MODEL_selftest
-
-size: MODEL.o
-\t$(SIZE) MODEL.o
-
-clean:
-\trm -f MODEL.o MODEL_selftest
-
-.PHONY: all test size clean
-"""
-_MAKEFILE = _MAKEFILE.replace("MODEL.c HEADERS\n", "MODEL.c HEADERS \n")
-
-
 def _readme(program: CProgram, memory: Memory) -> str:
-    name, upper = program.name, program.name.upper()
+    name, header = program.name, program.sources[f"{program.name}.h"]
     title = f"{name}: {program.program.module.name} as C for a small device"
-    places = result_places(program.program.module)
-    rows = [("in", n, str(spec), "") for n, spec in zip(program.inputs, program.entry.inputs)]
-    rows += [
-        ("out", name, str(spec), place) for name, spec, place in zip(program.outputs, program.entry.outputs, places)
-    ]
-    width = max(len(n) for _, n, _, _ in rows)
-    given = [*program.inputs, *program.outputs]
-    fails = "fx_error *error" in program.sources[f"{name}.h"]
+    entry, places = program.entry, result_places(program.program.module)
+    rows = [("in", n, str(spec), "") for n, spec in zip(program.inputs, entry.inputs)]
+    rows += [("out", n, str(spec), place) for n, spec, place in zip(program.outputs, entry.outputs, places)]
     described = [
         (f"{name}.c, .h", "the model; compile this one file"),
         (f"{name}_weights.h", "its weights: constants, for read-only memory"),
         ("fx_math.h", "functions that it calls, static and inline"),
         (f"{name}_selftest.c", "runs it on inputs that are in the program: make test"),
     ]
-    lines = [
-        title,
-        "=" * len(title),
-        "",
-        f"Made by fxlite {fxlite.__version__}. C99 and <math.h>; no memory is allocated, no file "
-        "opened, no thread started.",
-        "",
-        "Files",
-        "-----",
-        *(f"    {file:<{len(name) + 11}}  {text}" for file, text in described),
-        "",
-        "Arguments",
-        "---------",
-        *(f"    {way:3}  {n:<{width}}  {text}  {p}".rstrip() for way, n, text, p in rows),
-        "",
-        "Memory in bytes",
-        "---------------",
-        *memory.lines(),
-        "",
-        "The stack is the largest of a call, without what functions of the C library take.",
-        "",
-        "How to call it",
-        "--------------",
-    ]
-    if "void *arena" in program.sources[f"{name}.h"]:
-        lines.append(f"    static int64_t arena[({upper}_ARENA_BYTES + 7) / 8];")
-        given.append("arena")
-    if fails:
-        lines.append("    fx_error error;")
-        given.append("&error")
-    call = f"{name}_run({', '.join(given)})"
-    lines.append(f"    if ({call}) ...;" if fails else f"    {call};")
-    return "\n".join([*lines, ""])
+    has_arena, fails = "void *arena" in header, "fx_error *error" in header
+    given = [*program.inputs, *program.outputs, *(["arena"] if has_arena else []), *(["&error"] if fails else [])]
+    call = f"    {name}_run({', '.join(given)});"
+    values = {
+        "TITLE": title,
+        "UNDERLINE": "=" * len(title),
+        "FX_VERSION": fxlite.__version__,
+        "FILES": "\n".join(f"    {line}" for line in table(described)),
+        "ARGUMENTS": "\n".join(f"    {line}" for line in table(rows)),
+        "MEMORY": "\n".join(memory.lines()),
+        "ARENA": "ARENA" if has_arena else "",
+        "CALL": f"    fx_error error;\n    if ({call.strip(' ;')}) ...;" if fails else call,
+        "UPPER": name.upper(),
+    }
+    return filled(MODEL.joinpath("README.txt"), values)
 
 
 # -- the self-test ---------------------------------------------------------------------------------
@@ -312,43 +251,19 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
     else:
         lines += wrap(f"    {call};")
     for output, (result, node), (wanted, _) in zip(program.outputs, results, expected):
-        dtype, count = node.type.dtype, int(node.type.size)
-        compared = f'compare_integers("{output}", {result}, {wanted}, {count}, {dtype.itemsize})'
-        if dtype.is_inexact:
-            limit = f"{bound(dtype, chain):.3g}"
-            count *= 2 if dtype.is_complex else 1  # as their parts
-            compared = f'compare_floats("{output}", value_{dtype.real.name}, {result}, {wanted}, {count}, {limit})'
-        lines += wrap(f"    failed |= {compared};")
-    lines += ["    return failed;", "}", "", "int main(void) {", "    int failed = 0;"]
+        lines += wrap(f"    failed |= {comparison(output, node, result, wanted, chain)};")
+    lines += ["    return failed;", "}"]
+    calls: list[str] = []
     for number in range(1, len(cases) + 1):
         arrays = [f"{n}_{number}" for n, _ in (*inputs, *expected)]
-        lines += wrap(f"    failed += test({', '.join([str(number), *arrays])});")
-    lines += [
-        f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : '
-        f'"OK", {len(cases)} - failed);',
-        "    return failed != 0;",
-        "}",
-        "",
-    ]
-    body = "\n".join(lines)
-    source = files("fxlite.codegen.c").joinpath("selftest.c").read_text(encoding="utf-8")
-    own = definitions_of("selftest", instantiate(source, {"MODEL": name}))
-    helpers = needed(body, [d for d in own if d.names])
-    return _HEAD.replace("MODEL", name) + helpers + body
-
-
-_HEAD = """\
-/* Self-test of MODEL: runs the model on inputs that are in the program, and compares the results
-   with what NumPy computed from them. Exit status: 0 OK, 1 FAILED. */
-#include <inttypes.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "MODEL.h"
-#include "MODEL_selftest_data.h"
-#include "fx_math.h"
-
-"""
+        calls += wrap(f"    failed += test({', '.join([str(number), *arrays])});")
+    test = "\n".join(lines)
+    own = definitions_of("selftest", filled(SELFTEST, {"MODEL": name}))
+    values = {
+        "MODEL": name,
+        "HELPERS": needed(test, [d for d in own if d.names]).rstrip(),
+        "TEST": test,
+        "CALLS": "\n".join(calls),
+        "NUMBER": str(len(cases)),
+    }
+    return filled(MODEL.joinpath("MODEL_selftest.c"), values)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -17,17 +18,17 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call, loops_call, planned_calls
 from fxlite.codegen.c.emit import CProgram, Source, c_name, entry_of
+from fxlite.codegen.c.header import documentation, interface, places_text, result_places
 from fxlite.codegen.c.run import Steps
 from fxlite.codegen.c.structs import VALUES, WEIGHTS, Struct
 from fxlite.codegen.c.structure import structure_of
-from fxlite.codegen.c.text.header import about, documentation, result_places
-from fxlite.codegen.c.tiles.library import error_type, headers
+from fxlite.codegen.c.tiles.library import headers
 from fxlite.codegen.kernel.kernel_ir import For, Kernel, expressions, statements
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import apart, own_name, spelled
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import schedule
-from fxlite.codegen.kernel.text import comment, signature
+from fxlite.codegen.kernel.text import comment, filled, signature
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group
@@ -36,6 +37,9 @@ from fxlite.scalar.expr import IndexValue
 from fxlite.scalar.index import Index, Value
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
+
+MODEL = files("fxlite.codegen.embedded").joinpath("model")
+"""The folder of files that are the same for all models, but for words such as its name."""
 
 LARGEST = 1 << 31
 """Elements of a value, less one: indices are 32-bit integers."""
@@ -157,47 +161,20 @@ class _Source(Source):
     # -- header --------------------------------------------------------------------------------
     def _header(self) -> str:
         upper = self.name.upper()
-        guard = f"FX_{upper}_H"
-        arena = (
-            [
-                "/** Bytes of the arena, in which a call computes. What it holds before a call is",
-                " * of no account, and nothing is kept in it for the next. */",
-                f"#define {upper}_ARENA_BYTES {self.arena_bytes}",
-                "",
-            ]
-            if self.workspace.filled
-            else []
-        )
+        arena = [
+            "/** Bytes of the arena, in which a call computes. What it holds before a call is",
+            " * of no account, and nothing is kept in it for the next. */",
+            f"#define {upper}_ARENA_BYTES {self.arena_bytes}",
+        ]
         head = "\n".join(signature(f"{self.name}_run", self._parameters(), self.result))
-        places = [comment(f"where {i}: {t}") for i, t in enumerate(self.locations)]
-        return "\n".join(
-            [
-                comment(about(self.name, self.program)),
-                f"#ifndef {guard}",
-                f"#define {guard}",
-                "",
-                *(error_type() if self.fails else "#include <stdint.h>\n").splitlines(),
-                "",
-                *places,
-                *([""] if places else []),
-                "#ifdef __cplusplus",
-                'extern "C" {',
-                "#endif",
-                "",
-                f"/** Bytes of constants, the weights, in {self.name}_weights.h. */",
-                f"#define {upper}_WEIGHTS_BYTES {self.weights_bytes}",
-                "",
-                *arena,
-                documentation(self._about_run()),
-                f"{head[:-2]};",
-                "",
-                "#ifdef __cplusplus",
-                "}",
-                "#endif",
-                "#endif",
-                "",
-            ]
-        )
+        values = {
+            "PLACES": places_text(self.locations),
+            "SIZE_OF_WEIGHTS": str(self.weights_bytes),
+            "ARENA": "\n".join(arena) if self.workspace.filled else "",
+            "RUN": f"{documentation(self._about_run())}\n{head[:-2]};",
+        }
+        values |= {} if self.fails else {"ERROR_TYPE": "#include <stdint.h>"}
+        return interface(MODEL, self.name, self.program, values)
 
     @property
     def result(self) -> str:
@@ -294,30 +271,19 @@ class _Source(Source):
     # -- Python --------------------------------------------------------------------------------
     def adapter(self) -> str:
         """C with which Python calls the model as it calls others: it has its own name there."""
-        inner = f"fx_{self.name}_run"
         arrays = [f"const void *in{i}" for i in range(len(self.program.inputs))]
         arrays += [f"void *out{i}" for i in range(len(self.program.results))]
         given = [p.rpartition("*")[2] for p in arrays]
         given += ["workspace"] if self.workspace.filled else []
         given += ["error"] if self.fails else []
         parameters = [*arrays, "const void *weights", "void *workspace", "int n_threads", "fx_error *error"]
-        return "\n".join(
-            [
-                f"#define {self.name}_run {inner}",
-                f'#include "{self.name}_model.h"',
-                f"#undef {self.name}_run",
-                f"int64_t {self.name}_workspace_bytes(int n_threads) {{",
-                f"    (void)n_threads;\n    return {self.arena_bytes};",
-                "}",
-                *signature(f"{self.name}_run", parameters, "int"),
-                "    (void)weights, (void)workspace, (void)n_threads;",
-                "    error->code = 0;",
-                f"    {inner}({', '.join(given)});",
-                "    return error->code;",
-                "}",
-                "",
-            ]
-        )
+        values = {
+            "SIZE_OF_ARENA": str(self.arena_bytes),
+            "HEAD": "\n".join(signature(f"{self.name}_run", parameters, "int")),
+            "GIVEN": ", ".join(given),
+            "MODEL": self.name,
+        }
+        return filled(MODEL.joinpath("adapter.c"), values)
 
 
 def _initializer(struct: Struct, names: dict[int, str], index: tuple[int, ...]) -> Iterator[str]:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fxlite.codegen.kernel.kernel_ir import Range, Stmt, Text
 from fxlite.codegen.kernel.printer import CPrinter
+from fxlite.codegen.kernel.text import comment, mentions, wrap
 from fxlite.scalar.index import DimVar, Index, Quotient, Var, extremum
 
 Size: TypeAlias = "Index | int"
@@ -120,6 +121,14 @@ class Body:
     def call(self, function: str, *arguments: Argument) -> None:
         """A call of a function for its effects."""
         self.put(f"{function}({', '.join(map(spelled_argument, arguments))});")
+
+    def assign(self, target: str, value: str, operator: str = "=") -> None:
+        """An assignment, or the definition of what the target declares."""
+        self.put(f"{target} {operator} {value};")
+
+    def declare(self, what: str) -> None:
+        """A declaration of variables or arrays without values."""
+        self.put(f"{what};")
 
     def comment(self, text: str) -> None:
         """A line for the reader."""
@@ -269,3 +278,73 @@ def _needed(body: Sequence[Stmt], words: set[str]) -> tuple[Stmt, ...]:
 
 
 _WORD = re.compile(r"\w+")
+
+
+# -- the function ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Rendered:
+    """One C function.
+
+    `workspace` is the number of bytes of scratch, of named sizes and ``n_threads``, which should be
+    64-byte aligned; 0 if none. `extra_parameters` are the names that follow the spec's
+    parameters: a subset of ("workspace", "n_threads"), in this order; ``void *`` and ``int``.
+    """
+
+    text: str
+    workspace: Index
+    extra_parameters: tuple[str, ...]
+
+
+def rendered(
+    name: str,
+    parameters: str,
+    said: Iterable[str],
+    lines: Iterable[str],
+    workspace: Index | int = 0,
+    extra: tuple[str, ...] | None = None,
+) -> Rendered:
+    """The function of these ``lines``, with paragraphs that are ``said`` in a comment before it.
+    ``extra``: what it takes beyond its parameters, without which it is what the lines mention."""
+    body = "\n".join(lines)
+    if extra is None:
+        extra = tuple(word for word in _EXTRA if mentions(body, word))
+    head = static_head(name, parameters, extra)
+    text = "\n".join([*block_comment(*said), *head, "{", body, "}"]) + "\n"
+    return Rendered(text, Index.of(workspace), extra)
+
+
+_EXTRA = {"workspace": "void *restrict workspace", "n_threads": "int n_threads"}
+
+
+def static_head(name: str, parameters: str, extra: tuple[str, ...] = ()) -> list[str]:
+    """The head of a static function, in lines."""
+    arguments = [part.strip() for part in parameters.split(",") if part.strip()]
+    arguments += [_EXTRA[item] for item in extra]
+    start = f"static void {name}("
+    indent = " " * (len(start) if len(start) <= 40 else 8)
+    lines = [start]
+    for position, argument in enumerate(arguments or ["void"]):
+        piece = argument + ("," if position < len(arguments) - 1 else ")")
+        if len(lines[-1]) + len(piece) + 1 > 100 and lines[-1].strip():
+            lines.append(indent)
+        lines[-1] += ("" if lines[-1] in (start, indent) else " ") + piece
+    return lines
+
+
+def parameter_names(parameters: str) -> list[str]:
+    """The names in a parameter list."""
+    return [re.split(r"[ *]+", part.strip())[-1] for part in parameters.split(",") if part.strip()]
+
+
+def ignoring(parameters: str, *bodies: str) -> list[str]:
+    """A line for those parameters that one of the texts, which stand in branches of an `#if`, does
+    without."""
+    read = [re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL) for body in bodies]
+    names = [n for n in parameter_names(parameters) if not all(mentions(r, n) for r in read)]
+    return wrap(f"    {', '.join(f'(void){name}' for name in names)};") if names else []
+
+
+def block_comment(*paragraphs: str) -> list[str]:
+    """A C comment of the non-empty paragraphs, line by line."""
+    text = "\n".join(paragraph for paragraph in paragraphs if paragraph)
+    return comment(text).splitlines() if text else []

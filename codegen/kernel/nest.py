@@ -11,9 +11,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fxlite.codegen.kernel.bounds import inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, fresh_local
-from fxlite.codegen.kernel.serial import inside, sum_in_blocks
-from fxlite.codegen.kernel.sums import BLOCK, LANES, is_long, joined, serial_sum, sum_in_lanes
+from fxlite.codegen.kernel.sums import BLOCK, LANES, is_long, joined, serial_sum, sum_in_blocks, sum_in_lanes
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS

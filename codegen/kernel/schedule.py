@@ -4,13 +4,16 @@ In: an expression over loop variables (:class:`~fxlite.codegen.kernel.lower.Lowe
 :class:`~fxlite.codegen.kernel.kernel_ir.Kernel`. Adjacent loops become one (`collapse`), results of
 a window are computed a row at a time (`windows`), and all else at the depth that its variables
 allow (`nest`), so a softmax reads its row three times and computes its maximum once. Scans and
-scatters have loops of their own.
+scatters have loops of their own, and so has what writes a part of an array over what stands there: it
+touches that part alone, and reads the array where it stores.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.kernel.bounds import checked_before
@@ -29,10 +32,12 @@ from fxlite.codegen.kernel.kernel_ir import (
     statements,
 )
 from fxlite.codegen.kernel.loops import collapse, cut, rename
-from fxlite.codegen.kernel.lower import Lowered, buffer_name, buffer_of, lower
+from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
+from fxlite.ops.indexing import parts_of_update
+from fxlite.ops.view import fill_value
 from fxlite.passes.group import Group, element_of
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Expr, IndexValue, Load, Local, MultiIndex, Reduction
@@ -48,7 +53,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     """The kernel of a group without a template. ``lanes``: long reductions run in several
     accumulators, for SIMD; without, each has one, and the target shares the loop out among its
     threads. It does one thing after the other, and has no doubles, where the buffers of ``finite``
-    numbers are given (:mod:`fxlite.codegen.kernel.serial`)."""
+    numbers are given."""
     if group.kind == "scan":
         return _scan(group, name)
     if group.kind == "scatter":
@@ -313,3 +318,76 @@ def _scatter(group: Group, name: str) -> Kernel:
             kind = "parallel"
         inner = [For(variable, tuple(inner), kind)]
     return finish(name, (*buffers.values(), output), [*statements, *inner], group)
+
+
+# -- parts of arrays, over what stands there -------------------------------------------------------
+def update(group: Group, name: str) -> Kernel:
+    """The kernel of the group."""
+    root = group.root
+    output = buffer_of(root, is_output=True)
+    state = Lowering(group)
+    state.renamed = dict.fromkeys(group.taken.values(), output.name)
+    bound = root.arguments
+    positions = iter(bound.get("positions", ()))
+    space: list[Var] = []
+    store: list[Index] = []
+    before: list[Stmt] = []
+    conditions: list[Expr] = []
+    for axis, part in enumerate(parts_of_update(bound)):
+        size = output.shape[axis]
+        if isinstance(part, tuple):
+            first, _, length, step = part
+            variable = expr.fresh_var(length, "v")
+            space.append(variable)
+            store.append(Index.of(0 if variable.extent.constant == 1 else variable) * step + Index.of(first))
+            continue
+        value = _position(state, next(positions)) if part is None else expr.index_value(Index.of(part))
+        known = expr.as_index(value)
+        if known is not None and Index.of(0) <= known and known < size:
+            store.append(known)
+            continue
+        if known is not None and known.constant is not None and size.constant is not None:
+            store.append(Index.of(known.constant % size.constant))
+            continue
+        text = f"{root.target.name} on axis {axis}"
+        local = fresh_local(dtypes.int64, "_t")
+        before.append(Let(local.name, CheckedIndex(dtypes.int64, value, size, text)))
+        conditions.append(expr.apply("ge", local, expr.const(0, dtypes.int64)))
+        store.append(Index.of(Value(local)))
+    values = bound["values"]
+    if isinstance(values, Node):
+        offset = len(space) - values.type.rank
+        place = tuple(
+            Index.of(0) if _is_one(d) else Index.of(space[offset + axis]) for axis, d in enumerate(values.type.shape)
+        )
+        value = state.read(values, place)
+    else:
+        value = expr.const(fill_value(values, root.type.dtype), root.type.dtype)
+    buffers: tuple[Buffer, ...] = (*state.buffers.values(), output)
+    shapes = {b.name: b.shape for b in buffers}
+    if any(v.extent.constant == 0 for v in space):
+        return finish(name, buffers, [], group)
+    whole = (tuple(space), value, tuple(store))
+    loops, value, target = collapse(*whole, shapes, output.name) if not before else whole
+    nest = Nest((), shapes=shapes)
+    fill(nest, loops, value, target, output.name)
+    inner = nest.levels[0]
+    if conditions:
+        inner = [If(reduce(expr.both, conditions), tuple(inner))]
+    return finish(name, buffers, [*before, *inner], group)
+
+
+def _position(state: Lowering, value: Any) -> Expr:
+    if isinstance(value, Node):
+        return expr.cast(state.read(value, ()), dtypes.int64)
+    return expr.const(value, dtypes.int64)
+
+
+def _is_one(dim: Any) -> bool:
+    return type(dim) is int and dim == 1
+
+
+def loops(group: Group, name: str) -> Kernel:
+    """The kernel of a group without a template, which may store over an operand."""
+    is_part = group.taken and group.root.target.writes_part
+    return update(group, name) if is_part else schedule(group, name)

@@ -11,6 +11,7 @@ so are rows of numbers whose sums lie side by side. docs/numerics.md derives the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -29,6 +30,9 @@ SERIAL = 96
 LANES = 16
 #: Numbers that so many accumulators add before a wider one takes their sums.
 BLOCK = 64 * LANES
+#: The same on a processor that has no wider type, as of small devices: such blocks are added so that what
+#: rounding leaves out is kept.
+SMALL_BLOCK = 512
 #: Sums that lie side by side and are computed together: as many as can be, since longer pieces of a
 #: row are read faster, but so few that there are tasks for threads.
 COLUMNS, MOST_COLUMNS, TASKS = 256, 1024, 8
@@ -323,3 +327,49 @@ def sum_of_rows(
             statements = emptied(statements)
     statements = [*wides.start(), *statements, row(finished)]
     return columns.loop(statements, kind)
+
+
+# -- without a wider type ---------------------------------------------------------------------------
+def sum_in_blocks(
+    order: Sequence[Var],
+    levels: Sequence[Sequence[Stmt]],
+    body: Expr,
+    computed: DType,
+    most: Sequence[Index],
+    moved: Callable[[Stmt, dict[Var, Index]], Stmt],
+) -> tuple[list[Stmt], Local]:
+    """The sum of ``body`` over loops with the variables ``order``, which have at most so many trips
+    each, and the local that holds it. ``levels[d]``: statements in the first d + 1 loops, before
+    those inside them; ``moved``: a statement with a variable replaced."""
+    total, part = fresh_local(computed, "_a"), fresh_local(computed, "_a")
+    trips = [SMALL_BLOCK + 1 if size.constant is None else size.constant for size in most]
+    if math.prod(trips) <= SMALL_BLOCK:
+        inner: list[Stmt] = [_plus(total, body)]
+        start: Stmt = Alloc(total.name, computed, expr.const(0.0, computed))
+        return [start, *_loops(order, levels, inner)], total
+    wide = Wide.of(computed, doubles=False)
+    emptied: Stmt = Alloc(part.name, computed, expr.const(0.0, computed))
+    if trips[-1] > SMALL_BLOCK:
+        last = order[-1]
+        block = Var(fresh_local(computed, "_block").name, last.extent)
+        here = expr.fresh_var(extremum("min", Index.of(SMALL_BLOCK), last.extent - Index.of(block)))
+        env = {last: Index.of(block) + Index.of(here)}
+        step = [*(moved(s, env) for s in levels[-1]), _plus(part, expr.substitute_index(body, env))]
+        parts = [emptied, For(here, tuple(step), "reduce"), *wide.add(part)]
+        loop = For(block, tuple(parts), "serial", SMALL_BLOCK)
+        outer = _loops(order[:-1], levels[:-1], [loop])
+    else:
+        cut = len(order) - 1
+        while math.prod(trips[cut - 1 :]) <= SMALL_BLOCK:
+            cut -= 1
+        inside = _loops(order[cut:], levels[cut:], [_plus(part, body)])
+        statements = [*levels[cut - 1], emptied, *inside, *wide.add(part)] if cut else inside
+        outer = _loops(order[:cut], [*levels[: cut - 1], []], statements)
+    return [*wide.start(), *outer, narrowed(total, wide)], total
+
+
+def _loops(order: Sequence[Var], levels: Sequence[Sequence[Stmt]], inner: list[Stmt]) -> list[Stmt]:
+    """Loops around statements, behind those of each level."""
+    for depth in range(len(order) - 1, -1, -1):
+        inner = [For(order[depth], (*levels[depth], *inner), "reduce")]
+    return inner

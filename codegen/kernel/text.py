@@ -1,4 +1,5 @@
-"""C as text, whoever prints it: folded lines, comments, heads of functions.
+"""C as text, whoever prints it: folded lines, comments, heads of functions; files that are the same
+for all models but for some words.
 
 In: lines, texts, parameters. Out: the same in lines of at most 100 columns.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.resources.abc import Traversable
 
 from fxlite.base import outside_text
 
@@ -75,3 +77,36 @@ def signature(name: str, parameters: Sequence[str], result: str = "static void")
             current = " " * 4
         current += piece
     return [*lines, current]
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines whose columns are aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def filled(file: Traversable, values: Mapping[str, str]) -> str:
+    """The text of a file with values in place of words in capitals, which may be parts of names
+    (``MODEL_run``). A word that has no text vanishes with its line where it stands alone, and an empty
+    line behind it, and so does what stands between ``#if WORD`` and ``#endif // WORD``."""
+    text = file.read_text(encoding="utf-8")
+    for word, value in values.items():
+        text = re.sub(rf"^#if {word}\n(.*?)#endif // {word}\n", r"\1" if value else "", text, flags=re.M | re.S)
+        text = text if value else re.sub(rf"^{word}\n\n?", "", text, flags=re.M)
+    words = "|".join(sorted(values, key=len, reverse=True))
+    return re.sub(rf"(?<![A-Z0-9])(?:{words})(?![A-Za-z0-9])", lambda found: values[found[0]], text)
+
+
+def atom(expression: str) -> str:
+    """The expression, in parentheses unless it is a name, a number, a call or an index."""
+    depth = 0
+    for character in expression:
+        depth += (character in "([") - (character in ")]")
+        if depth == 0 and not (character.isalnum() or character in "_.)]"):
+            return f"({expression})"
+    return expression
+
+
+def mentions(text: str, name: str) -> bool:
+    """Whether C text uses the name."""
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from fxlite.codegen.kernel.bounds import span
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Buffer, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.nest import combine, neutral
-from fxlite.codegen.kernel.serial import span
 from fxlite.codegen.kernel.sums import COLUMNS, Columns, is_long, joined, sum_of_rows
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, Load, Local, MultiIndex, Reduction

@@ -24,8 +24,9 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.folder import write_folder
 from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.names import plain
+from fxlite.codegen.program.calls import call_nested
 from fxlite.codegen.program.program import optimize, plan, said_of_passes
-from fxlite.codegen.program.run import call_nested, run_program, scheduled
+from fxlite.codegen.program.run import run_program, scheduled
 from fxlite.graph.graph_module import GraphModule
 
 

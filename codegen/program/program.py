@@ -22,9 +22,8 @@ from types import MappingProxyType
 from fxlite import passes
 from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.kernel.lower import lower
-from fxlite.codegen.program.arena import ALIGNMENT, Extent, Slot, Span, in_fewest_slots, in_slots, pack
 from fxlite.codegen.program.control import note_needed, plan_control
-from fxlite.codegen.program.in_place import taken_over
+from fxlite.codegen.program.memory import ALIGNMENT, Extent, Slot, Span, in_fewest_slots, in_slots, pack, taken_over
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import Names

@@ -1,5 +1,4 @@
-"""Run a kernel in NumPy, without a compiler: the loop tree itself, never an op's reference; and
-call any compiled function with nested arguments.
+"""Run a kernel or a program in NumPy, without a compiler: the loop tree itself, never an op's reference.
 
 In: a kernel, arrays for its inputs, values of its dims. Out: arrays of its outputs. Loops whose
 iterations are independent (parallel, simd) become axes of NumPy grids; the others run one by one,
@@ -9,34 +8,31 @@ Expressions are evaluated for whole grids of indices at once. This is the meanin
 :mod:`fxlite.scalar.expr` that kernels are run by; it and the ops' references are checked against
 each other. Half types are held as float32, as compiled code does.
 
-C and CUDA code knows arrays only. In: the traced module, and arguments in the program's structure
-or results as a flat tuple. Out: arrays in order of the graph's inputs, and results in the program's
-structure.
+Loops and conditions of a program run in Python over the kernels of their bodies. Values lie and are
+written over where the plan says, as in compiled code, so that what checks kernels checks plans.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import CodegenError, FxliteError
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Kernel, Let, Stmt, Store
+from fxlite.codegen.kernel.lower import buffer_name, index_of
+from fxlite.codegen.program.control import BodyPlan, ControlPlan
 from fxlite.codegen.program.program import Program
-from fxlite.codegen.program.value_sizes import is_counted, value_of
-from fxlite.codegen.runtime.abi import HollowCall
-from fxlite.codegen.runtime.sizes import count_values
-from fxlite.graph.graph import Node, map_nodes
-from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, Reduction
 from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Index
-from fxlite.types import dtypes
+from fxlite.types import dtypes, shapes
 
 
 # -- expressions -----------------------------------------------------------------------------------
@@ -307,7 +303,7 @@ class _Runner:
 
 def scheduled(program: Program) -> list[Kernel]:
     """The loops of each group; those with a template, too, get the loops their op's body says."""
-    from fxlite.codegen.kernel.updates import loops
+    from fxlite.codegen.kernel.schedule import loops
 
     groups = (g for g in program.groups if g.kind != "control" and not _is_routine(g))
     return [loops(found, "kernel") for found in groups]
@@ -325,7 +321,6 @@ def run_program(
     template run as the loops their op's body says, which is what the template is checked against;
     of a routine, which has none, the op's reference is run.
     ``kernels`` are what :func:`scheduled` made of the program before."""
-    from fxlite.codegen.kernel.lower import buffer_name
     from fxlite.graph.graph_module import check_inputs
 
     module = program.module
@@ -351,8 +346,6 @@ def _run_groups(
     run: RunKernel = run_kernel,
 ) -> None:
     """Run the groups of a program in a memory."""
-    from fxlite.codegen.kernel.lower import buffer_name
-    from fxlite.codegen.program.run_control import run_control
 
     def value(node: Node) -> Any:
         held = memory[buffer_name(program.memory(node))]
@@ -384,55 +377,80 @@ def _scheduled_once(program: Program) -> list[Kernel]:
     return known
 
 
-# -- nested arguments and results ------------------------------------------------------------------
-def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
-    """How a compiled function's flat results become what the output node has; None where they are
-    the same."""
-    structure = module.graph.output_node().args[0]
-    if isinstance(structure, Node):
-        return None
-    if type(structure) is tuple and all(isinstance(s, Node) for s in structure):
-        return None
-    return lambda flat: _nested(structure, flat)
+# -- loops and conditions --------------------------------------------------------------------------
+#: Runs a program's groups in a memory, with the sizes of named dims and numbers of iterations.
+RunGroups = Callable[[Program, MutableMapping[str, Any], Mapping[str, int]], None]
 
 
-def call_nested(
-    module: GraphModule, run: Callable[[Sequence[Any]], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """What a call of the program gives where ``run`` computes flat results (or the only one) from
-    the arrays of all inputs. Raises ArgumentError naming the path of an argument that does not
-    fit."""
-    values = module.flatten_inputs(module.bind(args, kwargs).arguments)
-    structure = module.graph.output_node().args[0]
-
-    def call(arrays: Sequence[Any]) -> Any:
-        flat = run(arrays)
-        return _nested(structure, tuple(flat) if isinstance(flat, list) else flat)
-
-    return module.call_flat(values, call)
+def run_control(
+    program: Program, group: Group, memory: MutableMapping[str, Any], env: Mapping[str, int], run_groups: RunGroups
+) -> None:
+    """Run a group of ``program``, whose values are in ``memory``."""
+    _Run(program, group, memory, env, run_groups).run()
 
 
-def run_hollow(module: GraphModule, call: HollowCall) -> Any:
-    """The flat result of a call that compiled code leaves to NumPy, which stores every value.
-    Raises MemoryLimitError where one of them is larger than the call's limit."""
-    values = [value_of(n, stored=True) for n in module.graph.nodes if is_counted(n)]
-    count_values(values, call.dims, call.most, f"{module.name}()")
-    targets = [p.target for p in module.graph.placeholders]
-    result = module.run_flat(dict(zip(targets, call.arrays, strict=True)))
-    flat = tuple(_arrays(result))
-    return flat[0] if isinstance(module.graph.output_node().args[0], Node) else flat
+class _Run:
+    def __init__(self, program: Program, group: Group, memory: Any, env: Any, run: Any) -> None:
+        self.program, self.group, self.memory, self.env = program, group, memory, dict(env)
+        self.run_groups, self.node = run, group.root
+        self.plan: ControlPlan = group.bodies
 
+    def value(self, value: Any) -> Any:
+        """An operand, as it is in memory."""
+        if not isinstance(value, Node):
+            return np.asarray(value)
+        if value in self.group.members:  # a constant
+            arguments = shapes.substitute(tuple(value.arguments.items()), self.env)
+            return np.asarray(value.target.evaluate(dict(arguments)))
+        held = self.memory[buffer_name(self.program.memory(value))]
+        return np.asarray(held).reshape(value.type.substitute(self.env).shape)
 
-def _arrays(result: Any) -> Iterator[Any]:
-    """The arrays of a nested result, in the order of its nodes."""
-    if isinstance(result, (tuple, list, dict)):
-        for part in result.values() if isinstance(result, dict) else result:
-            yield from _arrays(part)
-    elif result is not None:
-        yield np.asarray(result)
+    def run(self) -> None:
+        arguments = self.node.arguments
+        if self.node.target.name == "cond":
+            operands = [self.value(v) for v in arguments.get("operands", ())]
+            name = "true_fn" if bool(self.value(arguments["pred"])) else "false_fn"
+            self.store(self.body(self.plan.bodies[name], operands))
+            return
+        captured = [self.value(v) for v in arguments.get("captured", ())]
+        taken = set(self.group.taken.values())
+        carried = [
+            value if node in taken else np.array(value)
+            for node, value in ((v, self.value(v)) for v in arguments["carried"])
+        ]
+        body = self.plan.bodies["body_fn"]
+        if self.node.target.name == "while_loop":
+            test = self.plan.bodies["cond_fn"]
+            while bool(self.body(test, [*carried, *captured])[0]):
+                carried = [np.array(v) for v in self.body(body, [*carried, *captured])]
+        else:
+            lower, upper = (int(self.value(arguments[n])) for n in ("lower", "upper"))
+            for i in range(lower, upper):
+                given = [np.int64(i), *carried, *captured]
+                carried = [np.array(v) for v in self.body(body, given)]
+        self.store(carried)
 
+    def body(self, plan: BodyPlan, inputs: list[Any]) -> list[Any]:
+        """Run a body; its results."""
+        memory: dict[str, Any] = {buffer_name(n): v for n, v in zip(plan.inputs, inputs)}
+        env = dict(self.env)
+        for node, value in zip(plan.inputs, inputs):
+            index = index_of(node)
+            if index is not None and index.single_atom is not None:
+                env[index.single_atom.name] = int(value)  # type: ignore[union-attr]
+            elif index is not None and index.evaluate(env) != int(value):
+                raise CodegenError(f"{node.name} is {value}, and not {index}")
+        self.run_groups(plan.program, memory, env)
 
-def _nested(structure: Any, flat: Any) -> Any:
-    """The results of a compiled function in the places of the nodes of ``structure``."""
-    values = iter(flat if isinstance(flat, tuple) else (flat,))
-    return map_nodes(structure, lambda node: next(values))
+        def result(node: Node) -> Any:
+            held = memory[buffer_name(plan.program.memory(node))]
+            return np.asarray(held).reshape(node.type.substitute(self.env).shape)
+
+        return [result(node) for node in plan.results]
+
+    def store(self, results: list[Any]) -> None:
+        for part in self.group.parts:
+            where = buffer_name(self.program.memory(part))
+            value = np.array(results[part.kwargs["index"]])
+            held = self.memory.get(where)
+            self.memory[where] = value if held is None else value.reshape(np.shape(held))

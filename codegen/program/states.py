@@ -1,7 +1,7 @@
 """Where the states of a program lie in the memory that its compiled code keeps them in.
 
 In: a module with states. Out: the bytes at which each begins: one after another, each aligned as C
-aligns an array of its elements in a struct. Emitted C declares the same struct (codegen/c/state.py).
+aligns an array of its elements in a struct. Emitted C declares the same struct (codegen/c/structs.py).
 And which results lie in the memory of inputs: of states, and of inputs that the caller donates.
 """
 

@@ -329,7 +329,7 @@ def _source_identity() -> str | None:
     facts: list[tuple[str, int, int]] = []
     for folder, _, names in os.walk(Path(fxlite.__file__).parent, followlinks=True):
         for name in names:
-            if name.endswith((".py", ".h", ".c")):
+            if name.endswith((".py", ".h", ".c", ".txt")):
                 found = os.stat(os.path.join(folder, name))
                 if found.st_mtime > fxlite.IMPORTED_AT - _IMPORT_SECONDS:
                     return None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,15 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call
+from fxlite.codegen.c.render.alternatives import Choice, Decision
 from fxlite.codegen.c.tiles.library import includes, instantiated, macros
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.kernel.text import signature
-from fxlite.codegen.program.arena import ALIGNMENT
+from fxlite.codegen.program.memory import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.toolchain import cache_sizes
-from fxlite.codegen.tuning.result import Option
 from fxlite.graph.graph import Node
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import shapes
@@ -45,13 +45,8 @@ SHOTS = 3
 MOST_REPEATS = 1000
 
 _PARAMETERS = (
-    "void *const *array",
-    "const void *const *weights",
-    "const int64_t *size",
-    "void *scratch",
-    "int n_threads",
-    "fx_error *error",
-)
+    "void *const *array; const void *const *weights; const int64_t *size; void *scratch; int n_threads; fx_error *error"
+).split("; ")
 
 
 @dataclass(frozen=True)
@@ -102,6 +97,9 @@ class Harness:
         self.nodes = values_of(candidates)
         self.library = ctypes.CDLL(str(library))
         self.library.run.restype = self.library.scratch_bytes.restype = ctypes.c_int64
+        number, pointer, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
+        arrays = pointer, pointer, number, pointer, pointer
+        self.library.run.argtypes = [number, *arrays, pointer, number, pointer, size, size]
         self._weights, self._memory = _packed_weights(candidates, weights)
         self.arrays = _examples(self.nodes, sizes)
         self._pointers = (ctypes.c_void_p * len(self.arrays))(*(a.ctypes.data for a in self.arrays))
@@ -131,19 +129,9 @@ class Harness:
         return self.arrays[self.nodes.index(self.result)].copy()
 
     def _run(self, candidate: int, repeats: int) -> float:
-        taken = self.library.run(
-            ctypes.c_int(candidate),
-            self._pointers,
-            self._bytes,
-            ctypes.c_int(len(self.arrays)),
-            self._weights[candidate],
-            self._sizes,
-            ctypes.c_void_p(self._scratch.ctypes.data),
-            ctypes.c_int(self.n_threads),
-            ctypes.c_void_p(self._other.ctypes.data),
-            ctypes.c_int64(self._other.size),
-            ctypes.c_int64(repeats),
-        )
+        arrays = self._pointers, self._bytes, len(self.arrays), self._weights[candidate], self._sizes
+        other = self._other.ctypes.data, self._other.size
+        taken = self.library.run(candidate, *arrays, self._scratch.ctypes.data, self.n_threads, *other, repeats)
         if taken < 0:
             raise CodegenError(f"{self.result.describe()}: a candidate of autotune= failed")
         return float(taken) * 1e-9
@@ -196,7 +184,7 @@ def source(candidates: Sequence[Candidate], weights: Mapping[Node, Array], dims:
         lines += ["}", ""]
     listed = ", ".join(f"candidate_{i}" for i in range(len(candidates)))
     lines += [f"static Candidate *const candidates[] = {{{listed}}};", ""]
-    lines += [*signature("scratch_bytes", _PARAMETERS[2:3] + _PARAMETERS[4:5], "int64_t")]
+    lines += [*signature("scratch_bytes", [_PARAMETERS[2], _PARAMETERS[4]], "int64_t")]
     lines += [*sizes, "    int64_t most = 0;"]
     for scratch in dict.fromkeys(call.scratch for c in candidates for call in c.calls):
         lines.append(f"    most = fx_max(most, {scratch});")
@@ -221,6 +209,28 @@ def _examples(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Array]:
         found.append(array)
         start += step
     return found
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to do it: ``choice`` in place of the model's, and the decision that it differs in."""
+
+    choice: Choice = field(default_factory=dict)
+    decision: Decision | None = None
+
+    @property
+    def name(self) -> str:
+        """``plan: channels``; for the model's choice what the model decided."""
+        return ", ".join(f"{k}: {v}" for k, v in self.choice.items()) or "the model's choice"
+
+    @property
+    def predicted(self) -> float | None:
+        """How many times faster than its own choice the model says this is."""
+        if self.decision is None:
+            return None
+        ours = self.decision.cycles(self.choice[self.decision.subject])
+        model = self.decision.cycles(self.decision.chosen)
+        return model / ours if ours and model else None
 
 
 #: The part of the elements that may differ by more than the bound: where rounding decides, as in

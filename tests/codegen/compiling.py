@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.c.tiles.library import needed
 from fxlite.codegen.kernel.builder import symbol, text_of
+from fxlite.codegen.kernel.text import atom
 from fxlite.codegen.runtime.toolchain import instruction_sets, march_flag
 from fxlite.scalar.index import Index
 

@@ -18,7 +18,7 @@ import numpy as np
 
 import fxlite as fx
 from fxlite.base.errors import MemoryLimitError, ShapeError
-from fxlite.codegen.program.run import run_hollow
+from fxlite.codegen.program.calls import run_hollow
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.graph.graph_module import GraphModule

@@ -25,8 +25,8 @@ from fxlite import nn
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
 from fxlite.codegen.c.emit import emit
-from fxlite.codegen.c.product import gemm, gemm_fused, gemm_walk
-from fxlite.codegen.c.product.packed_operands import bf16_pairs, bf16_parts
+from fxlite.codegen.c.product import gemm, gemm_fused, gemm_spec, gemm_walk
+from fxlite.codegen.c.product.gemm_spec import bf16_pairs, bf16_parts
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles, march_flag
 from tests.codegen import test_conv_bf16, test_gemm_bf16, test_gemm_int8, test_gemm_long, test_recurrence_template
 from tests.codegen.compiling import QUICK, SANITIZED, compile_c, run_sanitized, shared_library, with_tiles
@@ -196,12 +196,12 @@ class SplitCase(test_gemm_bf16.Case):
     def name(self) -> str:
         return f"split_{super().name}"
 
-    def spec(self) -> gemm.GemmSpec:
+    def spec(self) -> gemm_spec.GemmSpec:
         fields = {**vars(super().spec()), "name": f"fast_{self.name}", "split": True}
-        return gemm.GemmSpec(**fields)
+        return gemm_spec.GemmSpec(**fields)
 
     def stored(self, a: Array, b: Array) -> tuple[Array, Array]:
-        return super().stored(a, b)[0], gemm.pack_b_split(b)
+        return super().stored(a, b)[0], gemm_spec.pack_b_split(b)
 
 
 LAYOUTS = ["rows", "columns", "every second"]

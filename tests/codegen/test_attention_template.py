@@ -18,9 +18,8 @@ import pytest
 from fxlite import ops
 from fxlite.codegen.c import attention
 from fxlite.codegen.c.attention import AttentionSpec
-from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import Pointer, symbol
+from fxlite.codegen.c.product import gemm_spec
+from fxlite.codegen.kernel.builder import Pointer, Rendered, symbol
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.scalar.index import Index
@@ -79,12 +78,12 @@ class Case:
         ]
         return "_".join(word for word in words if word)
 
-    def operand(self, pointer: str, rows: Index, columns: Index) -> gemm.Operand:
+    def operand(self, pointer: str, rows: Index, columns: Index) -> gemm_spec.Operand:
         one, b, h = Index.of(1), symbol("b"), symbol("h")
         if self.layout == "heads":
-            return gemm.Operand(pointer, (b * rows * HEADS + h) * columns, columns * HEADS, one)
+            return gemm_spec.Operand(pointer, (b * rows * HEADS + h) * columns, columns * HEADS, one)
         strides = (columns, one) if self.layout == "plain" else (one, rows)
-        return gemm.Operand(pointer, (b * HEADS + h) * rows * columns, *strides)
+        return gemm_spec.Operand(pointer, (b * HEADS + h) * rows * columns, *strides)
 
     def array(self, memory: np.ndarray, rows: int, columns: int) -> np.ndarray:
         """Memory of that layout as [B,H,rows,columns]."""
@@ -99,8 +98,8 @@ class Case:
         t, b, h = self.ctype, symbol("b"), symbol("h")
         masks = {
             "": None,
-            "rows": gemm.Operand("mask", b * m * s, s, Index.of(1)),
-            "keys": gemm.Operand("mask", b * s, Index.of(0), Index.of(1)),
+            "rows": gemm_spec.Operand("mask", b * m * s, s, Index.of(1)),
+            "keys": gemm_spec.Operand("mask", b * s, Index.of(0), Index.of(1)),
         }
         mask_type = "bool" if "bool" in self.mask else t
         return AttentionSpec(

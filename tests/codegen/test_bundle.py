@@ -20,8 +20,8 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.backend import Case
 from fxlite.codegen import folder as folder_module
+from fxlite.codegen.c.header import result_places
 from fxlite.codegen.c.selftest import selftest_source
-from fxlite.codegen.c.text.header import result_places
 from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_folder
 from fxlite.codegen.program.example_inputs import make_cases

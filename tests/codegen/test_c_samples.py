@@ -14,8 +14,8 @@ import fxlite as fx
 from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.c.templates import claims
 from fxlite.codegen.c.tiles.library import headers, includes
+from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
-from fxlite.codegen.program.run import restructure
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.ops.op import REGISTRY

@@ -21,9 +21,8 @@ import pytest
 import fxlite as fx
 from fxlite.codegen.c import emit as c
 from fxlite.codegen.c import templates
+from fxlite.codegen.c.header import weights_header
 from fxlite.codegen.c.selftest import selftest_source
-from fxlite.codegen.c.text.header import weights_header
-from fxlite.codegen.c.weights import FACTOR
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import instruction_sets
@@ -57,7 +56,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if number % 10 == 0:
             text = selftest_source(made, make_cases(module)[-2:])
             (root / label / f"{made.name}_selftest.c").write_text(text)
-            text = weights_header(made.name, 1, FACTOR, "0")
+            text = weights_header(made.name, 1, "0")
             (root / label / f"{made.name}_weights.h").write_text(text)
     return root
 

@@ -18,13 +18,13 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.conv import conv
+from fxlite.codegen.c.conv import conv, conv_plan
 from fxlite.codegen.c.conv.conv_plan import reads_pairs, winograd_tile
 from fxlite.codegen.c.render import conv_template
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import text_of
+from fxlite.codegen.kernel.builder import Rendered, text_of
 from fxlite.codegen.runtime.toolchain import march_flag
 from tests.codegen.compiling import SANITIZED, compile_c, flag_of, flags_of, run_sanitized, shared_library, with_tiles
+from tests.codegen.plain_loops import render_conv_naive
 from tests.codegen.test_conv_template import C_FUNCTIONS, Case, reference
 
 SAME, NONE = (1,) * 4, (0,) * 4
@@ -72,7 +72,7 @@ def sizes(of: Case) -> list[tuple[int, int, int]]:
     return [of.size] if of.size else [size for size in SIZES if of.fits(size)]
 
 
-def spec_of(of: Case) -> conv.ConvSpec:
+def spec_of(of: Case) -> conv_plan.ConvSpec:
     spec = replace(of.spec(), bf16=True)
     if of in TURNED:
         spec = replace(spec, y_last=True)
@@ -94,7 +94,7 @@ def translation_unit(cases: list[Case]) -> str:
     parts = []
     for one in cases:
         spec = spec_of(one)
-        fast, plain = rendered(one), conv.render_conv_naive(spec)
+        fast, plain = rendered(one), render_conv_naive(spec)
         parts += [fast.text, plain.text.replace(f"void {spec.name}(", f"void naive_{spec.name}(")]
         extra = "".join(f", {name}" for name in fast.extra_parameters)
         for kind, name in (("fast", spec.name), ("plain", f"naive_{spec.name}")):
@@ -130,7 +130,7 @@ def run(library: ctypes.CDLL, kind: str, of: Case, arrays, n_threads: int = 1) -
     """The function's result; fails where it writes beyond its result or its workspace."""
     x, weight, bias = arrays
     size = (x.shape[0], *x.shape[2:])
-    packed = conv.pack_conv_weight(weight, spec_of(of))
+    packed = conv_plan.pack_conv_weight(weight, spec_of(of))
     shape = (size[0], of.k, *of.output(*size[1:]))
     needed, count = workspace_bytes(of, size, n_threads), int(np.prod(shape))
     workspace, y = np.full(needed + 64, 0xFF, np.uint8), np.full(count + 8, 7777, np.float32)
@@ -216,7 +216,7 @@ def test_convolutions_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             n, h, w = size
             x, weight, bias = arrays_of(one, size)
             count = n * one.k * int(np.prod(one.output(h, w)))
-            packed = conv.pack_conv_weight(weight, spec_of(one))
+            packed = conv_plan.pack_conv_weight(weight, spec_of(one))
             scratch = workspace_bytes(one, size, 2)
             total = (x.nbytes, packed.nbytes, bias.nbytes, 4 * count, scratch)
             parts = ", ".join(f"calloc(1, {size})" for size in total)

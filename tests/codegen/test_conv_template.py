@@ -20,10 +20,9 @@ import numpy as np
 import pytest
 
 from fxlite import ops
-from fxlite.codegen.c.conv import conv
+from fxlite.codegen.c.conv import conv, conv_plan
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import symbol, text_of
+from fxlite.codegen.kernel.builder import Rendered, symbol, text_of
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
@@ -39,6 +38,7 @@ from tests.codegen.compiling import (
     shared_library,
     with_tiles,
 )
+from tests.codegen.plain_loops import render_conv_naive
 from tests.oracle import agree
 
 SIZES = [(0, 5, 5), (1, 1, 1), (1, 7, 7), (2, 3, 19), (3, 8, 8), (1, 13, 70), (2, 1, 40), (1, 40, 1)]
@@ -72,10 +72,10 @@ class Case:
         words += ["x_last"] * self.x_last + ["y_last"] * self.y_last
         return f"conv_{self.ctype}_" + "_".join(map(str, words))
 
-    def spec(self) -> conv.ConvSpec:
+    def spec(self) -> conv_plan.ConvSpec:
         t = self.ctype
         n, h, w = map(Index.of, self.size or map(symbol, "NHW"))
-        base = conv.ConvSpec(
+        base = conv_plan.ConvSpec(
             name=self.name,
             ctype=t,
             parameters=f"const {t} *restrict x, const {t} *restrict weight, "
@@ -256,7 +256,7 @@ def functions(cases: list[Case], kind: str) -> str:
         if kind == "fast":
             parts.append(rendered(case).text)
         else:
-            text = conv.render_conv_naive(spec).text
+            text = render_conv_naive(spec).text
             parts.append(text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void {name}("))
         t = case.ctype
         parameters = (
@@ -337,7 +337,7 @@ def expected_of(case: Case, size: tuple[int, int, int]) -> tuple[np.ndarray[Any,
 def check(library: ctypes.CDLL, kind: str, case: Case, size: tuple[int, int, int], n_threads: int) -> None:
     x, weight, bias, expected = expected_of(case, size)
     x = stored(case, x)
-    packed = conv.pack_conv_weight(weight, case.spec())
+    packed = conv_plan.pack_conv_weight(weight, case.spec())
     needed = workspace_bytes(case, size, n_threads)
     workspace = np.full(needed + 64, 0xA5, np.uint8)
     y = np.full(expected.size + 8, 7777, expected.dtype)
@@ -378,16 +378,16 @@ def test_twins_agree_with_numpy(tmp_path: Path) -> None:
 
 def test_every_plan_is_drawn() -> None:
     """The random cases reach every plan with fixed and named sizes, groups and both types."""
-    seen = {(conv.plan_of(case.spec()), case.size is None) for case in CASES}
+    seen = {(conv_plan.plan_of(case.spec()), case.size is None) for case in CASES}
     assert len(seen) == 14
     assert {winograd_tile(case.spec()) for case in CASES} == {None, 2, 4}
-    assert {(conv.plan_of(c.spec()), c.groups > 1) for c in CASES} >= {
+    assert {(conv_plan.plan_of(c.spec()), c.groups > 1) for c in CASES} >= {
         ("product", True),
         ("channels", True),
         ("pixels", True),
         ("pixels", False),
     }
-    assert {(conv.plan_of(c.spec()), c.ctype) for c in CASES} >= {
+    assert {(conv_plan.plan_of(c.spec()), c.ctype) for c in CASES} >= {
         (plan, "double") for plan in ("product", "channels", "pixels", "depthwise")
     }
 
@@ -407,7 +407,7 @@ def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
         expected = reference(case, x, weight, bias)
         x = stored(case, x)
         assert np.isnan(expected).any()
-        packed = conv.pack_conv_weight(weight, case.spec())
+        packed = conv_plan.pack_conv_weight(weight, case.spec())
         y = np.zeros(expected.shape, np.float32)
         workspace = np.full(workspace_bytes(case, case.size, 2), 0xFF, np.uint8)  # NaNs
         getattr(library, f"fast_{case.name}")(
@@ -451,7 +451,7 @@ def sanitizer_program(cases: list[Case]) -> str:
         weight = np.zeros((case.k, case.c // case.groups, *case.kernel))
         if case.ctype == "float":
             weight = weight.astype(np.float32)
-        weight_count = conv.pack_conv_weight(weight, case.spec()).size
+        weight_count = conv_plan.pack_conv_weight(weight, case.spec()).size
         for size in runs(case):
             n, h, w = size
             out_h, out_w = case.output(h, w)

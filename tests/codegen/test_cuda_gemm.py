@@ -10,7 +10,7 @@ import pytest
 
 from fxlite.codegen.c.product.gemm_spec import Operand
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, render_gemm
-from fxlite.codegen.cuda.printer import KernelText
+from fxlite.codegen.cuda.schedule import KernelText
 from fxlite.codegen.kernel.builder import Pointer, bare, symbol
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule

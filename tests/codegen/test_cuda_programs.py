@@ -17,8 +17,8 @@ from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.kernel.builder import smaller
+from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
-from fxlite.codegen.program.run import restructure
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaToolkitNotFound, compile_cubin, find_device
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from tests.oracle import compare

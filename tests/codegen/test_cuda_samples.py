@@ -14,8 +14,8 @@ import fxlite as fx
 from fxlite.codegen.c.tiles.library import needed
 from fxlite.codegen.cuda.emit import SHARED, CudaProgram, emit
 from fxlite.codegen.cuda.function import CudaRunner
+from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
-from fxlite.codegen.program.run import restructure
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.ops.op import REGISTRY

@@ -21,11 +21,11 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.cli import main
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.conv import conv
-from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.product.packed_operands import bf16_pairs
+from fxlite.codegen.c.conv import conv, conv_plan
+from fxlite.codegen.c.product import gemm, gemm_spec
+from fxlite.codegen.c.product.gemm_spec import bf16_pairs
 from fxlite.codegen.c.render import conv_template
-from fxlite.codegen.c.text.template_text import Rendered
+from fxlite.codegen.kernel.builder import Rendered
 from fxlite.scalar.index import Index
 from tests.codegen.compiling import (
     SANITIZED,
@@ -37,6 +37,7 @@ from tests.codegen.compiling import (
     shared_library,
     with_tiles,
 )
+from tests.codegen.plain_loops import render_conv_naive, render_gemm_naive
 from tests.oracle import agree
 
 SIZES = [
@@ -73,20 +74,20 @@ class Case:
     def name(self) -> str:
         return "_".join([self.packed, self.layout.replace(" ", ""), *map(str, self.size)])
 
-    def spec(self) -> gemm.GemmSpec:
+    def spec(self) -> gemm_spec.GemmSpec:
         m, n, k = self.size
         rows, columns = (m, k) if self.packed == "b" else (k, n)
         steps = {"rows": (columns, 1), "columns": (1, rows), "every second": (2 * columns, 2)}
         row, column = steps[self.layout]
-        a = gemm.Operand("a", *map(Index.of, (0, row, column)))
-        b: gemm.Operand | gemm.PackedOperand = gemm.PackedOperand("b")
+        a = gemm_spec.Operand("a", *map(Index.of, (0, row, column)))
+        b: gemm_spec.Operand | gemm_spec.PackedOperand = gemm_spec.PackedOperand("b")
         if self.packed == "a":
             a, b = (
-                gemm.Operand("a", *map(Index.of, (0, (k + 1) // 2, 1))),
-                gemm.Operand("b", *map(Index.of, (0, row, column))),
+                gemm_spec.Operand("a", *map(Index.of, (0, (k + 1) // 2, 1))),
+                gemm_spec.Operand("b", *map(Index.of, (0, row, column))),
             )
         types = {"a": "float", "b": "float", self.packed: "uint32_t"}
-        return gemm.GemmSpec(
+        return gemm_spec.GemmSpec(
             name=f"fast_{self.name}",
             ctype="float",
             parameters=PARAMETERS.format(**types),
@@ -113,7 +114,7 @@ class Case:
         if self.layout == "every second":
             other = np.repeat(other, 2, axis=1)
         other = np.ascontiguousarray(other)
-        return (other, gemm.pack_b_bf16(b)) if self.packed == "b" else (bf16_pairs(a), other)
+        return (other, gemm_spec.pack_b_bf16(b)) if self.packed == "b" else (bf16_pairs(a), other)
 
 
 CASES = [
@@ -134,7 +135,7 @@ def translation_unit(cases: list[Case]) -> str:
     parts = []
     for case in cases:
         spec = case.spec()
-        fast, naive = rendered(case), gemm.render_gemm_naive(spec)
+        fast, naive = rendered(case), render_gemm_naive(spec)
         parts += [fast.text, naive.text.replace(spec.name, f"naive_{case.name}")]
         extra = "".join(f", {name}" for name in fast.extra_parameters)
         for kind in ("fast", "naive"):
@@ -271,7 +272,7 @@ def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
 
 def test_packed_layout() -> None:
     b = np.arange(3 * 50, dtype=np.float32).reshape(3, 50)
-    packed = gemm.pack_b_bf16(b).view(ml_dtypes.bfloat16).reshape(2, 2, 32, 2).astype(np.float32)
+    packed = gemm_spec.pack_b_bf16(b).view(ml_dtypes.bfloat16).reshape(2, 2, 32, 2).astype(np.float32)
     assert np.array_equal(packed[0, 0, :, 0], b[0, :32])
     assert np.array_equal(packed[0, 0, :, 1], b[1, :32])
     assert np.array_equal(packed[1, 1, :18, 0], b[2, 32:])
@@ -284,7 +285,7 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
     texts, runs = [], []
     for groups, channels, outputs, height in ((1, 13, 40, 7), (2, 34, 66, 4), (1, 2048, 9, 16)):
         name = f"fast_{channels}"
-        spec = conv.ConvSpec(
+        spec = conv_plan.ConvSpec(
             name=name,
             ctype="float",
             n=Index.of(2),
@@ -304,8 +305,8 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
                 f"y[(({n} * {size[0]} + {k}) * {size[1]} + {oh}) * 9 + {ow}] = {s};"
             ),
         )
-        assert conv.plan_of(spec) == "product"
-        fast, plain = conv.render_conv(spec), conv.render_conv_naive(spec)
+        assert conv_plan.plan_of(spec) == "product"
+        fast, plain = conv.render_conv(spec), render_conv_naive(spec)
         extra = "".join(f", {n}" for n in fast.extra_parameters)
         texts += [fast.text, plain.text.replace(name, f"plain_{channels}")]
         texts += [
@@ -322,7 +323,7 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
     )
     library = ctypes.CDLL(str(path))
     for spec, x, weight, y, workspace in runs:
-        packed = conv.pack_conv_weight(weight, spec)
+        packed = conv_plan.pack_conv_weight(weight, spec)
         split = rounded(x).reshape(2, spec.groups, -1, spec.h.constant * 9)
         matrices = rounded(weight).reshape(spec.groups, -1, weight.shape[1])
         expected = (matrices @ split).reshape(y.shape)

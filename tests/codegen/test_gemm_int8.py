@@ -14,8 +14,8 @@ import pytest
 import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.product.gemm import Operand
-from fxlite.codegen.c.product.gemm_int8 import Int8Spec, render_int8
-from fxlite.codegen.c.product.packed_operands import pack_int8
+from fxlite.codegen.c.product.gemm_integers import Int8Spec, render_int8
+from fxlite.codegen.c.product.gemm_spec import pack_int8
 from fxlite.scalar.index import Index
 from tests.codegen.compiling import evaluate, flags_of, shared_library, with_tiles
 

@@ -13,7 +13,7 @@ import pytest
 import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.product.gemm import Operand
-from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
+from fxlite.codegen.c.product.gemm_integers import Int8Spec, Right, render_int8
 from fxlite.codegen.kernel.builder import text_of
 from fxlite.scalar.index import Index
 from tests.codegen.compiling import expression, flags_of, shared_library, with_tiles

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fxlite.codegen.c.product import gemm, gemm_fused, gemm_walk
+from fxlite.codegen.c.product import gemm, gemm_fused, gemm_spec, gemm_walk
 from fxlite.codegen.runtime.toolchain import march_flag
 from tests.codegen import test_gemm_bf16
 from tests.codegen.compiling import FLAGS, SANITIZED, compile_c, evaluate, flags_of, run_sanitized, shared_library
@@ -104,7 +104,7 @@ def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
         a = rng.standard_normal((m, k)).astype(np.float32)
         a[m - 1, k - 1], a[0, 0] = np.nan, np.inf
         b = np.abs(rng.standard_normal((k, n))).astype(np.float32)
-        packed, bias, y = gemm.pack_b(b), np.zeros(n, np.float32), np.zeros((m, n), np.float32)
+        packed, bias, y = gemm_spec.pack_b(b), np.zeros(n, np.float32), np.zeros((m, n), np.float32)
         size = evaluate(gemm.render_gemm(case.spec()).workspace, n_threads=2)
         workspace = np.empty(size, np.uint8)
         library[f"fast_{case.name}"](

@@ -19,9 +19,8 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import symbol
+from fxlite.codegen.c.product import gemm, gemm_spec
+from fxlite.codegen.kernel.builder import Rendered, symbol
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
@@ -39,6 +38,7 @@ from tests.codegen.compiling import (
     shared_library,
     with_tiles,
 )
+from tests.codegen.plain_loops import render_gemm_naive
 
 SIZES = [
     (0, 5, 3),
@@ -91,24 +91,24 @@ class Case:
             return f"({columns} * 2)", "2", f"{rows} * {columns} * 2"
         return columns, "1", f"{rows} * {columns}"
 
-    def spec(self) -> gemm.GemmSpec:
+    def spec(self) -> gemm_spec.GemmSpec:
         m, n, k = map(str, self.size) if self.size else ("M", "N", "K")
         batch = (("b", Index.of(2)), ("h", symbol("H"))) if self.batched else ()
         index = "(b * H + h)" if self.batched else "0"
 
-        def operand(pointer: str, layout: str, rows: str, columns: str) -> gemm.Operand:
+        def operand(pointer: str, layout: str, rows: str, columns: str) -> gemm_spec.Operand:
             row, column, size = self.strides(layout, rows, columns)
             offset = f"{index} * {size}" if self.batched else "0"
             if self.size:  # literals, as the lead's printer gives them
                 row, column = (str(eval(text)) for text in (row, column))
-            return gemm.Operand(pointer, *map(expression, (offset, row, column)))
+            return gemm_spec.Operand(pointer, *map(expression, (offset, row, column)))
 
-        b: gemm.Operand | gemm.PackedOperand = gemm.PackedOperand("b_data")
+        b: gemm_spec.Operand | gemm_spec.PackedOperand = gemm_spec.PackedOperand("b_data")
         if self.b_layout != "packed":
             b = operand("b_data", self.b_layout, k, n)
         a = operand("a_data", self.a_layout, m, k)
         t = self.ctype
-        return gemm.GemmSpec(
+        return gemm_spec.GemmSpec(
             name=self.name,
             ctype=t,
             parameters=f"const {t} *restrict a_data, const {t} *restrict b_data, "
@@ -177,7 +177,7 @@ def translation_unit(cases: list[Case]) -> str:
     for case in cases:
         spec = case.spec()
         fast = rendered(case)
-        naive = gemm.render_gemm_naive(spec)
+        naive = render_gemm_naive(spec)
         parts.append(fast.text)
         parts.append(naive.text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void naive_{spec.name}("))
         t = case.ctype
@@ -216,7 +216,7 @@ def reference(case: Case, arrays, sizes, heads):
         a = view(a_data[h], case.a_layout, m, k).astype(np.float64)
         layout = "rows" if case.b_layout == "packed" else case.b_layout
         b = view(b_data[h], layout, k, n)
-        packed.append(gemm.pack_b(np.ascontiguousarray(b)))
+        packed.append(gemm_spec.pack_b(np.ascontiguousarray(b)))
         a = a * 3 + 1 if case.prologue else a
         result[h] = np.maximum(2 * (a @ b.astype(np.float64)) + bias, -4)
     return result, packed[0]
@@ -273,7 +273,7 @@ def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
     a = rng.standard_normal((m, k)).astype(np.float32)
     b = rng.standard_normal((k, n)).astype(np.float32)
     a[4, 20], b[3, 36], a[7, 0] = np.nan, np.nan, np.inf
-    packed, bias, y = gemm.pack_b(b), np.zeros(n, np.float32), np.zeros((m, n), np.float32)
+    packed, bias, y = gemm_spec.pack_b(b), np.zeros(n, np.float32), np.zeros((m, n), np.float32)
     library[f"fast_{case.name}"](
         *(ctypes.c_void_p(array.ctypes.data) for array in (a, packed, bias, y)),
         *(ctypes.c_int64(value) for value in (1, m, n, k)),
@@ -376,12 +376,12 @@ def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
 
 def test_packed_layout() -> None:
     b = np.arange(3 * 50, dtype=np.float32).reshape(3, 50)
-    packed = gemm.pack_b(b).reshape(2, 3, 32)
+    packed = gemm_spec.pack_b(b).reshape(2, 3, 32)
     assert np.array_equal(packed[0], b[:, :32])
     assert np.array_equal(packed[1, :, :18], b[:, 32:])
     assert not packed[1, :, 18:].any()
-    assert gemm.pack_b(b.astype(np.float64)).size == 3 * 64
-    assert gemm.pack_b(b[:, :0]).size == 0
+    assert gemm_spec.pack_b(b.astype(np.float64)).size == 3 * 64
+    assert gemm_spec.pack_b(b[:, :0]).size == 0
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])

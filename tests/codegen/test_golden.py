@@ -16,11 +16,11 @@ import pytest
 import fxlite as fx
 from fxlite.codegen.c import emit as c
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.product.gemm import render_gemm_naive
 from fxlite.codegen.cuda import emit as cuda
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime import toolchain as processor
 from tests.codegen.golden_cases import CASES, Case
+from tests.codegen.plain_loops import render_gemm_naive
 
 GOLDEN = Path(__file__).with_name("golden")
 ENDINGS = {"c": "c", "cuda": "cu", "header": "h"}
@@ -78,7 +78,7 @@ def test_emitted_text(name: str, request: pytest.FixtureRequest, monkeypatch: py
     case, target = TEXTS[name]
     compile_for(case.march)
     if case.naive:
-        monkeypatch.setattr("fxlite.codegen.c.render.gemm_template.render_gemm", render_gemm_naive)
+        monkeypatch.setattr("fxlite.codegen.c.render.product_templates.render_gemm", render_gemm_naive)
     text, path = emitted(case, target), GOLDEN / name
     if request.config.getoption("--update-golden"):
         path.write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from fxlite.codegen.program.arena import Extent, ends, pack
+from fxlite.codegen.program.memory import Extent, ends, pack
 
 
 def drawn(seed: int, count: int) -> list[Extent]:

@@ -14,7 +14,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.c.product.packed_operands import packed_rows
+from fxlite.codegen.c.product.gemm_spec import packed_rows
 from fxlite.codegen.c.recurrence import (
     IntegerState,
     RecurrenceSpec,

@@ -14,7 +14,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c.stored_weights import stored_weights
+from fxlite.codegen.c.weights import stored_weights
 from fxlite.passes import quantize as q
 from tests import oracle
 from tests.command_line import enter_folder, run

@@ -19,11 +19,9 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime import toolchain
-from fxlite.codegen.tuning import result
 from fxlite.codegen.tuning import tune as tuning_module
 from fxlite.codegen.tuning.harness import Harness, check_outputs
-from fxlite.codegen.tuning.result import Option, Tuning
-from fxlite.codegen.tuning.tune import tune
+from fxlite.codegen.tuning.tune import Option, Tuning, tune
 from fxlite.graph.graph_module import GraphModule
 from tests.command_line import enter_folder, run
 from tests.oracle import compare
@@ -271,9 +269,9 @@ def test_kernels_of_another_text_are_measured_again(tmp_path: Path, monkeypatch:
     """The text of kernels is made in rooms within rooms: each of their files counts."""
     file = tmp_path / "c" / "product" / "gemm.py"
     file.parent.mkdir(parents=True)
-    monkeypatch.setattr(result, "files", lambda package: tmp_path)
+    monkeypatch.setattr(tuning_module, "files", lambda package: tmp_path)
     digests = set()
     for text in ("tiles of 6 rows", "tiles of 8 rows"):
         file.write_text(text)
-        digests.add(result._templates.__wrapped__())
+        digests.add(tuning_module._templates.__wrapped__())
     assert len(digests) == 2

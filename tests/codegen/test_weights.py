@@ -15,9 +15,9 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c.conv import conv
+from fxlite.codegen.c.conv import conv_plan
 from fxlite.codegen.c.conv.conv_plan import packed_conv_size
-from fxlite.codegen.c.product.packed_operands import pack_b
+from fxlite.codegen.c.product.gemm_spec import pack_b
 from fxlite.codegen.c.weights import Blob, Packed, PackedWeight, make_blob, module_arrays
 from fxlite.codegen.kernel.names import weight_name
 from fxlite.scalar.index import Index
@@ -92,7 +92,7 @@ def test_packing_into_given_memory(depth: int, n: int, transposed: bool) -> None
     [(70, 40, 3, 1, 20), (64, 64, 1, 1, 16), (64, 64, 1, 1, 7), (8, 3, 7, 1, 30), (6, 6, 3, 6, 9), (80, 64, 3, 2, 9)],
 )
 def test_the_size_of_packed_weights_of_convolutions(k: int, c: int, size: int, groups: int, image: int) -> None:
-    spec = conv.ConvSpec(
+    spec = conv_plan.ConvSpec(
         "f",
         "float",
         "",
@@ -111,9 +111,9 @@ def test_the_size_of_packed_weights_of_convolutions(k: int, c: int, size: int, g
     )
     weight = array(k, c // groups, size, size)
     memory = np.full(packed_conv_size(spec), np.nan, np.float32)
-    conv.pack_conv_weight(weight, spec, memory)
+    conv_plan.pack_conv_weight(weight, spec, memory)
     assert np.isfinite(memory).all()
-    assert memory.tolist() == conv.pack_conv_weight(weight, spec).tolist()
+    assert memory.tolist() == conv_plan.pack_conv_weight(weight, spec).tolist()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.base.errors import DTypeError, FxliteError, GraphError, TraceError
 from fxlite.codegen.c import templates
+from fxlite.codegen.program.calls import call_nested
 from fxlite.codegen.program.program import optimize, plan
-from fxlite.codegen.program.run import call_nested, run_program
+from fxlite.codegen.program.run import run_program
 from fxlite.codegen.python.source import python_program
 from fxlite.compiler import standard_passes
 from fxlite.nn import functional as F

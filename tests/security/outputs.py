@@ -18,7 +18,7 @@ import numpy as np
 import fxlite as fx
 from fxlite import passes
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.build_files import build_files
+from fxlite.codegen.c.bundle import build_files
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.cuda.emit import emit as emit_cuda

@@ -17,7 +17,7 @@ import fxlite as fx
 from fxlite.codegen.runtime import cache, kept, toolchain
 from fxlite.codegen.runtime.build import find_library
 from fxlite.codegen.runtime.cache import cache_folder, distrust, make_folder, named_folder
-from fxlite.codegen.tuning.result import Entry, Measured, find_measured, keep_measured
+from fxlite.codegen.tuning.tune import Entry, Measured, find_measured, keep_measured
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have modes on Unix")
 

@@ -14,10 +14,9 @@ from contextlib import ExitStack
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, outputs_per_tile
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, finish, finish_tile
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
-from fxlite.codegen.c.text.template_text import Rendered
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES
 from fxlite.codegen.c.tiles.library import constant
-from fxlite.codegen.kernel.builder import Pointer, bare, divide_up, round_up, smaller
+from fxlite.codegen.kernel.builder import Pointer, Rendered, bare, divide_up, round_up, smaller
 from fxlite.scalar.index import Index
 
 MOST_TILE_ROWS = constant("depthwise", "MOST_PLACES")
@@ -71,22 +70,9 @@ class Depthwise(Walk):
         """Some output rows of a channel, and the epilogue."""
         spec, body, w = self.spec, self.body, self.out_w
         (down, across), (top, left) = spec.stride, spec.padding[:2]
-        body.call(
-            f"sum_depthwise_rows_{self.ctype}",
-            rows,
-            spec.r,
-            spec.s,
-            down,
-            across,
-            "image",
-            spec.h,
-            spec.w,
-            oh_0 * down - top,
-            -left,
-            Pointer(spec.weight) + k * self.taps,
-            w,
-            "sums",
-        )
+        image = "image", spec.h, spec.w, oh_0 * down - top, -left
+        weights = Pointer(spec.weight) + k * self.taps
+        body.call(f"sum_depthwise_rows_{self.ctype}", rows, spec.r, spec.s, down, across, *image, weights, w, "sums")
         sums = Pointer("sums")
         count = body.let("rows", smaller(self.out_h - oh_0, rows))
         if spec.joinable:
@@ -116,26 +102,15 @@ class DepthwiseLast(Walk):
                 last = f"{bare(block)} == {blocks - 1} ? {bare(spec.k - first)}"
                 channels = body.let("channels", f"{last} : {CHANNEL_BLOCK}")
             pixels = body.let("pixels", smaller(self.out_w - ow_0, step))
-            body.put(f"{self.ctype} sums[{step * TILE_PITCH}];")
+            body.declare(f"{self.ctype} sums[{step * TILE_PITCH}]")
             (down, across), (top, left) = spec.stride, spec.padding[:2]
             item = "bf16" if spec.x_is_bf16 else self.ctype
             kind = "few" if spec.k < FEWEST_CHANNELS[self.ctype] else "last"
-            body.call(
-                f"sum_depthwise_{kind}_{item}",
-                step,
-                spec.r,
-                spec.s,
-                across,
-                Pointer(spec.x) + n * spec.h * spec.w * spec.c + first,
-                spec.h,
-                spec.w,
-                spec.c,
-                oh * down - top,
-                ow_0 * across - left,
-                Pointer(spec.weight) + first,
-                channels,
-                "sums",
-            )
+            image = Pointer(spec.x) + n * spec.h * spec.w * spec.c + first
+            place = spec.h, spec.w, spec.c, oh * down - top, ow_0 * across - left
+            weights = Pointer(spec.weight) + first
+            name = f"sum_depthwise_{kind}_{item}"
+            body.call(name, step, spec.r, spec.s, across, image, *place, weights, channels, "sums")
             pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", first, channels, "j")
             finish_tile(body, spec, Pointer("sums"), TILE_PITCH, pixel, channel, n, oh)
         note = (
@@ -174,7 +149,7 @@ class Pixels(Walk):
         spec, body = self.spec, self.body
         self.declare_sizes()
         self.declare_taps(self.pitch, self.column)
-        body.put(f"{self.ctype} *const padded = workspace;")
+        body.assign(f"{self.ctype} *const padded", "workspace")
         if self.grouped:  # a copy for each thread of the channels of one group, 128 bytes apart
             size = self.plane * spec.group_inputs + 32
             with self.team_of_threads():
@@ -251,7 +226,7 @@ class Pixels(Walk):
     def clear(self, image: Pointer, count: Index) -> None:
         """Zeros."""
         with self.body.loop("i", count) as i:
-            self.body.put(f"{image[i]} = 0;")
+            self.body.assign(image[i], "0")
 
     def copy_row(self, channel: Index, i: Index, image: Pointer) -> None:
         """Row i of a channel, its columns sorted by their remainder modulo the stride."""
@@ -265,7 +240,7 @@ class Pixels(Walk):
             column = self.rows * self.pitch * remainder + (first + spec.padding[1]) // step
             count = (spec.w + step - 1 - first) // step
             with body.loop("j", count, pragma="#pragma omp simd") as j:
-                body.put(f"{to[column + j]} = {start[j * step + first]};")
+                body.assign(to[column + j], start[j * step + first])
 
     def tile(self, image: Pointer, n: Index, group: Index, block: Index, row: Index) -> None:
         """Some output channels of four rows, of one row, or of a small image."""
@@ -298,18 +273,7 @@ class Pixels(Walk):
 
     def sum_up(self, pixels: Index, start: Pointer, place_step: Index, sums_step: int) -> None:
         """The sums of a tile from this pixel on."""
-        self.body.put(f"{self.ctype} sums[{self.outputs * 4 * sums_step}];")
-        self.body.call(
-            f"sum_segment_{self.ctype}",
-            self.outputs,
-            pixels,
-            self.spec.group_inputs,
-            self.taps,
-            start,
-            self.plane,
-            "tap",
-            place_step,
-            "weights",
-            "sums",
-            sums_step,
-        )
+        self.body.declare(f"{self.ctype} sums[{self.outputs * 4 * sums_step}]")
+        depth = self.spec.group_inputs, self.taps
+        image = start, self.plane, "tap", place_step
+        self.body.call(f"sum_segment_{self.ctype}", self.outputs, pixels, *depth, *image, "weights", "sums", sums_step)

@@ -8,7 +8,7 @@ workspace, in unsigned bytes; a zero around it is its zero point, and all that h
 zero points is known with the weights. The epilogue of short sums runs in the registers of the tile,
 of longer ones over a finished tile. Depthwise convolutions follow below. (A 1x1
 convolution of stride 1 of a channels-last image is a product whose rows are pixels, which
-`gemm_int8.py` prints.)
+`gemm_integers.py` prints.)
 """
 
 from __future__ import annotations
@@ -31,11 +31,22 @@ from fxlite.codegen.c.conv.conv_walk import (
     finish_vector,
 )
 from fxlite.codegen.c.product.gemm_fused import SUMS_COMMENT, put_switch, tile_function
-from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, QUAD, pack_int8, packed_rows, packed_size
-from fxlite.codegen.c.text.template_text import Rendered, ignoring, parameter_names, signature
+from fxlite.codegen.c.product.gemm_integers import FASTER
+from fxlite.codegen.c.product.gemm_spec import PANEL_COLUMNS, QUAD, pack_int8, packed_rows, packed_size
 from fxlite.codegen.c.tiles.library import constant
-from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, divide_up, smaller, symbol
+from fxlite.codegen.kernel.builder import (
+    Argument,
+    Body,
+    Pointer,
+    Rendered,
+    bare,
+    divide_up,
+    ignoring,
+    parameter_names,
+    smaller,
+    static_head,
+    symbol,
+)
 from fxlite.scalar.index import Index
 
 MOST_QUADS = 160
@@ -88,7 +99,7 @@ def render_conv_int8(spec: Int8ConvSpec) -> Rendered:
     """Print the function of one convolution. Its output must not be negative in size."""
     if (empty := empty_result(spec)) is not None:
         return empty
-    return render_depthwise(spec) if is_depthwise(spec) else _Int8Conv(spec).render()
+    return _Depthwise(spec).render() if is_depthwise(spec) else _Int8Conv(spec).render()
 
 
 class _Int8Conv(Runs):
@@ -115,36 +126,14 @@ class _Int8Conv(Runs):
 
     def copy_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
         spec, zero = self.spec, (self.spec.zero_point + self.flip) % 256
-        self.body.call(
-            "pad_row_bytes",
-            pixels,
-            spec.c,
-            row,
-            *self.pixel_steps(),
-            spec.padding[1],
-            self.image_w,
-            zero,
-            self.flip,
-            target,
-        )
+        source = spec.c, row, *self.pixel_steps()
+        self.body.call("pad_row_bytes", pixels, *source, spec.padding[1], self.image_w, zero, self.flip, target)
 
     def sum_up(self, body: Body, image: Pointer, columns: Index) -> None:
         spec = self.spec
-        body.call(
-            "sum_places_u8",
-            "rows",
-            "pixels",
-            columns,
-            spec.runs,
-            spec.words,
-            image,
-            self.step,
-            self.row_step,
-            "run",
-            "weights",
-            "ends" if spec.has_ends else 0,
-            "tile",
-        )
+        runs = spec.runs, spec.words, image, self.step, self.row_step, "run"
+        ends = "ends" if spec.has_ends else 0
+        body.call("sum_places_u8", "rows", "pixels", columns, *runs, "weights", ends, "tile")
 
     # -- the epilogue in registers
     def render(self) -> Rendered:
@@ -193,36 +182,20 @@ class _Int8Conv(Runs):
         pixel = Axis("ow", place.ow_0, pixels, "i")
         head = "#pragma GCC unroll 4\nfor (int first = 0; first < columns; first += 2 * int_lanes)"
         with body.block(head):
-            body.put("const int vectors = columns - first > int_lanes ? 2 : 1;")
-            body.put("int_vec sums[TILE_ROWS][2];")
-            body.call(
-                "sum_pixels_int8",
-                pixels,
-                "vectors",
-                spec.runs,
-                spec.words,
-                "place",
-                self.step,
-                "run",
-                "weights + first",
-                "sums",
-            )
+            body.assign("const int vectors", "columns - first > int_lanes ? 2 : 1")
+            body.declare("int_vec sums[TILE_ROWS][2]")
+            runs = spec.runs, spec.words, "place", self.step, "run"
+            body.call("sum_pixels_int8", pixels, "vectors", *runs, "weights + first", "sums")
             with body.block("#pragma GCC unroll 2\nfor (int v = 0; v < vectors; v++)"):
                 offset = symbol("first") + symbol("v") * symbol("int_lanes")
                 count = body.let("count", columns - offset, "int")
                 k = body.let("k", place.k_0 + offset)
-                finish_vector(
-                    body,
-                    spec,
-                    lambda i: f"sums[{bare(i)}][v]",
-                    count,
-                    pixel,
-                    {"n": place.n, "oh": place.oh_0, "k": k},
-                    "#pragma GCC unroll 16",
-                )
+                here = {"n": place.n, "oh": place.oh_0, "k": k}
+                unrolled = "#pragma GCC unroll 16"
+                finish_vector(body, spec, lambda i: f"sums[{bare(i)}][v]", count, pixel, here, unrolled)
         finish_beside(body, spec, pixel, Axis("k", place.k_0, columns, "j"), place.n, place.oh_0)
         own, lines = f"const int pixels, const int columns, {parameters}", body.lines()
-        opening = [*signature(f"{spec.name}_sums", own), "{", *ignoring(own, "\n".join(lines))]
+        opening = [*static_head(f"{spec.name}_sums", own), "{", *ignoring(own, "\n".join(lines))]
         return [*SUMS_COMMENT, "TILE_INLINE", *opening, *lines, "}"]
 
 
@@ -285,11 +258,6 @@ def pack_depthwise(
     return packed
 
 
-def render_depthwise(spec: Int8ConvSpec) -> Rendered:
-    """Print the function of one depthwise convolution, whose output is not empty."""
-    return _Depthwise(spec).render()
-
-
 class _Depthwise(Walk):
     """Tiles of one or two output rows of some pixels times a block of channels."""
 
@@ -308,7 +276,7 @@ class _Depthwise(Walk):
         workspace = Index.of(0)
         if not spec.x_last:
             image, workspace, self.top = "padded", spec.n * spec.h * spec.w * spec.c, 0
-            body.put("uint8_t *const padded = workspace;")
+            body.assign("uint8_t *const padded", "workspace")
             self.copy_rows("The images, channels last.", spec.w * spec.c, self.turn_row)
         self.convolve(Pointer(image))
         rows = "two output rows" if self.outputs > 1 else "an output row"
@@ -337,30 +305,19 @@ class _Depthwise(Walk):
             self.oh_0 = body.let("oh_0", step * self.outputs)
             rows = smaller(self.out_h - self.oh_0, self.outputs)
             self.rows = body.let("output_rows", rows, "int")
-            body.put(f"uint8_t outside[{width}];")
+            body.declare(f"uint8_t outside[{width}]")
             body.put(f"memset(outside, {spec.zero_point % 256}, {width});")
             body.put(f"const uint8_t *rows[{count}];\nint64_t steps[{count}];")
             first = self.oh_0 * spec.stride[0] - spec.padding[0]
             image = images + self.n * spec.h * row_bytes + self.first
-            body.call(
-                "find_rows",
-                first,
-                count,
-                spec.dilation[0],
-                spec.h,
-                row_bytes,
-                spec.c,
-                image,
-                "outside",
-                "rows",
-                "steps",
-            )
+            rows_of_image = spec.dilation[0], spec.h, row_bytes, spec.c, image
+            body.call("find_rows", first, count, *rows_of_image, "outside", "rows", "steps")
             columns = (MOST_PLACES - 1) * spec.stride[1] + spec.s
             body.comment("The columns of the image that a tile reads: four rows in a quad.")
-            body.put(f"int32_t woven[{columns * width}];")
+            body.declare(f"int32_t woven[{columns * width}]")
             if self.groups > 1 or not self.in_registers:
-                body.put(f"int32_t tile[{self.outputs * MOST_PLACES * width}];")
-                body.put(f"int_vec kernel[{spec.s}][2];")
+                body.declare(f"int32_t tile[{self.outputs * MOST_PLACES * width}]")
+                body.declare(f"int_vec kernel[{spec.s}][2]")
             with body.loop("ow_0", self.out_w, step=MOST_PLACES) as ow_0:
                 self.tile(ow_0)
 
@@ -374,17 +331,8 @@ class _Depthwise(Walk):
         channel = Axis("k", self.first, self.channels, "j")
         for group in range(self.groups):
             rows, steps = (Pointer(name) + QUAD * group for name in ("rows", "steps"))
-            body.call(
-                f"weave_{spec.type}",
-                columns,
-                self.channels,
-                ow_0 * stride - left,
-                spec.w,
-                rows,
-                steps,
-                spec.zero_point,
-                "woven",
-            )
+            start = ow_0 * stride - left, spec.w
+            body.call(f"weave_{spec.type}", columns, self.channels, *start, rows, steps, spec.zero_point, "woven")
             quads = self.weights + (1 + group * spec.s * outputs) * width
             if group == self.groups - 1 and self.in_registers:
                 self.finish(quads, pixel, channel)
@@ -415,22 +363,22 @@ class _Depthwise(Walk):
                 "sum", n=self.n, k=k, oh=oh, ow=ow, count=bare(count), moving=(ow, oh) if outputs > 1 else (ow,)
             )
             body.put(loads)
-            body.put(f"int_vec kernel[{spec.s}][2];")
+            body.declare(f"int_vec kernel[{spec.s}][2]")
             body.call("load_kernel", outputs, spec.s, quads + j, "kernel")
             with body.loop("i", pixel.count):
                 body.let("ow", pixel.start + i)
-                body.put("int_vec sums[2];")
+                body.declare("int_vec sums[2]")
                 with body.loop("o", outputs, pragma=unrolled):
                     tile = Pointer("tile") + (o * MOST_PLACES + i) * width
                     start = (self.weights if self.groups == 1 else tile) + j
-                    body.put(f"sums[{bare(o)}] = *(const int_vec *)({start});")
+                    body.assign(f"sums[{bare(o)}]", f"*(const int_vec *)({start})")
                 first = Pointer("woven") + i * (spec.stride[1] * width) + j
                 body.call("add_columns", outputs, spec.s, first, "kernel", "sums")
                 with body.loop("o", outputs, pragma=unrolled):
                     body.let("oh", self.oh_0 + o)
                     if self.rows != outputs:
                         body.put(f"if ({bare(o)} == {bare(self.rows)})\n    break;")
-                    body.put(f"const int_vec sum = sums[{bare(o)}];")
+                    body.assign("const int_vec sum", f"sums[{bare(o)}]")
                     body.put(statements)
         if spec.beside is not None:
             with self.output_rows() as (_, row):

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, plan_of, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, fetch, finish, finish_joined, finish_tile
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, panel_columns
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import Pointer, Size, bare, divide_up, smaller, symbol
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PAIR_BYTES, panel_columns
+from fxlite.codegen.kernel.builder import Pointer, Rendered, Size, bare, divide_up, smaller, symbol
 from fxlite.scalar.index import Index
 
 TURNED = SEGMENT + 16
@@ -167,7 +166,7 @@ class Taps(Panels):
     def copy(self) -> None:
         if not self.padded:
             return
-        self.body.put(f"{self.word} *const padded = workspace;")
+        self.body.assign(f"{self.word} *const padded", "workspace")
         if self.spec.x_last:
             done = "rounded to bf16, with" if self.pairs and not self.spec.x_is_bf16 else "with"
             self.copy_rows(f"The images {done} zeros around them.", self.pitch, self.pad_row)
@@ -193,17 +192,8 @@ class Taps(Panels):
                 steps = self.w * spec.stride[0], spec.stride[1]
                 body.call("pick_pairs", self.image_h, self.pitch, image, second, *steps, target)
             else:
-                body.call(
-                    "pad_plane_pairs",
-                    self.h,
-                    self.w,
-                    image,
-                    second,
-                    *spec.padding[:2],
-                    self.image_h,
-                    self.pitch,
-                    target,
-                )
+                whole = self.h, self.w, image, second
+                body.call("pad_plane_pairs", *whole, *spec.padding[:2], self.image_h, self.pitch, target)
 
     def pad_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
         """So many pixels of a row, with its zeros."""
@@ -236,19 +226,8 @@ class Taps(Panels):
 
     def sum_up(self, count: Size, pixel: Pointer, step: Index) -> None:
         """The sums of a tile of so many pixels from this one on, which are so far apart."""
-        self.body.call(
-            f"sum_tile_{self.kind}",
-            count,
-            self.columns,
-            self.inputs,
-            self.taps,
-            pixel,
-            self.plane,
-            "tap",
-            step,
-            "weights",
-            "tile",
-        )
+        image = pixel, self.plane, "tap", step
+        self.body.call(f"sum_tile_{self.kind}", count, self.columns, self.inputs, self.taps, *image, "weights", "tile")
 
     def turned_tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
         """64 pixels of a row at a time: tiles, turned into rows of channels; the epilogue."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fxlite.codegen.c.dynamic_scale import Beside
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, bf16_pairs, pack_b, panel_columns
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, bf16_pairs, pack_b, panel_columns
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.scalar.index import Index
 
@@ -289,32 +289,6 @@ def outputs_per_tile(spec: ConvSpec) -> int:
     return min(spec.group_outputs, 4) if spec.group_outputs != 3 else 4
 
 
-def weight_index(spec: ConvSpec, k: Index, depth: Index) -> Index:
-    """Where the packed weight of output channel k and ``depth`` = (c * R + r) * S + s is; for
-    Winograd's, that of channels c and k at a point, where ``depth`` = point * C + c. For bf16, c
-    and C count pairs."""
-    inputs = input_planes(spec)
-    size = inputs * spec.r * spec.s
-    plan = plan_of(spec)
-    if plan == "product":
-        return k * product_pitch(spec) + depth
-    if plan == "depthwise":
-        return k * size + depth
-    if plan == "depthwise last":
-        return depth * spec.k + k
-    group, output = k // spec.group_outputs, k % spec.group_outputs
-    if plan == "pixels":
-        step = outputs_per_tile(spec)
-        whole = -(-spec.group_outputs // step) * step
-        return (group * whole + output) * size + depth
-    width = panel_columns(spec.ctype)
-    if m := winograd_tile(spec):
-        size = (m + 2) ** 2 * inputs
-    whole = -(-spec.group_outputs // width) * width
-    panel = group * (whole // width) + output // width
-    return (panel * size + depth) * width + output % width
-
-
 def packed_conv_size(spec: ConvSpec) -> int:
     """Elements of what `pack_conv_weight` makes."""
     plan = plan_of(spec)
@@ -388,32 +362,18 @@ def pack_conv_weight(
 
 Tile = Literal[2, 4]
 
-_POINTS: dict[Tile, tuple[float, ...]] = {2: (0, 1, -1), 4: (0, 0.75, -0.75, 1.5, -1.5)}
+POINTS: dict[Tile, tuple[float, ...]] = {2: (0, 1, -1), 4: (0, 0.75, -0.75, 1.5, -1.5)}
 """The finite points; each is exact in float32, and so are the matrices A and B."""
 
 
 def kernel_matrix(m: Tile) -> np.ndarray[Any, Any]:
     """G, [m+2, 3]: a kernel's values at the points, divided as B's rows are not."""
     rows = [[0.0, 0.0, 1.0]]
-    for t in reversed(_POINTS[m]):
-        scale = math.prod([t - other for other in _POINTS[m] if other != t])
+    for t in reversed(POINTS[m]):
+        scale = math.prod([t - other for other in POINTS[m] if other != t])
         # For m = 2 the transform of the input has the first row's sign turned.
         rows.insert(0, [power / (-scale if m == 2 and t == 0 else scale) for power in (1, t, t**2)])
     return np.array(rows)
-
-
-def input_matrix(m: Tile) -> np.ndarray[Any, Any]:
-    """B^T, [m+2, m+2]."""
-    points = _POINTS[m]
-    rows = [np.poly([p for p in points if p != t])[::-1] for t in points]
-    rows = [np.append(-row if m == 2 and t == 0 else row, 0) for row, t in zip(rows, points)]
-    return np.array([*rows, np.poly(points)[::-1]])
-
-
-def output_matrix(m: Tile) -> np.ndarray[Any, Any]:
-    """A^T, [m, m+2]."""
-    columns = [[t**power for power in range(m)] for t in _POINTS[m]]
-    return np.array([*columns, [0] * (m - 1) + [1]], float).T
 
 
 def transform_weight(weight: np.ndarray[Any, Any], m: Tile) -> np.ndarray[Any, Any]:

@@ -21,8 +21,8 @@ import numpy as np
 from fxlite.codegen.c.conv.conv_panels import Panels
 from fxlite.codegen.c.conv.conv_plan import ConvSpec
 from fxlite.codegen.c.conv.conv_walk import Axis, finish_tile
-from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS
+from fxlite.codegen.c.product.gemm_integers import FASTER
+from fxlite.codegen.c.product.gemm_spec import PANEL_COLUMNS
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, symbol
 from fxlite.scalar.index import Index
@@ -138,15 +138,10 @@ class Runs(Panels):
         self.pitch = self.image_w * spec.c
         self.image_numbers = spec.n * self.image_h * self.pitch
         item = spec.item_bytes
-        self.distances(
-            "run",
-            "Where each run of the kernel is, from its first pixel.",
-            [
-                (self.pitch * (r * spec.dilation[0]) + s * spec.dilation[1] * spec.c) * item
-                for r in range(spec.r)
-                for s in range(1 if spec.joins_columns else spec.s)
-            ],
-        )
+        columns = range(1 if spec.joins_columns else spec.s)
+        rows, steps = [self.pitch * (r * spec.dilation[0]) for r in range(spec.r)], spec.dilation[1] * spec.c
+        places = [(row + s * steps) * item for row in rows for s in columns]
+        self.distances("run", "Where each run of the kernel is, from its first pixel.", places)
         self.step = Index.of(spec.stride[1] * spec.c * item)
         self.row_step = self.pitch * (spec.stride[0] * item)
         sizes = ", ".join(map(bare, (self.out_w, self.step, self.row_step)))
@@ -180,7 +175,7 @@ class Runs(Panels):
         spec, body = self.spec, self.body
         if not self.copied:
             return
-        body.put(f"{self.image_type} *const padded = workspace;")
+        body.assign(f"{self.image_type} *const padded", "workspace")
         if spec.has_ends and spec.item_bytes > 1:  # an integer times 0 is 0, whatever it is
             end = Pointer("padded") + self.image_numbers * self.parts
             body.put(f"memset({end}, 0, 64); /* behind the last run */")
@@ -198,7 +193,7 @@ class Runs(Panels):
         bytes_ = image if self.image_type == "uint8_t" else f"(const uint8_t *)({image})"
         self.image = body.pointer("const uint8_t", "image", bytes_)
         if spec.has_ends:  # the last words of runs, before zeros, for the tiles of AMX
-            body.put(f"{self.word} ends[{self.parts * spec.runs * words}];")
+            body.declare(f"{self.word} ends[{self.parts * spec.runs * words}]")
             for part in range(self.parts):
                 rows = self.first_weight + part * spec.runs * spec.words
                 weights = Pointer("weights") + rows * PANEL_COLUMNS
@@ -227,7 +222,7 @@ class Runs(Panels):
         """The sums of a tile of ``rows`` and ``pixels`` from this place of the image on, then the
         epilogue."""
         width = PANEL_COLUMNS
-        body.put(f"{self.ctype} tile[{self.tile_rows} * {width}] ALIGNED(64);")
+        body.declare(f"{self.ctype} tile[{self.tile_rows} * {width}] ALIGNED(64)")
         self.sum_up(body, image, columns)
         with body.loop("row", symbol("rows")) as row:
             oh = body.let("oh", place.oh_0 + row)

@@ -12,9 +12,19 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec
-from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
-from fxlite.codegen.c.text.template_text import Rendered, rendered
-from fxlite.codegen.kernel.builder import Body, Pointer, Size, bare, smaller, symbol, takes_one_trip, text_of
+from fxlite.codegen.c.product.gemm_spec import PARALLEL_PRODUCTS
+from fxlite.codegen.kernel.builder import (
+    Body,
+    Pointer,
+    Rendered,
+    Size,
+    bare,
+    rendered,
+    smaller,
+    symbol,
+    takes_one_trip,
+    text_of,
+)
 from fxlite.scalar.index import Atom, Index
 
 Loop = tuple[str, Size]
@@ -131,21 +141,15 @@ class Walk:
         """A table of where the pixels of a kernel are, from its first."""
         if len(values) > 1:
             self.body.comment(comment)
-        self.body.put(f"const int64_t {name}[{len(values)}] = {{{', '.join(map(bare, values))}}};")
+        self.body.assign(f"const int64_t {name}[{len(values)}]", f"{{{', '.join(map(bare, values))}}}")
 
     def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
         """The table of taps: rows of the image are ``row`` apart, and columns where ``column``
         says."""
         spec = self.spec
-        self.distances(
-            "tap",
-            "Where each weight's pixel is, from that of the kernel's first.",
-            [
-                Index.of(row) * (r * spec.dilation[0]) + column(s * spec.dilation[1])
-                for r in range(spec.r)
-                for s in range(spec.s)
-            ],
-        )
+        rows = [Index.of(row) * (r * spec.dilation[0]) for r in range(spec.r)]
+        places = [start + column(s * spec.dilation[1]) for start in rows for s in range(spec.s)]
+        self.distances("tap", "Where each weight's pixel is, from that of the kernel's first.", places)
 
     @contextmanager
     def copying(self, comment: str, *loops: Loop) -> Iterator[list[Index]]:
@@ -180,16 +184,9 @@ class Walk:
         spec = self.spec
         comment = "The images with zeros around them."
         with self.copying(comment, ("plane", spec.n * spec.c)) as (plane,):
-            self.body.call(
-                f"pad_plane_{self.ctype}",
-                h,
-                w,
-                Pointer(spec.x) + plane * (h * w),
-                *spec.padding[:2],
-                rows,
-                pitch,
-                Pointer("padded") + plane * (rows * pitch),
-            )
+            image = h, w, Pointer(spec.x) + plane * (h * w), *spec.padding[:2]
+            copy = rows, pitch, Pointer("padded") + plane * (rows * pitch)
+            self.body.call(f"pad_plane_{self.ctype}", *image, *copy)
 
     def inside(self, i: Index) -> str:
         """In C, how many pixels of the image are in row i of its copy: none above and below it."""
@@ -261,10 +258,10 @@ def finish_joined(
     start = f"{pixel.variable}_0"
     with body.loop(channel.variable, channel.count) as j:
         k = body.let("k", channel.start + j)
-        body.put(f"int64_t oh = {bare(oh)}, ow_0 = {bare(ow)};")
+        body.assign("int64_t oh", f"{bare(oh)}, ow_0 = {bare(ow)}")
         with body.block(f"for (int64_t {start} = 0, run; {start} < {count}; {start} += run)"):
             rest = Index.of(pixel.count) - symbol(start)
-            body.put(f"run = {bare(smaller(width - symbol('ow_0'), rest))};")
+            body.assign("run", bare(smaller(width - symbol("ow_0"), rest)))
             end, begin = symbol(start) + symbol("run"), symbol(start)
             with body.loop(pixel.variable, end, begin, pragma=pixel.pragma) as i:
                 at = body.let("ow", symbol("ow_0") + i - begin)
@@ -327,7 +324,7 @@ def finish_vector(
     body.put(loads)
     with body.loop(pixel.variable, pixel.count, pragma=pragma):
         body.let("ow", pixel.start + i)
-        body.put(f"const int_vec sum = {element(i)};")
+        body.assign("const int_vec sum", element(i))
         body.put(statements)
 
 

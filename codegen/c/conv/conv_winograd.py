@@ -13,9 +13,8 @@ from contextlib import ExitStack
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, Tile, input_planes, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, finish, finish_tile
-from fxlite.codegen.c.product.packed_operands import panel_columns
-from fxlite.codegen.c.text.template_text import Rendered
-from fxlite.codegen.kernel.builder import Pointer, bare, divide_up, round_up, smaller, symbol
+from fxlite.codegen.c.product.gemm_spec import panel_columns
+from fxlite.codegen.kernel.builder import Pointer, Rendered, bare, divide_up, round_up, smaller, symbol
 from fxlite.scalar.index import Index, extremum
 
 POINTS_PAD = 16
@@ -92,7 +91,7 @@ class Winograd(Walk):
         start = f"(uint32_t *)({workspace})" if self.pairs and not spec.x_last else workspace
         points = body.pointer(self.item_type, "points", start)
         body.pointer("int32_t", "finite", f"(int32_t *)({points + self.point_step * self.points})")
-        body.put(f"static const float zeros[{self.channels}] = {{0}};")
+        body.assign(f"static const float zeros[{self.channels}]", "{0}")
         flags = self.block_rows * self.tiles_across
         return self.meaning((turned + self.point_step * self.points + flags) * 4)
 
@@ -134,7 +133,7 @@ class Winograd(Walk):
             body.call("copy_transposed_float", spec.c, count, source, plane, turned, self.channels)
             if spec.c % 16:
                 with body.loop("i", count) as i, body.loop("c", self.channels, spec.c) as c:
-                    body.put(f"{turned[i * self.channels + c]} = 0;")
+                    body.assign(turned[i * self.channels + c], "0")
 
     def transform_tiles(self) -> None:
         """points[p][tile][channel] of the block's tiles."""
@@ -144,25 +143,14 @@ class Winograd(Walk):
             self.find_pixels(tile // across, tile % across)
             target = Pointer("points") + tile * self.items
             call = f"winograd_input_{self.suffix}({spec.c}, pixel, {target}, "
-            body.put(f"{Pointer('finite')[tile]} = {call}{bare(self.point_step)});")
+            body.assign(Pointer("finite")[tile], f"{call}{bare(self.point_step)})")
 
     def find_pixels(self, row: Index, column: Index) -> None:
         """The addresses of the pixels under the tile in this row of the block and column."""
         m, left = self.m, self.spec.padding[1]
-        self.body.put(f"const float *pixel[{self.points}];")
-        self.body.call(
-            "find_tile_pixels",
-            self.side,
-            row * m + self.first_row,
-            column * m - left,
-            self.start,
-            self.end,
-            self.spec.w,
-            self.channels,
-            "pixels",
-            "zeros",
-            "pixel",
-        )
+        self.body.declare(f"const float *pixel[{self.points}]")
+        place = row * m + self.first_row, column * m - left, self.start, self.end
+        self.body.call("find_tile_pixels", self.side, *place, self.spec.w, self.channels, "pixels", "zeros", "pixel")
 
     def multiply_points(self, n: Index) -> None:
         """Products, the transform back, the epilogue."""
@@ -181,9 +169,9 @@ class Winograd(Walk):
             first = body.let("first", row_1 * self.tiles_across + tile_1)
             count = body.let("count", down * width, "int")
             rows = self.tile_rows * panel
-            body.put(f"float products[{self.points}][{bare(rows)}], square[{SEGMENT * m * panel}];")
+            body.declare(f"float products[{self.points}][{bare(rows)}], square[{SEGMENT * m * panel}]")
             if not spec.y_last:
-                body.put(f"float turned[{panel * SEGMENT}];")
+                body.declare(f"float turned[{panel * SEGMENT}]")
             parts = body.let("parts", divide_up(count, self.tile_rows))
             if self.pairs:
                 body.call("take_tiles")
@@ -192,16 +180,9 @@ class Winograd(Walk):
                 tiles = body.let("tiles", (part + 1) * count // parts - start_, "int")
                 with body.loop("p", self.points) as p:
                     points = Pointer("points") + (p * self.point_step + (first + start_) * self.items)
-                    body.call(
-                        f"multiply_tile_{'bf16' if self.pairs else 'float'}",
-                        tiles,
-                        columns,
-                        depth,
-                        points,
-                        self.items,
-                        weights + p * (depth * panel),
-                        f"products[{bare(p)}]",
-                    )
+                    own, name = weights + p * (depth * panel), "bf16" if self.pairs else "float"
+                    operands = points, self.items, own
+                    body.call(f"multiply_tile_{name}", tiles, columns, depth, *operands, f"products[{bare(p)}]")
                 with body.loop("i", tiles) as i:
                     row = body.let("row", (start_ + i) // width)
                     tile = body.let("tile", (start_ + i) % width)

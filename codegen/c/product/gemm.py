@@ -20,6 +20,8 @@ from dataclasses import replace
 
 from fxlite.codegen.c.product.gemm_fused import cut_of, fused_call, fused_tile, is_fused, long_reason
 from fxlite.codegen.c.product.gemm_spec import (
+    ITEM_BYTES,
+    PAIR_BYTES,
     GemmSpec,
     Operand,
     PackedOperand,
@@ -29,22 +31,20 @@ from fxlite.codegen.c.product.gemm_spec import (
     packs_b,
 )
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, MOST_TILES, Place, Product, Tile
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, pack_b, pack_b_bf16, pack_b_split
-from fxlite.codegen.c.text.template_text import Rendered, atom, rendered
 from fxlite.codegen.c.tiles.library import constant
-from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, divide_up, factors, smaller, symbol, text_of
+from fxlite.codegen.kernel.builder import (
+    Argument,
+    Body,
+    Pointer,
+    Rendered,
+    bare,
+    divide_up,
+    factors,
+    smaller,
+    symbol,
+    text_of,
+)
 from fxlite.scalar.index import Index
-
-__all__ = [
-    "GemmSpec",
-    "Operand",
-    "PackedOperand",
-    "pack_b",
-    "pack_b_bf16",
-    "pack_b_split",
-    "render_gemm",
-    "render_gemm_naive",
-]
 
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
 """Which part of the second-level cache a block of A's rows takes, and how `count_row_blocks` is
@@ -184,7 +184,7 @@ class _Floats(Product):
                 simd = "#pragma omp simd"
                 with self.rows_of(at) as (i, row), body.loop("k", spec.k, pragma=simd) as k:
                     element = spec.prologue_a(row, k)
-                    body.put(f"{a_target[i * self.a_pitch + k]} = {element};")
+                    body.assign(a_target[i * self.a_pitch + k], element)
             else:
                 pack = "round_rows_bf16" if spec.bf16 else f"pack_rows_{spec.ctype}"
                 pack = "pair_rows_bf16" if spec.a_is_bf16 else pack
@@ -280,12 +280,12 @@ class _Floats(Product):
             given = at.rows, at.columns, at.depth, *self.left(at), Pointer("b_panel"), at.block, cut.blocks
             body.call(f"multiply_part_{spec.ctype}", *given, at.sums, at.sums + self.left_out)
             return
-        body.put(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}];")
+        body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")
         self.sum_tile(at, f"{block} == 0 ? {at.sums} : tile")
         more = f"{block} == 0 ? 0 : {bare(at.rows * self.width)}"
         count = body.let("more", more, like=at.rows * self.width)
         with body.loop("i", count, pragma="#pragma omp simd") as i:
-            body.put(f"{at.sums[i]} += tile[{bare(i)}];")
+            body.assign(at.sums[i], f"tile[{bare(i)}]", "+=")
 
     def sum_tile(self, at: Place, target: str) -> None:
         """The call that computes the sums of a tile."""
@@ -383,67 +383,3 @@ def render_product(spec: GemmSpec, finish: Finish) -> Rendered:
     """As `render_gemm`, but `finish(product, place)` prints the loops over a finished tile. The
     spec's epilogue is not used."""
     return _Floats(spec, finish).render()
-
-
-def render_gemm_naive(spec: GemmSpec) -> Rendered:
-    """Print the three-loop twin: the same parameters and epilogue, no workspace, one thread."""
-    return naive_product(spec, tile_of(spec), render_gemm(spec).extra_parameters)
-
-
-# -- plain loops, to check the fast version against ------------------------------------------------
-# In: a `GemmSpec`, and the parameters that the fast version takes beyond the caller's. Out: a C
-# function that takes the same ones.
-
-
-class _Naive(Product):
-    """The three loops and the epilogue."""
-
-    def __init__(self, spec: GemmSpec, tile: Tile, extra: tuple[str, ...]) -> None:
-        super().__init__(spec, tile)
-        self.spec, self.extra = spec, extra
-
-    def render(self) -> Rendered:
-        """They take no workspace and one thread."""
-        spec, body = self.spec, self.body
-        for name in self.extra:
-            body.put(f"(void){name};")
-        loops = [*spec.batch, ("row", spec.m), ("column", spec.n)]
-        with body.shared(loops, "") as (*batch, row, column):
-            self.name_batch(batch)
-            body.put(f"{spec.ctype} sum = 0;")
-            with body.loop("k", spec.k) as k:
-                body.put(f"sum += {self.term(row, column, k)};")
-            body.put(spec.epilogue("sum", row, column))
-        said = spec.comment, "The plain loops, to check the fast version against."
-        return rendered(spec.name, spec.parameters, said, body.lines(), extra=self.extra)
-
-    def term(self, row: Index, column: Index, k: Index) -> str:
-        """One product, in C."""
-        spec, low = self.spec, ""
-        step = k // 2 if spec.bf16 else k
-        a = spec.prologue_a(row, k) if spec.prologue_a else spec.a.at(row, k)
-        if spec.bf16 == "a":
-            a = spec.a.at(row, step)
-        if isinstance(spec.b, Operand):
-            b = spec.b.at(k, column)
-        else:
-            assert isinstance(spec.b, PackedOperand)  # what is widened has no naive twin
-            part, width = self.depth * self.width, self.width
-            start = Pointer(atom(spec.b.pointer)) + column // width * (part * self.kind.parts)
-            start = start + step * width + column % width
-            b, low = start[0], start[part]
-        if spec.a_is_bf16:
-            a = f"fx_f32_from_bf16({a})"
-        if spec.bf16:
-            pair, other = (a, b) if spec.bf16 == "a" else (b, a)
-            half = f"half_of_pair({pair}, {bare(k % 2)})"
-            if spec.split:
-                a, b = other, f"({half} + half_of_pair({low}, {bare(k % 2)}))"
-            else:
-                a, b = f"rounded_bf16({other})", half
-        return f"{atom(a)} * {b}"
-
-
-def naive_product(spec: GemmSpec, tile: Tile, extra: tuple[str, ...]) -> Rendered:
-    """The function of plain loops."""
-    return _Naive(spec, tile, extra).render()

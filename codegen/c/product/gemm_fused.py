@@ -14,17 +14,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, ProductSpec, WidenedOperand, packs_b
-from fxlite.codegen.c.product.gemm_walk import Cut
-from fxlite.codegen.c.product.packed_operands import (
+from fxlite.codegen.c.product.gemm_spec import (
     ITEM_BYTES,
     PAIR_BYTES,
     PANEL_COLUMNS,
     PARALLEL_PRODUCTS,
+    GemmSpec,
+    Operand,
+    ProductSpec,
+    WidenedOperand,
+    packs_b,
     panel_columns,
 )
-from fxlite.codegen.c.text.template_text import ignoring, parameter_names, signature
-from fxlite.codegen.kernel.builder import Argument, Body, bare, divide_up, spelled_argument, symbol
+from fxlite.codegen.c.product.gemm_walk import Cut
+from fxlite.codegen.kernel.builder import (
+    Argument,
+    Body,
+    bare,
+    divide_up,
+    ignoring,
+    parameter_names,
+    spelled_argument,
+    static_head,
+    symbol,
+)
 from fxlite.scalar.index import Index, extremum, product
 
 if TYPE_CHECKING:
@@ -82,7 +95,7 @@ def fused_tile(
     bodies = [body.lines()]
     if kind.rows != "TILE_ROWS":
         at, body = p.whole_tile(), Body()
-        body.put(f"{kind.ctype} tile[{bare(kind.sums)}];")
+        body.declare(f"{kind.ctype} tile[{bare(kind.sums)}]")
         stored(body, at)
         finish_vectors(p, body, at)
         bodies.insert(0, body.lines())
@@ -95,25 +108,25 @@ def _sums_function(p: Product, parameters: str, sums: Callable[[Body, str], None
     spec, body, t = p.base, Body(), p.vector
     body.put("#pragma GCC unroll 4")
     with body.block(f"for (int first = 0; first < columns; first += 2*{t}_lanes)"):
-        body.put(f"const int vectors = columns - first > {t}_lanes ? 2 : 1;")
-        body.put(f"{t}_vec sums[TILE_ROWS][2];")
+        body.assign("const int vectors", f"columns - first > {t}_lanes ? 2 : 1")
+        body.declare(f"{t}_vec sums[TILE_ROWS][2]")
         sums(body, "sums")
         assert spec.vectors is not None
         row, column = p.named("row", spec.m), p.named("column", spec.n)
         loads, statements = spec.vectors("sum", row, column, "count")
         body.put("#pragma GCC unroll 2")
         with body.block("for (int v = 0; v < vectors; v++)"):
-            body.put(f"const int count = columns - first - v*{t}_lanes;")
+            body.assign("const int count", f"columns - first - v*{t}_lanes")
             body.let("column", f"column_0 + first + v*{t}_lanes")
             body.put(loads)
             body.put("#pragma GCC unroll 16")
             with body.block("for (int i = 0; i < rows; i++)"):
                 body.let("row", "row_0 + i")
-                body.put(f"const {t}_vec sum = sums[i][v];")
+                body.assign(f"const {t}_vec sum", "sums[i][v]")
                 body.put(statements)
     given, lines = f"const int rows, const int columns, {parameters}", body.lines()
     ignored = ignoring(given, "\n".join(lines))
-    head = signature(f"{spec.name}_sums", given)
+    head = static_head(f"{spec.name}_sums", given)
     return [*SUMS_COMMENT, "TILE_INLINE", *head, "{", *ignored, *lines, "}"]
 
 
@@ -127,7 +140,7 @@ def finish_vectors(
     assert spec.vectors is not None
     with body.block(f"for (int64_t j = 0; j < {bare(at.columns)}; j += {t}_lanes)"):
         j = symbol("j", at.columns - 1)
-        body.put(f"const int count = (int)({bare(at.columns - j)});")
+        body.assign("const int count", f"(int)({bare(at.columns - j)})")
         column = body.let("column", at.column_0 + j, like=spec.n - 1)
         row = at.row_0 + (0 if at.rows == 1 else symbol("i", at.rows - 1))
         if at.rows != 1 and row.single_atom is None:
@@ -138,7 +151,7 @@ def finish_vectors(
             row = body.let("row", at.row_0 + i, like=spec.m - 1)
             if before is not None:
                 before(body, row)
-            body.put(f"const {t}_vec sum = *(const {t}_vec *)&{at.sum(i, j)};")
+            body.assign(f"const {t}_vec sum", f"*(const {t}_vec *)&{at.sum(i, j)}")
             body.put(statements)
 
 
@@ -148,7 +161,7 @@ def tile_function(name: str, parameters: str, bodies: Sequence[Sequence[str]]) -
     lines = [*bodies[-1]]
     if len(bodies) > 1:
         lines = ["    #ifdef HAS_TILES", *bodies[0], "    #else", *lines, "    #endif"]
-    return ["TILE_FUNCTION", *signature(name, parameters), "{", *ignored, *lines, "}"]
+    return ["TILE_FUNCTION", *static_head(name, parameters), "{", *ignored, *lines, "}"]
 
 
 def put_switch(

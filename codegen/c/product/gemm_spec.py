@@ -1,20 +1,189 @@
-"""What one matrix product is, and what printing it gives: the input and output of `gemm.py`."""
+"""What one matrix product is, the input of `gemm.py`; and the layouts in which operands of products are
+packed for the tiles in `tiles/*.h`.
+
+All are the one of floats: panels of 32 columns (16 of doubles), a row of which is 128 bytes.
+
+- bf16 (``matmul_precision="medium"``): a pair of them that follow each other along k in the place
+  of one float. So a product of k steps is one of k / 2, and weights take half the bytes. The same
+  for operands that are sums of two bf16 ("high", see `GemmSpec.split`).
+- integers: a *quad*, four numbers that follow each other along k, in the place of one float. Before
+  the rows of a panel stand the numbers that sums start from: what has to be added because the tile
+  multiplies unsigned activations. It computes ``sum(u * w)`` where u is x itself or, for i8,
+  ``x + 128`` (the highest bit is turned over), so that
+  ``sum((x - z) * w) = sum(u * w) - (z + 128 or 0) * sum(w)``; both parts of that are known.
+- integer weights beside float activations: four bytes of each column, four numbers of i8 or eight
+  of int4 that follow each other along k, the first one in the lowest bits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from fxlite.codegen.c.decisions import Choice
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, panel_columns
-from fxlite.codegen.c.text.template_text import atom
+import ml_dtypes
+import numpy as np
+
+from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Pointer, Size
+from fxlite.codegen.kernel.text import atom
 from fxlite.scalar.index import Index
+
+if TYPE_CHECKING:
+    from fxlite.codegen.c.render.alternatives import Choice
+
 
 SMALL = 64
 """Rows up to which a symmetric product is printed as any other."""
 
+PARALLEL_PRODUCTS = constant("matrix", "PARALLEL_PRODUCTS")
+"""Multiply-adds from which a second thread pays: 7 us of work, against 1 us for fork and join where
+the threads are awake, and several where one has to be woken (measured on the digits model)."""
 
+PANEL_BYTES = 128
+"""Bytes of one row of a panel of B: two cache lines, two AVX-512 vectors."""
+
+ITEM_BYTES = {"float": 4, "double": 8}
+
+
+def panel_columns(ctype: str) -> int:
+    """Columns of B in a full panel: 32 for float, 16 for double."""
+    return PANEL_BYTES // ITEM_BYTES[ctype]
+
+
+def pack_b(b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+    """Pack a [K, N] matrix of float32 or float64 into panels of 32 columns (16 for float64).
+
+    Panel p starts at element p * K * 32 and holds columns 32p ... 32p+31 row by row; columns that
+    the last panel lacks are zero. So the result has K * (N rounded up to a multiple of 32)
+    elements. It should be 64-byte aligned in memory; ``packed`` is where to put it.
+    """
+    depth, n = b.shape
+    panel = PANEL_BYTES // b.dtype.itemsize
+    whole, rest = divmod(n, panel)
+    if packed is None:
+        packed = np.empty(packed_size(depth, n, b.dtype.itemsize), b.dtype)
+    panels = packed.reshape(-(-n // panel), depth, panel)
+    panels[:whole] = b[:, : whole * panel].reshape(depth, whole, panel).swapaxes(0, 1)
+    if rest:
+        panels[whole, :, :rest] = b[:, whole * panel :]
+        panels[whole, :, rest:] = 0
+    return packed
+
+
+def packed_size(depth: int, n: int, itemsize: int) -> int:
+    """Elements of what `pack_b` makes of a [depth, n] matrix."""
+    panel = PANEL_BYTES // itemsize
+    return depth * -(-n // panel) * panel
+
+
+# -- bf16 ------------------------------------------------------------------------------------------
+PAIR_BYTES = 4
+"""Bytes of two bf16."""
+
+
+def bf16_pairs(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A float32 matrix [..., M, K] rounded to bf16 (to nearest, ties to even), as uint32
+    [..., M, ceil(K/2)]: elements 2p (lower half) and 2p + 1 of a row make a pair; an odd K is
+    filled up with zero."""
+    k = rows.shape[-1]
+    padded = np.zeros((*rows.shape[:-1], -(-k // 2) * 2), "<f4")
+    padded[..., :k] = rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = padded.astype(ml_dtypes.bfloat16)
+    return rounded.view("<u2").view("<u4")
+
+
+def pack_b_bf16(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """As `pack_b`, for a [K, N] matrix of float32: panels of 32 columns of pairs, as uint32."""
+    return pack_b(np.ascontiguousarray(bf16_pairs(b.T).T))
+
+
+def bf16_parts(x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Two float32 arrays of bf16 numbers whose sum is x but for 2^-17 of it: x rounded to the
+    nearest one, towards zero where that would be infinite; and the rest rounded, 0 where x is
+    infinite or NaN."""
+    finite = np.isfinite(x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        upper = x.astype(ml_dtypes.bfloat16).astype(np.float32)
+        cut = (np.ascontiguousarray(x, "<f4").view("<u4") & 0xFFFF0000).view("<f4")
+        upper = np.where(finite & np.isinf(upper), cut, upper)
+        return upper, np.where(finite, x - upper, np.float32(0))
+
+
+def pack_b_split(b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+    """As `pack_b_bf16`, for both `bf16_parts`: in each panel all upper ones, then all lower ones.
+    ``packed`` is where to put it."""
+    depth, columns = -(-b.shape[0] // 2), b.shape[1]
+    if packed is None:
+        packed = np.empty(2 * packed_size(depth, columns, PAIR_BYTES), np.uint32)
+    width = PANEL_BYTES // PAIR_BYTES
+    panels = packed.reshape(-(-columns // width), 2, depth * width)
+    for part, matrix in enumerate(bf16_parts(b)):
+        panels[:, part] = pack_b_bf16(matrix).reshape(panels.shape[::2])
+    return packed
+
+
+# -- integers --------------------------------------------------------------------------------------
+QUAD = 4
+"""Numbers of a quad."""
+
+PANEL_COLUMNS = 32
+"""Columns of a panel of words of four bytes: quads, or the integers of weight-only layers."""
+
+
+def packed_rows(depth: int) -> int:
+    """Rows of a panel: the starts of the sums, and quads."""
+    return 1 + -(-depth // QUAD)
+
+
+def pack_int8(
+    weight: np.ndarray[Any, Any], offset: int, packed: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
+    """An i8 matrix [N, K] in panels of 32 columns, as int32: each panel has a row of
+    ``-offset * sum of a column``, then ceil(K / 4) rows of quads, the first number of a quad in its
+    lowest byte and zeros after the end. ``packed`` is where to put it."""
+    columns, depth = weight.shape
+    rows = packed_rows(depth)
+    padded = np.zeros((columns, QUAD * (rows - 1)), np.int8)
+    padded[:, :depth] = weight
+    matrix = np.empty((rows, columns), np.int32)
+    matrix[0] = -offset * weight.sum(axis=1, dtype=np.int32)
+    matrix[1:] = padded.view("<i4").T
+    return pack_b(matrix, packed)
+
+
+WORD = 4
+"""Bytes of a column that stay together."""
+
+
+def packed_integers_size(columns: int, depth: int, bits: int) -> int:
+    """Bytes of what `pack_integers` makes."""
+    return -(-columns // PANEL_COLUMNS) * PANEL_COLUMNS * WORD * words_of(depth, bits)
+
+
+def words_of(depth: int, bits: int) -> int:
+    """How many words of four bytes hold ``depth`` numbers."""
+    return -(-depth * bits // (8 * WORD))
+
+
+def pack_integers(
+    weight: np.ndarray[Any, Any], bits: int, packed: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
+    """A weight i8 [N, K], or for 4 bits u8 [N, K / 2] (rounded up) as pack_int4 packs it, in panels
+    of 32 columns of words, as bytes; rows end with zeros. ``packed`` is where to put it."""
+    columns, width = weight.shape
+    if packed is None:
+        packed = np.empty(packed_integers_size(columns, width * 8 // bits, bits), np.uint8)
+    words = -(-width // WORD)
+    panels = packed.reshape(-1, words, PANEL_COLUMNS, WORD)
+    whole = np.zeros((len(panels) * PANEL_COLUMNS, words * WORD), np.uint8)
+    whole[:columns, :width] = weight.view(np.uint8)
+    panels[:] = whole.reshape(len(panels), PANEL_COLUMNS, -1, WORD).swapaxes(1, 2)
+    return packed
+
+
+# -- what a product is -----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Operand:
     """A strided matrix: element (row, column) is

@@ -21,10 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from fxlite.codegen.c.product.gemm_spec import ProductSpec
-from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
-from fxlite.codegen.c.text.template_text import Rendered, rendered
-from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol, text_of
+from fxlite.codegen.c.product.gemm_spec import PARALLEL_PRODUCTS, ProductSpec
+from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, bare, divide_up, rendered, smaller, symbol, text_of
 from fxlite.scalar.index import Index, Var, extremum, flatten, product
 
 FEW_ROWS = 6
@@ -291,7 +289,7 @@ class Product:
             *batch, slice_, row_block, task = found
             self.name_batch(batch)
             if self.takes_tiles:
-                body.put("take_tiles();")
+                body.call("take_tiles")
             with body.loop("block", cut.blocks) as block:
                 k_0, depth = self._steps(cut, slice_, block)
                 at = self.blank(tuple(batch), task)
@@ -305,7 +303,7 @@ class Product:
                         panel = panel if self.panels == 1 else self.named("panel", self.panels)
                         self._panel(replace(at, panel=panel), slice_, panel - first)
             if self.takes_tiles:
-                body.put("release_tiles();")
+                body.call("release_tiles")
 
     def _steps(self, cut: Cut, slice_: Index, block: Index) -> tuple[Index, Index]:
         """Where a block of K begins, and how deep it is."""
@@ -370,7 +368,7 @@ class Product:
             self.leave_out_mirrored(at)
             if cut is None:
                 if not self.in_registers:
-                    body.put(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}];")
+                    body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")
                 self.multiply(at)
                 self.finish(at)
                 return
@@ -411,7 +409,7 @@ class Product:
                 body.loop("slice", Index.of(cut.slices), Index.of(1)) as slice_,
                 body.loop("i", items, pragma=simd) as i,
             ):
-                body.put(f"{total[i]} += {total[slice_ * step + i]};")
+                body.assign(total[i], total[slice_ * step + i], "+=")
             self.finish(replace(at, sums=total))
 
     # -- symmetric products ----------------------------------------------------------------------

@@ -1,16 +1,19 @@
-"""What could be done for a kernel of a template in place of what its model does, and what each way
-would cost.
+"""Decisions about a kernel as data: what could be done in place of what its model does, what each way would
+cost, what is done and why.
 
-In: a group, or the spec of a convolution, a product or an attention. Out: :class:`Decision`
-records. They list and predict only: who decides is `conv_plan.plan_of`, `gemm_spec.copies_a` and
-`attention.keys_per_block`, and a spec's ``measured`` tells them to do otherwise. Costs are
-rough: they rank, and rule out what cannot be the best.
+In: a group, or the spec of a convolution, a product or an attention. Out: :class:`Decision` records, which
+templates give beside the text that they print; `fxlite.codegen.tuning` measures the alternatives and
+gives its choice to the template in place of the model's. They list and predict only: who decides is
+`conv_plan.plan_of`, `gemm_spec.copies_a` and `attention.keys_per_block`, and a spec's ``measured`` tells
+them to do otherwise. Costs are rough: they rank, and rule out what cannot be the best.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from fxlite.codegen.c.attention import AttentionSpec, has_few_rows, keys_per_block, may_read_once
 from fxlite.codegen.c.conv.conv_plan import (
@@ -26,14 +29,57 @@ from fxlite.codegen.c.conv.conv_plan import (
     winograd_cycles,
     winograd_tile,
 )
-from fxlite.codegen.c.decisions import Alternative, Choice, Decision
 from fxlite.codegen.c.product.gemm_fused import cut_of, is_fused, long_reason
-from fxlite.codegen.c.product.gemm_spec import GemmSpec
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, GemmSpec
 from fxlite.codegen.runtime.toolchain import cache_sizes
 from fxlite.passes.group import Group
 from fxlite.show.node_cost import node_cost
 
+#: By the subject of a decision, the name of the alternative to take in place of the model's.
+Choice = Mapping[str, str]
+#: Everything as the model has it.
+NO_CHOICE: Choice = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to compute a kernel. ``cycles`` is what the model predicts, on one core that does a
+    vector of multiply-adds a cycle; None where sizes are not known, or no model says."""
+
+    name: str
+    cycles: float | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.cycles is None else f"{self.name} ({self.cycles:.3g} cycles)"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a kernel does about ``subject``: the ``chosen`` one of the alternatives, because of
+    ``reason``. Any of them gives the kernel's result, up to rounding."""
+
+    subject: str
+    alternatives: tuple[Alternative, ...]
+    chosen: str
+    reason: str
+
+    @property
+    def others(self) -> list[Alternative]:
+        """The alternatives that were not chosen, the cheapest first, unknown costs last."""
+        left = [a for a in self.alternatives if a.name != self.chosen]
+        return sorted(left, key=lambda a: (a.cycles is None, a.cycles or 0))
+
+    def cycles(self, name: str) -> float | None:
+        """The prediction for an alternative. Raises KeyError for a name that is none of them."""
+        return {a.name: a.cycles for a in self.alternatives}[name]
+
+    def __str__(self) -> str:
+        chosen = next(a for a in self.alternatives if a.name == self.chosen)
+        others = "".join(f", not {other}" for other in self.others)
+        return f"{self.subject}: {chosen}{others}: {self.reason}"
+
+
+# -- what each template could do -------------------------------------------------------------------
 VECTOR_BYTES = 64
 """Of the processor that predictions are for; others need more cycles, for all alternatives."""
 

@@ -13,23 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.conv import conv
-from fxlite.codegen.c.conv.conv import (
-    ConvSpec,
-    TileConvSpec,
-    pack_conv_weight,
-    packed_conv_tiles,
-    render_conv,
-    render_conv_tiles,
-    suits_tiles,
-)
+from fxlite.codegen.c.conv.conv import TileConvSpec, packed_conv_tiles, render_conv, render_conv_tiles, suits_tiles
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, packed_conv_int8_size, render_conv_int8
-from fxlite.codegen.c.conv.conv_plan import is_pointwise, packed_conv_size, reads_pairs, winograd_tile
-from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
+from fxlite.codegen.c.conv.conv_plan import (
+    ConvSpec,
+    is_pointwise,
+    pack_conv_weight,
+    packed_conv_size,
+    plan_of,
+    reads_pairs,
+    winograd_tile,
+)
 from fxlite.codegen.c.dynamic_scale import beside_of
-from fxlite.codegen.c.render.alternatives import conv_decisions
-from fxlite.codegen.c.render.gemm_template import render_gemm_node
-from fxlite.codegen.c.render.integer_templates import render_int_linear, with_packed_integers
+from fxlite.codegen.c.render.alternatives import NO_CHOICE, Choice, Decision, conv_decisions
+from fxlite.codegen.c.render.product_templates import render_gemm_node, render_int_linear, with_packed_integers
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     at_the_element,
@@ -42,13 +39,12 @@ from fxlite.codegen.c.render.template_parts import (
     parameter_list,
     template_function,
 )
-from fxlite.codegen.c.text.vector_printer import print_integer_vectors, print_vectors
+from fxlite.codegen.c.render.vector_printer import print_integer_vectors, print_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import symbol
-from fxlite.codegen.kernel.contraction import Epilogue, named
 from fxlite.codegen.kernel.kernel_ir import Buffer, Stmt
 from fxlite.codegen.kernel.loops import divides, is_flat
-from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.kernel.lower import Contraction, Epilogue, buffer_name, buffer_of, lower_contraction, named
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles
@@ -212,7 +208,7 @@ def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWei
         pack_conv_weight(np.ascontiguousarray(array), spec, packed)
 
     pairs, shape = reads_pairs(spec), array.shape
-    how = (conv.plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
+    how = (plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
     dtype = np.dtype(np.uint32) if pairs else array.dtype
     return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)
 

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.c.render.template_parts import TemplateFunction, workspace_arguments
-from fxlite.codegen.c.text.template_text import rendered
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.kernel.builder import Body, Pointer, bare, round_up, symbol
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, rendered, round_up, symbol
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
@@ -257,7 +256,7 @@ def render_routine(
         else:
             place = len(locations)
             locations.append(f"{routine.failure}: {node.describe()}")
-            body.put(f"const int64_t failed = {call};")
+            body.assign("const int64_t failed", call)
             n = bare(sizes["n"])
             body.put(f"if (failed >= 0) no_factors(failed, {n}, {place}, error);")
     threads_total = Index.of(1) if single else symbol("n_threads")

@@ -1,6 +1,6 @@
 """What the templates of C have in common: the function they render, and the text of its slots.
 
-In: a contraction (:mod:`fxlite.codegen.kernel.contraction`). Out: operands, epilogues and arguments
+In: a contraction (:mod:`fxlite.codegen.kernel.lower`). Out: operands, epilogues and arguments
 in C.
 """
 
@@ -12,14 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.decisions import Choice, Decision
-from fxlite.codegen.c.product.gemm import Operand
-from fxlite.codegen.c.text.template_text import Rendered
+from fxlite.codegen.c.product.gemm_spec import Operand
+from fxlite.codegen.c.render.alternatives import Choice, Decision
 from fxlite.codegen.c.weights import Packed
-from fxlite.codegen.kernel.builder import bare
-from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, named, strides
+from fxlite.codegen.kernel.builder import Rendered, bare
 from fxlite.codegen.kernel.kernel_ir import Buffer
-from fxlite.codegen.kernel.lower import Contraction
+from fxlite.codegen.kernel.lower import (
+    Contraction,
+    Epilogue,
+    MatrixProduct,
+    buffer_of,
+    lower_contraction,
+    matrix_product,
+    named,
+    strides,
+)
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node
@@ -82,6 +89,13 @@ def parameter_list(pairs: Sequence[tuple[str, str]], packed: Packed) -> str:
 def epilogue_of(c: Contraction, output: Buffer, value: Expr, store: MultiIndex, locations: list[str]) -> Epilogue:
     """What prints what a group does with each element of its anchor."""
     return Epilogue(c, output, value, store, CPrinter((*c.buffers, output), locations))
+
+
+def matched_product(group: Group, locations: list[str]) -> tuple[Contraction, MatrixProduct, Epilogue]:
+    """A group as a matrix product, and what prints its epilogue."""
+    c = lower_contraction(group)
+    p = matrix_product(c, buffer_of(c.root, is_output=True))
+    return c, p, epilogue_of(c, p.output, p.value, p.store, locations)
 
 
 def strided_operand(

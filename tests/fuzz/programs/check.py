@@ -26,8 +26,9 @@ from fxlite.codegen.c.templates import claims
 from fxlite.codegen.c.tiles.library import headers, includes
 from fxlite.codegen.cuda import emit as cuda
 from fxlite.codegen.cuda.function import CudaRunner
+from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize, plan
-from fxlite.codegen.program.run import restructure, run_program, scheduled
+from fxlite.codegen.program.run import run_program, scheduled
 from fxlite.codegen.runtime.build import Library, build
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.load import CompiledFunction

@@ -1,5 +1,5 @@
-"""Match groups of integer products to their templates: linear and matmul of i8 and u8, and
-linear layers with integer weights.
+"""Match products to their templates: of float matrices (`gemm`), and of integers: linear and matmul of i8
+and u8, and linear layers with integer weights.
 
 In and out as in :mod:`fxlite.codegen.c.templates`.
 """
@@ -11,40 +11,123 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.dynamic_scale import beside_of
-from fxlite.codegen.c.product.gemm import pack_b
-from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
-from fxlite.codegen.c.product.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
-from fxlite.codegen.c.product.packed_operands import (
+from fxlite.codegen.c.product.gemm import render_gemm
+from fxlite.codegen.c.product.gemm_integers import Int8Spec, Right, WeightOnlySpec, render_gemm_weight_only, render_int8
+from fxlite.codegen.c.product.gemm_spec import (
+    GemmSpec,
+    Operand,
+    PackedOperand,
+    copies_a,
+    pack_b,
+    pack_b_bf16,
+    pack_b_split,
     pack_int8,
     pack_integers,
     packed_integers_size,
     packed_rows,
     packed_size,
 )
+from fxlite.codegen.c.render.alternatives import NO_CHOICE, Choice, gemm_decisions
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     at_the_element,
-    epilogue_of,
+    described,
     is_constant,
+    matched_product,
+    parameter_list,
     product_fields,
     strided_operand,
     template_function,
     vectors_of,
 )
-from fxlite.codegen.c.text.vector_printer import print_integer_vectors
-from fxlite.codegen.c.weights import Array, PackedWeight
+from fxlite.codegen.c.render.vector_printer import print_integer_vectors, print_vectors
+from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.kernel.builder import Pointer
-from fxlite.codegen.kernel.contraction import MatrixProduct, matrix_product
 from fxlite.codegen.kernel.kernel_ir import Buffer
-from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.kernel.lower import Contraction, MatrixProduct, buffer_name, strides
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
-from fxlite.scalar.index import Index, flatten, product
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Load
+from fxlite.scalar.index import Index, Var, flatten, product
 from fxlite.types import dtypes
 
+SPLIT_ROWS = 16
+"""Rows from which products of split operands are taken. With fewer, to read the weight is what
+takes the time, and split it is as large as it was."""
+
+
+def render_gemm_node(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0, choice: Choice = NO_CHOICE
+) -> TemplateFunction:
+    """A product of two matrices, or batches of them. ``parts``: how many bf16 stand for an operand
+    of a product with a weight; 0 for itself."""
+    c, p, emitter = matched_product(group, locations)
+    m, n, k = p.m, p.n, p.k
+    packed: Packed = {}
+    weight = next((w for w in weights if buffer_name(w) == p.b.buffer), None)
+    ctype = c.anchor.type.dtype.c_name
+    bf16 = ""
+    if weight is not None and not (expr.free_variables(p.b) - {k, n}):
+        key = derived(buffer_name(weight), "packed")
+        few = m is None or (m.extent.constant or SPLIT_ROWS) < SPLIT_ROWS
+        if ctype != "float" or (parts == 2 and few):
+            parts = 0
+        bf16 = "b" if parts else ""
+        packed[key] = _packed_matrix(p.b, c.buffer(p.b.buffer), k, n, weight, weights[weight], parts)
+        right: Operand | PackedOperand = PackedOperand(key)
+    else:
+        right = strided_operand(p.b, c.buffer(p.b.buffer), k, n, p.batch_index)
+
+    def vectors(statements: Any, buffers: Any, along: Var, rows: Any, sums: str, count: str) -> Any:
+        return "", print_vectors(statements, buffers, along, sums, count, halves=parts == 1)
+
+    parameters = emitter.parameters([p.a.buffer], [*packed] or [p.b.buffer])
+    spec = GemmSpec(
+        name=name,
+        ctype=ctype,
+        parameters=parameter_list(parameters, packed),
+        b=right,
+        vectors=vectors_of(p, emitter, vectors),
+        comment=described(group, choice),
+        bf16=bf16,
+        split=bool(bf16) and parts == 2,
+        a_is_bf16=c.buffer(p.a.buffer).dtype.name == "bf16",
+        measured=choice,
+        **product_fields(c, p, emitter),
+    )
+    rendered = render_gemm(spec)
+    return template_function(name, rendered, parameters, packed, gemm_decisions(spec, copies_a(spec)))
+
+
+def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, array: Array, parts: int) -> PackedWeight:
+    """The [K, N] matrix that a load of a weight reads, in panels; of pairs of bf16, if of parts."""
+    depth, columns = k.extent.constant, n.extent.constant
+    offset, *steps = (i.constant for i in strides(load, buffer, k, n, {}))
+    if depth is None or columns is None or offset is None or None in steps:
+        raise CodegenError(f"a packed weight needs known sizes, and {weight.name} has not")
+
+    def fill(packed: Array, array: Array = array) -> None:
+        flat = np.ascontiguousarray(array).reshape(-1)[offset:]
+        apart = [(step or 0) * flat.itemsize for step in steps]
+        matrix = np.lib.stride_tricks.as_strided(flat, (depth, columns), apart, writeable=False)
+        if parts == 2:
+            pack_b_split(matrix, packed)
+        elif parts == 1:
+            packed[:] = pack_b_bf16(matrix)
+        else:
+            pack_b(matrix, packed)
+
+    dtype = np.dtype(np.uint32) if parts else array.dtype
+    size = packed_size(-(-depth // 2) * parts if parts else depth, columns, dtype.itemsize)
+    return PackedWeight((weight, depth, columns, offset, *steps, parts), dtype, size, fill)
+
+
+# -- of floats -------------------------------------------------------------------------------------
 FETCHED = 1 << 19
 """Bytes of an array of floats from which its tiles are fetched: half a second-level cache."""
 
@@ -60,10 +143,7 @@ def claims_int_linear(node: Node) -> bool:
 
 def render_int_linear(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
     """A product of integers and a weight that is packed when the model is compiled."""
-    c = lower_contraction(group)
-    output = buffer_of(c.root, is_output=True)
-    p = matrix_product(c, output)
-    emitter = epilogue_of(c, output, p.value, p.store, locations)
+    c, p, emitter = matched_product(group, locations)
     x, weight = c.anchor.args[:2]
     zero_point = c.anchor.bound["x_zero_point"]
     packed_name = derived(buffer_name(weight), "packed")
@@ -73,18 +153,18 @@ def render_int_linear(group: Group, name: str, weights: dict[Node, Any], locatio
     if c.coordinates[0].extent.constant == 1:
         image = "0"
     rows = () if p.m is None else (p.m,)
-    beside = beside_of(group, emitter, output, p.store, (*p.batch, *rows, p.n), p.m, image)
+    beside = beside_of(group, emitter, p.output, p.store, (*p.batch, *rows, p.n), p.m, image)
     if beside is not None:
         parameters.append(beside.parameter)
     depth = weight.type.shape[1]
     spec = Int8Spec(
         name=name,
-        parameters=", ".join(text for text, _ in parameters),
+        parameters=parameter_list(parameters, {}),
         type=x.type.dtype.name,
         b=packed_name,
         comment=document(group),
         beside=beside,
-        fetched=_fetched(c, output, p) if depth >= FETCHING_DEPTH else None,
+        fetched=_fetched(c, p) if depth >= FETCHING_DEPTH else None,
         vectors=vectors_of(p, emitter, print_integer_vectors),
         **product_fields(c, p, emitter),
     )
@@ -94,11 +174,10 @@ def render_int_linear(group: Group, name: str, weights: dict[Node, Any], locatio
     return template_function(name, rendered, parameters, packed)
 
 
-def _fetched(
-    c: Contraction, output: Buffer, p: MatrixProduct
-) -> Callable[[Index, Index], list[tuple[Pointer, Index]]] | None:
+def _fetched(c: Contraction, p: MatrixProduct) -> Callable[[Index, Index], list[tuple[Pointer, Index]]] | None:
     """Arrays of floats of the output's size, if they are large: where a tile of each begins, and
     the distance of its rows."""
+    output = p.output
     size = product(output.shape).constant
     if output.dtype is not dtypes.float32 or p.m is None or not size or 4 * size < FETCHED:
         return None
@@ -121,17 +200,14 @@ def claims_int_matmul(node: Node) -> bool:
 
 def render_int_matmul(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
     """A product of two activations: the right one is packed in the workspace at each call."""
-    c = lower_contraction(group)
-    output = buffer_of(c.root, is_output=True)
-    p = matrix_product(c, output)
-    emitter = epilogue_of(c, output, p.value, p.store, locations)
+    c, p, emitter = matched_product(group, locations)
     parameters = emitter.parameters([p.a.buffer, p.b.buffer], [])
     zero_points = [c.anchor.bound[f"{v}_zero_point"] for v in "xy"]
 
     x, y = (c.buffer(load.buffer) for load in (p.a, p.b))
     spec = Int8Spec(
         name=name,
-        parameters=", ".join(text for text, _ in parameters),
+        parameters=parameter_list(parameters, {}),
         type=x.dtype.name,
         b=Right(strided_operand(p.b, y, p.k, p.n, p.batch_index), y.dtype.name, zero_points[1], zero_points[0]),
         comment=document(group),
@@ -173,10 +249,7 @@ def claims_weight_only(node: Node) -> bool:
 
 def render_weight_only(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
     """A product of floats and a weight of 8 or 4 bits, which is unpacked in registers."""
-    c = lower_contraction(group)
-    output = buffer_of(c.root, is_output=True)
-    p = matrix_product(c, output)
-    emitter = epilogue_of(c, output, p.value, p.store, locations)
+    c, p, emitter = matched_product(group, locations)
     x, weight, scale = c.anchor.args[:3]
     bits = c.anchor.bound["bits"]
     columns, depth = weight.type.shape[0], x.type.shape[-1]
@@ -186,7 +259,7 @@ def render_weight_only(group: Group, name: str, weights: dict[Node, Any], locati
 
     spec = WeightOnlySpec(
         name=name,
-        parameters=", ".join(text for text, _ in parameters),
+        parameters=parameter_list(parameters, {}),
         bits=bits,
         group_size=group_size,
         weight=weight_name,

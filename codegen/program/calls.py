@@ -1,19 +1,27 @@
-"""Which values of a program have to be counted before a call (:mod:`.runtime.sizes`).
+"""The calls of a compiled program: which values have to be counted before (:mod:`.runtime.sizes`), and
+nested arguments and results.
 
 In: a :class:`~fxlite.codegen.program.program.Program`. Out: one :class:`ValueSize` for each value
 that may become too large at some sizes of the named dims; those that are never larger than another
 one are left out. What a program with only numbers needs is decided here, so that it has none.
+
+C and CUDA code knows arrays only. In: the traced module, and arguments in the program's structure
+or results as a flat tuple. Out: arrays in order of the graph's inputs, and results in the program's
+structure.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fxlite.codegen.runtime.abi import DimText
+import numpy as np
+
+from fxlite.codegen.runtime.abi import DimText, HollowCall
 from fxlite.codegen.runtime.sizes import CONSTANT, HOLLOW, STORED_VALUE, ValueSize, count_values
-from fxlite.graph.graph import Node
+from fxlite.graph.graph import Node, map_nodes
+from fxlite.graph.graph_module import GraphModule
 from fxlite.scalar.index import Index, to_text
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
@@ -93,3 +101,57 @@ def _covers(one: ValueSize, mine: Counter[str], other: ValueSize, its: Counter[s
     if not other.stored:
         return its <= mine
     return its == mine and one.stored
+
+
+# -- nested arguments and results ------------------------------------------------------------------
+def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
+    """How a compiled function's flat results become what the output node has; None where they are
+    the same."""
+    structure = module.graph.output_node().args[0]
+    if isinstance(structure, Node):
+        return None
+    if type(structure) is tuple and all(isinstance(s, Node) for s in structure):
+        return None
+    return lambda flat: _nested(structure, flat)
+
+
+def call_nested(
+    module: GraphModule, run: Callable[[Sequence[Any]], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What a call of the program gives where ``run`` computes flat results (or the only one) from
+    the arrays of all inputs. Raises ArgumentError naming the path of an argument that does not
+    fit."""
+    values = module.flatten_inputs(module.bind(args, kwargs).arguments)
+    structure = module.graph.output_node().args[0]
+
+    def call(arrays: Sequence[Any]) -> Any:
+        flat = run(arrays)
+        return _nested(structure, tuple(flat) if isinstance(flat, list) else flat)
+
+    return module.call_flat(values, call)
+
+
+def run_hollow(module: GraphModule, call: HollowCall) -> Any:
+    """The flat result of a call that compiled code leaves to NumPy, which stores every value.
+    Raises MemoryLimitError where one of them is larger than the call's limit."""
+    values = [value_of(n, stored=True) for n in module.graph.nodes if is_counted(n)]
+    count_values(values, call.dims, call.most, f"{module.name}()")
+    targets = [p.target for p in module.graph.placeholders]
+    result = module.run_flat(dict(zip(targets, call.arrays, strict=True)))
+    flat = tuple(_arrays(result))
+    return flat[0] if isinstance(module.graph.output_node().args[0], Node) else flat
+
+
+def _arrays(result: Any) -> Iterator[Any]:
+    """The arrays of a nested result, in the order of its nodes."""
+    if isinstance(result, (tuple, list, dict)):
+        for part in result.values() if isinstance(result, dict) else result:
+            yield from _arrays(part)
+    elif result is not None:
+        yield np.asarray(result)
+
+
+def _nested(structure: Any, flat: Any) -> Any:
+    """The results of a compiled function in the places of the nodes of ``structure``."""
+    values = iter(flat if isinstance(flat, tuple) else (flat,))
+    return map_nodes(structure, lambda node: next(values))

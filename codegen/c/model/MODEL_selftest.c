@@ -105,3 +105,64 @@ static int compare_integers(const char *name, const void *got, const void *expec
            different ? "FAILED" : "OK");
     return different > 0;
 }
+
+/* Run case `number`. Returns 1 if it failed. */
+HEAD
+    char path[1000];
+    printf("case %d: SHOWN\n", LABEL);
+ARRAYS
+    void *const workspace = allocate(MODEL_workspace_bytes(ARGUMENTS_OF_SIZE));
+    fx_error error;
+    int failed = 0, runs = 0;
+    double best = HUGE_VAL;
+    for (const double end = seconds() + 0.2; runs < 3 || seconds() < end; runs++) {
+PREPARED
+        const double start = seconds();
+RUN
+            printf("    error %d: value %" PRId64 ", limit %" PRId64 ", where %" PRId64 " (see the header)\n",
+                   error.code, error.value, error.limit, error.where);
+            failed = 1;
+            break;
+        }
+        best = fmin(best, seconds() - start);
+    }
+    if (!failed) {
+COMPARED
+        printf("    %-16s %.4f ms (the fastest of %d runs)\n", "time", best * 1e3, runs);
+    }
+    release(workspace);
+RELEASED
+    return failed;
+}
+
+int main(int argc, char **argv) {
+    int n_threads = 1;
+#ifdef _OPENMP
+    n_threads = omp_get_max_threads();
+#endif
+    if (argc > 1) n_threads = atoi(argv[1]);
+    if (n_threads < 1) n_threads = 1;
+#ifdef EMBEDDED
+    extern const unsigned char MODEL_embedded_weights[];
+    const void *const READ = MODEL_embedded_weights;
+#else
+    void *const READ = read_file("MODEL_weights.bin", UPPER_KIND_BYTES);
+#endif
+    if (MODEL_weights_check(READ, UPPER_KIND_BYTES))
+        stop(MODEL_error_message(FX_WRONG_WEIGHTS), "MODEL_weights.bin");
+#if STORED
+    void *const weights = allocate(UPPER_WEIGHTS_BYTES);
+    MODEL_weights_expand(READ, weights);
+#endif // STORED
+    printf("MODEL: self-test, %d thread%s\n", n_threads, n_threads == 1 ? "" : "s");
+    int failed = 0;
+CALLS
+#ifndef EMBEDDED
+    release(READ);
+#endif
+#if STORED
+    release(weights);
+#endif // STORED
+    printf("%s: %d of NUMBER cases agree with NumPy\n", failed ? "FAILED" : "OK", NUMBER - failed);
+    return failed != 0;
+}
