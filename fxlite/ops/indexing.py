@@ -211,6 +211,7 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int) -> Expr:
     "composite",
     reads_some_of="weight",
     looks_up=("x", "weight", 0),
+    role="table",
     samples=[
         S(uniform("i64[B,T]", 0, 5), "f32[5,4]", dims={"B": 2, "T": 3}),
         S(uniform("i32[]", 0, 3), "f64[3,2]"),

@@ -506,6 +506,7 @@ def _(tensors: Any, axis: int = 0) -> Any:
     moves_values=True,
     any_order=True,
     guards="parts",
+    gives_parts=True,
     samples=[
         S("f32[B,6]", (1, 2, 3), 1, dims={"B": 3}),
         S("f32[4]", (4,)),

@@ -255,13 +255,13 @@ def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
         elif name == "slice":
             if arguments["start"] not in (0, None) or arguments["step"] != 1:
                 return False
-        elif name in ("tril", "triu"):
+        elif mask.target.keeps_triangle:
             full = mask.args[0]
             offset = arguments["k"]
             return (
                 is_call(full, "full")
                 and full.kwargs.get("value") is True
-                and (name, offset, keeps) in (("tril", 0, True), ("triu", 1, False))
+                and (mask.target.keeps_triangle, offset, keeps) in (("lower", 0, True), ("upper", 1, False))
             )
         else:
             return False

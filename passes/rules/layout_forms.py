@@ -272,7 +272,7 @@ def _flatten_form(node: Node) -> Form | None:
     if node.type.shape[1] != channels * height * width or not node.users:
         return None
     for user in node.users:
-        is_linear = user.op == "call_function" and user.target.name in ("linear", "int_linear")
+        is_linear = user.op == "call_function" and user.target.is_linear
         if not is_linear or user.args[0] is not node or user.args[1].op != "get_attr":
             return None
     kwargs = {"shape": node.type.shape}

@@ -141,6 +141,7 @@ def _as_sums(total: Any, bias: Any) -> Any:
 # -- linear ----------------------------------------------------------------------------------------
 @op(
     "contraction",
+    is_linear=True,
     samples=[
         S(uniform("i8[B,4]", -128, 128), uniform("i8[3,4]", -128, 128), "i32[3]", dims={"B": 5}),
         S(uniform("u8[2,3,40]", 0, 256), uniform("i8[5,40]", -128, 128), x_zero_point=128),

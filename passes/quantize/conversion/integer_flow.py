@@ -125,7 +125,7 @@ def _classify(flow: _Flow, node: Node, qconfig: QConfig | None, rule: str) -> No
             if is_static and not is_call(node, "recurrence"):  # whose states are computed in float
                 flow.born.add(node)
                 flow.epilogue[node] = node
-    elif is_call(node, "embedding"):
+    elif node.target.role == "table":
         reason = why_not_table(node, qconfig, rule)
         if reason is not None:
             flow.reasons[node] = reason

@@ -156,7 +156,7 @@ def report(
 
 def _is_arithmetic(node: Any) -> bool:
     """True for float arithmetic of the program itself."""
-    if "from" in node.meta or node.target.name in ("getitem", "embedding"):
+    if "from" in node.meta or node.target.name == "getitem" or node.target.role == "table":
         return False
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     return any(t is not None and t.dtype.is_float for t in types)

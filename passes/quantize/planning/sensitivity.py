@@ -225,11 +225,11 @@ def is_quantizable(node: Node) -> bool:
     """True for products and tables, whether or not they can be integers."""
     if node.op != "call_function":
         return False
-    return bool(node.target.role == "product" or node.target.name == "embedding" or multiply_adds(node) != 0)
+    return bool(node.target.role in ("product", "table") or multiply_adds(node) != 0)
 
 
 def _why_not(node: Node, config: QConfig) -> str | None:
-    rule = why_not_table if is_call(node, "embedding") else why_not
+    rule = why_not_table if node.target.role == "table" else why_not
     return rule(node, config, "")
 
 
@@ -315,7 +315,7 @@ def product_seconds(
     cost = node_cost(node)
     operations, read, written = (number(part) for part in (cost.flops, cost.read, cost.written))
     dtype = "f32"
-    if qconfig is not None and is_call(node, "embedding"):
+    if qconfig is not None and node.target.role == "table":
         read = number(node.type.size)
     elif qconfig is not None and is_call(node, "recurrence"):
         dtype = "i8"

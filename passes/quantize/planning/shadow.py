@@ -88,13 +88,13 @@ def way_of(node: Node, qconfig: QConfig, ranges: Ranges, stored: Stored) -> Way:
 
     Raises QuantizationError for weights that are not finite."""
     rounded: dict[Node, Callable[[Any], Any]] = {}
-    if qconfig.activation is not None and not is_call(node, "embedding"):
+    if qconfig.activation is not None and node.target.role != "table":
         for place, operand in enumerate(data_slots(node)):
             if qconfig.dynamic:
                 rounded[operand] = _by_row(node, qconfig.activation)
             else:
                 rounded[operand] = _by_range(qconfig.activation, ranges[node.name, place])
-    scheme = Scheme(per="channel") if is_call(node, "embedding") else qconfig.weight
+    scheme = Scheme(per="channel") if node.target.role == "table" else qconfig.weight
     assert scheme is not None
     transposed = is_transposed(node)
     weight_bytes = 0

@@ -207,7 +207,7 @@ def summed_axes(product: Node, weight: Node, transposed: bool = False) -> tuple[
     rank: int = weight.type.rank
     if rank == 1:
         return (0,)
-    is_first = transposed or is_call(product, "embedding")
+    is_first = transposed or product.target.role == "table"
     channel = 0 if is_first else weight_axis(product, weight)
     return tuple(axis for axis in range(rank) if axis != channel)
 
