@@ -7,27 +7,28 @@ In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is reg
 from __future__ import annotations
 
 from fxlite.passes.base import PASSES, Example, Pass, PassBase, PassError, PassResult, graph_pass
+from fxlite.passes.checking.claim_check import VerificationError, VerificationReport
 from fxlite.passes.checking.minimize import Minimized, minimize, write_repro
 from fxlite.passes.checking.verify import ExampleError, check_examples, verify, verify_edits
-from fxlite.passes.checking.wrong_rewrite import VerificationError, VerificationReport
-from fxlite.passes.costing.cost import cost, pays_when
-from fxlite.passes.costing.cost_report import CostReport
+from fxlite.passes.costing.cost_report import CostReport, cost, pays_when
 from fxlite.passes.costing.costs import Costs
 from fxlite.passes.costing.peak_memory import peak_memory
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.cutting.inline_modules import inline, inline_modules
-from fxlite.passes.cutting.operator_support import (
+from fxlite.passes.cutting.outline_modules import outline_modules
+from fxlite.passes.cutting.partition import (
     CapabilityBasedPartitioner,
     OperatorSupport,
     OperatorSupportBase,
     OpSupports,
+    Partition,
     any_chain,
     chain,
     create_op_support,
+    fuse_partitions,
     get_node_target,
+    partition,
 )
-from fxlite.passes.cutting.outline_modules import outline_modules
-from fxlite.passes.cutting.partition import Partition, fuse_partitions, partition
 from fxlite.passes.cutting.source_partitions import (
     SourcePartition,
     check_subgraphs_connected,
@@ -37,26 +38,24 @@ from fxlite.passes.cutting.source_partitions import (
 from fxlite.passes.cutting.split_module import fuse_by_partitions, split_by_tags, split_module
 from fxlite.passes.cutting.subgraph import extract_subgraph
 from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
-from fxlite.passes.manager import PassManager, this_before_that_pass_constraint
-from fxlite.passes.observer import GraphTransformObserver
-from fxlite.passes.profiling.before_after import before_after
-from fxlite.passes.profiling.effects import BeforeAfter
+from fxlite.passes.manager import GraphTransformObserver, PassManager, this_before_that_pass_constraint
+from fxlite.passes.profiling.effects import BeforeAfter, before_after
 from fxlite.passes.profiling.profile import kernel_bytes, profile
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.quantize import cast_floats, quantize_dynamic, quantize_weights
 from fxlite.passes.rewrite import predicates
 from fxlite.passes.rewrite.explain import Explanation, explain
-from fxlite.passes.rewrite.match import Match, find_matches, replace_pattern
-from fxlite.passes.rewrite.node_rule import Call, NodeRule, node_rule
-from fxlite.passes.rewrite.pattern import Pattern
-from fxlite.passes.rewrite.rule import Rule, rule
-from fxlite.passes.rewrite.rule_analysis import analyze_rules
-from fxlite.passes.rewrite.rule_set import RuleSet
-from fxlite.passes.rewrite.subgraph_rewriter import (
+from fxlite.passes.rewrite.match import (
+    Match,
     SubgraphMatcher,
     SubgraphMatcherWithNameNodeMap,
+    find_matches,
+    replace_pattern,
     replace_pattern_with_filters,
 )
+from fxlite.passes.rewrite.pattern import Pattern
+from fxlite.passes.rewrite.rule import Call, NodeRule, Rule, node_rule, rule
+from fxlite.passes.rewrite.rule_set import RuleSet, analyze_rules
 from fxlite.passes.rules.channels_last import channels_last
 from fxlite.passes.rules.const_fold import const_fold, split_const_subgraphs
 from fxlite.passes.rules.decompose import decompose
@@ -69,13 +68,11 @@ from fxlite.passes.rules.simplify import simplify
 from fxlite.passes.rules.store_bf16 import store_bf16
 from fxlite.passes.rules.sub_pixel import sub_pixel
 from fxlite.passes.shape_prop import ShapeProp, shape_prop
-from fxlite.passes.surgery.low_rank import add_lora, low_rank, merge_lora, remove_lora
-from fxlite.passes.surgery.probes import tap, untap
-from fxlite.passes.surgery.prune import prune_channels, prune_heads
-from fxlite.passes.surgery.resize import Resized, resize
+from fxlite.passes.surgery.places import tap, untap
+from fxlite.passes.surgery.resize import Resized, prune_channels, prune_heads, resize
 from fxlite.passes.surgery.statistics import ActivationStatistics, activation_statistics
 from fxlite.passes.surgery.swap import Place, swap
-from fxlite.passes.surgery.tying import tie_weights, untie_weights
+from fxlite.passes.surgery.weights import add_lora, low_rank, merge_lora, remove_lora, tie_weights, untie_weights
 from fxlite.types.agreement import Exactness, allclose, changes, exact, sqnr
 
 __all__ = [

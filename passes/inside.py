@@ -15,7 +15,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.ops.control import BODIES
-from fxlite.passes.attributes import unique_attribute
+from fxlite.passes.derived import unique_attribute
 from fxlite.passes.ledger import add_refusals, refusals, refuse
 
 #: Edits a module; may give another one instead.

@@ -120,7 +120,7 @@ def test_downward_imports_pass() -> None:
 ROOMS = {
     "fxlite": "base types scalar ops nn graph tracing show files importing backend lazy".split(),
     "passes": (
-        "attributes installed derived ledger inside origins base group rewrite cutting checking "
+        "derived ledger inside base group rewrite cutting checking "
         "manager shape_prop rules costing profiling quantize.schemes quantize.conversion "
         "quantize.planning quantize surgery"
     ).split(),

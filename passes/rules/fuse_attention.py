@@ -29,8 +29,8 @@ from fxlite import ops
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import graph_pass, refuse
-from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.redundant import why_dropout_stays
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType

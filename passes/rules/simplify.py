@@ -27,9 +27,8 @@ from fxlite import ops
 from fxlite.graph.graph import Node
 from fxlite.ops.op import REGISTRY
 from fxlite.passes.base import enter
-from fxlite.passes.rewrite.node_rule import Answer, Call, is_call, node_rule
 from fxlite.passes.rewrite.predicates import dtype, is_complex, is_integer
-from fxlite.passes.rewrite.rule import rule
+from fxlite.passes.rewrite.rule import Answer, Call, is_call, node_rule, rule
 from fxlite.passes.rewrite.rule_set import AnyRule, RuleSet
 from fxlite.passes.rules.redundant import training_dropout, why_dropout_stays
 from fxlite.types import shapes

@@ -1,7 +1,7 @@
 """Statistics of activations: what range and distribution the values inside a program have.
 
 In: a module and batches. Out: an :class:`ActivationStatistics`, one row for each node, which prints
-as a table. The values come through taps (:mod:`fxlite.passes.surgery.probes`), batch after batch;
+as a table. The values come through taps (:mod:`fxlite.passes.surgery.places`), batch after batch;
 they are counted in the bins in which the observers of quantization count.
 """
 
@@ -23,8 +23,7 @@ from fxlite.passes.base import as_module
 from fxlite.passes.manager import op_name
 from fxlite.passes.quantize.conversion.one_step import as_batches
 from fxlite.passes.quantize.schemes.observers import BINS, count_in_bins
-from fxlite.passes.surgery.places import nodes_at
-from fxlite.passes.surgery.probes import tap, untap
+from fxlite.passes.surgery.places import nodes_at, tap, untap
 from fxlite.types.tensor_type import TensorType
 
 Array = np.ndarray[Any, Any]

@@ -49,7 +49,7 @@ from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.passes.quantize.conversion.simulate import arguments_of, some
 from fxlite.passes.quantize.schemes.roles import is_float32, is_weight
 from fxlite.passes.quantize.schemes.scheme import QuantizationError
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.rules.redundant import remove_dropout
 

@@ -43,7 +43,7 @@ from fxlite.passes.quantize.conversion.products import convert_product, convert_
 from fxlite.passes.quantize.schemes.observers import Observer
 from fxlite.passes.quantize.schemes.roles import clip_bounds, factor, is_float32, moved, multiply_adds
 from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Record, attach
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.const_fold import fold_constants
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType

@@ -48,9 +48,15 @@ from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.passes.quantize.conversion.channel_scales import exchange_weight
 from fxlite.passes.quantize.conversion.prepare import META, require_prepared
 from fxlite.passes.quantize.conversion.simulate import Product, simulate
-from fxlite.passes.quantize.schemes.parameters import QuantizedWeight, quantize_weight, restored_weight, signal_to_noise
 from fxlite.passes.quantize.schemes.roles import summed_axes
-from fxlite.passes.quantize.schemes.scheme import QuantizationError, Scheme
+from fxlite.passes.quantize.schemes.scheme import (
+    QuantizationError,
+    QuantizedWeight,
+    Scheme,
+    quantize_weight,
+    restored_weight,
+    signal_to_noise,
+)
 
 # -- GPTQ ------------------------------------------------------------------------------------------
 _BLOCK = 128  # columns whose errors are passed on one by one; the others get them block by block

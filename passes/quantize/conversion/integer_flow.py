@@ -34,7 +34,6 @@ from fxlite import ops
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.integer.quantized import dynamic_scale, fake_quantize
 from fxlite.ops.integer.quantized_product import largest_depth
-from fxlite.passes.quantize.schemes.parameters import QuantizedWeight
 from fxlite.passes.quantize.schemes.roles import (
     carries,
     clip_bounds,
@@ -51,8 +50,8 @@ from fxlite.passes.quantize.schemes.roles import (
     why_not,
     why_not_table,
 )
-from fxlite.passes.quantize.schemes.scheme import QConfig, Scheme
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizedWeight, Scheme
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.types import dtypes
 
 

@@ -30,10 +30,9 @@ from fxlite.passes.ledger import refusals, set_ledger
 from fxlite.passes.quantize.conversion.integer_flow import IntegerFlow, find_integer_flow, state_scheme
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping, Resolution, resolve
 from fxlite.passes.quantize.schemes.observers import Observer, make_observer
-from fxlite.passes.quantize.schemes.parameters import QuantizedWeight
 from fxlite.passes.quantize.schemes.roles import product_weights, weight_axis
-from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Scheme
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, QuantizedWeight, Scheme
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.const_fold import fold_constants
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn

@@ -19,7 +19,6 @@ from fxlite.passes.quantize.conversion.forms import Forms, Integers, Sums
 from fxlite.passes.quantize.conversion.integer_flow import row_scales, rows_of, state_attributes
 from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.parameters import packed_rows, quantize_weight, require_finite
 from fxlite.passes.quantize.schemes.roles import (
     depth,
     is_expanded,
@@ -29,8 +28,17 @@ from fxlite.passes.quantize.schemes.roles import (
     summed_axes,
     weight_operand,
 )
-from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Record, Scheme, attach
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.quantize.schemes.scheme import (
+    QConfig,
+    QuantizationError,
+    Record,
+    Scheme,
+    attach,
+    packed_rows,
+    quantize_weight,
+    require_finite,
+)
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.types import dtypes
 
 

@@ -27,9 +27,15 @@ from fxlite.ops.integer.quantized import fake_quantize
 from fxlite.passes.quantize.conversion.integer_flow import integer_recurrence, rounded_rows, state_attributes
 from fxlite.passes.quantize.conversion.prepare import META, Decision, require_prepared
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.parameters import QuantizedWeight, quantize_weight, restored_weight
 from fxlite.passes.quantize.schemes.roles import is_transposed, source_weight, summed_axes
-from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Scheme
+from fxlite.passes.quantize.schemes.scheme import (
+    QConfig,
+    QuantizationError,
+    QuantizedWeight,
+    Scheme,
+    quantize_weight,
+    restored_weight,
+)
 
 
 def arguments_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

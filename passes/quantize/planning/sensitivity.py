@@ -41,7 +41,7 @@ from fxlite.passes.quantize.schemes.roles import (
     why_not_table,
 )
 from fxlite.passes.quantize.schemes.scheme import QConfig, QConfigError, QuantizationError, named_configs, unknown
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.show.node_cost import Roofs, limits, node_cost
 from fxlite.types import shapes
 

@@ -27,16 +27,17 @@ from fxlite.passes.quantize.conversion.integer_flow import integer_recurrence, r
 from fxlite.passes.quantize.conversion.one_step import float_results
 from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.parameters import (
+from fxlite.passes.quantize.schemes.roles import data_slots, factor, is_transposed, moved, product_weights, summed_axes
+from fxlite.passes.quantize.schemes.scheme import (
+    QConfig,
     QuantizedWeight,
+    Scheme,
     packed_bytes,
     quantize_weight,
     require_finite,
     restored_weight,
 )
-from fxlite.passes.quantize.schemes.roles import data_slots, factor, is_transposed, moved, product_weights, summed_axes
-from fxlite.passes.quantize.schemes.scheme import QConfig, Scheme
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rule import is_call
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.graph.graph import Node
 from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.passes.quantize.schemes.scheme import QConfig
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.show.node_cost import node_flops
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim, decide
