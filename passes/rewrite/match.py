@@ -16,8 +16,7 @@ match, and matchers of a pattern's graph: other spellings and orders of operands
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fxlite.base.checked import checked
@@ -78,7 +77,7 @@ class Match:
     @property
     def calls(self) -> list[Node]:
         """The calls of the graph that the match covers."""
-        return list(dict.fromkeys(self._slots[slot] for slot in self._steps.calls))
+        return list(dict.fromkeys(map(self._slots.__getitem__, self._steps.calls)))
 
     @property
     def inputs(self) -> list[Node]:
@@ -102,20 +101,22 @@ class Match:
         return f"Match({self.anchor.name}: {bound})"
 
 
+def matches_at(pattern: Pattern, node: Node, around: Surroundings, every: bool = True) -> Iterator[Match]:
+    """The matches whose anchor is ``node``; not ``every``: the first is all that is asked for."""
+    for steps in pattern.variants_for(node):
+        for slots in steps.ways(node, around, every):
+            yield Match(steps, slots)
+
+
 def find_match(
     pattern: Pattern, node: Node, around: Surroundings, accept: Callable[[Match], bool] | None = None
 ) -> Match | None:
-    """The match whose anchor is ``node``, or None. Ways to match that ``accept`` turns down
-    are passed over."""
-    for steps in pattern.variants_for(node):
-        found = steps.match(node, around, accept and partial(_is_accepted, accept, steps))
-        if found is not None:
-            return Match(steps, found)
-    return None
+    """The first match whose anchor is ``node`` and that ``accept`` does not turn down, or None."""
+    return next(filter(accept or _any, matches_at(pattern, node, around, accept is not None)), None)
 
 
-def _is_accepted(accept: Callable[[Match], bool], steps: Steps, slots: Slots) -> bool:
-    return accept(Match(steps, slots))
+def _any(match: Match) -> bool:
+    return True
 
 
 @checked
@@ -188,7 +189,7 @@ def replace_matches(
         for node in list(gm.graph.nodes):
             rewriter.refresh(node)
             if node not in around.barred and compiled.variants_for(node):
-                found = find_match(compiled, node, around, rewriter.settled(match_filter))
+                found = find_match(compiled, node, around, match_filter and rewriter.settled(match_filter))
                 if found is not None and rewriter.replace(found, new_at(found)) is None:
                     matches.append(found)
         rewriter.finish()
@@ -222,16 +223,18 @@ class Rewriter:
             error.add_note(f"at {node.describe()}, which reads a replacement; {_UNDONE}")
             raise
 
-    def settled(self, accept: Callable[[Match], bool] | None) -> Callable[[Match], bool] | None:
+    def settle(self, match: Match) -> None:
+        """Let what a match binds be read by what reads it from now on."""
+        waiting = self._rewiring.waiting
+        for value in (*match.bindings.values(), *match.anchors) if waiting else ():
+            for reader in list(waiting.get(value, ())) if value.__class__ is Node else ():
+                self.refresh(reader)
+
+    def settled(self, accept: Callable[[Match], bool]) -> Callable[[Match], bool]:
         """``accept`` made to see the true readers of what a match binds."""
-        if accept is None or not self._rewiring.waiting:
-            return accept
 
         def check(match: Match) -> bool:
-            for value in (*match.bindings.values(), *match.anchors):
-                if value.__class__ is Node:
-                    for reader in list(self._rewiring.waiting.get(value, ())):
-                        self.refresh(reader)
+            self.settle(match)
             return accept(match)
 
         return check

@@ -66,12 +66,13 @@ that others read too.
 
 from __future__ import annotations
 
+import abc
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, did_you_mean
@@ -81,7 +82,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op, lookup
 from fxlite.passes.base import Pass, PassError, enter
 from fxlite.passes.ledger import Refusal, add_refusals, refusal
-from fxlite.passes.rewrite.match import Match, Rewriter, find_match, find_matches
+from fxlite.passes.rewrite.match import Match, Rewriter, find_matches, matches_at
 from fxlite.passes.rewrite.pattern import Parameters, Pattern, caller, parameters_of
 from fxlite.passes.rewrite.replacement import Replacement, match_names
 from fxlite.types.agreement import Exactness
@@ -90,9 +91,46 @@ if TYPE_CHECKING:
     from fxlite.passes.rewrite.explain import Explanation
 
 Condition = Callable[[Match], "bool | str"]
+#: Why rules did not fire, by the rule's name and the node.
+Refused = dict[tuple[str, Node], Refusal]
 
 
-class Rule(Pass):
+class Fired(NamedTuple):
+    """A place where a rule fired: the nodes it reads, and those put in."""
+
+    inputs: list[Node]
+    replacements: list[Node]
+
+
+class AnyRule(Pass):
+    """A pass that looks at one node after the other: a :class:`Rule` (pattern and replacement) or a
+    :class:`NodeRule` (a function of one node). A set applies several."""
+
+    #: How many calls above a node decide whether the rule fires there; a set looks again that far.
+    height: int
+
+    @abc.abstractmethod
+    def may_fire(self, node: Node) -> bool:
+        """False where the call alone rules it out; the same at all calls of an op, inputs, ..."""
+
+    @abc.abstractmethod
+    def try_at(self, rewriter: Rewriter, node: Node, refused: Refused) -> Fired | None:
+        """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
+
+    def _run(self, gm: GraphModule) -> None:
+        refused: Refused = {}
+        with paused_gc():
+            rewriter = Rewriter(gm)
+            barred = rewriter.around.barred
+            for node in list(gm.graph.nodes):
+                rewriter.refresh(node)
+                if node not in barred and self.may_fire(node):
+                    self.try_at(rewriter, node, refused)
+            rewriter.finish()
+        add_refusals(gm, list(refused.values()))
+
+
+class Rule(AnyRule):
     """A pattern with a replacement, as a pass. Make one with :func:`rule`."""
 
     def __init__(self, pattern: Callable[..., Any], name: str, exactness: Exactness | str) -> None:
@@ -160,44 +198,31 @@ class Rule(Pass):
                 return answer or "a condition of the rule is not met"
         return None
 
-    def try_at(self, rewriter: Rewriter, node: Node, refused: list[Refusal]) -> Match | None:
+    def try_at(self, rewriter: Rewriter, node: Node, refused: Refused) -> Fired | None:
         """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
-        reasons: list[tuple[str, list[Node]]] = []
-
-        def accept(match: Match) -> bool:
+        first: tuple[str, list[Node]] | None = None
+        for match in matches_at(self.pattern, node, rewriter.around, bool(self._conditions)):
+            if self._conditions:
+                rewriter.settle(match)
             reason = self.why_not(match)
-            if reason is not None:
-                reasons.append((reason, match.calls))
-            return reason is None
-
-        around = rewriter.around
-        condition = rewriter.settled(accept) if self._conditions else None
-        found = find_match(self.pattern, node, around, condition)
-        if found is not None:
-            reason = rewriter.replace(found, self.new, keep_types=True)
             if reason is None:
-                return found
-            reasons = [(reason, found.calls)]
-        for steps in self.pattern.variants_for(node) if not reasons else ():
-            if steps.blocked is not None:
-                reasons = [(_read_outside(steps.outside_reader(steps.blocked)), Match(steps, steps.blocked).calls)]
+                reason = rewriter.replace(match, self.new, keep_types=True)
+                if reason is None:
+                    return Fired(match.inputs, match.replacements)
+                first = reason, match.calls
                 break
-        if reasons:
-            refused.append(refusal(self.name, node, *reasons[0]))
+            first = first or (reason, match.calls)
+        for steps in self.pattern.variants_for(node) if first is None else ():
+            if steps.blocked is not None:
+                first = _read_outside(steps.outside_reader(steps.blocked)), Match(steps, steps.blocked).calls
+                break
+        if first is not None:
+            refused[self.name, node] = refusal(self.name, node, *first)
         return None
 
     def _run(self, gm: GraphModule) -> None:
-        refused: list[Refusal] = []
-        pattern = self.pattern  # traced before the loop: an error in it is none of a node's
-        with paused_gc():
-            rewriter = Rewriter(gm)
-            barred = rewriter.around.barred
-            for node in list(gm.graph.nodes):
-                rewriter.refresh(node)
-                if node not in barred and pattern.variants_for(node):
-                    self.try_at(rewriter, node, refused)
-            rewriter.finish()
-        add_refusals(gm, refused)
+        self.pattern  # noqa: B018 - traced before the loop: an error in it is none of a node's
+        super()._run(gm)
 
 
 def _read_outside(found: tuple[Node, Node] | None) -> str:
@@ -221,7 +246,7 @@ def _condition(function: Callable[..., Any], pattern: Parameters) -> Condition:
     call = caller(function)
 
     def condition(match: Match) -> Any:
-        values: Mapping[str, Any] = {name: match.bindings[theirs] for name, theirs in from_pattern.items()}
+        values: dict[str, Any] = dict(zip(from_pattern, map(match.bindings.__getitem__, from_pattern.values())))
         return call({"match": match, **values} if wants_match else values)
 
     return condition
@@ -280,18 +305,9 @@ class Call:
 Answer = Node | Call | str | None
 
 
-@dataclass(frozen=True)
-class NodeRewrite:
-    """Where a rule fired: what the replaced node read, and the nodes put in."""
-
-    inputs: list[Node]
-    replacements: list[Node]
-
-
-class NodeRule(Pass):
+class NodeRule(AnyRule):
     """A function of one node as a pass. Make one with :func:`node_rule`."""
 
-    #: How many calls above a node its answer may depend on; a set of rules looks again that far.
     height = 2
 
     def __init__(
@@ -306,11 +322,11 @@ class NodeRule(Pass):
         """True if the node calls one of the rule's ops."""
         return node.op == "call_function" and node.target in self.ops
 
-    def try_at(self, rewriter: Rewriter, node: Node, refused: list[Refusal]) -> NodeRewrite | None:
+    def try_at(self, rewriter: Rewriter, node: Node, refused: Refused) -> Fired | None:
         """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
         found = self.answer(node)
         if isinstance(found, str):
-            refused.append(refusal(self.name, node, found, [node]))
+            refused[self.name, node] = refusal(self.name, node, found, [node])
             return None
         if found is None or found is node or found.type != node.type:
             return None
@@ -323,7 +339,7 @@ class NodeRule(Pass):
             made.append(new)
             found = new
         rewriter.replace_node(node, found, made)
-        return NodeRewrite(inputs, made)
+        return Fired(inputs, made)
 
     def explain(self, gm: GraphModule, node: Node | str | None = None) -> NodeExplanation:
         """What the rule's function says about the nodes it looks at, or about one of them. Raises
@@ -351,18 +367,6 @@ class NodeRule(Pass):
             name = found.name if isinstance(found, Node) else found
             return f"its answer, {name}, would change the type from {node.type} to {found.type}"
         return None
-
-    def _run(self, gm: GraphModule) -> None:
-        refused: list[Refusal] = []
-        with paused_gc():
-            rewriter = Rewriter(gm)
-            barred = rewriter.around.barred
-            for node in list(gm.graph.nodes):
-                rewriter.refresh(node)
-                if node not in barred and self.may_fire(node):
-                    self.try_at(rewriter, node, refused)
-            rewriter.finish()
-        add_refusals(gm, refused)
 
 
 @dataclass(frozen=True)

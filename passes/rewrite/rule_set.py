@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from fxlite.base.checked import checked, checked_methods
 from fxlite.base.console import Printed
@@ -29,39 +29,11 @@ from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError
-from fxlite.passes.ledger import Refusal, add_refusals
+from fxlite.passes.ledger import add_refusals
 from fxlite.passes.rewrite.match import Rewriter
+from fxlite.passes.rewrite.rule import AnyRule, Fired, Refused
 from fxlite.show.comparison.compare import first_difference
-from fxlite.types.agreement import KINDS, Exactness, exact
-
-
-class Fired(Protocol):
-    """A place where a rule fired: the nodes it reads, and those put in."""
-
-    @property
-    def inputs(self) -> list[Node]: ...
-    @property
-    def replacements(self) -> list[Node]: ...
-
-
-class AnyRule(Protocol):
-    """What a set asks of its members: a :class:`~fxlite.passes.rewrite.rule.Rule` (pattern and
-    replacement) or a :class:`~fxlite.passes.rewrite.rule.NodeRule` (a function of one
-    node)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def exactness(self) -> Exactness: ...
-    @property
-    def height(self) -> int:
-        """How many calls above a node decide whether the rule fires there."""
-
-    def may_fire(self, node: Node) -> bool:
-        """False where the call alone rules it out; the same at all calls of an op, inputs, ..."""
-
-    def try_at(self, rewriter: Rewriter, node: Node, refused: list[Refusal]) -> Fired | None:
-        """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
+from fxlite.types.agreement import KINDS, exact
 
 
 @dataclass
@@ -137,27 +109,25 @@ class RuleSet(Pass):
         height = max(map(attrgetter("height"), self.rules), default=0)
         descent: dict[Node, _Descent] = {}
         near: set[Node] | None = None  # None: look everywhere
-        refused: dict[str, Refusal] = {}
+        refused: Refused = {}
         with paused_gc():
-            while near is None or near:
-                matches, again, lost = self._sweep(gm, near, descent)
-                for entry in again:
-                    refused[f"{entry.pass_name} {entry.node}"] = entry
-                near = _neighbours(matches, lost, height)
-        names = {node.name for node in gm.graph.nodes}
-        kept = [entry for entry in refused.values() if entry.node in names]
-        for entry in kept:
-            self.statistics[entry.pass_name].refused += 1
-        add_refusals(gm, kept)
+            while True:
+                fired, lost = self._sweep(gm, near, descent, refused)
+                if not fired:
+                    break
+                near = _neighbours(fired, lost, height)
+        for (name, node), entry in refused.items():
+            if not node._erased:
+                self.statistics[name].refused += 1
+                add_refusals(gm, [entry])
 
     def _sweep(
-        self, gm: GraphModule, near: set[Node] | None, descent: dict[Node, _Descent]
-    ) -> tuple[list[Fired], list[Refusal], list[Node]]:
-        """Visit the nodes once, what is put in included. Returns where rules fired, refusals, and
-        values that lost a reader besides."""
+        self, gm: GraphModule, near: set[Node] | None, descent: dict[Node, _Descent], refused: Refused
+    ) -> tuple[list[Fired], list[Node]]:
+        """Visit the nodes once, what is put in included. Returns where rules fired, and values that
+        lost a reader besides; refusals go into ``refused``."""
         rewriter = Rewriter(gm, bar_new=False)
-        matches: list[Fired] = []
-        refused: list[Refusal] = []
+        fired: list[Fired] = []
         work = [n for n in gm.graph.nodes if near is None or n in near]
         work.reverse()
         while work:
@@ -167,12 +137,12 @@ class RuleSet(Pass):
             rewriter.refresh(node)
             found = self._try_rules(rewriter, node, refused, descent)
             if found is not None:
-                matches.append(found)
+                fired.append(found)
                 work.extend(reversed(found.replacements))
-        return matches, refused, rewriter.finish()
+        return fired, rewriter.finish()
 
     def _try_rules(
-        self, rewriter: Rewriter, node: Node, refused: list[Refusal], descent: dict[Node, _Descent]
+        self, rewriter: Rewriter, node: Node, refused: Refused, descent: dict[Node, _Descent]
     ) -> Fired | None:
         for rule in self._rules_for(node):
             count = self.statistics[rule.name]
@@ -228,12 +198,12 @@ def _period(names: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _neighbours(matches: list[Fired], lost: list[Node], height: int) -> set[Node]:
+def _neighbours(fired: list[Fired], lost: list[Node], height: int) -> set[Node]:
     """Nodes that may match now: those that read, over at most ``height`` calls, a value which lost
     a reader or is new."""
     changed = set(lost)
-    for match in matches:
-        changed.update(match.inputs, match.replacements)
+    for place in fired:
+        changed.update(place.inputs, place.replacements)
     layer = {n for n in changed if not n._erased}
     found = set(layer)
     for _ in range(height):

@@ -28,8 +28,8 @@ from fxlite.graph.graph import Node
 from fxlite.ops.op import REGISTRY
 from fxlite.passes.base import enter
 from fxlite.passes.rewrite.predicates import dtype, is_complex, is_integer
-from fxlite.passes.rewrite.rule import Answer, Call, is_call, node_rule, rule
-from fxlite.passes.rewrite.rule_set import AnyRule, RuleSet
+from fxlite.passes.rewrite.rule import Answer, AnyRule, Call, is_call, node_rule, rule
+from fxlite.passes.rewrite.rule_set import RuleSet
 from fxlite.passes.rules.redundant import training_dropout, why_dropout_stays
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
