@@ -75,127 +75,35 @@ from fxlite.passes.surgery.swap import Place, swap
 from fxlite.passes.surgery.weights import add_lora, low_rank, merge_lora, remove_lora, tie_weights, untie_weights
 from fxlite.types.agreement import Exactness, allclose, changes, exact, sqnr
 
-__all__ = [
-    "PASSES",
-    "ActivationStatistics",
-    "BeforeAfter",
-    "CSEPass",
-    "Call",
-    "CapabilityBasedPartitioner",
-    "CostReport",
-    "Costs",
-    "Exactness",
-    "Example",
-    "ExampleError",
-    "Explanation",
-    "GraphTransformObserver",
-    "Ledger",
-    "Match",
-    "MemoryTimeline",
-    "Minimized",
-    "NodeRule",
-    "OpSupports",
-    "OperatorSupport",
-    "OperatorSupportBase",
-    "Partition",
-    "Pass",
-    "PassBase",
-    "PassError",
-    "PassManager",
-    "PassResult",
-    "Pattern",
-    "Place",
-    "Profile",
-    "Refusal",
-    "Resized",
-    "Rule",
-    "RuleSet",
-    "ShapeProp",
-    "SourcePartition",
-    "SubgraphMatcher",
-    "SubgraphMatcherWithNameNodeMap",
-    "VerificationError",
-    "VerificationReport",
-    "activation_statistics",
-    "add_lora",
-    "allclose",
-    "analyze_rules",
-    "any_chain",
-    "before_after",
-    "cast_floats",
-    "chain",
-    "changes",
-    "channels_last",
-    "check_examples",
-    "check_subgraphs_connected",
-    "const_fold",
-    "cost",
-    "create_op_support",
-    "cse",
-    "dce",
-    "decompose",
-    "exact",
-    "explain",
-    "extract_subgraph",
-    "find_matches",
-    "fuse_attention",
-    "fuse_by_partitions",
-    "fuse_conv_bn",
-    "fuse_conv_bn_eval",
-    "fuse_linear_bn_eval",
-    "fuse_partitions",
-    "get_CSE_banned_ops",
-    "get_node_target",
-    "get_source_partitions",
-    "graph_pass",
-    "inline",
-    "inline_modules",
-    "kernel_bytes",
-    "ledger",
-    "loop_invariants",
-    "low_rank",
-    "memory_timeline",
-    "merge_linears",
-    "merge_lora",
-    "merge_steps",
-    "minimize",
-    "node_rule",
-    "outline_modules",
-    "partition",
-    "pays_when",
-    "peak_memory",
-    "predicates",
-    "profile",
-    "prune_channels",
-    "prune_heads",
-    "quantize_dynamic",
-    "quantize_weights",
-    "refuse",
-    "remove_dropout",
-    "remove_lora",
-    "replace_pattern",
-    "replace_pattern_with_filters",
-    "resize",
-    "rule",
-    "shape_prop",
-    "simplify",
-    "source_partitions",
-    "split_by_tags",
-    "split_const_subgraphs",
-    "split_module",
-    "sqnr",
-    "store_bf16",
-    "sub_pixel",
-    "swap",
-    "tap",
-    "this_before_that_pass_constraint",
-    "tie_weights",
-    "untap",
-    "untie_weights",
-    "verify",
-    "verify_edits",
-    "write_repro",
-]
+# what a pass is, and what is said of it
+__all__ = ["PASSES", "Exactness", "Example", "GraphTransformObserver", "Ledger", "Pass", "PassBase", "PassError"]
+__all__ += ["PassManager", "PassResult", "Refusal", "allclose", "changes", "exact", "graph_pass", "ledger", "refuse"]
+__all__ += ["sqnr", "this_before_that_pass_constraint"]
+# checks
+__all__ += ["ExampleError", "Minimized", "ShapeProp", "VerificationError", "VerificationReport", "check_examples"]
+__all__ += ["minimize", "shape_prop", "verify", "verify_edits", "write_repro"]
+# rules
+__all__ += ["Call", "Explanation", "Match", "NodeRule", "Pattern", "Rule", "RuleSet", "SubgraphMatcher"]
+__all__ += ["SubgraphMatcherWithNameNodeMap", "analyze_rules", "explain", "find_matches", "node_rule", "predicates"]
+__all__ += ["replace_pattern", "replace_pattern_with_filters", "rule"]
+# passes
+__all__ += ["CSEPass", "cast_floats", "channels_last", "const_fold", "cse", "dce", "decompose", "fuse_attention"]
+__all__ += ["fuse_conv_bn", "fuse_conv_bn_eval", "fuse_linear_bn_eval", "get_CSE_banned_ops", "loop_invariants"]
+__all__ += ["merge_linears", "merge_steps", "quantize_dynamic", "quantize_weights", "remove_dropout", "simplify"]
+__all__ += ["split_const_subgraphs", "store_bf16", "sub_pixel"]
+# parts of a program
+__all__ += ["CapabilityBasedPartitioner", "OpSupports", "OperatorSupport", "OperatorSupportBase", "Partition"]
+__all__ += ["SourcePartition", "any_chain", "chain", "check_subgraphs_connected", "create_op_support"]
+__all__ += ["extract_subgraph", "fuse_by_partitions", "fuse_partitions", "get_node_target", "get_source_partitions"]
+__all__ += ["inline", "inline_modules", "outline_modules", "partition", "source_partitions", "split_by_tags"]
+__all__ += ["split_module"]
+# costs and times
+__all__ += ["BeforeAfter", "CostReport", "Costs", "MemoryTimeline", "Profile", "before_after", "cost", "kernel_bytes"]
+__all__ += ["memory_timeline", "pays_when", "peak_memory", "profile"]
+# other layers and weights
+__all__ += ["ActivationStatistics", "Place", "Resized", "activation_statistics", "add_lora", "low_rank", "merge_lora"]
+__all__ += ["prune_channels", "prune_heads", "remove_lora", "resize", "swap", "tap", "tie_weights", "untap"]
+__all__ += ["untie_weights"]
 
 
 def __dir__() -> list[str]:

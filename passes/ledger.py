@@ -25,7 +25,7 @@ from fxlite.base.location import Location, Scope
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import origin_text
-from fxlite.show.node_cost import node_cost, total
+from fxlite.show.node_cost import node_cost
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
@@ -116,11 +116,15 @@ def refuse(module: GraphModule, pass_name: str, node: Node, reason: str, nodes: 
 
 def refusal(pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()) -> Refusal:
     """An entry of the ledger, with its cost."""
-    between = [n.type for n in nodes if n is not node and isinstance(n.type, TensorType)]
-    stored = total([(type.nbytes, 1) for type in between]) or 0
-    flops = total([(node_cost(n).flops or 0, 1) for n in nodes]) or 0
+    stored: Dim = 0
+    flops: Dim = 0
+    for each in nodes:
+        flops = flops + (node_cost(each).flops or 0)
+        if each is not node and isinstance(each.type, TensorType):
+            stored = stored + each.type.nbytes
     names = tuple(n.name for n in nodes)
-    return Refusal(pass_name, node.name, reason, node.scope, node.loc, names, stored, flops)
+    costs = shapes.normalize(stored), shapes.normalize(flops)
+    return Refusal(pass_name, node.name, reason, node.scope, node.loc, names, *costs)
 
 
 def add_refusals(module: GraphModule, entries: Sequence[Refusal]) -> None:
@@ -153,6 +157,8 @@ FROM = "from"
 def note_origins(name: str, graph: Graph, position: int) -> None:
     """Note where the nodes come from that were made since the journal had ``position`` records."""
     records = graph.journal.records[position:]
+    if not records:
+        return
     made: dict[Node, None] = {r: None for r in records if r.__class__ is Node}
     removed: dict[Node, int] = {}  # the last record that speaks of it
     for number, record in enumerate(records):

@@ -112,11 +112,8 @@ def find_match(
     pattern: Pattern, node: Node, around: Surroundings, accept: Callable[[Match], bool] | None = None
 ) -> Match | None:
     """The first match whose anchor is ``node`` and that ``accept`` does not turn down, or None."""
-    return next(filter(accept or _any, matches_at(pattern, node, around, accept is not None)), None)
-
-
-def _any(match: Match) -> bool:
-    return True
+    found = matches_at(pattern, node, around, accept is not None)
+    return next(found if accept is None else filter(accept, found), None)
 
 
 @checked
