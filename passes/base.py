@@ -351,9 +351,9 @@ def run_in_place(
         with graph.transaction(item.name):
             position = len(graph.journal.records)
             with read_only_weights(module):
-                if item.inside:
+                if item.inside and graph._store.n_controls:
                     edit_bodies(module, lambda body: item.function(body, **options))
-                else:
+                elif graph._store.n_controls:
                     say_not_inside(module, item.name)
                 result = item.function(module, **options)
             if module.graph is graph:

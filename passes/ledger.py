@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, borderless
 from fxlite.base.location import Location, Scope
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -72,15 +72,9 @@ class Ledger(Printed, list[Refusal]):
         return f"{len(self)} refusals"
 
     def __rich__(self) -> Any:
-        from rich.table import Table
-
         if not self:
             return "nothing was refused"
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for heading in ("pass", "node", "why not"):
-            table.add_column(heading, overflow="fold")
-        for heading in ("bytes", "FLOPs"):
-            table.add_column(heading, justify="right")
+        table = borderless(("pass", "node", "why not"), ("bytes", "FLOPs"))
         for entry in self:
             node = f"{entry.node} ({entry.origin})" if entry.origin else entry.node
             table.add_row(entry.pass_name, node, entry.reason, _shown(entry.bytes), _shown(entry.flops))

@@ -47,10 +47,10 @@ class Match:
     def __init__(self, steps: Steps, slots: Slots) -> None:
         self._steps = steps
         self._slots = slots
-        self.bindings: dict[str, Any] = {
-            name: None if slot is None or slots[slot] is UNBOUND else slots[slot]
-            for name, slot in steps.parameters.items()
-        }
+        self.bindings: dict[str, Any] = {}
+        for name, slot in steps.parameters.items():
+            value = UNBOUND if slot is None else slots[slot]
+            self.bindings[name] = None if value is UNBOUND else value
         self.replacements: list[Node] = []
         #: Names that a pattern gives its nodes: see :class:`SubgraphMatcherWithNameNodeMap`.
         self.name_node_map: dict[str, Node] = {}

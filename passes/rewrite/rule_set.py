@@ -23,7 +23,7 @@ from operator import attrgetter
 from typing import Any
 
 from fxlite.base.checked import checked, checked_methods
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, borderless
 from fxlite.base.errors import FxliteError, expect
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
@@ -55,12 +55,7 @@ class Statistics(Printed, dict[str, RuleCount]):
         return f"{len(self)} rules"
 
     def __rich__(self) -> Any:
-        from rich.table import Table
-
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        table.add_column("rule")
-        for heading in ("tries", "hits", "refused", "ms"):
-            table.add_column(heading, justify="right")
+        table = borderless(("rule",), ("tries", "hits", "refused", "ms"), folded=0)
         for count in self.values():
             numbers = (count.tries, count.hits, count.refused)
             table.add_row(count.name, *map(str, numbers), f"{count.seconds * 1e3:.1f}")
@@ -144,7 +139,13 @@ class RuleSet(Pass):
     def _try_rules(
         self, rewriter: Rewriter, node: Node, refused: Refused, descent: dict[Node, _Descent]
     ) -> Fired | None:
-        for rule in self._rules_for(node):
+        call = node.target if node.op == "call_function" else node.op
+        rules = self._by_call.get(call)
+        if rules is None:
+            rules = [rule for rule in self.rules if rule.may_fire(node)]
+            if node.op != "call_module":  # which module is called decides
+                self._by_call[call] = rules
+        for rule in rules:
             count = self.statistics[rule.name]
             start = time.perf_counter()
             found = rule.try_at(rewriter, node, refused)
@@ -159,15 +160,6 @@ class RuleSet(Pass):
                 descent.update(dict.fromkeys(found.replacements, made))
                 return found
         return None
-
-    def _rules_for(self, node: Node) -> list[AnyRule]:
-        call = node.target if node.op == "call_function" else node.op
-        found = self._by_call.get(call)
-        if found is None:
-            found = [rule for rule in self.rules if rule.may_fire(node)]
-            if node.op != "call_module":  # which module is called decides
-                self._by_call[call] = found
-        return found
 
     def _loop(self, last: _Descent, node: Node) -> RuleLoopError:
         """The error for rules that go on for ever."""

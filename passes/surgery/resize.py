@@ -21,7 +21,7 @@ import numpy as np
 
 from fxlite import nn
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, borderless
 from fxlite.base.errors import ArgumentError, FxliteError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -51,11 +51,7 @@ class Resized(Printed):
         return f"{len(self.weights)} weights and {len(self.nodes)} values"
 
     def __rich__(self) -> Any:
-        from rich.table import Table
-
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for heading in ("weight or value", "before", "after"):
-            table.add_column(heading, overflow="fold")
+        table = borderless(("weight or value", "before", "after"))
         for name, (before, after) in (*self.weights.items(), *self.nodes.items()):
             table.add_row(name, str(before), str(after))
         return table

@@ -16,7 +16,7 @@ import numpy as np
 
 from fxlite.backend import find_backend
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, borderless
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node
 from fxlite.passes.base import as_module
@@ -112,24 +112,19 @@ class ActivationStatistics(Printed):
         return len(self.rows)
 
     def __rich__(self) -> Any:
-        from rich.table import Table
-
-        table = Table(box=None, header_style="bold", pad_edge=False)
         shown = [f"{p:g} %" for p in self.percentiles]
         has_others = any(row.not_finite for row in self)
         others = ["NaN, inf"] if has_others else []
-        for heading in ("node", "op", "type"):
-            table.add_column(heading, overflow="fold")
-        for heading in ("min", "max", "mean", "std", "zeros", *shown, *others):
-            table.add_column(heading, justify="right", no_wrap=True)
+        numbers = ("min", "max", "mean", "std", "zeros", *shown, *others)
+        table = borderless(("node", "op", "type"), numbers, no_wrap=True)
         for row in self:
-            numbers = [row.min, row.max, row.mean, row.std]
+            moments = [row.min, row.max, row.mean, row.std]
             ranks = [row.percentile(p) for p in self.percentiles]
             table.add_row(
                 row.name,
                 row.op,
                 "" if row.type is None else str(row.type),
-                *(_short(n) for n in numbers),
+                *(_short(n) for n in moments),
                 f"{row.zeros:.1%}",
                 *(_short(n) for n in ranks),
                 *([str(row.not_finite)] if has_others else []),

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, borderless
 from fxlite.base.facade import above
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -357,15 +357,10 @@ def sensitivity_table(found: Sensitivity, width: int = 100) -> Any:
     times of the whole, and what no layer can have and why. In less than 100 columns the schemes'
     names take two lines."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("layer", overflow="fold")
-    table.add_column("ops")
-    for scheme in found.schemes:
-        heading = scheme if width >= 100 else scheme.replace("_int", "\n_int")
-        table.add_column(heading, justify="right")
+    headings = (scheme if width >= 100 else scheme.replace("_int", "\n_int") for scheme in found.schemes)
+    table = borderless(("layer", "ops"), headings, folded=1)
     for layer in found.layers:
         cells = [
             _coloured(layer.choices[scheme].sqnr) if scheme in layer.choices else Text("-") for scheme in found.schemes
@@ -410,13 +405,8 @@ def _refusals(found: Sensitivity) -> Iterator[str]:
 def plan_table(plan: Plan) -> Any:
     """A row for each layer, with what its scheme costs; below what was measured."""
     from rich.console import Group
-    from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("layer", overflow="fold")
-    table.add_column("scheme")
-    for heading in ("SQNR", "bytes", "in float", "time", "in float"):
-        table.add_column(heading, justify="right")
+    table = borderless(("layer", "scheme"), ("SQNR", "bytes", "in float", "time", "in float"), folded=1)
     for layer in (*plan.layers, plan.elsewhere):
         cells: list[Any] = []
         if layer.chosen is not None and layer.in_float is not None:
