@@ -403,14 +403,13 @@ class Text:
         return f'"{value.name}"'
 
     @property
-    def extremes(self) -> tuple[str, str]:
-        """The functions that give the smaller and the larger of two dims."""
-        module = self.file.imports["shapes"]
-        return f"{module}.minimum", f"{module}.maximum"
+    def extremum(self) -> str:
+        """How the functions are called that give the smaller and the larger of two dims."""
+        return f"{self.file.imports['shapes']}.{{}}imum"
 
     def dim(self, value: Any) -> str:
         """A dim as Python text: ``4*D``, ``(H + 1)//2``."""
-        text = to_text(Index.of(value), repr, "//", self.extremes)
+        text = to_text(Index.of(value), repr, "//", self.extremum)
         text = text.replace("*", " * ")
         outer = text.startswith("(") and text.endswith(")") and _is_one_bracket(text)
         return text[1:-1] if outer else text

@@ -122,7 +122,7 @@ class CostReport(Printed):
         ``path`` if there is one: ``report.plot("flops", "flops.svg", T=range(1, 1025), B=8)``.
 
         Raises ArgumentError as :meth:`table` does, and for a quantity that is unknown."""
-        from fxlite.passes.costing.plot import plot
+        from fxlite.passes.costing.pictures import plot
 
         return plot({self.module.name: self}, quantity, path, sizes)
 
@@ -206,7 +206,7 @@ class CostComparison(Printed):
     def plot(self, quantity: str, path: str | os.PathLike[str] | None = None, **sizes: Any) -> str:
         """A quantity before and after over several sizes of one dim as SVG, with the sizes from
         which on it pays, as :meth:`CostReport.plot <fxlite.passes.CostReport.plot>` does."""
-        from fxlite.passes.costing.plot import plot
+        from fxlite.passes.costing.pictures import plot
 
         return plot({"before": self.before, "after": self.after}, quantity, path, sizes)
 

@@ -108,7 +108,7 @@ class MemoryTimeline(Printed):
     def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
         """A picture: values as areas over the steps; written to ``path`` if there is one. Returns
         it."""
-        from fxlite.passes.costing.timeline_svg import svg_text
+        from fxlite.passes.costing.pictures import svg_text
 
         text = svg_text(self)
         if path is not None:

@@ -106,8 +106,10 @@ class AnyRule(Pass):
     """A pass that looks at one node after the other: a :class:`Rule` (pattern and replacement) or a
     :class:`NodeRule` (a function of one node). A set applies several."""
 
-    #: How many calls above a node decide whether the rule fires there; a set looks again that far.
-    height: int
+    @property
+    def height(self) -> int:
+        """How many calls above a node decide whether the rule fires there; a set looks again that far."""
+        return 2
 
     @abc.abstractmethod
     def may_fire(self, node: Node) -> bool:
@@ -307,8 +309,6 @@ Answer = Node | Call | str | None
 
 class NodeRule(AnyRule):
     """A function of one node as a pass. Make one with :func:`node_rule`."""
-
-    height = 2
 
     def __init__(
         self, function: Callable[[Node], Answer], ops: tuple[str, ...], name: str, exactness: Exactness | str

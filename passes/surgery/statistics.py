@@ -21,7 +21,7 @@ from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node
 from fxlite.passes.base import as_module
 from fxlite.passes.manager import op_name
-from fxlite.passes.quantize.conversion.one_step import as_batches
+from fxlite.passes.quantize.conversion.prepare import as_batches
 from fxlite.passes.quantize.schemes.observers import BINS, count_in_bins
 from fxlite.passes.surgery.places import nodes_at, tap, untap
 from fxlite.types.tensor_type import TensorType

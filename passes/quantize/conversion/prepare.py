@@ -19,6 +19,8 @@ After::
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -305,3 +307,49 @@ def _round_weights(module: GraphModule, flow: IntegerFlow) -> None:
             rounded = _observe(module, weight, path, latest, True)
             rounded.meta[META] = rounded.args[0].meta[META] = Decision("weight")
             product.replace_input_with(weight, rounded)
+
+
+# -- batches ----------------------------------------------------------------------------------------
+#: What a module is called with.
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def arguments_of(batch: Any) -> Arguments:
+    """A batch as arguments of a call: a tuple has them in order, a dict by name, BoundArguments
+    both, and anything else is the only one."""
+    if isinstance(batch, inspect.BoundArguments):
+        return batch.args, batch.kwargs
+    if isinstance(batch, tuple):
+        return batch, {}
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (batch,), {}
+
+
+def some(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches. Raises QuantizationError after the last one if there was none."""
+    is_empty = True
+    for batch in batches:
+        is_empty = False
+        yield batch
+    if is_empty:
+        raise QuantizationError(
+            "there are no batches (an iterator that was used up before has none): give a list of "
+            "inputs, each an array, a tuple of arguments or a dict of named ones"
+        )
+
+
+def as_batches(batches: Iterable[Any]) -> list[Arguments]:
+    """Batches as arguments of a call. Raises QuantizationError where there are none, or where an
+    array is given in place of a list of batches."""
+    if hasattr(batches, "dtype"):
+        raise QuantizationError("batches are a list of batches, not one array: give [array]")
+    if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
+        raise QuantizationError(
+            f"batches are a list of batches, each an array, a tuple of arguments or a dict of "
+            f"named ones, not {type(batches).__name__}"
+        )
+    found = [arguments_of(batch) for batch in batches]
+    if not found:
+        raise QuantizationError("there are no batches: ranges and noise are found on data")
+    return found

@@ -27,8 +27,8 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.profiling.tables import seconds_text
-from fxlite.passes.quantize.conversion.one_step import Arguments, as_batches, calibrated, float_results
-from fxlite.passes.quantize.conversion.prepare import prepare
+from fxlite.passes.quantize.conversion.one_step import calibrated, float_results
+from fxlite.passes.quantize.conversion.prepare import Arguments, as_batches, prepare
 from fxlite.passes.quantize.planning.shadow import Powers, Shadow, Stored, Way, operand_ranges, way_of
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
 from fxlite.passes.quantize.schemes.roles import (

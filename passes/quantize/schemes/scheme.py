@@ -291,11 +291,6 @@ class Record:
     sqnr: float | None = None
 
 
-def attach(node: Node, record: Record) -> None:
-    """Write a record into a node's meta."""
-    node.meta[KEY] = dict(vars(record))
-
-
 @checked
 def record_of(node: Node) -> Record | None:
     """The record of a node, None where it has none."""
