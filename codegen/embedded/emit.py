@@ -107,7 +107,7 @@ def _call(finite: frozenset[str], locations: list[str], found: Group, name: str)
 class _Printer(CPrinter):
     """One thread, and indices of 32 bits where all of them are known to have no more."""
 
-    extremum = "fx_{}imum_i32"
+    extremum = "fx_{}imum_i32".format
 
     def __init__(self, kernel: Kernel, locations: list[str]) -> None:
         super().__init__(kernel.buffers, locations)

@@ -82,7 +82,7 @@ class CPrinter:
 
     restrict = "restrict"
     index_type = "int64_t"
-    extremum = "fx_{}"
+    extremum = "fx_{}".format
     """What chooses the min or max of two indices."""
 
     def register_type(self, dtype: DType) -> str:

@@ -35,11 +35,7 @@ class NumpyText(TableText):
     def spelling(cls, op: Op) -> str:
         return op.numpy
 
-    @property
-    def extremes(self) -> tuple[str, str]:
-        return self.extreme("min"), self.extreme("max")
-
-    def extreme(self, name: str) -> str:
+    def extremum(self, name: str) -> str:
         """Python's function of that name, or NumPy's where a parameter has its name."""
         return self.builtin(name, f"np.{name}imum")
 

@@ -34,7 +34,7 @@ class FxliteText(NumpyText):
     """Writes ops as NumPy spells them where that is proven, else as ``nn.functional`` or
     ``ops`` do."""
 
-    extremes, dtype = Text.extremes, Text.dtype
+    extremum, dtype = Text.extremum, Text.dtype
 
     def spelled(self, node: Node) -> tuple[str, int]:
         return Text.call(self, node), Text.level(self, node)

@@ -402,10 +402,9 @@ class Text:
         """A dtype as Python text."""
         return f'"{value.name}"'
 
-    @property
-    def extremum(self) -> str:
-        """How the functions are called that give the smaller and the larger of two dims."""
-        return f"{self.file.imports['shapes']}.{{}}imum"
+    def extremum(self, name: str) -> str:
+        """The function that gives the ``min`` or ``max`` of two dims."""
+        return f"{self.file.imports['shapes']}.{name}imum"
 
     def dim(self, value: Any) -> str:
         """A dim as Python text: ``4*D``, ``(H + 1)//2``."""
