@@ -356,7 +356,7 @@ def run_in_place(
                 elif graph._store.n_controls:
                     say_not_inside(module, item.name)
                 result = item.function(module, **options)
-            if module.graph is graph:
+            if module.graph is graph and len(graph.journal.records) > position:
                 note_origins(item.name, graph, position)
             if isinstance(result, PassResult):
                 result = result.graph_module

@@ -151,8 +151,6 @@ FROM = "from"
 def note_origins(name: str, graph: Graph, position: int) -> None:
     """Note where the nodes come from that were made since the journal had ``position`` records."""
     records = graph.journal.records[position:]
-    if not records:
-        return
     made: dict[Node, None] = {r: None for r in records if r.__class__ is Node}
     removed: dict[Node, int] = {}  # the last record that speaks of it
     for number, record in enumerate(records):

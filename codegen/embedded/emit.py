@@ -107,14 +107,14 @@ def _call(finite: frozenset[str], locations: list[str], found: Group, name: str)
 class _Printer(CPrinter):
     """One thread, and indices of 32 bits where all of them are known to have no more."""
 
-    extremum = "fx_{}imum_i32".format
+    extremum_text = "fx_{}imum_i32".format
 
     def __init__(self, kernel: Kernel, locations: list[str]) -> None:
         super().__init__(kernel.buffers, locations)
         is_small = all(map(_is_small, _indices(kernel)))
         self.index_type = "int32_t" if is_small else "int64_t"
         if not is_small:
-            self.extremum = CPrinter.extremum
+            self.extremum_text = CPrinter.extremum_text
 
     def pragma(self, s: For) -> list[str]:
         """There are no threads."""

@@ -35,7 +35,7 @@ class NumpyText(TableText):
     def spelling(cls, op: Op) -> str:
         return op.numpy
 
-    def extremum(self, name: str) -> str:
+    def extremum_text(self, name: str) -> str:
         """Python's function of that name, or NumPy's where a parameter has its name."""
         return self.builtin(name, f"np.{name}imum")
 

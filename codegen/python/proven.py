@@ -34,7 +34,7 @@ class FxliteText(NumpyText):
     """Writes ops as NumPy spells them where that is proven, else as ``nn.functional`` or
     ``ops`` do."""
 
-    extremum, dtype = Text.extremum, Text.dtype
+    extremum_text, dtype = Text.extremum_text, Text.dtype
 
     def spelled(self, node: Node) -> tuple[str, int]:
         return Text.call(self, node), Text.level(self, node)

@@ -402,13 +402,13 @@ class Text:
         """A dtype as Python text."""
         return f'"{value.name}"'
 
-    def extremum(self, name: str) -> str:
+    def extremum_text(self, name: str) -> str:
         """The function that gives the ``min`` or ``max`` of two dims."""
         return f"{self.file.imports['shapes']}.{name}imum"
 
     def dim(self, value: Any) -> str:
         """A dim as Python text: ``4*D``, ``(H + 1)//2``."""
-        text = to_text(Index.of(value), repr, "//", self.extremum)
+        text = to_text(Index.of(value), repr, "//", self.extremum_text)
         text = text.replace("*", " * ")
         outer = text.startswith("(") and text.endswith(")") and _is_one_bracket(text)
         return text[1:-1] if outer else text

@@ -494,13 +494,13 @@ def to_text(
     index: Index,
     value_text: Callable[[Any], str] = repr,
     divide: str = "//",
-    extremum: Callable[[str], str] = str,
+    extremum_text: Callable[[str], str] = str,
     dim_text: Callable[[str], str] = str,
 ) -> str:
     """Readable text with as few parentheses as possible. ``divide`` is ``/`` for C;
-    ``extremum`` says how ``min`` and ``max`` are called, ``dim_text`` what the text calls a named
+    ``extremum_text`` says how ``min`` and ``max`` are called, ``dim_text`` what the text calls a named
     dim."""
-    text, _ = _text(index, _Spelling(value_text, divide, extremum, dim_text))
+    text, _ = _text(index, _Spelling(value_text, divide, extremum_text, dim_text))
     return text
 
 
@@ -508,7 +508,7 @@ def to_text(
 class _Spelling:
     value_text: Callable[[Any], str]
     divide: str
-    extremum: Callable[[str], str]
+    extremum_text: Callable[[str], str]
     dim_text: Callable[[str], str]
 
 
@@ -532,7 +532,7 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
                 text[1:-1] if isinstance(side.single_atom, Quotient) and text[0] == "(" else text
                 for side, text in ((atom.a, a), (atom.b, b))
             )
-            return f"{spelling.extremum(atom.kind)}({a}, {b})"
+            return f"{spelling.extremum_text(atom.kind)}({a}, {b})"
         if spelling.divide == "/" and not _divides_no_negative(atom):  # C truncates
             name = "fx_floor_div" if isinstance(atom, Quotient) else "fx_floor_mod"
             return f"{name}({a}, {b})"

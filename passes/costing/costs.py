@@ -79,16 +79,12 @@ class Costs:
 
     def evaluate(self, sizes: Mapping[str, int]) -> Costs:
         """The same at these sizes of named dims."""
-        return self._map(lambda value: shapes.substitute(value, sizes))
+        return Costs(*(None if v is None else shapes.substitute(v, sizes) for v in vars(self).values()))
 
     def __sub__(self, other: Costs) -> Costs:
         """The differences; None where one side is unknown."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
         return Costs(*(None if a is None or b is None else shapes.normalize(a - b) for a, b in pairs))
-
-    def _map(self, change: Callable[[Dim], Dim]) -> Costs:
-        values = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return Costs(*(None if v is None else change(v) for v in values))
 
     def __str__(self) -> str:
         return "\n".join(costs_text(self))

@@ -223,7 +223,8 @@ def _flat_operands(step: Step, node: Node, rest: Node | None) -> list[Any]:
     args = (*node.args, *(None,) * (len(kinds) - len(node.args)))
     if "Tensors" not in kinds:
         if rest is not None and rest in args:
-            raise ArgumentError(f"*{rest.target} stands for several values: {_rest_hint(node)}")
+            hint = f"{node.target.name} takes one; concatenate, stack and einsum take several"
+            raise ArgumentError(f"*{rest.target} stands for several values: {hint}")
         return list(args)
     lists: list[tuple[int, int, int] | None] = []
     flat: list[Any] = []
@@ -240,10 +241,6 @@ def _flat_operands(step: Step, node: Node, rest: Node | None) -> list[Any]:
         flat.extend(value)
     step.lists = tuple(lists)
     return flat
-
-
-def _rest_hint(node: Node) -> str:
-    return f"{node.target.name} takes one; concatenate, stack and einsum take several"
 
 
 def _operand(made: Steps, value: Any, rest: Node | None, work: list[Node], ignore_literals: bool) -> OperandOf:

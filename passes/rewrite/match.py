@@ -222,9 +222,8 @@ class Rewriter:
 
     def settle(self, match: Match) -> None:
         """Let what a match binds be read by what reads it from now on."""
-        waiting = self._rewiring.waiting
-        for value in (*match.bindings.values(), *match.anchors) if waiting else ():
-            for reader in list(waiting.get(value, ())) if value.__class__ is Node else ():
+        for value in (*match.bindings.values(), *match.anchors):
+            for reader in list(self.around.waiting.get(value, ())) if value.__class__ is Node else ():
                 self.refresh(reader)
 
     def settled(self, accept: Callable[[Match], bool]) -> Callable[[Match], bool]:
@@ -342,6 +341,8 @@ class Rewriter:
     def finish(self) -> list[Node]:
         """Let all readers read what was put in, and erase what was replaced; a node that is still
         read stays. Returns what nodes read that went because only replaced ones read them."""
+        if not self._rewiring.new:
+            return []
         try:
             self._rewiring.refresh_all()
         except Exception as error:

@@ -54,6 +54,16 @@ class Rewiring:
             self.new[step] = value
         return value
 
+    def take_element(self, node: Node) -> bool:
+        """Replace a ``getitem`` of what several nodes stand for by one of these; False for others."""
+        if node.op != "call_function" or node.target.name != "getitem" or not node.args:
+            return False
+        source = self.current(node.args[0])
+        if not isinstance(source, (tuple, list)):
+            return False
+        self.replace(node, source[node.kwargs["index"]])
+        return True
+
     def refresh(self, node: Node) -> bool:
         """Let ``node`` read the replacements. True if anything changed."""
         if node not in self._stale:

@@ -204,7 +204,7 @@ class Rule(AnyRule):
         """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
         first: tuple[str, list[Node]] | None = None
         for match in matches_at(self.pattern, node, rewriter.around, bool(self._conditions)):
-            if self._conditions:
+            if self._conditions and rewriter.around.waiting:
                 rewriter.settle(match)
             reason = self.why_not(match)
             if reason is None:

@@ -99,7 +99,9 @@ class RuleSet(Pass):
         self._by_call: dict[Any, list[AnyRule]] = {}
 
     def _run(self, gm: GraphModule) -> None:
-        self.statistics = Statistics((r.name, RuleCount(r.name)) for r in self.rules)
+        self.statistics = Statistics()
+        for rule in self.rules:
+            self.statistics[rule.name] = RuleCount(rule.name)
         self._by_call.clear()
         height = max(map(attrgetter("height"), self.rules), default=0)
         descent: dict[Node, _Descent] = {}

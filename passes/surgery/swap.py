@@ -88,7 +88,7 @@ def swap(
     by_path: dict[str, list[Place]] = {}
     for place in _places(gm, where):
         by_path.setdefault(place.path, []).append(place)
-    if layer is not None and len(by_path) > 1 and _weights_of(layer):
+    if layer is not None and len(by_path) > 1 and isinstance(layer, Module) and layer.state_dict():
         raise ArgumentError(
             f"{_name(layer)} has weights and would be at {', '.join(list(by_path)[:4])}: give "
             "make=, a function that makes a layer for each of them"
@@ -203,10 +203,6 @@ def _common(paths: Iterable[str]) -> str:
 # -- what ------------------------------------------------------------------------------------------
 def _name(layer: Any) -> str:
     return getattr(layer, "__name__", None) or type(layer).__name__
-
-
-def _weights_of(layer: Any) -> bool:
-    return isinstance(layer, Module) and bool(layer.state_dict())
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ def way_of(node: Node, qconfig: QConfig, ranges: Ranges, stored: Stored) -> Way:
     if qconfig.activation is not None and node.target.role != "table":
         for place, operand in enumerate(data_slots(node)):
             if qconfig.dynamic:
-                rounded[operand] = _by_row(node, qconfig.activation)
+                rounded[operand] = partial(rounded_rows, node=node, scheme=qconfig.activation)
             else:
                 rounded[operand] = _by_range(qconfig.activation, ranges[node.name, place])
     scheme = Scheme(per="channel") if node.target.role == "table" else qconfig.weight
@@ -115,10 +115,6 @@ def _by_range(scheme: Scheme, known: tuple[float, int]) -> Callable[[Any], Any]:
     qmin, qmax = scheme.range
     arguments = {"dtype": scheme.dtype, "qmin": qmin, "qmax": qmax}
     return lambda x: fake_quantize(x, known[0], known[1], **arguments)
-
-
-def _by_row(node: Node, scheme: Scheme) -> Callable[[Any], Any]:
-    return lambda x: rounded_rows(x, node, scheme)
 
 
 def _restored(found: QuantizedWeight, scheme: Scheme, transposed: bool) -> Callable[[Any], Any]:
