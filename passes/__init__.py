@@ -12,10 +12,15 @@ from fxlite.passes.checking.minimize import Minimized, minimize, write_repro
 from fxlite.passes.checking.verify import ExampleError, check_examples, verify, verify_edits
 from fxlite.passes.costing.cost_report import CostReport, cost, pays_when
 from fxlite.passes.costing.costs import Costs
-from fxlite.passes.costing.peak_memory import peak_memory
-from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
+from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline, peak_memory
 from fxlite.passes.cutting.inline_modules import inline, inline_modules
-from fxlite.passes.cutting.outline_modules import outline_modules
+from fxlite.passes.cutting.outline_modules import (
+    SourcePartition,
+    check_subgraphs_connected,
+    get_source_partitions,
+    outline_modules,
+    source_partitions,
+)
 from fxlite.passes.cutting.partition import (
     CapabilityBasedPartitioner,
     OperatorSupport,
@@ -28,12 +33,6 @@ from fxlite.passes.cutting.partition import (
     fuse_partitions,
     get_node_target,
     partition,
-)
-from fxlite.passes.cutting.source_partitions import (
-    SourcePartition,
-    check_subgraphs_connected,
-    get_source_partitions,
-    source_partitions,
 )
 from fxlite.passes.cutting.split_module import fuse_by_partitions, split_by_tags, split_module
 from fxlite.passes.cutting.subgraph import extract_subgraph

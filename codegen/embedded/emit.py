@@ -8,7 +8,7 @@ thread, and has no instructions of any processor in it; and C with which Python 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -107,7 +107,7 @@ def _call(finite: frozenset[str], locations: list[str], found: Group, name: str)
 class _Printer(CPrinter):
     """One thread, and indices of 32 bits where all of them are known to have no more."""
 
-    extremum_text = "fx_{}imum_i32".format
+    extremum_text: Callable[[str], str] = "fx_{}imum_i32".format
 
     def __init__(self, kernel: Kernel, locations: list[str]) -> None:
         super().__init__(kernel.buffers, locations)

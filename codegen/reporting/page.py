@@ -24,8 +24,7 @@ from fxlite.codegen.reporting.facts import Facts, SourceLines
 from fxlite.codegen.reporting.steps import rewrites_tab
 from fxlite.graph.graph import Node
 from fxlite.passes.ledger import ledger
-from fxlite.passes.profiling.flame import flame_svg
-from fxlite.passes.profiling.record import Profile, Row
+from fxlite.passes.profiling.record import Profile, Row, flame_svg
 from fxlite.passes.profiling.tables import fact_lines, seconds_text
 from fxlite.show.drawing.colours import CHANGES, DTYPES, KINDS, OTHER, SCHEMES, Colour, Colours, by_share, kind_of
 from fxlite.show.drawing.outline import Outline, Part, close_below, outline

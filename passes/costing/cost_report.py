@@ -8,7 +8,7 @@ are shortened in tables (``1.23M*B*T + …``) and written in full for the whole 
 
 A FLOP is a scalar operation, a multiply-add counting as two, so that a matrix product of [M, K] by
 [K, N] counts 2*M*N*K. What a single node costs is said in :mod:`fxlite.show.node_cost`, what memory
-a graph needs in :mod:`fxlite.passes.costing.peak_memory`.
+a graph needs in :mod:`fxlite.passes.costing.timeline`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from rich.text import Text
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed
 from fxlite.base.errors import ArgumentError, GraphError, expect
-from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.costs import (
     QUANTITIES,
     TITLES,
     Costs,
     SizeRanges,
+    check_dims,
     costs_text,
     intensity_text,
     short,
     sizes_that_pay,
 )
-from fxlite.passes.costing.peak_memory import Largest, Polynomial, as_dim, moments
+from fxlite.passes.costing.timeline import Largest, Polynomial, as_dim, moments
 from fxlite.show.node_cost import Cost, Weight, node_cost, node_flops, sum_of_costs, weights_by_node, weights_of
 from fxlite.show.summary import ModuleTree, label, module_tree, outer_modules
 from fxlite.types import shapes
@@ -161,15 +162,6 @@ class CostTable(Printed):
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield range_table(self)
-
-
-def check_dims(graph: Graph, sizes: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for sizes of dims that the inputs of a graph do not have."""
-    known = graph.input_dims
-    for name in sizes:
-        if name not in known:
-            listed = f"it has {', '.join(sorted(known))}" if known else "it has none"
-            raise ArgumentError(f"the program has no named dim {name!r}; {listed}")
 
 
 # -- before and after a rewrite --------------------------------------------------------------------

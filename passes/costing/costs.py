@@ -19,6 +19,7 @@ from typing import Any
 import sympy
 
 from fxlite.base.errors import ArgumentError
+from fxlite.graph.graph import Graph
 from fxlite.show.node_cost import short_text
 from fxlite.types import shapes, symbols
 from fxlite.types.shapes import Dim
@@ -88,6 +89,15 @@ class Costs:
 
     def __str__(self) -> str:
         return "\n".join(costs_text(self))
+
+
+def check_dims(graph: Graph, sizes: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for sizes of dims that the inputs of a graph do not have."""
+    known = graph.input_dims
+    for name in sizes:
+        if name not in known:
+            listed = f"it has {', '.join(sorted(known))}" if known else "it has none"
+            raise ArgumentError(f"the program has no named dim {name!r}; {listed}")
 
 
 # -- text ------------------------------------------------------------------------------------------

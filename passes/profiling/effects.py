@@ -33,7 +33,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.passes.base import Pass, as_pass
 from fxlite.passes.checking.changed_region import Edits, changed_places
-from fxlite.passes.costing.peak_memory import peak_memory
+from fxlite.passes.costing.timeline import peak_memory
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.manager import PassManager
 from fxlite.passes.profiling.profile import Setting, Times, input_values, kernel_row, node_row, usable_threads

@@ -118,3 +118,15 @@ def erase_dead(nodes: list[Node]) -> list[Node]:
         lost.extend(node.all_input_nodes)
         node.graph.erase_node(node)
     return lost
+
+
+def needed_by(nodes: Iterable[Node]) -> set[Node]:
+    """These nodes and all that they depend on."""
+    found: set[Node] = set()
+    work = list(nodes)
+    while work:
+        node = work.pop()
+        if node not in found:
+            found.add(node)
+            work.extend(node.all_input_nodes)
+    return found

@@ -31,6 +31,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.passes.base import graph_pass
 from fxlite.passes.inside import control_nodes, new_input, set_bodies
+from fxlite.passes.rewrite.rewire import needed_by
 from fxlite.types.tensor_type import TensorType
 
 
@@ -56,7 +57,7 @@ def _move_out(node: Node, name: str) -> None:
             outside[call] = None
             moved.append(call)
     wanted = [call for call in moved if _is_worth(call) and _is_read_inside(call, outside, body)]
-    needed = _needed(wanted)
+    needed = needed_by(wanted)
     if not wanted:
         return
     graph = node.graph
@@ -65,17 +66,6 @@ def _move_out(node: Node, name: str) -> None:
             if call in needed:
                 outside[call] = graph.node_copy(call, outside.__getitem__)
     _capture(node, name, wanted, [outside[call] for call in wanted])
-
-
-def _needed(wanted: list[Node]) -> set[Node]:
-    found: set[Node] = set()
-    work = list(wanted)
-    while work:
-        call = work.pop()
-        if call not in found and call.op == "call_function":
-            found.add(call)
-            work += call.all_input_nodes
-    return found
 
 
 def _may_move(call: Node) -> bool:

@@ -25,7 +25,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.passes.base import Pass, unique_attribute
 from fxlite.passes.cutting.inline_modules import inline
-from fxlite.passes.cutting.source_partitions import source_partitions
+from fxlite.passes.cutting.outline_modules import source_partitions
 from fxlite.passes.cutting.subgraph import cut, in_order, with_elements
 from fxlite.passes.rewrite.matcher import same_arrays
 from fxlite.passes.surgery.places import nodes_at

@@ -61,7 +61,7 @@ from fxlite.passes.quantize.conversion.channel_scales import exchange_weight
 from fxlite.passes.quantize.conversion.integer_flow import integer_recurrence, rounded_rows, state_attributes
 from fxlite.passes.quantize.conversion.prepare import META, Decision, arguments_of, require_prepared, some
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.roles import is_transposed, source_weight, summed_axes
+from fxlite.passes.quantize.schemes.roles import is_transposed, source_weight, summed_axes, weight_integers
 from fxlite.passes.quantize.schemes.scheme import (
     QConfig,
     QuantizationError,
@@ -200,9 +200,7 @@ def _product(node: Node, decision: Decision, runs: list[_Run], is_rounded: bool)
     if source is not None and found is None:
         assert qconfig.weight is not None and position is not None
         array = np.asarray(runs[0].fetch_attr(source.target))
-        array = array.T if made.is_transposed else array
-        axes = summed_axes(node, node.args[position], made.is_transposed)
-        found = quantize_weight(array, qconfig.weight, axes)
+        found = weight_integers(node, node.args[position], array, qconfig.weight)
     made.weight = found
     if node.target.name == "recurrence" and qconfig.mode == "static":
         observer = runs[0].fetch_attr(node.arguments["h0"].target)

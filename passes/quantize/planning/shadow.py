@@ -27,13 +27,20 @@ from fxlite.passes.quantize.conversion.integer_flow import integer_recurrence, r
 from fxlite.passes.quantize.conversion.one_step import float_results
 from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.roles import data_slots, factor, is_transposed, moved, product_weights, summed_axes
+from fxlite.passes.quantize.schemes.roles import (
+    data_slots,
+    factor,
+    is_transposed,
+    moved,
+    product_weights,
+    summed_axes,
+    weight_integers,
+)
 from fxlite.passes.quantize.schemes.scheme import (
     QConfig,
     QuantizedWeight,
     Scheme,
     packed_bytes,
-    quantize_weight,
     require_finite,
     restored_weight,
 )
@@ -100,7 +107,7 @@ def way_of(node: Node, qconfig: QConfig, ranges: Ranges, stored: Stored) -> Way:
     transposed = is_transposed(node)
     weight_bytes = 0
     for weight in product_weights(node):
-        found = _integers(node, weight, scheme, transposed, stored)
+        found = _integers(node, weight, scheme, stored)
         rounded[weight] = _restored(found, scheme, transposed)
         weight_bytes += packed_bytes(found, scheme)
     if is_call(node, "recurrence") and qconfig.activation is not None:
@@ -128,14 +135,14 @@ def _restored(found: QuantizedWeight, scheme: Scheme, transposed: bool) -> Calla
     return restored
 
 
-def _integers(node: Node, weight: Node, scheme: Scheme, transposed: bool, stored: Stored) -> QuantizedWeight:
-    axes = summed_axes(node, weight, transposed)
-    key = (weight.target, scheme, axes, transposed)
+def _integers(node: Node, weight: Node, scheme: Scheme, stored: Stored) -> QuantizedWeight:
+    transposed = is_transposed(node)
+    key = (weight.target, scheme, summed_axes(node, weight, transposed), transposed)
     if key not in stored:
         assert node.graph.owning_module is not None
         array = np.asarray(node.graph.owning_module.get_attribute(weight.target))
         require_finite(weight.target, array)
-        stored[key] = quantize_weight(array.T if transposed else array, scheme, axes)
+        stored[key] = weight_integers(node, weight, array, scheme)
     return stored[key]
 
 
