@@ -74,6 +74,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+import numpy as np
+
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, did_you_mean
 from fxlite.base.state import paused_gc
@@ -430,3 +432,13 @@ def is_call(value: Any, *names: str) -> bool:
 def is_number(value: Any, number: float) -> bool:
     """True for a Python number of that value (sign of zero included), not for a bool."""
     return type(value) in (int, float) and value == number and math.copysign(1, value) == math.copysign(1, number)
+
+
+def number_of(value: Any) -> float | None:
+    """The value of a number (no bool), or of a constant of rank 0; None for others."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, Node) or value.op != "get_attr" or getattr(value.type, "rank", None) != 0:
+        return None
+    owner = value.graph.owning_module
+    return None if owner is None else float(np.asarray(owner.get_attribute(value.target)))

@@ -26,6 +26,7 @@ from fxlite.nn import functional as F
 from fxlite.nn.module import Parameter
 from fxlite.passes.base import as_module, graph_pass, unique_attribute
 from fxlite.passes.ledger import refuse
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.surgery.places import nodes_at
 from fxlite.types.tensor_type import type_of
 
@@ -124,12 +125,8 @@ def _copy(value: Any) -> Any:
 
 
 # -- low rank and adapters -------------------------------------------------------------------------
-def _is_call(node: Any, name: str) -> bool:
-    return isinstance(node, Node) and node.op == "call_function" and node.target.name == name
-
-
 def _has_weight(node: Node) -> bool:
-    weight = node.args[1] if _is_call(node, "linear") else None
+    weight = node.args[1] if is_call(node, "linear") else None
     return isinstance(weight, Node) and weight.op == "get_attr" and weight.type.dtype.is_float
 
 
@@ -205,7 +202,7 @@ def _adapters(gm: GraphModule) -> dict[Node, _Adapter]:
     found = {}
     for total in gm.graph.find_nodes(op="call_function", target="add"):
         layer, scaled = total.args
-        if not _has_weight(layer) or not _is_call(scaled, "mul"):
+        if not _has_weight(layer) or not is_call(scaled, "mul"):
             continue
         outside, scale = scaled.args
         inside = outside.args[0] if _has_weight(outside) else None
