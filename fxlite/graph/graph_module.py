@@ -269,13 +269,13 @@ class GraphModule(EditHooks, Module):
         if interface is not None and not interface.covers(targets):
             interface = None  # an edit added inputs: they are given one by one
         self.__dict__["_interface"] = interface
-        plain = pytree.one_by_one(targets) if interface is None else interface
+        plain = pytree.one_by_one(tuple(targets)) if interface is None else interface
         defaults = {n.target: default_of(n) for n in graph.placeholders if n._args}
         self.__dict__["_defaults"] = {
             **{b.name: b.value for b in plain.baked},
             **{name: defaults[s.name] for name, _, s in plain.parameters if s.name in defaults},
         }
-        self.__dict__["_signature"] = plain.signature(defaults)
+        self.__dict__["_signature"] = plain.signature(defaults) if defaults else plain.plain_signature
         self.__dict__["_is_flat"] = plain.is_flat and not defaults and not graph.taps
 
     def _follow_edits(self) -> None:
