@@ -29,7 +29,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import PassError
-from fxlite.passes.checking.changed_region import Claim, Key, Numbering, Opening, Pair, Region, Side
+from fxlite.passes.checking.changed_region import Claim, Numbering, Opening, Pair, Region, Side
 from fxlite.passes.checking.minimize import write_repro
 from fxlite.passes.checking.region_check import Disagreement, Outcome, check_region
 from fxlite.types import shapes
@@ -107,7 +107,7 @@ def wrong_rewrite(report: VerificationReport, before: Side, after: Side, found: 
             break
     lines.append(f"  {found.text}")
     conditions = str(found.draw)
-    inputs = ", ".join(f"{_name(n)}: {_type_text(found.inputs[k])}" for k, n in _inputs(found.region))
+    inputs = ", ".join(f"{_name(n)}: {_type_text(found.inputs[k])}" for k, n in found.region.inputs.items())
     lines.append(f"  on {inputs or 'no inputs'}{f' ({conditions})' if conditions else ''}")
     graphs = []
     for side, name in ((before, "before"), (after, "after")):
@@ -153,10 +153,6 @@ def _name(node: Node) -> str:
     return re.sub(r"\W", "_", node.name)
 
 
-def _inputs(region: Region) -> list[tuple[Key, Node]]:
-    return list(region.inputs.items())
-
-
 def _type_text(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_type_text, value))})"
@@ -192,7 +188,7 @@ def region_module(side: Side, name: str, found: Disagreement) -> GraphModule:
     graph = Graph()
     holder: dict[str, Any] = {}
     made: dict[Node, Any] = {}
-    for key, node in _inputs(region):
+    for key, node in region.inputs.items():
         value = _placeholders(graph, _name(node), found.inputs[key])
         if key in half.inputs:
             made[half.inputs[key]] = value
@@ -253,7 +249,7 @@ def _write(
         return None, "one side does not fit the inputs"
     folder = os.environ.get("FXLITE_REPRO_DIR") or tempfile.mkdtemp(prefix="fxlite-repro-")
     path = Path(folder) / f"{re.sub(r'[^A-Za-z0-9]+', '_', report.name)}_{node}.py"
-    inputs = _flat_inputs(before.graph, [found.inputs[k] for k, _ in _inputs(found.region)])
+    inputs = _flat_inputs(before.graph, [found.inputs[k] for k in found.region.inputs])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_repro(path, before, after, inputs, message, promise=report.promise)

@@ -26,6 +26,7 @@ from fxlite.passes.quantize.schemes.roles import (
     multiply_adds,
     source_weight,
     summed_axes,
+    weight_integers,
     weight_operand,
 )
 from fxlite.passes.quantize.schemes.scheme import (
@@ -35,7 +36,6 @@ from fxlite.passes.quantize.schemes.scheme import (
     Record,
     Scheme,
     packed_rows,
-    quantize_weight,
     require_finite,
 )
 from fxlite.passes.rewrite.rule import is_call
@@ -324,8 +324,6 @@ def _weight(forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale:
     weight, scheme, transposed = source_weight(read), qconfig.weight, is_transposed(node)
     assert weight is not None and scheme is not None
     array = _finite(forms, weight)
-    if transposed:
-        array = array.T
     axes = summed_axes(node, read, transposed)
     is_packed, is_flat = qconfig.mode == "weight_only", node.target.name == "conv1d"
     plain = ("weight", weight.target, scheme, axes, transposed, is_packed, is_flat)
@@ -334,10 +332,10 @@ def _weight(forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale:
         key = (*plain, np.asarray(least_scale).tobytes())
     if key not in forms.made:
         chosen = node.meta[META].weight
-        found = chosen or quantize_weight(array, scheme, axes)
+        found = chosen or weight_integers(node, read, array, scheme)
         if np.any(least_scale > found.scale):
             key = (*plain, np.asarray(least_scale).tobytes())
-            found = quantize_weight(array, scheme, axes, least_scale)
+            found = weight_integers(node, read, array, scheme, least_scale)
         integers: Any = found.integers
         if is_packed:
             integers = packed_rows(found, scheme)
