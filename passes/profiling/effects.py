@@ -29,6 +29,7 @@ from fxlite.base.checked import checked
 from fxlite.base.console import Printed
 from fxlite.base.errors import ArgumentError, GraphError
 from fxlite.base.facade import above
+from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.passes.base import Pass, as_pass
@@ -89,7 +90,7 @@ def find_rewrites(
     gone = {n for n in before if n in edits.erased or (n in places and places[n] is None)}
     new = {n for n in (*edits.created, *places) if _is_call(n) and not n._erased}
     new -= {n for n in places if places[n] is not None}
-    groups = _Groups()
+    groups = DisjointSets()
     for node in gone:
         groups.join(node, (n for n in before[node].inputs if n in gone))
     for node in new:
@@ -152,26 +153,6 @@ def _difference(after: list[int | None], before: list[int | None]) -> int | None
 def _counted(ops: tuple[str, ...]) -> str:
     """``conv2d, 2 relu``"""
     return ", ".join(op if n == 1 else f"{n} {op}" for op, n in Counter(ops).items())
-
-
-class _Groups:
-    """Disjoint sets of nodes, which grow together (union-find with path halving)."""
-
-    def __init__(self) -> None:
-        self._above: dict[Node, Node] = {}
-
-    def find(self, node: Node) -> Node:
-        """The node that stands for the set of this one."""
-        above = self._above
-        while (up := above.get(node, node)) is not node:
-            above[node] = above.get(up, up)
-            node = up
-        return node
-
-    def join(self, node: Node, others: Iterable[Node]) -> None:
-        """Make one set of those of a node and of others."""
-        for other in others:
-            self._above[self.find(other)] = self.find(node)
 
 
 def relative(before: float | None, after: float | None) -> float | None:
