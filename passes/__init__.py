@@ -7,56 +7,54 @@ In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is reg
 from __future__ import annotations
 
 from fxlite.passes.base import PASSES, Example, Pass, PassBase, PassError, PassResult, graph_pass
+from fxlite.passes.checking.claim_check import VerificationError, VerificationReport
 from fxlite.passes.checking.minimize import Minimized, minimize, write_repro
 from fxlite.passes.checking.verify import ExampleError, check_examples, verify, verify_edits
-from fxlite.passes.checking.wrong_rewrite import VerificationError, VerificationReport
-from fxlite.passes.costing.cost import cost, pays_when
-from fxlite.passes.costing.cost_report import CostReport
+from fxlite.passes.costing.cost_report import CostReport, cost, pays_when
 from fxlite.passes.costing.costs import Costs
-from fxlite.passes.costing.peak_memory import peak_memory
-from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
+from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline, peak_memory
 from fxlite.passes.cutting.inline_modules import inline, inline_modules
-from fxlite.passes.cutting.operator_support import (
+from fxlite.passes.cutting.outline_modules import (
+    SourcePartition,
+    check_subgraphs_connected,
+    get_source_partitions,
+    outline_modules,
+    source_partitions,
+)
+from fxlite.passes.cutting.partition import (
     CapabilityBasedPartitioner,
     OperatorSupport,
     OperatorSupportBase,
     OpSupports,
+    Partition,
     any_chain,
     chain,
     create_op_support,
+    fuse_partitions,
     get_node_target,
-)
-from fxlite.passes.cutting.outline_modules import outline_modules
-from fxlite.passes.cutting.partition import Partition, fuse_partitions, partition
-from fxlite.passes.cutting.source_partitions import (
-    SourcePartition,
-    check_subgraphs_connected,
-    get_source_partitions,
-    source_partitions,
+    partition,
 )
 from fxlite.passes.cutting.split_module import fuse_by_partitions, split_by_tags, split_module
 from fxlite.passes.cutting.subgraph import extract_subgraph
 from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
-from fxlite.passes.manager import PassManager, this_before_that_pass_constraint
-from fxlite.passes.observer import GraphTransformObserver
-from fxlite.passes.profiling.before_after import before_after
-from fxlite.passes.profiling.effects import BeforeAfter
+from fxlite.passes.manager import GraphTransformObserver, PassManager, this_before_that_pass_constraint
+from fxlite.passes.profiling.effects import BeforeAfter, before_after
 from fxlite.passes.profiling.profile import kernel_bytes, profile
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.quantize import cast_floats, quantize_dynamic, quantize_weights
 from fxlite.passes.rewrite import predicates
 from fxlite.passes.rewrite.explain import Explanation, explain
-from fxlite.passes.rewrite.match import Match, find_matches, replace_pattern
-from fxlite.passes.rewrite.node_rule import Call, NodeRule, node_rule
-from fxlite.passes.rewrite.pattern import Pattern
-from fxlite.passes.rewrite.rule import Rule, rule
-from fxlite.passes.rewrite.rule_analysis import analyze_rules
-from fxlite.passes.rewrite.rule_set import RuleSet
-from fxlite.passes.rewrite.subgraph_rewriter import (
+from fxlite.passes.rewrite.match import (
+    Match,
     SubgraphMatcher,
     SubgraphMatcherWithNameNodeMap,
+    find_matches,
+    replace_pattern,
     replace_pattern_with_filters,
 )
+from fxlite.passes.rewrite.pattern import Pattern
+from fxlite.passes.rewrite.rule import Call, NodeRule, Rule, node_rule, rule
+from fxlite.passes.rewrite.rule_set import RuleSet, analyze_rules
 from fxlite.passes.rules.channels_last import channels_last
 from fxlite.passes.rules.const_fold import const_fold, split_const_subgraphs
 from fxlite.passes.rules.decompose import decompose
@@ -69,136 +67,42 @@ from fxlite.passes.rules.simplify import simplify
 from fxlite.passes.rules.store_bf16 import store_bf16
 from fxlite.passes.rules.sub_pixel import sub_pixel
 from fxlite.passes.shape_prop import ShapeProp, shape_prop
-from fxlite.passes.surgery.low_rank import add_lora, low_rank, merge_lora, remove_lora
-from fxlite.passes.surgery.probes import tap, untap
-from fxlite.passes.surgery.prune import prune_channels, prune_heads
-from fxlite.passes.surgery.resize import Resized, resize
+from fxlite.passes.surgery.places import tap, untap
+from fxlite.passes.surgery.resize import Resized, prune_channels, prune_heads, resize
 from fxlite.passes.surgery.statistics import ActivationStatistics, activation_statistics
 from fxlite.passes.surgery.swap import Place, swap
-from fxlite.passes.surgery.tying import tie_weights, untie_weights
+from fxlite.passes.surgery.weights import add_lora, low_rank, merge_lora, remove_lora, tie_weights, untie_weights
 from fxlite.types.agreement import Exactness, allclose, changes, exact, sqnr
 
-__all__ = [
-    "PASSES",
-    "ActivationStatistics",
-    "BeforeAfter",
-    "CSEPass",
-    "Call",
-    "CapabilityBasedPartitioner",
-    "CostReport",
-    "Costs",
-    "Exactness",
-    "Example",
-    "ExampleError",
-    "Explanation",
-    "GraphTransformObserver",
-    "Ledger",
-    "Match",
-    "MemoryTimeline",
-    "Minimized",
-    "NodeRule",
-    "OpSupports",
-    "OperatorSupport",
-    "OperatorSupportBase",
-    "Partition",
-    "Pass",
-    "PassBase",
-    "PassError",
-    "PassManager",
-    "PassResult",
-    "Pattern",
-    "Place",
-    "Profile",
-    "Refusal",
-    "Resized",
-    "Rule",
-    "RuleSet",
-    "ShapeProp",
-    "SourcePartition",
-    "SubgraphMatcher",
-    "SubgraphMatcherWithNameNodeMap",
-    "VerificationError",
-    "VerificationReport",
-    "activation_statistics",
-    "add_lora",
-    "allclose",
-    "analyze_rules",
-    "any_chain",
-    "before_after",
-    "cast_floats",
-    "chain",
-    "changes",
-    "channels_last",
-    "check_examples",
-    "check_subgraphs_connected",
-    "const_fold",
-    "cost",
-    "create_op_support",
-    "cse",
-    "dce",
-    "decompose",
-    "exact",
-    "explain",
-    "extract_subgraph",
-    "find_matches",
-    "fuse_attention",
-    "fuse_by_partitions",
-    "fuse_conv_bn",
-    "fuse_conv_bn_eval",
-    "fuse_linear_bn_eval",
-    "fuse_partitions",
-    "get_CSE_banned_ops",
-    "get_node_target",
-    "get_source_partitions",
-    "graph_pass",
-    "inline",
-    "inline_modules",
-    "kernel_bytes",
-    "ledger",
-    "loop_invariants",
-    "low_rank",
-    "memory_timeline",
-    "merge_linears",
-    "merge_lora",
-    "merge_steps",
-    "minimize",
-    "node_rule",
-    "outline_modules",
-    "partition",
-    "pays_when",
-    "peak_memory",
-    "predicates",
-    "profile",
-    "prune_channels",
-    "prune_heads",
-    "quantize_dynamic",
-    "quantize_weights",
-    "refuse",
-    "remove_dropout",
-    "remove_lora",
-    "replace_pattern",
-    "replace_pattern_with_filters",
-    "resize",
-    "rule",
-    "shape_prop",
-    "simplify",
-    "source_partitions",
-    "split_by_tags",
-    "split_const_subgraphs",
-    "split_module",
-    "sqnr",
-    "store_bf16",
-    "sub_pixel",
-    "swap",
-    "tap",
-    "this_before_that_pass_constraint",
-    "tie_weights",
-    "untap",
-    "untie_weights",
-    "verify",
-    "verify_edits",
-    "write_repro",
-]
+# what a pass is, and what is said of it
+__all__ = ["PASSES", "Exactness", "Example", "GraphTransformObserver", "Ledger", "Pass", "PassBase", "PassError"]
+__all__ += ["PassManager", "PassResult", "Refusal", "allclose", "changes", "exact", "graph_pass", "ledger", "refuse"]
+__all__ += ["sqnr", "this_before_that_pass_constraint"]
+# checks
+__all__ += ["ExampleError", "Minimized", "ShapeProp", "VerificationError", "VerificationReport", "check_examples"]
+__all__ += ["minimize", "shape_prop", "verify", "verify_edits", "write_repro"]
+# rules
+__all__ += ["Call", "Explanation", "Match", "NodeRule", "Pattern", "Rule", "RuleSet", "SubgraphMatcher"]
+__all__ += ["SubgraphMatcherWithNameNodeMap", "analyze_rules", "explain", "find_matches", "node_rule", "predicates"]
+__all__ += ["replace_pattern", "replace_pattern_with_filters", "rule"]
+# passes
+__all__ += ["CSEPass", "cast_floats", "channels_last", "const_fold", "cse", "dce", "decompose", "fuse_attention"]
+__all__ += ["fuse_conv_bn", "fuse_conv_bn_eval", "fuse_linear_bn_eval", "get_CSE_banned_ops", "loop_invariants"]
+__all__ += ["merge_linears", "merge_steps", "quantize_dynamic", "quantize_weights", "remove_dropout", "simplify"]
+__all__ += ["split_const_subgraphs", "store_bf16", "sub_pixel"]
+# parts of a program
+__all__ += ["CapabilityBasedPartitioner", "OpSupports", "OperatorSupport", "OperatorSupportBase", "Partition"]
+__all__ += ["SourcePartition", "any_chain", "chain", "check_subgraphs_connected", "create_op_support"]
+__all__ += ["extract_subgraph", "fuse_by_partitions", "fuse_partitions", "get_node_target", "get_source_partitions"]
+__all__ += ["inline", "inline_modules", "outline_modules", "partition", "source_partitions", "split_by_tags"]
+__all__ += ["split_module"]
+# costs and times
+__all__ += ["BeforeAfter", "CostReport", "Costs", "MemoryTimeline", "Profile", "before_after", "cost", "kernel_bytes"]
+__all__ += ["memory_timeline", "pays_when", "peak_memory", "profile"]
+# other layers and weights
+__all__ += ["ActivationStatistics", "Place", "Resized", "activation_statistics", "add_lora", "low_rank", "merge_lora"]
+__all__ += ["prune_channels", "prune_heads", "remove_lora", "resize", "swap", "tap", "tie_weights", "untap"]
+__all__ += ["untie_weights"]
 
 
 def __dir__() -> list[str]:

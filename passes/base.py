@@ -1,8 +1,15 @@
-"""What a pass is: a named function from GraphModule to GraphModule.
+"""What a pass is: a named function from GraphModule to GraphModule, of fxlite or of another
+distribution.
 
 In: a function that edits a graph in place. Out: a :class:`Pass`, which gives that function a copy
 and runs it as one transaction: when it raises, everything is taken back, and the error says which
 pass, node and line of the user's program were at fault.
+
+Other distributions offer passes under the entry points ``fxlite.passes``. Listing them imports
+nothing; what is asked for by name is imported: a pass, or a function of a GraphModule::
+
+    [project.entry-points."fxlite.passes"]
+    fold_scales = "acme_passes.folding:fold_scales"
 """
 
 from __future__ import annotations
@@ -15,6 +22,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
 from typing import Any, NamedTuple, Self, overload
 
@@ -22,17 +30,78 @@ import numpy as np
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, FxliteError, did_you_mean, expect
-from fxlite.base.location import is_own_file
+from fxlite.base.location import described, is_own_file
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
-from fxlite.passes.attributes import unique_attribute
-from fxlite.passes.derived import derivations, set_derivations
+from fxlite.passes.derived import derivations, set_derivations, unique_attribute
 from fxlite.passes.inside import edit_bodies, say_not_inside
-from fxlite.passes.installed import InstalledPassError, installed_pass, installed_passes
-from fxlite.passes.ledger import refusals, refuse, set_ledger
-from fxlite.passes.origins import note_origins, note_origins_in
+from fxlite.passes.ledger import note_origins, note_origins_in, refusals, refuse, set_ledger
 from fxlite.types.agreement import Exactness, as_exactness
 
+GROUP = "fxlite.passes"
+
+
+class InstalledPassError(FxliteError, RuntimeError):
+    """A pass of another distribution cannot be used. The message names the distribution."""
+
+
+@dataclass(frozen=True)
+class InstalledPass:
+    """A pass that a distribution offers. ``where`` is what is imported: ``module:name``."""
+
+    name: str
+    distribution: str
+    version: str
+    where: str
+    entry: EntryPoint
+
+    @property
+    def full_name(self) -> str:
+        """The name by which it is found whatever else is installed: ``acme-passes:fold_scales``."""
+        return f"{self.distribution}:{self.name}"
+
+    def load(self) -> Any:
+        """What the distribution has there, which is imported. Raises InstalledPassError."""
+        try:
+            found = self.entry.load()
+        except (Exception, SystemExit) as error:
+            raise InstalledPassError(f"{self} cannot be imported: {described(error)}") from error
+        if isinstance(found, type) or not callable(found):
+            raise InstalledPassError(
+                f"{self} is not a pass: {self.where} is a {type(found).__name__}, not a function of a GraphModule"
+            )
+        return found
+
+    def __str__(self) -> str:
+        return f"the pass {self.name} of {self.distribution} {self.version} ({self.where})"
+
+
+def installed_passes() -> list[InstalledPass]:
+    """All that are installed, by name and distribution; nothing is imported."""
+    found = [
+        InstalledPass(
+            entry.name,
+            entry.dist.name if entry.dist is not None else "?",
+            entry.dist.version if entry.dist is not None else "?",
+            entry.value,
+            entry,
+        )
+        for entry in entry_points(group=GROUP)
+    ]
+    return sorted(found, key=lambda p: (p.name, p.distribution))
+
+
+def installed_pass(name: str) -> Any:
+    """What the one distribution has under ``name``, or ``DISTRIBUTION:NAME``; None where nobody
+    has. Raises InstalledPassError where several have it, or it cannot be imported."""
+    found = [p for p in installed_passes() if name in (p.name, p.full_name)]
+    if len(found) > 1:
+        listed = " and ".join(f"{p.full_name} ({p.version})" for p in found)
+        raise InstalledPassError(f"several distributions have a pass {name}: {listed}; name one so")
+    return found[0].load() if found else None
+
+
+# -- defining passes -------------------------------------------------------------------------------
 __all__ = [
     "PASSES",
     "Example",
@@ -248,7 +317,7 @@ def as_module(program: Any) -> GraphModule:
 
 
 def as_pass(item: Pass | str | Callable[..., Any]) -> Pass:
-    """A pass by name, of those that are registered or installed (:mod:`fxlite.passes.installed`),
+    """A pass by name, of those that are registered or installed (:mod:`fxlite.passes.base`),
     or a plain function as an unregistered pass. Raises PassError, also for an installed one that
     cannot be imported."""
     if isinstance(item, Pass):
@@ -282,12 +351,12 @@ def run_in_place(
         with graph.transaction(item.name):
             position = len(graph.journal.records)
             with read_only_weights(module):
-                if item.inside:
+                if item.inside and graph._store.n_controls:
                     edit_bodies(module, lambda body: item.function(body, **options))
-                else:
+                elif graph._store.n_controls:
                     say_not_inside(module, item.name)
                 result = item.function(module, **options)
-            if module.graph is graph:
+            if module.graph is graph and len(graph.journal.records) > position:
                 note_origins(item.name, graph, position)
             if isinstance(result, PassResult):
                 result = result.graph_module

@@ -1,7 +1,9 @@
-"""How passes computed new weights from those of the program, so that others can be converted alike.
+"""Weights that passes make: free paths for them, and how they were computed from those of the
+program, so that others can be converted alike.
 
-In: a function over arrays, and the paths of the weights it is given. Out: its results, and an entry
-in the list that goes with the module from pass to pass, as the ledger does.
+In: a module and a wish. Out: a path that nothing of the module has. In: a function over arrays, and
+the paths of the weights it is given. Out: its results, and an entry in the list that goes with the
+module from pass to pass, as the ledger does.
 """
 
 from __future__ import annotations
@@ -12,7 +14,34 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.graph_module import Container, GraphModule
+
+
+def unique_attribute(module: GraphModule, wish: str) -> str:
+    """A free path for a new weight: ``wish``, ``wish_1``, ... A path inside a leaf module, which
+    belongs to the user, becomes a name on the root."""
+    parent: Any = module
+    for part in wish.split(".")[:-1]:
+        parent = parent._modules.get(part)
+        if parent is None:
+            break
+        if type(parent) is not Container:
+            wish = wish.replace(".", "_")
+            break
+    counts: dict[str, int] = module.__dict__.setdefault("_name_counts", {})
+    name = wish
+    while _has_attribute(module, name):
+        counts[wish] = counts.get(wish, 0) + 1
+        name = f"{wish}_{counts[wish]}"
+    return name
+
+
+def _has_attribute(module: GraphModule, path: str) -> bool:
+    try:
+        module.get_attribute(path)
+    except AttributeError:
+        return False
+    return True
 
 
 class Source(str):

@@ -15,7 +15,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.ops.control import BODIES
-from fxlite.passes.attributes import unique_attribute
+from fxlite.passes.derived import unique_attribute
 from fxlite.passes.ledger import add_refusals, refusals, refuse
 
 #: Edits a module; may give another one instead.
@@ -98,9 +98,7 @@ def _constant_around(gm: GraphModule, node: Node, value: Any, read: Node) -> Nod
 
 def _assign(node: Node, new: dict[str, Any], extra: list[Node]) -> None:
     """Give a node its new bodies, which read constants besides what they did."""
-    op = node.target
-    _, captured, _ = BODIES[op]
-    bound = dict(node.arguments)
+    bodies: dict[str, SubGraph] = {}
     for name, body in bodies_of(node).items():
         if name in new:
             graph, inputs, constants = new[name]
@@ -109,10 +107,22 @@ def _assign(node: Node, new: dict[str, Any], extra: list[Node]) -> None:
             inputs, constants = [copies[n] for n in body.inputs], {}
         for around in extra:
             if around not in constants:
-                with graph.inserting_after(graph.placeholders[-1]):
-                    wish = graph._store.namer.unique(around.name)
-                    constants[around] = graph.placeholder(wish, around.type)
-        bound[name] = SubGraph(graph, [*inputs, *(constants[n] for n in extra)])
-    bound[captured] = (*bound.get(captured, ()), *extra)
+                constants[around] = new_input(graph, around.name, around.type)
+        bodies[name] = SubGraph(graph, [*inputs, *(constants[n] for n in extra)])
+    set_bodies(node, bodies, extra)
+
+
+def new_input(graph: Graph, wish: str, type: Any) -> Node:
+    """A further input of a body, behind the others."""
+    with graph.inserting_after(graph.placeholders[-1]):
+        return graph.placeholder(graph._store.namer.unique(wish), type)
+
+
+def set_bodies(node: Node, bodies: dict[str, SubGraph], captured: list[Node]) -> None:
+    """Give a loop or condition other bodies, whose last inputs are values that it captures now."""
+    op = node.target
+    _, name, _ = BODIES[op]
+    bound = node.arguments | bodies
+    bound[name] = (*bound.get(name, ()), *captured)
     target, bound = op.canonicalize(op.bind((), bound))
     node.graph._set_arguments(node, *target.split_arguments(bound))

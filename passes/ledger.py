@@ -1,23 +1,31 @@
 """The ledger: what passes refused to do, why, and what that leaves on the table; what a back end
-decided about kernels where there were alternatives; and what a trace made of loops.
+decided about kernels where there were alternatives; and what a trace made of loops. And where nodes
+come from that a pass has made.
 
 In: refusals as passes meet them. Out: a list on the module they made, carried from pass to pass,
 which prints as a table, the dearest first.
+
+In: a graph and its journal since a pass began. Out: ``node.meta["from"]`` on each node that the pass
+made and said nothing of: a chain of (pass or rule, name of the node that it looked at), the last one
+first. The node that it stands for is one that the pass removed, of the same module and line: the one
+whose name its own begins with, or the next one; else a value that it reads or a reader. Rules write
+their own entries, which stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, borderless
 from fxlite.base.location import Location, Scope
-from fxlite.graph.graph import Node
+from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import origin_text
-from fxlite.show.node_cost import node_cost, total
+from fxlite.show.node_cost import node_cost
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
@@ -64,15 +72,9 @@ class Ledger(Printed, list[Refusal]):
         return f"{len(self)} refusals"
 
     def __rich__(self) -> Any:
-        from rich.table import Table
-
         if not self:
             return "nothing was refused"
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for heading in ("pass", "node", "why not"):
-            table.add_column(heading, overflow="fold")
-        for heading in ("bytes", "FLOPs"):
-            table.add_column(heading, justify="right")
+        table = borderless(("pass", "node", "why not"), ("bytes", "FLOPs"))
         for entry in self:
             node = f"{entry.node} ({entry.origin})" if entry.origin else entry.node
             table.add_row(entry.pass_name, node, entry.reason, _shown(entry.bytes), _shown(entry.flops))
@@ -108,11 +110,15 @@ def refuse(module: GraphModule, pass_name: str, node: Node, reason: str, nodes: 
 
 def refusal(pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()) -> Refusal:
     """An entry of the ledger, with its cost."""
-    between = [n.type for n in nodes if n is not node and isinstance(n.type, TensorType)]
-    stored = total([(type.nbytes, 1) for type in between]) or 0
-    flops = total([(node_cost(n).flops or 0, 1) for n in nodes]) or 0
+    stored: Dim = 0
+    flops: Dim = 0
+    for each in nodes:
+        flops = flops + (node_cost(each).flops or 0)
+        if each is not node and isinstance(each.type, TensorType):
+            stored = stored + each.type.nbytes
     names = tuple(n.name for n in nodes)
-    return Refusal(pass_name, node.name, reason, node.scope, node.loc, names, stored, flops)
+    costs = shapes.normalize(stored), shapes.normalize(flops)
+    return Refusal(pass_name, node.name, reason, node.scope, node.loc, names, *costs)
 
 
 def add_refusals(module: GraphModule, entries: Sequence[Refusal]) -> None:
@@ -136,3 +142,78 @@ def _number(dim: Dim) -> float:
 
 def _shown(dim: Dim) -> str:
     return f"{dim:,}" if isinstance(dim, int) else shapes.to_text(dim)
+
+
+# -- where nodes come from -------------------------------------------------------------------------
+FROM = "from"
+
+
+def note_origins(name: str, graph: Graph, position: int) -> None:
+    """Note where the nodes come from that were made since the journal had ``position`` records."""
+    records = graph.journal.records[position:]
+    made: dict[Node, None] = {r: None for r in records if r.__class__ is Node}
+    removed: dict[Node, int] = {}  # the last record that speaks of it
+    for number, record in enumerate(records):
+        if record.__class__ is not Node and record[1].__class__ is Node and record[1]._erased:
+            removed[record[1]] = number
+    waiting: dict[Any, list[Node]] = defaultdict(list)
+    origins: dict[Node, Node] = {}
+    for number, record in enumerate(records):
+        if record.__class__ is Node:
+            waiting[_place(record)].append(record)
+        elif removed.get(record[1]) == number and record[1] not in made:
+            _claim(record[1], waiting, origins)
+    _note(name, made, origins, [n for n in removed if n not in made])
+
+
+def note_origins_in(name: str, graph: Graph, before: Graph) -> None:
+    """The same for a graph that a pass made anew: what has a name that is not in ``before``."""
+    old, new = ({n.name: n for n in g.nodes} for g in (before, graph))
+    made = {n: None for key, n in new.items() if key not in old}
+    waiting: dict[Any, list[Node]] = defaultdict(list)
+    for node in made:
+        waiting[_place(node)].append(node)
+    origins: dict[Node, Node] = {}
+    gone = [node for key, node in old.items() if key not in new]
+    for node in gone:
+        _claim(node, waiting, origins)
+    _note(name, made, origins, gone)
+
+
+def _place(node: Node) -> Any:
+    return node.loc, node.scope, node.op == "get_attr"
+
+
+def _claim(gone: Node, waiting: dict[Any, list[Node]], origins: dict[Node, Node]) -> None:
+    """Let a node that was removed be the origin of those of its place that have none yet."""
+    for node in waiting.pop(_place(gone), ()):
+        origins[node] = gone
+
+
+def _named(node: Node, by_name: dict[Any, Node]) -> Node | None:
+    """The node that was removed under this name, or under one that this begins with."""
+    place, name = _place(node), node.name
+    while name:
+        if (place, name) in by_name:
+            return by_name[place, name]
+        name = name.rpartition("_")[0]
+    return None
+
+
+def _note(name: str, made: dict[Node, None], origins: dict[Node, Node], gone: Iterable[Node]) -> None:
+    by_name = {(_place(node), node.name): node for node in gone}
+    left = []
+    for node in made:
+        if node._erased or node.op == "placeholder" or (node._meta or {}).get(FROM):
+            continue
+        around = (n for n in (*node.all_input_nodes, *node.users) if n not in made)
+        origin = _named(node, by_name) or origins.get(node) or next(around, None)
+        if origin is None:
+            left.append(node)
+        else:
+            node.meta[FROM] = ((name, origin.name), *(origin._meta or {}).get(FROM, ()))
+    for node in reversed(left):  # made for other nodes that the pass made
+        chains = ((n._meta or {}).get(FROM) for n in (*node.users, *node.all_input_nodes))
+        chain = next(filter(None, chains), None)
+        if chain:
+            node.meta[FROM] = chain

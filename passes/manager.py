@@ -7,11 +7,14 @@ after any of them can be had back, at a cost of the edits in between.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from fxlite.base.checked import checked_methods
 from fxlite.base.console import Printed
@@ -341,3 +344,70 @@ def changes_text(changed: Counter[str], weights: Mapping[str, tuple[Any, Any]]) 
 
 
 _NOT_COMPUTED = ("placeholder", "output")
+
+
+# -- observed from outside -------------------------------------------------------------------------
+T = TypeVar("T")
+
+
+@checked_methods
+class GraphTransformObserver:
+    """``with GraphTransformObserver(gm, "my pass") as observer: edit(gm)``: ``created_nodes`` and
+    ``erased_nodes`` are the names of what was made and erased. Into the folder ``log_url``, if it
+    is given, go two pictures with what changed, ``pass_1_NAME_input_graph.dot`` and
+    ``..._output_graph.dot``."""
+
+    _numbers: ClassVar[itertools.count[int]] = itertools.count(1)
+    _count: ClassVar[int] = 0
+
+    def __init__(
+        self, gm: GraphModule, passname: str, subsystem: str | None = None, log_url: str | Path | None = None
+    ) -> None:
+        self.gm, self.passname, self.subsystem, self.log_url = gm, passname, subsystem, log_url
+        self.created_nodes: set[str] = set()
+        self.erased_nodes: set[str] = set()
+        self._before: GraphModule | None = None
+
+    @classmethod
+    def get_current_pass_count(cls) -> int:
+        """How many passes were observed with a ``log_url`` so far."""
+        return GraphTransformObserver._count
+
+    def apply_gm_pass(self, pass_fn: Callable[[GraphModule], T]) -> T:
+        """Call a function of the module, observed."""
+        with self:
+            return pass_fn(self.gm)
+
+    def apply_graph_pass(self, pass_fn: Callable[[Graph], T]) -> T:
+        """Call a function of the graph, observed."""
+        with self:
+            return pass_fn(self.gm.graph)
+
+    def __enter__(self) -> Self:
+        self.created_nodes.clear()
+        self.erased_nodes.clear()
+        self._before = None if self.log_url is None else self.gm.copy()
+        self.gm.register_create_node_hook(self._created)
+        self.gm.register_erase_node_hook(self._erased)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.gm.unregister_create_node_hook(self._created)
+        self.gm.unregister_erase_node_hook(self._erased)
+        if self.log_url is None or self._before is None:
+            return
+        GraphTransformObserver._count = next(self._numbers)
+        if self.created_nodes or self.erased_nodes:
+            stem = f"pass_{self._count}_{self.passname.replace(' ', '_')}"
+            folder = Path(self.log_url)
+            before, after = self._before.graph, self.gm.graph
+            before.draw(folder / f"{stem}_input_graph.dot", color="change", changed_from=after)
+            after.draw(folder / f"{stem}_output_graph.dot", color="change", changed_from=before)
+
+    def _created(self, node: Node) -> None:
+        self.created_nodes.add(node.name)
+
+    def _erased(self, node: Node) -> None:
+        self.erased_nodes.add(node.name)

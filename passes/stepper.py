@@ -28,6 +28,7 @@ from fxlite.graph.interpreter import Interpreter
 from fxlite.graph.node_store import undo_assign, undo_erase, undo_set_field
 from fxlite.passes.checking.verify import module_at
 from fxlite.passes.manager import Report, Step
+from fxlite.passes.rewrite.rewire import needed_by
 from fxlite.show.comparison.graph_diff import GraphDiff, diff
 from fxlite.show.text.pretty import type_text
 from fxlite.types.agreement import leaves
@@ -229,14 +230,7 @@ def _boundaries(records: list[Any]) -> Iterator[int]:
 
 def _alive(graph: Graph) -> set[Node]:
     """The nodes that the result or an effect depends on, and the inputs."""
-    found = {n for n in graph.nodes if n.op in ("placeholder", "output") or n.is_impure()}
-    work = list(found)
-    while work:
-        for used in work.pop().all_input_nodes:
-            if used not in found:
-                found.add(used)
-                work.append(used)
-    return found
+    return needed_by(n for n in graph.nodes if n.op in ("placeholder", "output") or n.is_impure())
 
 
 def _view(gm: GraphModule, living: set[Node], going: set[Node]) -> list[Any]:

@@ -134,13 +134,15 @@ def import_graph(root: Path) -> dict[str, set[str]]:
 # -- op names --------------------------------------------------------------------------------------
 def op_name_sets(root: Path, op_names: set[str]) -> list[str]:
     """Places outside the ops where two or more op names stand in one literal, and no other
-    string: ``file:line``."""
+    string: ``file:line``. Literals that name something else are none: see :func:`names_no_ops`."""
     found = []
     for path in sources(root):
         where = path.relative_to(root).as_posix()
         if where.startswith(("fxlite/ops/", "fxlite/nn/", "fxlite/tracing/numpy_")):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        others: set[ast.AST] | None = None
+        for node in ast.walk(tree):
             items: list[Any] = []
             if isinstance(node, ast.Set | ast.Tuple | ast.List):
                 items = list(node.elts)
@@ -148,8 +150,52 @@ def op_name_sets(root: Path, op_names: set[str]) -> list[str]:
                 items = list(node.keys)
             texts = [i.value for i in items if isinstance(i, ast.Constant)]
             if len(texts) >= 2 and len(texts) == len(items) and set(texts) <= op_names:
-                found.append(f"{where}:{node.lineno}")
+                others = names_no_ops(tree) if others is None else others
+                if node not in others:
+                    found.append(f"{where}:{node.lineno}")
     return found
+
+
+def names_no_ops(tree: ast.AST) -> set[ast.AST]:
+    """The literals of a file whose words are no ops, as their use tells:
+
+    - what is compared with the ``function`` of an expression: scalar functions;
+    - what is looped over to make names with two underscores around: Python's operators;
+    - dicts whose values are computed, since a fact is a constant: arguments by their names, and
+      tables that give each op code of its own, which says how it is done and not what it is."""
+    found: set[ast.AST] = set()
+    compared: dict[str, list[ast.expr]] = {}  # with the name of a literal: what stands left of it
+    named: dict[str, ast.AST] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict) and not all(map(is_constant, node.values)):
+            found.add(node)
+        elif isinstance(node, ast.For):
+            texts = (n for line in node.body for n in ast.walk(line) if isinstance(n, ast.JoinedStr))
+            if any(re.fullmatch(r"f'__.*__'", ast.unparse(text)) for text in texts):
+                found |= set(ast.walk(node.iter))
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            named[node.targets[0].id] = node.value
+        elif isinstance(node, ast.Compare):
+            (right, *_) = node.comparators
+            if isinstance(right, ast.Name):
+                compared.setdefault(right.id, []).append(node.left)
+            elif is_function(node.left):
+                found.add(right)
+    return found | {named[name] for name, left in compared.items() if name in named and all(map(is_function, left))}
+
+
+def is_constant(value: ast.expr) -> bool:
+    """Whether the text of an expression is its value."""
+    try:
+        ast.literal_eval(value)
+    except ValueError:
+        return False
+    return True
+
+
+def is_function(value: ast.expr) -> bool:
+    """Whether that is the function which an expression applies."""
+    return isinstance(value, ast.Attribute) and value.attr == "function"
 
 
 # -- C in strings ----------------------------------------------------------------------------------

@@ -21,8 +21,7 @@ from fxlite.base.errors import FileFormatError
 from fxlite.cli import main
 from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.ops.op import REGISTRY
-from fxlite.passes.base import PASSES, PassError, as_pass
-from fxlite.passes.installed import installed_passes
+from fxlite.passes.base import PASSES, PassError, as_pass, installed_passes
 from tests.security.parses import opened
 from tests.security.specimen import BREAKOUTS, packed
 

@@ -57,7 +57,7 @@ def control_function(group: Group, name: str, locations: list[str], routine: Rou
 
 def dim_c(dim: Dim) -> str:
     """A dim as a C integer expression."""
-    return to_text(Index.of(dim), repr, "/", ("fx_min", "fx_max"), dim_name)
+    return to_text(Index.of(dim), repr, "/", CPrinter.extremum_text, dim_name)
 
 
 class _Printer(CPrinter):

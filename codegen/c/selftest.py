@@ -69,7 +69,9 @@ def _has_the_same_bits(node: Node) -> bool:
     if node.target.name == "int_recurrence":
         return _is_exact_loop(node)
     if node.target.name == "mul":  # compilers may contract it with an addition
-        return not any(u.op == "call_function" and u.target.name in ("add", "sub") for u in node.users)
+        return not any(
+            u.op == "call_function" and u.target.symbol in ("+", "-") and len(u.args) == 2 for u in node.users
+        )
     return node.target.kind in ("view", "gather", "creation") or node.target.name in _ONE_ROUNDING
 
 

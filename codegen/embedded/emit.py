@@ -8,7 +8,7 @@ thread, and has no instructions of any processor in it; and C with which Python 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from importlib.resources import files
 from typing import Any
@@ -111,14 +111,14 @@ def _call(finite: frozenset[str], locations: list[str], found: Group, name: str)
 class _Printer(CPrinter):
     """One thread, and indices of 32 bits where all of them are known to have no more."""
 
-    minmax = ("fx_minimum_i32", "fx_maximum_i32")
+    extremum_text: Callable[[str], str] = "fx_{}imum_i32".format
 
     def __init__(self, kernel: Kernel, locations: list[str]) -> None:
         super().__init__(kernel.buffers, locations)
         is_small = all(map(_is_small, _indices(kernel)))
         self.index_type = "int32_t" if is_small else "int64_t"
         if not is_small:
-            self.minmax = CPrinter.minmax
+            self.extremum_text = CPrinter.extremum_text
 
     def pragma(self, s: For) -> list[str]:
         """There are no threads."""

@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -82,8 +82,8 @@ class CPrinter:
 
     restrict = "restrict"
     index_type = "int64_t"
-    minmax = ("fx_min", "fx_max")
-    """What chooses of two indices."""
+    extremum_text: Callable[[str], str] = "fx_{}".format
+    """What chooses the min or max of two indices."""
 
     def register_type(self, dtype: DType) -> str:
         """The type of a value in a register."""
@@ -104,7 +104,7 @@ class CPrinter:
     def index(self, i: Index) -> str:
         """Text of an integer expression."""
         value = functools.partial(self.value, minimum=_ATOM)
-        return to_text(i, value, "/", self.minmax, dim_name)
+        return to_text(i, value, "/", self.extremum_text, dim_name)
 
     def bare(self, i: Index) -> str:
         """Text of an integer expression, without parentheses around the whole."""

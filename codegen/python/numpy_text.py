@@ -267,11 +267,7 @@ class NumpyText(Text):
             return self.value(value)
         return super()._operand(value, level)
 
-    @property
-    def extremes(self) -> tuple[str, str]:
-        return self.extreme("min"), self.extreme("max")
-
-    def extreme(self, name: str) -> str:
+    def extremum_text(self, name: str) -> str:
         """Python's function of that name, or NumPy's where a parameter has its name."""
         return self.builtin(name, f"np.{name}imum")
 
@@ -536,7 +532,7 @@ class FxliteText(NumpyText):
     """Writes ops as NumPy spells them where that is proven, else as ``nn.functional`` or
     ``ops`` do."""
 
-    extremes, dtype = Text.extremes, Text.dtype
+    extremum_text, dtype = Text.extremum_text, Text.dtype
 
     def spelled(self, node: Node) -> tuple[str, int]:
         return Text.call(self, node), Text.level(self, node)

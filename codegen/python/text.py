@@ -377,15 +377,13 @@ class Text:
         """A dtype as Python text."""
         return f'"{value.name}"'
 
-    @property
-    def extremes(self) -> tuple[str, str]:
-        """The functions that give the smaller and the larger of two dims."""
-        module = self.file.imports["shapes"]
-        return f"{module}.minimum", f"{module}.maximum"
+    def extremum_text(self, name: str) -> str:
+        """The function that gives the ``min`` or ``max`` of two dims."""
+        return f"{self.file.imports['shapes']}.{name}imum"
 
     def dim(self, value: Any) -> str:
         """A dim as Python text: ``4*D``, ``(H + 1)//2``."""
-        text = to_text(Index.of(value), repr, "//", self.extremes)
+        text = to_text(Index.of(value), repr, "//", self.extremum_text)
         text = text.replace("*", " * ")
         outer = text.startswith("(") and text.endswith(")") and _is_one_bracket(text)
         return text[1:-1] if outer else text

@@ -23,7 +23,7 @@ from fxlite.backend import Case
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.c.selftest import compiled_chain
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.costing.cost import flops
+from fxlite.passes.costing.cost_report import flops
 from fxlite.types import shapes
 from fxlite.types.agreement import USUAL, Chain, compare, leaves
 

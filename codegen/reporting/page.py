@@ -28,8 +28,7 @@ from fxlite.base.outside_text import markup
 from fxlite.codegen.reporting.facts import Facts, SourceLines
 from fxlite.graph.graph import Node
 from fxlite.passes.ledger import ledger
-from fxlite.passes.profiling.flame import flame_svg
-from fxlite.passes.profiling.record import Profile, Row
+from fxlite.passes.profiling.record import Profile, Row, flame_svg
 from fxlite.passes.profiling.tables import fact_lines, seconds_text
 from fxlite.passes.stepper import HEADINGS, Rewrite, Rewrites
 from fxlite.show.comparison.graph_diff import row_elements, weight_elements

@@ -30,8 +30,7 @@ from fxlite.codegen.runtime.toolchain import CompilerNotFound
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.graph.node_store import undo_assign, undo_erase
-from fxlite.passes.costing.cost import cost
-from fxlite.passes.costing.cost_report import CostReport
+from fxlite.passes.costing.cost_report import CostReport, cost
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.manager import Report
 from fxlite.passes.profiling.profile import input_values

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 def show(console: Console, thing: Any) -> None:
@@ -53,6 +55,20 @@ class Printed:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """What notebooks show."""
         printer.text(str(self))
+
+
+def borderless(texts: Iterable[str], numbers: Iterable[str] = (), folded: int | None = None, **options: Any) -> Table:
+    """A table without lines: columns of text, of which the first ones are ``folded`` where they do
+    not fit (None: all), then columns of numbers with these options."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for place, heading in enumerate(texts):
+        is_folded = folded is None or place < folded
+        table.add_column(heading, overflow="fold" if is_folded else "ellipsis")
+    for heading in numbers:
+        table.add_column(heading, justify="right", **options)
+    return table
 
 
 def print_code(console: Console, text: str) -> None:

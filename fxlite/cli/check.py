@@ -25,8 +25,8 @@ from fxlite.cli.shared import amount, checked_query, program_options, repeated, 
 from fxlite.codegen.reporting.check_and_time import quantity
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.costing.cost import flops_by_node
-from fxlite.passes.costing.peak_memory import find_peak, peak_memory
+from fxlite.passes.costing.cost_report import flops_by_node
+from fxlite.passes.costing.timeline import find_peak, peak_memory
 from fxlite.show.query.search import QueryMatch, unknown_places
 from fxlite.show.text.pretty import type_text
 from fxlite.types import shapes

@@ -18,8 +18,7 @@ from fxlite.cli.profile import pipeline
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import UsageError, dim_sizes, passes_option, program_options, say, size_option
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.costing.cost import cost
-from fxlite.passes.costing.cost_report import CostComparison
+from fxlite.passes.costing.cost_report import CostComparison, cost
 from fxlite.passes.costing.timeline import memory_timeline
 
 

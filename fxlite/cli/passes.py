@@ -22,8 +22,7 @@ from rich.text import Text
 from fxlite.base.console import show
 from fxlite.base.errors import FxliteError
 from fxlite.cli.shared import say
-from fxlite.passes.base import PASSES, Pass, PassError, as_pass
-from fxlite.passes.installed import GROUP, installed_passes
+from fxlite.passes.base import GROUP, PASSES, Pass, PassError, as_pass, installed_passes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -34,7 +34,7 @@ from fxlite.codegen.program import example_inputs as examples
 from fxlite.compiler import standard_passes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.manager import PassManager
-from fxlite.passes.profiling.before_after import before_after
+from fxlite.passes.profiling.effects import before_after
 from fxlite.passes.profiling.profile import profile
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.profiling.tables import blame_text

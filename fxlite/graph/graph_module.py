@@ -286,12 +286,14 @@ class GraphModule(EditHooks, Module):
         found: _Form | None = self.__dict__["_known_form"]
         if found is None:
             placeholders, interface = self.graph.placeholders, self.__dict__["_interface"]
-            plain = pytree.one_by_one(n.target for n in placeholders) if interface is None else interface
+            plain = pytree.one_by_one(tuple(n.target for n in placeholders)) if interface is None else interface
             defaults = {n.target: default_of(n) for n in placeholders if n._args}
             values = {b.name: b.value for b in plain.baked}
             values |= {name: defaults[s.name] for name, _, s in plain.parameters if s.name in defaults}
             is_flat = plain.is_flat and not defaults and not self.graph.taps
-            found = self.__dict__["_known_form"] = _Form(plain.signature(defaults), values, is_flat)
+            found = self.__dict__["_known_form"] = _Form(
+                plain.signature(defaults) if defaults else plain.plain_signature, values, is_flat
+            )
         return found
 
     def _follow_edits(self) -> None:

@@ -13,6 +13,7 @@ dicts (of a dataclass) and tuples (of a named tuple).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
 import keyword
@@ -354,7 +355,7 @@ class Interface:
         names = {leaf.name for _, _, s in self.parameters for leaf in s.leaves()}
         return names.union(dict(self.states)).issuperset(targets)
 
-    @property
+    @functools.cached_property
     def is_flat(self) -> bool:
         """True where a call gives an array for each input, in order, and gets flat results; what is
         baked in comes behind."""
@@ -382,6 +383,11 @@ class Interface:
                     made = made.replace(default=default)
                 found.append(made)
         return inspect.Signature(found[::-1])
+
+    @functools.cached_property
+    def plain_signature(self) -> inspect.Signature:
+        """The signature where no input has a default: copies of a graph share it."""
+        return self.signature()
 
     def without(self, values: Mapping[str, Any]) -> Interface:
         """The interface where parameters are no inputs any more, but have ``values``."""
@@ -427,7 +433,8 @@ class Interface:
         return found | {target: f"self.{path}" for target, path in self.states}
 
 
-def one_by_one(targets: Iterable[str]) -> Interface:
+@functools.lru_cache(maxsize=1024)
+def one_by_one(targets: tuple[str, ...]) -> Interface:
     """The interface of a graph whose inputs are arrays, one for each parameter."""
     kind = "POSITIONAL_OR_KEYWORD"
     return Interface(tuple((target, kind, Structure("leaf", target)) for target in targets))

@@ -139,6 +139,7 @@ def _batch_index(x: Reader, batch: MultiIndex) -> MultiIndex:
     "contraction",
     weight="weight",
     is_matrix_product=True,
+    is_linear=True,
     role="product",
     reads_views=True,
     samples=[

@@ -65,6 +65,10 @@ class Facts:
     looks_up: tuple[str, str, int | None] | None = None
     #: The reduction by which a scatter combines what meets at a place; "last": the last one stays.
     combines: str = ""
+    #: Whether the result is several parts of the operand, of each of which ``shares_memory`` holds.
+    gives_parts: bool = False
+    #: Which triangle of each matrix stays, ``lower`` or ``upper``; the rest becomes zero.
+    keeps_triangle: str = ""
     #: Whether writing into the result changes the operand, in NumPy: ``always``; if the operand is
     #: ``contiguous`` enough; ``perhaps``, in ways that are not followed. Empty: never.
     shares_memory: str = ""
@@ -88,8 +92,11 @@ class Facts:
     weight: str | None = None
     #: Whether it is ``x @ weight`` or ``x @ weight.T``, the first two operands.
     is_matrix_product: bool = False
+    #: Whether it is ``x @ weight.T`` plus a bias, of floats or of integers.
+    is_linear: bool = False
     #: What the op is to quantization: a ``product`` with an integer counterpart; a ``sum`` of few
-    #: numbers; an ``activation``, which can be part of a product's epilogue.
+    #: numbers; an ``activation``, which can be part of a product's epilogue; a ``table``, of which
+    #: rows are looked up.
     role: str = ""
     #: Whether integer weights are expanded to floats when the program is compiled.
     expands_weight: bool = False

@@ -199,6 +199,7 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int) -> Expr:
     "composite",
     reads_some_of="weight",
     looks_up=("x", "weight", 0),
+    role="table",
     samples=["i64[B,T](0,5) f32[5,4] B=2 T=3; i32[](0,3) f64[3,2]; i64[0](0,1) f32[3,2]; u8[4](0,6) bf16[6,1]"],
     bad=[Bad("f32[3]", "f32[4,2]", match="must hold integers"), Bad("i64[3]", "f32[4]", match="rank 2")],
 )

@@ -481,6 +481,7 @@ def _(tensors: Any, axis: int = 0) -> Any:
     moves_values=True,
     any_order=True,
     guards="parts",
+    gives_parts=True,
     samples=["f32[B,6] (1,2,3) 1 B=3; f32[4] (4,); f64[5,2] (0,5); i32[2,3] (1,1,1) -1; bf16[4] (2,2)"],
     bad=[
         Bad("f32[4]", (1, 2), match="add up to 3, but axis 0 has size 4"),

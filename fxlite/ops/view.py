@@ -456,13 +456,13 @@ _TRIANGLES = [
 _BAD_TRIANGLES = [Bad("f32[3]", match="rank 2"), Bad("f32[3,3]", 1.5, match="k must be")]
 
 
-@op("view", numpy="np.tril x k=", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
+@op("view", numpy="np.tril x k=", keeps_triangle="lower", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
 def tril(x: Tensor, k: int = 0) -> Tensor:
     """``x`` on and below diagonal ``k`` of its last two axes, 0 elsewhere. Rank 2 or more."""
     return np.tril(x, k)
 
 
-@op("view", numpy="np.triu x k=", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
+@op("view", numpy="np.triu x k=", keeps_triangle="upper", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
 def triu(x: Tensor, k: int = 0) -> Tensor:
     """``x`` on and above diagonal ``k`` of its last two axes, 0 elsewhere. Rank 2 or more."""
     return np.triu(x, k)

@@ -508,12 +508,13 @@ def to_text(
     index: Index,
     value_text: Callable[[Any], str] = repr,
     divide: str = "//",
-    minmax: tuple[str, str] = ("min", "max"),
+    extremum_text: Callable[[str], str] = str,
     dim_text: Callable[[str], str] = str,
 ) -> str:
-    """Readable text with as few parentheses as possible. ``divide`` is ``/`` for C; ``dim_text``
-    says what the text calls a named dim."""
-    text, _ = _text(index, _Spelling(value_text, divide, minmax, dim_text))
+    """Readable text with as few parentheses as possible. ``divide`` is ``/`` for C;
+    ``extremum_text`` says how ``min`` and ``max`` are called, ``dim_text`` what the text calls a named
+    dim."""
+    text, _ = _text(index, _Spelling(value_text, divide, extremum_text, dim_text))
     return text
 
 
@@ -521,7 +522,7 @@ def to_text(
 class _Spelling:
     value_text: Callable[[Any], str]
     divide: str
-    minmax: tuple[str, str]
+    extremum_text: Callable[[str], str]
     dim_text: Callable[[str], str]
 
 
@@ -545,7 +546,7 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
                 text[1:-1] if isinstance(side.single_atom, Quotient) and text[0] == "(" else text
                 for side, text in ((atom.a, a), (atom.b, b))
             )
-            return f"{spelling.minmax[0 if atom.kind == 'min' else 1]}({a}, {b})"
+            return f"{spelling.extremum_text(atom.kind)}({a}, {b})"
         if spelling.divide == "/" and not _divides_no_negative(atom):  # C truncates
             name = "fx_floor_div" if isinstance(atom, Quotient) else "fx_floor_mod"
             return f"{name}({a}, {b})"

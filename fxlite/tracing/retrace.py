@@ -53,7 +53,7 @@ def retrace(tracer: Tracer, module: GraphModule, declared: Mapping[str, Any], co
                 f"{module.name} writes into {', '.join(lost)}, so it must stay an input; leave it out of concrete_args"
             )
     if interface is not None or concrete:
-        known = interface or pytree.one_by_one(types)
+        known = interface or pytree.one_by_one(tuple(types))
         tracer.graph.interface = known.without(concrete)
     tracer.graph.taps = module.graph.taps
 

@@ -32,7 +32,8 @@ Dim: TypeAlias = Any  # int | sympy.Expr; sympy has no types to check against
 Shape: TypeAlias = tuple[Dim, ...]
 
 
-_OPTIONS = ("min", "max", "multiple_of")
+#: The options of :func:`dims` by the facts that they state.
+_OPTIONS = {"minimum": "min", "maximum": "max", "multiple_of": "multiple_of"}
 
 
 @checked
@@ -52,18 +53,15 @@ def dims(
     made = []
     for name in found:
         facts: dict[str, Any] = {}
-        for option, given in zip(_OPTIONS, (min, max, multiple_of)):
+        for (fact, option), given in zip(_OPTIONS.items(), (min, max, multiple_of)):
             if isinstance(given, Mapping):
                 if unknown := sorted(set(given) - set(found)):
                     raise ArgumentError(f"{option} names {', '.join(unknown)}, not in {names!r}")
                 given = given.get(name)
             if given is not None:
-                facts[_FIELDS.get(option, option)] = given
+                facts[fact] = given
         made.append(symbol(name, Facts(**facts)))
     return made[0] if len(made) == 1 else tuple(made)
-
-
-_FIELDS = {"min": "minimum", "max": "maximum"}
 
 
 def normalize(value: Any) -> Dim:

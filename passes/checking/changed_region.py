@@ -371,7 +371,7 @@ def _walk(
                     if place is None:
                         waiting.append(value)
                 else:
-                    refs.append(_places((value,), places, waiting))
+                    refs.append(places_of((value,), places, waiting))
             if op == "call_module":
                 waiting += [n for n in nodes_in(call.kwargs) if n not in places]
             if waiting:
@@ -386,7 +386,7 @@ def _walk(
     return half, read
 
 
-def _places(args: Any, places: dict[Node, Any], waiting: list[Node]) -> Any:
+def places_of(args: Any, places: dict[Node, Any], waiting: list[Node]) -> Any:
     """Arguments as something hashable, nodes by their places; enters those without in
     ``waiting``."""
     found: list[Any] = []
@@ -398,7 +398,7 @@ def _places(args: Any, places: dict[Node, Any], waiting: list[Node]) -> Any:
                 waiting.append(value)
             found.append(place)
         elif kind is tuple or isinstance(value, (tuple, list)):
-            found.append(_places(value, places, waiting))
+            found.append(places_of(value, places, waiting))
         else:
             found.append((kind, repr(value)))
     return tuple(found)
@@ -454,7 +454,7 @@ class Numbering:
                 continue
             call = side.call(node)
             waiting: list[Node] = []
-            inputs = _places(call.args, numbers, waiting)
+            inputs = places_of(call.args, numbers, waiting)
             if waiting:
                 stack.extend(waiting)
                 continue

@@ -293,26 +293,24 @@ class _Search:
     def first_calls(self) -> GraphModule:
         """A prefix that is bad; the one before it is not."""
         calls = self._calls()
-        good, bad = 0, len(calls)
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            if self._bad_calls(calls[:middle]):
-                bad = middle
-            else:
-                good = middle
+        bad = self._bisected(0, len(calls), lambda count: calls[:count])
         return self._of_calls(calls[:bad]) if bad < len(calls) else self.module
 
     def last_calls(self) -> GraphModule:
         """A suffix that is bad; the one after it is not."""
         calls = self._calls()
-        bad, good = 0, len(calls)
-        while good - bad > 1:
+        bad = self._bisected(len(calls), 0, lambda start: calls[start:])
+        return self._of_calls(calls[bad:]) if bad else self.module
+
+    def _bisected(self, good: int, bad: int, part: Callable[[int], list[Node]]) -> int:
+        """A number whose part is bad, beside one whose part is not."""
+        while abs(bad - good) > 1:
             middle = (good + bad) // 2
-            if self._bad_calls(calls[middle:]):
+            if self._bad_calls(part(middle)):
                 bad = middle
             else:
                 good = middle
-        return self._of_calls(calls[bad:]) if bad else self.module
+        return bad
 
     def few_calls(self) -> GraphModule:
         """Calls of which none can be left out."""

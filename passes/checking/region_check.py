@@ -20,7 +20,7 @@ import numpy as np
 
 from fxlite.base.state import most_iterations
 from fxlite.graph.graph import Node, map_nodes
-from fxlite.passes.checking.changed_region import Half, Key, Region, Side
+from fxlite.passes.checking.changed_region import AnyCall, Half, Key, Region, Side
 from fxlite.scalar.functions import complex_of
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import shapes
@@ -187,13 +187,11 @@ def check_region(
 
     The first draw may take ``at_least`` operations, all of them together ``budget``."""
     types = {key: node.type for key, node in region.inputs.items()}
-    if any(not _is_typed(t) for t in types.values()):
+    if not all(isinstance(t, TensorType) for type in types.values() for t in _flat(type)):
         return Outcome(None, "an input has no type", 0.0)
-    for side, order in ((before, region.before.nodes), (after, region.after.nodes)):
-        for node in order:
-            call = side.call(node)
-            if call.op == "get_attr" and side.attribute(call.target) is None:
-                return Outcome(None, f"there is no weight {call.target}", 0.0)
+    for side, call in _calls(before, after, region):
+        if call.op == "get_attr" and side.attribute(call.target) is None:
+            return Outcome(None, f"there is no weight {call.target}", 0.0)
     fixed = _fixed_sizes(before, after, region)
     smaller = [s for least in (5, 15) if (s := smaller_sizes(types.values(), fixed, least))]
     done, spent, reason = False, 0.0, ""
@@ -238,8 +236,11 @@ def _flat(type: Any) -> tuple[TensorType, ...]:
     return tuple(t for part in type for t in _flat(part)) if isinstance(type, tuple) else (type,)
 
 
-def _is_typed(type: Any) -> bool:
-    return all(isinstance(t, TensorType) for t in _flat(type))
+def _calls(before: Side, after: Side, region: Region) -> Iterator[tuple[Side, AnyCall]]:
+    """The calls of both sides."""
+    for side, half in ((before, region.before), (after, region.after)):
+        for node in half.nodes:
+            yield side, side.call(node)
 
 
 def _names(before: Side, after: Side, region: Region) -> set[str]:
@@ -249,10 +250,9 @@ def _names(before: Side, after: Side, region: Region) -> set[str]:
         for type in _flat(node.type):
             if not type.is_concrete:
                 found |= shapes.names(type.shape)
-    for side, order in ((before, region.before.nodes), (after, region.after.nodes)):
-        for node in order:
-            for value in side.call(node).kwargs.values():
-                found |= shapes.names(value)
+    for _, call in _calls(before, after, region):
+        for value in call.kwargs.values():
+            found |= shapes.names(value)
     return found
 
 
@@ -267,14 +267,12 @@ def _fixed_sizes(before: Side, after: Side, region: Region) -> set[int]:
             for v in value:
                 collect(v)
 
-    for side, order in ((before, region.before.nodes), (after, region.after.nodes)):
-        for node in order:
-            call = side.call(node)
-            if call.op == "get_attr":
-                found.update(np.shape(side.attribute(call.target)))
-            else:
-                collect(call.args)
-                collect(tuple(call.kwargs.values()))
+    for side, call in _calls(before, after, region):
+        if call.op == "get_attr":
+            found.update(np.shape(side.attribute(call.target)))
+        else:
+            collect(call.args)
+            collect(tuple(call.kwargs.values()))
     return found
 
 

@@ -42,8 +42,14 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import is_impure_module
 from fxlite.passes.base import Example, Pass
 from fxlite.passes.checking.changed_region import Edits, Pair, Side, changed_places
-from fxlite.passes.checking.claim_check import PATIENCE, ClaimCheck
-from fxlite.passes.checking.wrong_rewrite import VerificationError, VerificationReport, effect_error, result_error
+from fxlite.passes.checking.claim_check import (
+    PATIENCE,
+    ClaimCheck,
+    VerificationError,
+    VerificationReport,
+    effect_error,
+    result_error,
+)
 from fxlite.types.agreement import Exactness, as_exactness
 
 __all__ = ["VerificationError", "VerificationReport", "verify", "verify_edits"]

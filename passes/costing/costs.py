@@ -19,6 +19,7 @@ from typing import Any
 import sympy
 
 from fxlite.base.errors import ArgumentError
+from fxlite.graph.graph import Graph
 from fxlite.show.node_cost import short_text
 from fxlite.types import shapes, symbols
 from fxlite.types.shapes import Dim
@@ -79,19 +80,24 @@ class Costs:
 
     def evaluate(self, sizes: Mapping[str, int]) -> Costs:
         """The same at these sizes of named dims."""
-        return self._map(lambda value: shapes.substitute(value, sizes))
+        return Costs(*(None if v is None else shapes.substitute(v, sizes) for v in vars(self).values()))
 
     def __sub__(self, other: Costs) -> Costs:
         """The differences; None where one side is unknown."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
         return Costs(*(None if a is None or b is None else shapes.normalize(a - b) for a, b in pairs))
 
-    def _map(self, change: Callable[[Dim], Dim]) -> Costs:
-        values = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return Costs(*(None if v is None else change(v) for v in values))
-
     def __str__(self) -> str:
         return "\n".join(costs_text(self))
+
+
+def check_dims(graph: Graph, sizes: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for sizes of dims that the inputs of a graph do not have."""
+    known = graph.input_dims
+    for name in sizes:
+        if name not in known:
+            listed = f"it has {', '.join(sorted(known))}" if known else "it has none"
+            raise ArgumentError(f"the program has no named dim {name!r}; {listed}")
 
 
 # -- text ------------------------------------------------------------------------------------------

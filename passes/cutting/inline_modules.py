@@ -55,9 +55,7 @@ def inline_modules(gm: GraphModule, prefix: bool = False) -> None:
         work = [node]
         while work:
             current = work.pop()
-            source = rewiring.current(current.args[0]) if _is_getitem(current) else None
-            if isinstance(source, (tuple, list)):
-                rewiring.replace(current, source[current.kwargs["index"]])
+            if rewiring.take_element(current):
                 continue
             rewiring.refresh(current)
             if current.op == "get_attr":
@@ -122,9 +120,7 @@ def inline(gm: GraphModule, node: Node, prefix: bool = False) -> dict[Node, Any]
         work = list(node.users)
         while work:
             user = work.pop()
-            source = rewiring.current(user.args[0]) if _is_getitem(user) else None
-            if isinstance(source, (tuple, list)):
-                rewiring.replace(user, source[user.kwargs["index"]])
+            if rewiring.take_element(user):
                 work += user.users
         rewiring.finish()
         _restore_names(gm.graph, wishes)
@@ -139,10 +135,6 @@ def _child(gm: GraphModule, node: Node) -> GraphModule | None:
     return child if isinstance(child, GraphModule) else None
 
 
-def _is_getitem(node: Node) -> bool:
-    return node.op == "call_function" and node.target.name == "getitem" and bool(node.args)
-
-
 def _expand(
     gm: GraphModule, node: Node, rewiring: Rewiring, reads: Reads, prefix: bool
 ) -> tuple[dict[Node, Any], list[Wish]]:
@@ -152,7 +144,8 @@ def _expand(
     assert child is not None
     values = _arguments(node, child)
     env, same_types = _unify(node, values)
-    if child.training != gm.training and any(_is_random(n) for n in child.graph.nodes):
+    draws = any(n.op == "call_function" and n.is_impure() for n in child.graph.nodes)
+    if child.training != gm.training and draws:
         modes = ["training" if m.training else "inference" for m in (child, gm)]
         raise GraphError(
             f"{node.describe()} draws random numbers in {modes[0]} mode, the module around it is "
@@ -234,10 +227,6 @@ def _retyped_copy(graph: Graph, old: Node, values: dict[Node, Any], env: dict[st
         new = graph.create_node(old.op, old.target, args, kwargs, old.name)
     new.meta = dict(old.meta)
     return new
-
-
-def _is_random(node: Node) -> bool:
-    return node.op == "call_function" and node.is_impure()
 
 
 def _place(gm: GraphModule, call: str, path: str, child: GraphModule, prefix: bool) -> str:

@@ -23,7 +23,7 @@ from fxlite.base.errors import GraphError, expect
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
-from fxlite.passes.cutting.subgraph import Region, bind_named_dims, build, cut, element_source
+from fxlite.passes.cutting.subgraph import Region, bind_named_dims, build, cut, element_source, free_name
 
 
 @checked
@@ -185,18 +185,9 @@ def _calls(
         taken = {n.target.partition(".")[0] for n in read if n.op in ("get_attr", "call_module")}
     children = {}
     for key, region in regions.items():
-        name = _free_name(name_of(key), taken)
+        name = free_name(name_of(key), taken)
         children[key] = name, build(gm, region, name, as_tuple=as_tuple)
     return CallingModule(gm, assignment, regions, children, as_tuple)
-
-
-def _free_name(wish: str, taken: set[str]) -> str:
-    name, count = wish, 0
-    while name in taken:
-        count += 1
-        name = f"{wish}_{count}"
-    taken.add(name)
-    return name
 
 
 RESULT = "result"  # in the meta of a call: what the value was called that it gives

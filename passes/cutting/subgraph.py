@@ -266,15 +266,21 @@ def _sizes(inputs: Iterable[Node]) -> frozenset[str]:
     return shown - _unbound(inputs, frozenset())
 
 
+def free_name(wish: str, taken: set[str]) -> str:
+    """``wish``, ``wish_1``, ...: the first that is not taken, which it is from now on."""
+    name, count = wish, 0
+    while name in taken:
+        count += 1
+        name = f"{wish}_{count}"
+    taken.add(name)
+    return name
+
+
 def _placeholder(graph: Graph, node: Node, taken: set[str], optional: bool) -> Node:
     """An input for a value computed outside; inputs keep their parameter's name and, where no input
     without one follows, its default."""
     target = node.target if node.op == "placeholder" else node.name
-    stem, count = target, 0
-    while target in taken:
-        count += 1
-        target = f"{stem}_{count}"
-    taken.add(target)
+    target = free_name(target, taken)
     args = node.args if optional else ()
     with graph.with_origin(node):
         made = graph.create_node("placeholder", target, args, {}, node.name, node.type)

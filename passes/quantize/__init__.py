@@ -56,56 +56,17 @@ from fxlite.passes.quantize.schemes.scheme import (
     weight_only_int8,
 )
 
-__all__ = [
-    "OBSERVERS",
-    "PRESETS",
-    "Choice",
-    "Decision",
-    "EntropyObserver",
-    "FloatProduct",
-    "HistogramObserver",
-    "Layer",
-    "Measured",
-    "MinMaxObserver",
-    "MovingAverageMinMaxObserver",
-    "Observer",
-    "PercentileObserver",
-    "Plan",
-    "PlanError",
-    "PlannedLayer",
-    "QConfig",
-    "QConfigError",
-    "QConfigMapping",
-    "QuantizationError",
-    "QuantizationReport",
-    "Record",
-    "Scheme",
-    "Sensitivity",
-    "bf16",
-    "cast_floats",
-    "convert",
-    "correct_bias",
-    "dynamic_int8",
-    "equalize",
-    "fp16",
-    "gptq",
-    "load_plan",
-    "make_observer",
-    "plan",
-    "prepare",
-    "prepare_qat",
-    "quantize",
-    "quantize_dynamic",
-    "quantize_weights",
-    "record_of",
-    "report",
-    "results_sqnr",
-    "sensitivity",
-    "smooth_quant",
-    "static_int8",
-    "weight_only_int4",
-    "weight_only_int8",
-]
+# how values become integers
+__all__ = ["OBSERVERS", "PRESETS", "EntropyObserver", "HistogramObserver", "MinMaxObserver"]
+__all__ += ["MovingAverageMinMaxObserver", "Observer", "PercentileObserver", "QConfig", "QConfigError"]
+__all__ += ["QConfigMapping", "QuantizationError", "Record", "Scheme", "bf16", "dynamic_int8", "fp16", "make_observer"]
+__all__ += ["record_of", "static_int8", "weight_only_int4", "weight_only_int8"]
+# making integer programs
+__all__ += ["Decision", "cast_floats", "convert", "correct_bias", "equalize", "gptq", "prepare", "prepare_qat"]
+__all__ += ["quantize", "quantize_dynamic", "quantize_weights", "smooth_quant"]
+# plans and reports
+__all__ += ["Choice", "FloatProduct", "Layer", "Measured", "Plan", "PlanError", "PlannedLayer", "QuantizationReport"]
+__all__ += ["Sensitivity", "load_plan", "plan", "report", "results_sqnr", "sensitivity"]
 
 
 def __dir__() -> list[str]:

@@ -82,13 +82,9 @@ class _Alignment:
         elif wanted in self.bound:
             if self.bound[wanted] is not value and wanted.op != "get_attr":
                 first = value_text(self.bound[wanted])
-                self.differ(
-                    reader,
-                    "",
-                    graph_reader,
-                    f"{_name(wanted)} stands for {first} and for {value_text(value)}",
-                    f"use a second parameter where it stands for {value_text(value)}",
-                )
+                problem = f"{_name(wanted)} stands for {first} and for {value_text(value)}"
+                edit = f"use a second parameter where it stands for {value_text(value)}"
+                self.differ(reader, "", graph_reader, problem, edit)
         elif wanted.op == "placeholder":
             self.bound[wanted] = value
         elif wanted.op == "get_attr":
@@ -102,29 +98,16 @@ class _Alignment:
         text = repr(wanted)
         if isinstance(wanted, Wildcard):
             if isinstance(value, Node) or value is None:
-                self.differ(
-                    reader,
-                    text,
-                    value,
-                    f"{text} stands for a number, the graph has {_what(value)} here",
-                    f"let {text} be a positional parameter: it stands for any value",
-                )
+                problem = f"{text} stands for a number, the graph has {_what(value)} here"
+                edit = f"let {text} be a positional parameter: it stands for any value"
+                self.differ(reader, text, value, problem, edit)
         elif isinstance(value, Node):
-            self.differ(
-                reader,
-                text,
-                value,
-                f"the pattern has the number {text} here, the graph {_what(value)}",
-                f"put a parameter in place of {text}",
-            )
+            problem = f"the pattern has the number {text} here, the graph {_what(value)}"
+            self.differ(reader, text, value, problem, f"put a parameter in place of {text}")
         elif not same_number(wanted, value, graph_reader):
-            self.differ(
-                reader,
-                text,
-                graph_reader,
-                f"the pattern has {text} here, the graph {value!r}",
-                f"write {value!r} instead of {text}, or put a parameter there",
-            )
+            problem = f"the pattern has {text} here, the graph {value!r}"
+            edit = f"write {value!r} instead of {text}, or put a parameter there"
+            self.differ(reader, text, graph_reader, problem, edit)
 
     def compare_weight(self, wanted: Node, value: Any, reader: Node) -> None:
         edit = "make the array a parameter of the pattern"
@@ -137,13 +120,8 @@ class _Alignment:
     def compare_calls(self, wanted: Node, value: Any, graph_reader: Node) -> None:
         mine = call_name(wanted)
         if not isinstance(value, Node):
-            self.differ(
-                wanted,
-                "",
-                graph_reader,
-                f"the pattern has {mine} here, the graph {_what(value)}",
-                f"put a parameter in place of {_name(wanted)}",
-            )
+            problem = f"the pattern has {mine} here, the graph {_what(value)}"
+            self.differ(wanted, "", graph_reader, problem, f"put a parameter in place of {_name(wanted)}")
             return
         if not self.same_target(wanted, value):
             is_call = value.op.startswith("call")
@@ -173,22 +151,13 @@ class _Alignment:
             if isinstance(mine, Wildcard):
                 first = self.wild.setdefault(mine.name, theirs)
                 if first != theirs:
-                    self.differ(
-                        wanted,
-                        name,
-                        value,
-                        f"{mine} stands for {value_text(first)} and for {value_text(theirs)}",
-                        "use a second keyword-only parameter",
-                    )
+                    problem = f"{mine} stands for {value_text(first)} and for {value_text(theirs)}"
+                    self.differ(wanted, name, value, problem, "use a second keyword-only parameter")
             elif not same_attribute(wanted, value, name):
                 mine_text, text = (f"{name}={value_text(v)}" for v in (mine, theirs))
-                self.differ(
-                    wanted,
-                    name,
-                    value,
-                    f"the pattern has {mine_text}, the graph {text}",
-                    f"write {text} instead of {mine_text}, or make {name} a keyword-only parameter",
-                )
+                problem = f"the pattern has {mine_text}, the graph {text}"
+                edit = f"write {text} instead of {mine_text}, or make {name} a keyword-only parameter"
+                self.differ(wanted, name, value, problem, edit)
 
     def compare_operands(self, wanted: Node, value: Node) -> None:
         pairs: list[tuple[Any, Any]] = []
@@ -200,21 +169,11 @@ class _Alignment:
             if isinstance(a, tuple) and isinstance(b, tuple):
                 pairs.extend(self.pair_lists(a, b, wanted, value))
             elif a is None and b is not None:
-                self.differ(
-                    wanted,
-                    "",
-                    value,
-                    f"the graph gives {name}={value_text(b)}, the pattern has no {name}",
-                    f"add a parameter {name}=None and pass it on",
-                )
+                problem = f"the graph gives {name}={value_text(b)}, the pattern has no {name}"
+                self.differ(wanted, "", value, problem, f"add a parameter {name}=None and pass it on")
             elif b is None and a is not None:
-                self.differ(
-                    wanted,
-                    "",
-                    value,
-                    f"the pattern gives {name}={_name(a)}, the graph has no {name}",
-                    f"leave {name} out, or give its parameter the default None",
-                )
+                problem = f"the pattern gives {name}={_name(a)}, the graph has no {name}"
+                self.differ(wanted, "", value, problem, f"leave {name} out, or give its parameter the default None")
             else:
                 pairs.append((a, b))
         if getattr(wanted.target, "commutative", False) and len(pairs) == 2:
@@ -235,13 +194,8 @@ class _Alignment:
                 return zip((*a[:place], *a[place + 1 :]), (*b[:place], *b[len(b) - after :]))
         elif len(a) == len(b):
             return zip(a, b)
-        self.differ(
-            wanted,
-            "",
-            value,
-            f"{call_name(wanted)} takes {len(b)} values in the graph, {len(a)} in the pattern",
-            "take *xs and pass them on: they stand for any number of values",
-        )
+        problem = f"{call_name(wanted)} takes {len(b)} values in the graph, {len(a)} in the pattern"
+        self.differ(wanted, "", value, problem, "take *xs and pass them on: they stand for any number of values")
         return iter(())
 
     def likeness(self, wanted: Any, value: Any) -> int:
@@ -271,13 +225,8 @@ class _Alignment:
             free = [u for n in nodes for u in n.users if u not in taken]
             if not any(self.same_target(wanted, u) for u in free):
                 values = " and ".join(n.name for n in nodes) or anchor.name
-                self.differ(
-                    wanted,
-                    "",
-                    anchor,
-                    f"the pattern returns {_name(wanted)} too, but no other {call_name(wanted)} reads {values}",
-                    f"leave {_name(wanted)} out of the results",
-                )
+                problem = f"the pattern returns {_name(wanted)} too, but no other {call_name(wanted)} reads {values}"
+                self.differ(wanted, "", anchor, problem, f"leave {_name(wanted)} out of the results")
 
     def second_readers(self, results: set[Node]) -> None:
         inside = set(self.matched.values())
@@ -287,13 +236,8 @@ class _Alignment:
             others = [u for u in node.users if u not in inside]
             if others and any(u in inside for u in node.users):
                 where = f" at {others[0].loc.short}" if others[0].loc is not None else ""
-                self.differ(
-                    wanted,
-                    "",
-                    node,
-                    f"{node.name} has a second reader: {others[0].name}{where}",
-                    f"let the pattern return {_name(wanted)} too",
-                )
+                problem = f"{node.name} has a second reader: {others[0].name}{where}"
+                self.differ(wanted, "", node, problem, f"let the pattern return {_name(wanted)} too")
 
 
 def align(steps: Steps, pattern: Node, node: Node) -> NearMiss:
@@ -304,13 +248,8 @@ def align(steps: Steps, pattern: Node, node: Node) -> NearMiss:
         alignment.other_results(steps.results, node)
     alignment.second_readers(set(steps.results))
     if pattern is steps.anchor and not alignment.found:
-        alignment.differ(
-            pattern,
-            "",
-            node,
-            "each part fits, but not all of them together",
-            "leave out a part, and see whether the rest matches",
-        )
+        problem = "each part fits, but not all of them together"
+        alignment.differ(pattern, "", node, problem, "leave out a part, and see whether the rest matches")
     differing = {mismatch.pattern for mismatch in alignment.found}
     matched = sum(call not in differing for call in alignment.matched)
     distance = len(steps.calls) - len(alignment.matched) + len(alignment.found)

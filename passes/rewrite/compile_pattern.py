@@ -34,6 +34,7 @@ from fxlite.passes.rewrite.matcher import (
     Step,
     Steps,
 )
+from fxlite.passes.rewrite.rewire import needed_by
 from fxlite.passes.rewrite.wildcard import LITERAL, Wildcard, attribute_names
 from fxlite.types.tensor_type import TensorType
 
@@ -176,7 +177,7 @@ def compile_steps(
     made.rest = rest = by_name.get(parameters.rest or "")
     made.regrouped = regrouped
     symmetric = _symmetric_nodes(graph)
-    needed = _needed(results)
+    needed = needed_by(results)
     work = [anchor]
     while work:
         while work:
@@ -223,7 +224,8 @@ def _flat_operands(step: Step, node: Node, rest: Node | None) -> list[Any]:
     args = (*node.args, *(None,) * (len(kinds) - len(node.args)))
     if "Tensors" not in kinds:
         if rest is not None and rest in args:
-            raise ArgumentError(f"*{rest.target} stands for several values: {_rest_hint(node)}")
+            hint = f"{node.target.name} takes one; concatenate, stack and einsum take several"
+            raise ArgumentError(f"*{rest.target} stands for several values: {hint}")
         return list(args)
     lists: list[tuple[int, int, int] | None] = []
     flat: list[Any] = []
@@ -240,10 +242,6 @@ def _flat_operands(step: Step, node: Node, rest: Node | None) -> list[Any]:
         flat.extend(value)
     step.lists = tuple(lists)
     return flat
-
-
-def _rest_hint(node: Node) -> str:
-    return f"{node.target.name} takes one; concatenate, stack and einsum take several"
 
 
 def _operand(made: Steps, value: Any, rest: Node | None, work: list[Node], ignore_literals: bool) -> OperandOf:
@@ -265,18 +263,6 @@ def _operand(made: Steps, value: Any, rest: Node | None, work: list[Node], ignor
     if is_new:
         work.append(value)
     return CALL, made.slots[value], value.target
-
-
-def _needed(results: list[Node]) -> set[Node]:
-    """The calls that the results depend on."""
-    found: set[Node] = set()
-    work = list(results)
-    while work:
-        node = work.pop()
-        if node not in found and node.op.startswith("call"):
-            found.add(node)
-            work.extend(node.all_input_nodes)
-    return found
 
 
 def _next_output(made: Steps, graph: Graph, needed: set[Node]) -> tuple[Node, Node] | None:

@@ -75,7 +75,8 @@ class Explanation:
         else:
             lines = [(f"{self.name} does not match{self.note}", "bold")]
         for number, miss in enumerate(self.near_misses, 1):
-            head = f"{number}. {miss.node.format_node().strip()}   {_origin(miss.node)}"
+            origin = f"   ({miss.node.origin})" if miss.node.origin else ""
+            head = f"{number}. {miss.node.format_node().strip()}{origin}"
             lines.append((head.rstrip(), "bold"))
             lines.append((f"     {miss.matched} of {miss.total} calls match", ""))
             first = miss.mismatches[0]
@@ -233,10 +234,6 @@ def _node(gm: GraphModule, node: Node | str) -> Node:
 
 def _place(node: Node) -> str:
     return f"{node.name} ({node.loc.short})" if node.loc is not None else node.name
-
-
-def _origin(node: Node) -> str:
-    return f"({node.origin})" if node.origin else ""
 
 
 def _quote(node: Node, part: str = "") -> list[tuple[str, str, str]]:

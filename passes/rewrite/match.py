@@ -10,13 +10,13 @@ In: a GraphModule, a pattern and a replacement written as plain functions in any
 Out: the list of matches; the graph is edited in place. What the parameters of a pattern may stand
 for is described in :mod:`fxlite.passes.rewrite.pattern`. Matching starts from the pattern's result
 (the *anchor*); each node of the graph is tried once as an anchor, so the time is linear in the
-graph's size.
+graph's size. Under torch.fx's names there are filters that see graphs, replacements made for each
+match, and matchers of a pattern's graph: other spellings and orders of operands match there, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fxlite.base.checked import checked
@@ -25,7 +25,7 @@ from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.rewrite.matcher import Slots, Steps, Surroundings
-from fxlite.passes.rewrite.pattern import Pattern, Program
+from fxlite.passes.rewrite.pattern import Pattern, Program, as_graph_module
 from fxlite.passes.rewrite.replacement import Inserter, Replacement
 from fxlite.passes.rewrite.rewire import Rewiring, erase_dead
 from fxlite.passes.rewrite.wildcard import UNBOUND
@@ -47,10 +47,10 @@ class Match:
     def __init__(self, steps: Steps, slots: Slots) -> None:
         self._steps = steps
         self._slots = slots
-        self.bindings: dict[str, Any] = {
-            name: None if slot is None or slots[slot] is UNBOUND else slots[slot]
-            for name, slot in steps.parameters.items()
-        }
+        self.bindings: dict[str, Any] = {}
+        for name, slot in steps.parameters.items():
+            value = UNBOUND if slot is None else slots[slot]
+            self.bindings[name] = None if value is UNBOUND else value
         self.replacements: list[Node] = []
         #: Names that a pattern gives its nodes: see :class:`SubgraphMatcherWithNameNodeMap`.
         self.name_node_map: dict[str, Node] = {}
@@ -77,7 +77,7 @@ class Match:
     @property
     def calls(self) -> list[Node]:
         """The calls of the graph that the match covers."""
-        return list(dict.fromkeys(self._slots[slot] for slot in self._steps.calls))
+        return list(dict.fromkeys(map(self._slots.__getitem__, self._steps.calls)))
 
     @property
     def inputs(self) -> list[Node]:
@@ -101,20 +101,19 @@ class Match:
         return f"Match({self.anchor.name}: {bound})"
 
 
+def matches_at(pattern: Pattern, node: Node, around: Surroundings, every: bool = True) -> Iterator[Match]:
+    """The matches whose anchor is ``node``; not ``every``: the first is all that is asked for."""
+    for steps in pattern.variants_for(node):
+        for slots in steps.ways(node, around, every):
+            yield Match(steps, slots)
+
+
 def find_match(
     pattern: Pattern, node: Node, around: Surroundings, accept: Callable[[Match], bool] | None = None
 ) -> Match | None:
-    """The match whose anchor is ``node``, or None. Ways to match that ``accept`` turns down
-    are passed over."""
-    for steps in pattern.variants_for(node):
-        found = steps.match(node, around, accept and partial(_is_accepted, accept, steps))
-        if found is not None:
-            return Match(steps, found)
-    return None
-
-
-def _is_accepted(accept: Callable[[Match], bool], steps: Steps, slots: Slots) -> bool:
-    return accept(Match(steps, slots))
+    """The first match whose anchor is ``node`` and that ``accept`` does not turn down, or None."""
+    found = matches_at(pattern, node, around, accept is not None)
+    return next(found if accept is None else filter(accept, found), None)
 
 
 @checked
@@ -187,7 +186,7 @@ def replace_matches(
         for node in list(gm.graph.nodes):
             rewriter.refresh(node)
             if node not in around.barred and compiled.variants_for(node):
-                found = find_match(compiled, node, around, rewriter.settled(match_filter))
+                found = find_match(compiled, node, around, match_filter and rewriter.settled(match_filter))
                 if found is not None and rewriter.replace(found, new_at(found)) is None:
                     matches.append(found)
         rewriter.finish()
@@ -221,16 +220,17 @@ class Rewriter:
             error.add_note(f"at {node.describe()}, which reads a replacement; {_UNDONE}")
             raise
 
-    def settled(self, accept: Callable[[Match], bool] | None) -> Callable[[Match], bool] | None:
+    def settle(self, match: Match) -> None:
+        """Let what a match binds be read by what reads it from now on."""
+        for value in (*match.bindings.values(), *match.anchors):
+            for reader in list(self.around.waiting.get(value, ())) if value.__class__ is Node else ():
+                self.refresh(reader)
+
+    def settled(self, accept: Callable[[Match], bool]) -> Callable[[Match], bool]:
         """``accept`` made to see the true readers of what a match binds."""
-        if accept is None or not self._rewiring.waiting:
-            return accept
 
         def check(match: Match) -> bool:
-            for value in (*match.bindings.values(), *match.anchors):
-                if value.__class__ is Node:
-                    for reader in list(self._rewiring.waiting.get(value, ())):
-                        self.refresh(reader)
+            self.settle(match)
             return accept(match)
 
         return check
@@ -341,6 +341,8 @@ class Rewriter:
     def finish(self) -> list[Node]:
         """Let all readers read what was put in, and erase what was replaced; a node that is still
         read stays. Returns what nodes read that went because only replaced ones read them."""
+        if not self._rewiring.new:
+            return []
         try:
             self._rewiring.refresh_all()
         except Exception as error:
@@ -353,3 +355,117 @@ class Rewriter:
                 work.extend(n for n in node.all_input_nodes if n in self._dead)
                 self.graph.erase_node(node)
         return erase_dead(self._unread)
+
+
+# -- torch.fx's names ------------------------------------------------------------------------------
+Filter = Callable[[Match, Graph, Graph], bool]
+
+
+@checked
+def replace_pattern_with_filters(
+    gm: GraphModule,
+    pattern: Program,
+    replacement: Program | None = None,
+    match_filters: Iterable[Filter] | None = None,
+    ignore_literals: bool = False,
+    replacement_callback: Callable[[Match, Graph, Graph], Graph] | None = None,
+    node_name_match: str = "",
+) -> list[Match]:
+    """:func:`fxlite.replace_pattern` with filters of (match, graph, graph of the pattern), all of
+    which must be true, and perhaps with a function of these that gives the graph to put in for a
+    match. Parameters of replacements are those of the pattern in the same order, whatever their
+    names. Only nodes with ``node_name_match`` in their names are anchors.
+
+    Raises ArgumentError where neither or both replacements are given; see replace_pattern."""
+    if (replacement is None) == (replacement_callback is None):
+        raise ArgumentError("give either replacement, or replacement_callback")
+    filters = tuple(match_filters or ())
+    compiled = Pattern(pattern, ignore_literals=ignore_literals)
+
+    def accept(match: Match) -> bool:
+        is_named = not node_name_match or node_name_match in match.anchor.name
+        return is_named and all(f(match, gm.graph, match.pattern_graph) for f in filters)
+
+    def new_at(match: Match) -> Replacement:
+        made = replacement_callback(match, gm.graph, match.pattern_graph)  # type: ignore[misc]
+        expect(made, (Graph, GraphModule), "what replacement_callback returns")
+        return Replacement(made, compiled, "replace_pattern_with_filters", by_position=True)
+
+    if replacement is not None:
+        same = Replacement(replacement, compiled, "replace_pattern_with_filters", by_position=True)
+        return replace_matches(gm, compiled, lambda match: same, accept)
+    return replace_matches(gm, compiled, new_at, accept)
+
+
+class SubgraphMatcher:
+    """Finds the graph of a pattern in graphs. ``match_output``: where its results are those of the
+    graph; ``match_placeholder``: where its inputs are inputs of the graph. Of matches that overlap
+    the first is found, unless not ``remove_overlapping_matches``. Numbers and attributes match any
+    with ``ignore_literals``."""
+
+    def __init__(
+        self,
+        pattern: Graph,
+        match_output: bool = False,
+        match_placeholder: bool = False,
+        remove_overlapping_matches: bool = True,
+        ignore_literals: bool = False,
+    ) -> None:
+        expect(pattern, Graph, "the pattern of a SubgraphMatcher", "trace it: Tracer().trace(f)")
+        self.pattern = pattern
+        self.match_output, self.match_placeholder = match_output, match_placeholder
+        self.remove_overlapping_matches = remove_overlapping_matches
+        self.ignore_literals = ignore_literals
+        self._compiled = Pattern(pattern, ignore_literals=ignore_literals)
+
+    def match(self, graph: Graph, node_name_match: str = "") -> list[Match]:
+        """Where the pattern is found, in order; ``node_name_match`` is in the anchor's name."""
+        gm, around, found = as_graph_module(graph), Surroundings(), []
+        for node in gm.graph.nodes:
+            if node_name_match not in node.name or node in around.barred:
+                continue
+            match = find_match(self._compiled, node, around, self._fits)
+            if match is not None:
+                found.append(match)
+                if self.remove_overlapping_matches:
+                    around.barred.update(match.calls)
+        return found
+
+    def _fits(self, match: Match) -> bool:
+        inputs = match.placeholder_nodes
+        if self.match_placeholder and not all(isinstance(n, Node) and n.op == "placeholder" for n in inputs):
+            return False
+        results = match.anchor.graph.output_node().all_input_nodes
+        return not self.match_output or results == match.anchors
+
+
+class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
+    """Finds a pattern that returns its results and, last, a dict of nodes by name, which matches
+    then have as ``name_node_map``."""
+
+    def __init__(
+        self,
+        pattern_gm: GraphModule,
+        match_output: bool = False,
+        match_placeholder: bool = False,
+        remove_overlapping_matches: bool = True,
+        ignore_literals: bool = False,
+    ) -> None:
+        expect(pattern_gm, GraphModule, "the pattern of a SubgraphMatcherWithNameNodeMap")
+        plain = pattern_gm.copy()
+        output: Any = plain.graph.output_node()
+        result = output.args[0]
+        if not isinstance(result, tuple) or len(result) < 2 or not isinstance(result[-1], dict):
+            raise ArgumentError('a pattern with names returns its results and a dict: return y, {"conv": conv}')
+        *results, self.name_node_map = result
+        output.args = (results[0] if len(results) == 1 else tuple(results),)
+        plain.graph.interface = None
+        super().__init__(plain.graph, match_output, match_placeholder, remove_overlapping_matches, ignore_literals)
+
+    def match(self, graph: Graph, node_name_match: str = "") -> list[Match]:
+        """As :meth:`SubgraphMatcher.match`; each match has its ``name_node_map``."""
+        found = super().match(graph, node_name_match)
+        for match in found:
+            nodes = match.nodes_map
+            match.name_node_map = {name: nodes[n] for name, n in self.name_node_map.items()}
+        return found

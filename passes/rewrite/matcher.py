@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -192,10 +192,9 @@ class Steps:
         self.size += 1
         return self.size - 1
 
-    def match(self, anchor: Node, around: Surroundings, accept: Callable[[Slots], bool] | None = None) -> Slots | None:
-        """What each slot stands for if the last of the pattern's results is ``anchor``, or None.
-
-        ``accept`` may turn a way to match down; then the next one is tried."""
+    def ways(self, anchor: Node, around: Surroundings, every: bool) -> Iterator[Slots]:
+        """What each slot stands for if the last of the pattern's results is ``anchor``, by each way
+        to match; not ``every``: way, those left out that differ in names alone."""
         self.around, self.blocked = around, None
         steps, last = self.steps, len(self.steps)
         slots: Slots = [UNBOUND] * self.size
@@ -208,14 +207,14 @@ class Steps:
                     pass  # one node for two results
                 elif self.outside_reader(slots) is not None:
                     self.blocked = self.blocked or slots
-                elif accept is None or accept(slots):
-                    return slots
+                else:
+                    yield slots
                 tries += 1
                 if tries == _MOST_WAYS:
-                    return None
+                    return
             else:
                 step = steps[number]
-                ways = step.options(slots, self, accept is not None)
+                ways = step.options(slots, self, every)
                 if ways.__class__ is list and len(ways) < 2:
                     if ways and self._enter(step, ways[0], slots):
                         number += 1
@@ -233,8 +232,7 @@ class Steps:
                     number += 1
                     break
             else:
-                return None
-        return None
+                return
 
     def _enter(self, step: Any, values: Any, slots: Slots) -> bool:  # noqa: C901
         """Let the operands of a step stand for these values; False where one cannot. One branch for

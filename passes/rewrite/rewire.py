@@ -25,9 +25,6 @@ class Rewiring:
         self.waiting: dict[Node, dict[Node, None]] = {}
         self._stale: dict[Node, None] = {}  # readers of replaced nodes
 
-    def __contains__(self, node: object) -> bool:
-        return node in self.new
-
     def replace(self, old: Node, new: Any) -> None:
         """From now on ``old`` stands for ``new``, which is computed before it."""
         self.new[old] = new
@@ -54,13 +51,23 @@ class Rewiring:
             self.new[step] = value
         return value
 
-    def refresh(self, node: Node) -> bool:
-        """Let ``node`` read the replacements. True if anything changed."""
-        if node not in self._stale:
+    def take_element(self, node: Node) -> bool:
+        """Replace a ``getitem`` of what several nodes stand for by one of these; False for others."""
+        if node.op != "call_function" or node.target.name != "getitem" or not node.args:
             return False
+        source = self.current(node.args[0])
+        if not isinstance(source, (tuple, list)):
+            return False
+        self.replace(node, source[node.kwargs["index"]])
+        return True
+
+    def refresh(self, node: Node) -> None:
+        """Let ``node`` read the replacements."""
+        if node not in self._stale:
+            return
         del self._stale[node]
         if node._erased:
-            return False
+            return
         args, kwargs = map_nodes(node.args, self.current), node.kwargs
         if node.op != "call_function":  # the attributes of an op hold no nodes
             kwargs = map_nodes(kwargs, self.current)
@@ -72,15 +79,13 @@ class Rewiring:
                     readers.pop(node, None)
                     if not readers:
                         del self.waiting[used]
-        return True
 
-    def finish(self, also_dead: Iterable[Node] = ()) -> None:
-        """Refresh what was not looked at since, then erase the replaced nodes, and those of
-        ``also_dead`` that nobody reads, with the nodes only they read."""
+    def finish(self) -> None:
+        """Refresh what was not looked at since, then erase the replaced nodes with the nodes only
+        they read."""
         self.refresh_all()
-        replaced = [node for node in self.graph.nodes if node in self.new]
-        inputs = [*also_dead]
-        for node in reversed(replaced):
+        inputs: list[Node] = []
+        for node in [n for n in self.graph.nodes if n in self.new][::-1]:
             inputs.extend(node.all_input_nodes)
             self.graph.erase_node(node)
         erase_dead(inputs)
@@ -108,3 +113,15 @@ def erase_dead(nodes: list[Node]) -> list[Node]:
         lost.extend(node.all_input_nodes)
         node.graph.erase_node(node)
     return lost
+
+
+def needed_by(nodes: Iterable[Node]) -> set[Node]:
+    """These nodes and all that they depend on."""
+    found: set[Node] = set()
+    work = list(nodes)
+    while work:
+        node = work.pop()
+        if node not in found:
+            found.add(node)
+            work.extend(node.all_input_nodes)
+    return found

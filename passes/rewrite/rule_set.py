@@ -1,58 +1,39 @@
-"""Sets of rules, applied until none fires.
+"""Sets of rules, applied until none fires, and what is wrong with a set.
 
 In: rules. Out: a pass. Nodes are visited in order, and what a rule puts in is looked at at once, by
 all rules; so one sweep does most of the work, and the next ones look only at what lies near an
 earlier change. A set whose rules undo each other, or whose results grow for ever, is stopped with
 an error that names them.
+
+In: rules with their examples. Out: a :class:`RuleAnalysis`: rules that loop, rules that can never
+fire, and pairs whose order matters, each finding with the program that shows it. Nothing is proved
+of all programs: the rules are run on their own examples and on every composition of two (the result
+of one example as an input of the other, where the types agree), which is where two rules meet: the
+critical pairs of term rewriting (Knuth and Bendix, 1970), sought by trying.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
-from fxlite.base.checked import checked_methods
-from fxlite.base.console import Printed
-from fxlite.base.errors import expect
+from fxlite.base.checked import checked, checked_methods
+from fxlite.base.console import Printed, borderless
+from fxlite.base.errors import FxliteError, expect
 from fxlite.base.state import paused_gc
-from fxlite.graph.graph import Node
+from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError
-from fxlite.passes.ledger import Refusal, add_refusals
+from fxlite.passes.ledger import add_refusals
 from fxlite.passes.rewrite.match import Rewriter
-from fxlite.types.agreement import KINDS, Exactness, exact
-
-
-class Fired(Protocol):
-    """A place where a rule fired: the nodes it reads, and those put in."""
-
-    @property
-    def inputs(self) -> list[Node]: ...
-    @property
-    def replacements(self) -> list[Node]: ...
-
-
-class AnyRule(Protocol):
-    """What a set asks of its members: a :class:`~fxlite.passes.rewrite.rule.Rule` (pattern and
-    replacement) or a :class:`~fxlite.passes.rewrite.node_rule.NodeRule` (a function of one
-    node)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def exactness(self) -> Exactness: ...
-    @property
-    def height(self) -> int:
-        """How many calls above a node decide whether the rule fires there."""
-
-    def may_fire(self, node: Node) -> bool:
-        """False where the call alone rules it out; the same at all calls of an op, inputs, ..."""
-
-    def try_at(self, rewriter: Rewriter, node: Node, refused: list[Refusal]) -> Fired | None:
-        """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
+from fxlite.passes.rewrite.rule import AnyRule, Fired, Refused
+from fxlite.show.comparison.compare import first_difference
+from fxlite.types.agreement import KINDS, exact
 
 
 @dataclass
@@ -74,12 +55,7 @@ class Statistics(Printed, dict[str, RuleCount]):
         return f"{len(self)} rules"
 
     def __rich__(self) -> Any:
-        from rich.table import Table
-
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        table.add_column("rule")
-        for heading in ("tries", "hits", "refused", "ms"):
-            table.add_column(heading, justify="right")
+        table = borderless(("rule",), ("tries", "hits", "refused", "ms"), folded=0)
         for count in self.values():
             numbers = (count.tries, count.hits, count.refused)
             table.add_row(count.name, *map(str, numbers), f"{count.seconds * 1e3:.1f}")
@@ -123,32 +99,32 @@ class RuleSet(Pass):
         self._by_call: dict[Any, list[AnyRule]] = {}
 
     def _run(self, gm: GraphModule) -> None:
-        self.statistics = Statistics((r.name, RuleCount(r.name)) for r in self.rules)
+        self.statistics = Statistics()
+        for rule in self.rules:
+            self.statistics[rule.name] = RuleCount(rule.name)
         self._by_call.clear()
         height = max(map(attrgetter("height"), self.rules), default=0)
         descent: dict[Node, _Descent] = {}
         near: set[Node] | None = None  # None: look everywhere
-        refused: dict[str, Refusal] = {}
+        refused: Refused = {}
         with paused_gc():
-            while near is None or near:
-                matches, again, lost = self._sweep(gm, near, descent)
-                for entry in again:
-                    refused[f"{entry.pass_name} {entry.node}"] = entry
-                near = _neighbours(matches, lost, height)
-        names = {node.name for node in gm.graph.nodes}
-        kept = [entry for entry in refused.values() if entry.node in names]
-        for entry in kept:
-            self.statistics[entry.pass_name].refused += 1
-        add_refusals(gm, kept)
+            while True:
+                fired, lost = self._sweep(gm, near, descent, refused)
+                if not fired:
+                    break
+                near = _neighbours(fired, lost, height)
+        for (name, node), entry in refused.items():
+            if not node._erased:
+                self.statistics[name].refused += 1
+                add_refusals(gm, [entry])
 
     def _sweep(
-        self, gm: GraphModule, near: set[Node] | None, descent: dict[Node, _Descent]
-    ) -> tuple[list[Fired], list[Refusal], list[Node]]:
-        """Visit the nodes once, what is put in included. Returns where rules fired, refusals, and
-        values that lost a reader besides."""
+        self, gm: GraphModule, near: set[Node] | None, descent: dict[Node, _Descent], refused: Refused
+    ) -> tuple[list[Fired], list[Node]]:
+        """Visit the nodes once, what is put in included. Returns where rules fired, and values that
+        lost a reader besides; refusals go into ``refused``."""
         rewriter = Rewriter(gm, bar_new=False)
-        matches: list[Fired] = []
-        refused: list[Refusal] = []
+        fired: list[Fired] = []
         work = [n for n in gm.graph.nodes if near is None or n in near]
         work.reverse()
         while work:
@@ -158,14 +134,20 @@ class RuleSet(Pass):
             rewriter.refresh(node)
             found = self._try_rules(rewriter, node, refused, descent)
             if found is not None:
-                matches.append(found)
+                fired.append(found)
                 work.extend(reversed(found.replacements))
-        return matches, refused, rewriter.finish()
+        return fired, rewriter.finish()
 
     def _try_rules(
-        self, rewriter: Rewriter, node: Node, refused: list[Refusal], descent: dict[Node, _Descent]
+        self, rewriter: Rewriter, node: Node, refused: Refused, descent: dict[Node, _Descent]
     ) -> Fired | None:
-        for rule in self._rules_for(node):
+        call = node.target if node.op == "call_function" else node.op
+        rules = self._by_call.get(call)
+        if rules is None:
+            rules = [rule for rule in self.rules if rule.may_fire(node)]
+            if node.op != "call_module":  # which module is called decides
+                self._by_call[call] = rules
+        for rule in rules:
             count = self.statistics[rule.name]
             start = time.perf_counter()
             found = rule.try_at(rewriter, node, refused)
@@ -180,15 +162,6 @@ class RuleSet(Pass):
                 descent.update(dict.fromkeys(found.replacements, made))
                 return found
         return None
-
-    def _rules_for(self, node: Node) -> list[AnyRule]:
-        call = node.target if node.op == "call_function" else node.op
-        found = self._by_call.get(call)
-        if found is None:
-            found = [rule for rule in self.rules if rule.may_fire(node)]
-            if node.op != "call_module":  # which module is called decides
-                self._by_call[call] = found
-        return found
 
     def _loop(self, last: _Descent, node: Node) -> RuleLoopError:
         """The error for rules that go on for ever."""
@@ -219,12 +192,12 @@ def _period(names: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _neighbours(matches: list[Fired], lost: list[Node], height: int) -> set[Node]:
+def _neighbours(fired: list[Fired], lost: list[Node], height: int) -> set[Node]:
     """Nodes that may match now: those that read, over at most ``height`` calls, a value which lost
     a reader or is new."""
     changed = set(lost)
-    for match in matches:
-        changed.update(match.inputs, match.replacements)
+    for place in fired:
+        changed.update(place.inputs, place.replacements)
     layer = {n for n in changed if not n._erased}
     found = set(layer)
     for _ in range(height):
@@ -237,3 +210,177 @@ def _neighbours(matches: list[Fired], lost: list[Node], height: int) -> set[Node
 
 def _readers(node: Node) -> Iterator[Node]:
     return (user for user in node.users if user.op.startswith("call"))
+
+
+# -- analysis --------------------------------------------------------------------------------------
+_LIMIT = 60  # rewrites of one node's descendants after which a set counts as looping
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know of a set of rules: the rules it is about, what it is, and the program that
+    shows it (text of a graph)."""
+
+    rules: tuple[str, ...]
+    text: str
+    program: str = ""
+
+
+@dataclass(repr=False)
+class RuleAnalysis(Printed):
+    """Findings about a set of rules; true if there are none. Prints as a list."""
+
+    loops: list[Finding] = field(default_factory=list)
+    never_fire: list[Finding] = field(default_factory=list)
+    order_matters: list[Finding] = field(default_factory=list)
+    programs: int = 0
+
+    @property
+    def about(self) -> str:
+        return f"{len(self.loops) + len(self.never_fire) + len(self.order_matters)} findings"
+
+    def __bool__(self) -> bool:
+        return not (self.loops or self.never_fire or self.order_matters)
+
+    def __rich__(self) -> Any:
+        from rich.text import Text
+
+        text = Text()
+        kinds = (
+            ("loops", self.loops, "red"),
+            ("never fires", self.never_fire, "yellow"),
+            ("order matters", self.order_matters, "yellow"),
+        )
+        for kind, findings, style in kinds:
+            for finding in findings:
+                text.append(f"{kind}: ", style)
+                text.append(f"{', '.join(finding.rules)}: {finding.text}\n")
+                text.append("".join(f"    {line}\n" for line in finding.program.splitlines()), "dim")
+        text.append(_count(len(self.loops), "loop", "loops"))
+        text.append(_count(len(self.never_fire), "rule that never fires", "rules that never fire"))
+        pairs = len(self.order_matters)
+        text.append(_count(pairs, "pair whose order matters", "pairs whose order matters"))
+        text.append(f"tried on {self.programs} programs")
+        return text
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}, "
+
+
+@checked
+def analyze_rules(rules: Iterable[Any]) -> RuleAnalysis:
+    """Run ``rules`` (as of a :class:`RuleSet`; each with at least one example) on their examples
+    and on compositions of two of these, and report loops, rules that fire on none of them in this
+    set though they do alone, and pairs that give different graphs in the two orders."""
+    rules = list(rules)
+    for rule in rules:
+        expect(rule, Pass, "a rule")
+    found = RuleAnalysis()
+    examples = {rule.name: [e.trace() for e in rule.examples] for rule in rules}
+    fired: set[str] = set()
+    first: dict[str, set[str]] = {}  # rules that fire on the examples of a rule which does not
+    for owner, program in _programs(rules, examples):
+        found.programs += 1
+        statistics = _run(rules, program, found.loops)
+        hits = {name for name, count in statistics.items() if count.hits}
+        fired |= hits
+        first.setdefault(owner, set()).update(hits)
+    for rule in rules:
+        if rule.name not in fired:
+            found.never_fire.append(_never(rule, examples[rule.name], first.get(rule.name, set())))
+    for a, b in itertools.combinations(rules, 2):
+        meetings = itertools.chain(
+            examples[a.name],
+            examples[b.name],
+            _compositions(examples[a.name], examples[b.name]),
+            _compositions(examples[b.name], examples[a.name]),
+        )
+        finding = next(filter(None, (_order(a, b, program) for program in meetings)), None)
+        if finding is not None:
+            found.order_matters.append(finding)
+    return found
+
+
+def _programs(rules: Sequence[Any], examples: dict[str, list[GraphModule]]) -> Iterator[tuple[str, GraphModule]]:
+    for rule in rules:
+        for program in examples[rule.name]:
+            yield rule.name, program
+    for outer, inner in itertools.product(rules, rules):
+        for program in _compositions(examples[outer.name], examples[inner.name]):
+            yield outer.name, program
+
+
+def _run(rules: Sequence[Any], program: GraphModule, loops: list[Finding]) -> Any:
+    """Statistics of one run; a loop that is not known yet goes into ``loops``."""
+    combined = RuleSet(rules, limit=_LIMIT)
+    try:
+        combined(program)
+    except RuleLoopError as error:
+        if all(set(error.rules) != set(known.rules) for known in loops):
+            text = f"{' -> '.join((*error.rules, error.rules[0]))}, without end, on"
+            loops.append(Finding(error.rules, text, str(program.graph)))
+    return combined.statistics
+
+
+def _never(rule: Any, programs: list[GraphModule], others: set[str]) -> Finding:
+    if not programs:
+        return Finding((rule.name,), "it has no example, so nothing is known of it")
+    alone = RuleSet([rule], limit=_LIMIT)
+    for program in programs:
+        with contextlib.suppress(RuleLoopError):
+            alone(program)
+        if alone.statistics[rule.name].hits:
+            names = ", ".join(sorted(others)) or "another rule"
+            text = f"it fires on its example alone, but in this set {names} comes first"
+            return Finding((rule.name,), text, str(program.graph))
+    return Finding((rule.name,), "it does not fire on its own example", str(programs[0].graph))
+
+
+def _order(a: Any, b: Any, program: GraphModule) -> Finding | None:
+    """What differs when both rules fire on ``program`` and the other one comes first."""
+    results = []
+    for pair in ((a, b), (b, a)):
+        combined = RuleSet(pair, limit=_LIMIT)
+        try:
+            results.append(combined(program))
+        except FxliteError:
+            return None  # a loop, reported as such
+        if not results[0].__dict__ or not any(c.hits for c in combined.statistics.values()):
+            return None
+    difference = first_difference(results[0].graph, results[1].graph)
+    if difference is None:
+        return None
+    return Finding((a.name, b.name), f"the two orders give {difference}; on", str(program.graph))
+
+
+def _compositions(outer: list[GraphModule], inner: list[GraphModule]) -> Iterator[GraphModule]:
+    """Each program of ``outer`` with the result of one of ``inner`` as one of its inputs."""
+    for a, b in itertools.product(outer, inner):
+        result = b.graph.output_node().args[0]
+        if not isinstance(result, Node):
+            continue
+        for place in a.graph.placeholders:
+            if place.type == result.type:
+                yield _compose(a, b, place)
+
+
+def _compose(outer: GraphModule, inner: GraphModule, place: Node) -> GraphModule:
+    """``outer(..., place=inner(...), ...)``; weights keep their paths under ``outer`` and
+    ``inner``."""
+    graph = Graph()
+    weights: dict[str, Any] = {}
+
+    def append(module: GraphModule, prefix: str, values: dict[Node, Node]) -> Any:
+        for node in module.graph.nodes:
+            if node.op == "placeholder" and node not in values:
+                values[node] = graph.placeholder(f"{prefix}_{node.name}", node.type)
+            elif node.op == "get_attr":
+                path = f"{prefix}.{node.target}"
+                weights[path] = module.get_attribute(node.target)
+                values[node] = graph.get_attr(path, node.type)
+        return graph.graph_copy(module.graph, values)
+
+    argument = append(inner, "inner", {})
+    graph.output(append(outer, "outer", {place: argument}))
+    return GraphModule(weights, graph, "composition")

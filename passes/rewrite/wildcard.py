@@ -42,8 +42,13 @@ def same_number(a: Any, b: Any, node: Node | None) -> bool:
 
 
 def _is_float(node: Node) -> bool:
-    types = [n.type for n in node.all_input_nodes if isinstance(n.type, TensorType)]
-    return bool(types) and all(t.dtype.is_inexact for t in types)
+    is_float = False
+    for used in node.all_input_nodes:
+        if isinstance(used.type, TensorType):
+            is_float = used.type.dtype.is_inexact
+            if not is_float:
+                break
+    return is_float
 
 
 @functools.cache

@@ -29,6 +29,7 @@ import numpy as np
 
 import fxlite.nn.functional as F
 from fxlite import nn
+from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.spatial import TO_FIRST, TO_LAST
@@ -167,25 +168,11 @@ class _Plan:
     def _parts(self) -> list[list[Form]]:
         """The forms that are channels-last, in sets that hand images to each other."""
         parts: dict[Node, list[Form]] = {}
-        leader: dict[Node, Node] = {}
-
-        def find(node: Node) -> Node:
-            path = []
-            while leader[node] is not node:
-                path.append(node)
-                node = leader[node]
-            for step in path:
-                leader[step] = node
-            return node
-
-        for node, form in self.forms.items():
-            if form.last:
-                leader[node] = node
-                for image in form.images:
-                    if self.is_last(image):
-                        leader[find(image)] = node
-        for node in leader:
-            parts.setdefault(find(node), []).append(self.forms[node])
+        sets, last = DisjointSets(), [form for form in self.forms.values() if form.last]
+        for form in last:
+            sets.join(form.node, filter(self.is_last, form.images))
+        for form in last:
+            parts.setdefault(sets.find(form.node), []).append(form)
         return list(parts.values())
 
 

@@ -200,42 +200,33 @@ def _inverse(node: Node) -> Any:
     return found if type(factor) in (int, float) and factor and np.isfinite(factor) else None
 
 
-_Function = Callable[..., Any]
-_INVERSES: dict[str, _Function] = {}
-
-
-def _undoes(op: str) -> Callable[[_Function], _Function]:
-    """Enters the function that undoes an op, as :class:`Derivation` says."""
-
-    def enter(function: _Function) -> _Function:
-        _INVERSES[op] = function
-        return function
-
-    return enter
-
-
-@_undoes("permute")
 def unpermuted(result: Any, given: Any, *, axes: Any) -> Any:
     """The array whose axes were permuted."""
     return (np.transpose(result, np.argsort(axes)),)
 
 
-@_undoes("reshape")
 def reshaped(result: Any, given: Any, **_: Any) -> Any:
     """The array that was given another shape."""
     return (np.reshape(result, given[0]),)
 
 
-@_undoes("mul")
 def unscaled(result: Any, given: Any) -> Any:
     """The array that was multiplied by a number."""
     return result / result.dtype.type(given[1]), None
 
 
-@_undoes("div")
 def undivided(result: Any, given: Any) -> Any:
     """The array that was divided by a number."""
     return result * result.dtype.type(given[1]), None
+
+
+#: The functions that undo ops, as :class:`Derivation` says.
+_INVERSES: dict[str, Callable[..., Any]] = {
+    "permute": unpermuted,
+    "reshape": reshaped,
+    "mul": unscaled,
+    "div": undivided,
+}
 
 
 def _store(gm: GraphModule, node: Node, source: str, value: np.ndarray[Any, Any]) -> str:

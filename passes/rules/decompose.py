@@ -52,9 +52,7 @@ def decompose(gm: GraphModule, keep: Keep = frozenset(), own: bool = False) -> N
         work = [(node, 0)]
         while work:
             current, depth = work.pop()
-            elements = _elements(current, rewiring)
-            if elements is not None:
-                rewiring.replace(current, elements[current.kwargs["index"]])
+            if rewiring.take_element(current):
                 continue
             rewiring.refresh(current)
             if _expands(current, own) and not is_kept(current):
@@ -78,14 +76,6 @@ decompose.example(
 )
 decompose.counterexample(lambda x: np.tanh(x @ x), "all ops are primitive", x="f32[4,4]")
 decompose.counterexample(lambda x: F.group_norm(x, 2), "it needs x.shape, and x has no type")
-
-
-def _elements(node: Node, rewiring: Rewiring) -> Any:
-    """What a ``getitem`` reads from, if that is a call that was expanded into several nodes."""
-    if node.op != "call_function" or node.target.name != "getitem":
-        return None
-    source = rewiring.current(node.args[0])
-    return source if isinstance(source, tuple) else None
 
 
 def _expands(node: Node, own: bool) -> bool:

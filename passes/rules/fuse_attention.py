@@ -29,8 +29,8 @@ from fxlite import ops
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import graph_pass, refuse
-from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.passes.rewrite.rule import is_call, number_of
 from fxlite.passes.rules.redundant import why_dropout_stays
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
@@ -76,7 +76,7 @@ def fuse_attention(gm: GraphModule) -> None:
         scores = _softmax_operand(weights, found)
         if scores is None:
             continue
-        reason = _read_scores(gm, scores, found) or _why_not(node, found)
+        reason = _read_scores(scores, found) or _why_not(node, found)
         if reason is not None:
             if reason:
                 refuse(gm, "fuse_attention", node, reason, found.calls)
@@ -126,7 +126,7 @@ def _is_last(node: Node, axis: Any) -> bool:
     return axis == -1 or (isinstance(operand, TensorType) and axis == operand.rank - 1)
 
 
-def _read_scores(gm: GraphModule, scores: Any, found: Spelling) -> str | None:
+def _read_scores(scores: Any, found: Spelling) -> str | None:
     """Take apart what the softmax is of: masks, scale, product. Returns why that is no attention,
     "" where nothing like one is there."""
     masks = 0
@@ -136,7 +136,7 @@ def _read_scores(gm: GraphModule, scores: Any, found: Spelling) -> str | None:
         name = scores.target.name
         if name == "where" and found.scale == 1.0:
             mask, kept, other = scores.args
-            numbers = _number(gm, kept), _number(gm, other)
+            numbers = number_of(kept), number_of(other)
             found.keeps = numbers[0] is None
             masked_score = numbers[found.keeps]
             if masked_score is None:
@@ -145,10 +145,10 @@ def _read_scores(gm: GraphModule, scores: Any, found: Spelling) -> str | None:
             masks, found.mask, following = masks + 1, mask, kept if found.keeps else other
         elif name == "add" and found.scale == 1.0:
             a, b = scores.args
-            inner, mask = (a, b) if _leads_to_product(gm, a) else (b, a)
+            inner, mask = (a, b) if _leads_to_product(a) else (b, a)
             masks, found.mask, found.added, following = masks + 1, mask, True, inner
         else:
-            scaled = _factor(gm, scores)
+            scaled = _factor(scores)
             if scaled is None:
                 return ""
             following, found.scale = scaled[0], found.scale * scaled[1]
@@ -159,45 +159,35 @@ def _read_scores(gm: GraphModule, scores: Any, found: Spelling) -> str | None:
     if masks > 1:
         return "there are several masks; join them to one"
     if is_call(found.query, "mul", "div") and len(found.query.users) == 1:
-        scaled = _factor(gm, found.query)
+        scaled = _factor(found.query)
         if scaled is not None:
             found.query, found.scale = scaled[0], found.scale * scaled[1]
     return None
 
 
-def _leads_to_product(gm: GraphModule, value: Any) -> bool:
+def _leads_to_product(value: Any) -> bool:
     """True for a product of matrices, scaled or not."""
     while is_call(value, "mul", "div"):
-        scaled = _factor(gm, value)
+        scaled = _factor(value)
         if scaled is None:
             return False
         value = scaled[0]
     return is_call(value, "matmul")
 
 
-def _factor(gm: GraphModule, node: Node) -> tuple[Node, float] | None:
+def _factor(node: Node) -> tuple[Node, float] | None:
     """(x, c) for ``x * c`` and ``x / (1/c)`` with a number c, None for other nodes."""
     if not is_call(node, "mul", "div"):
         return None
     a, b = node.args
-    number = _number(gm, b)
+    number = number_of(b)
     if number is None and node.target.name == "mul":
-        a, number = b, _number(gm, a)
+        a, number = b, number_of(a)
     if number is None or not isinstance(a, Node):
         return None
     if node.target.name == "mul":
         return a, number
     return (a, 1 / number) if number != 0 else None
-
-
-def _number(gm: GraphModule, value: Any) -> float | None:
-    """The value of a number or of a constant of rank 0."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    is_constant = isinstance(value, Node) and value.op == "get_attr" and value.type is not None
-    if is_constant and value.type.rank == 0:
-        return float(np.asarray(gm.get_attribute(value.target)))
-    return None
 
 
 def _why_not(node: Node, found: Spelling) -> str | None:
@@ -255,13 +245,13 @@ def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
         elif name == "slice":
             if arguments["start"] not in (0, None) or arguments["step"] != 1:
                 return False
-        elif name in ("tril", "triu"):
+        elif mask.target.keeps_triangle:
             full = mask.args[0]
             offset = arguments["k"]
             return (
                 is_call(full, "full")
                 and full.kwargs.get("value") is True
-                and (name, offset, keeps) in (("tril", 0, True), ("triu", 1, False))
+                and (mask.target.keeps_triangle, offset, keeps) in (("lower", 0, True), ("upper", 1, False))
             )
         else:
             return False

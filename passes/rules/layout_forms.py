@@ -19,6 +19,7 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.spatial import TO_LAST, per_axis
 from fxlite.ops.op import Op, normalize_axes
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
@@ -272,7 +273,7 @@ def _flatten_form(node: Node) -> Form | None:
     if node.type.shape[1] != channels * height * width or not node.users:
         return None
     for user in node.users:
-        is_linear = user.op == "call_function" and user.target.name in ("linear", "int_linear")
+        is_linear = user.op == "call_function" and user.target.is_linear
         if not is_linear or user.args[0] is not node or user.args[1].op != "get_attr":
             return None
     kwargs = {"shape": node.type.shape}
@@ -281,5 +282,4 @@ def _flatten_form(node: Node) -> Form | None:
 
 def is_permute(node: Node, axes: tuple[int, ...]) -> bool:
     """Whether the node permutes a value to these axes."""
-    is_op = node.op == "call_function" and node.target.name == "permute"
-    return is_op and node.kwargs.get("axes") == axes
+    return is_call(node, "permute") and node.kwargs.get("axes") == axes

@@ -30,7 +30,8 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.passes.base import graph_pass
-from fxlite.passes.inside import control_nodes
+from fxlite.passes.inside import control_nodes, new_input, set_bodies
+from fxlite.passes.rewrite.rewire import needed_by
 from fxlite.types.tensor_type import TensorType
 
 
@@ -56,7 +57,7 @@ def _move_out(node: Node, name: str) -> None:
             outside[call] = None
             moved.append(call)
     wanted = [call for call in moved if _is_worth(call) and _is_read_inside(call, outside, body)]
-    needed = _needed(wanted)
+    needed = needed_by(wanted)
     if not wanted:
         return
     graph = node.graph
@@ -65,17 +66,6 @@ def _move_out(node: Node, name: str) -> None:
             if call in needed:
                 outside[call] = graph.node_copy(call, outside.__getitem__)
     _capture(node, name, wanted, [outside[call] for call in wanted])
-
-
-def _needed(wanted: list[Node]) -> set[Node]:
-    found: set[Node] = set()
-    work = list(wanted)
-    while work:
-        call = work.pop()
-        if call not in found and call.op == "call_function":
-            found.add(call)
-            work += call.all_input_nodes
-    return found
 
 
 def _may_move(call: Node) -> bool:
@@ -99,22 +89,17 @@ def _is_read_inside(call: Node, outside: dict[Node, Any], body: SubGraph) -> boo
 
 def _capture(node: Node, name: str, calls: list[Node], values: list[Node]) -> None:
     """Let a body read values around it in the place of calls; the others get them, too."""
-    bound = dict(node.arguments)
+    bodies: dict[str, SubGraph] = {}
     for key, body in bodies_of(node).items():
         graph, copies = body.copy()
         inputs = [copies[n] for n in body.inputs]
         for call, value in zip(calls, values):
-            with graph.inserting_after(graph.placeholders[-1]):
-                wish = graph._store.namer.unique(f"{call.name}_0")
-                given = graph.placeholder(wish, value.type)
-            inputs.append(given)
+            inputs.append(new_input(graph, f"{call.name}_0", value.type))
             if key == name:
-                copies[call].replace_all_uses_with(given)
+                copies[call].replace_all_uses_with(inputs[-1])
         graph.eliminate_dead_code()
-        bound[key] = SubGraph(graph, inputs)
-    bound["captured"] = (*bound.get("captured", ()), *values)
-    target, bound = node.target.canonicalize(node.target.bind((), bound))
-    node.graph._set_arguments(node, *target.split_arguments(bound))
+        bodies[key] = SubGraph(graph, inputs)
+    set_bodies(node, bodies, values)
 
 
 def _loop(x: Any, w: Any) -> Any:

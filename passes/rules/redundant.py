@@ -28,17 +28,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import sympy
 
 import fxlite.nn.functional as F
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import REGISTRY, Op, as_op
 from fxlite.passes.base import PassBase, PassResult, graph_pass, refuse
+from fxlite.passes.checking.changed_region import attributes_key, places_of
 from fxlite.passes.rewrite.matcher import is_constant_path
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.tracing.symbolic_trace import symbolic_trace
-from fxlite.types.dtypes import DType
 
 _LARGEST_CONSTANT = 1 << 16  # bytes compared by value
 
@@ -94,11 +93,10 @@ def _key(gm: GraphModule, node: Node, numbers: dict[Node, int]) -> Any:
     if node.op != "call_function" or node.is_impure():
         return None
     op: Op = node.target
-    args = [value_key(a, numbers) for a in node.args]
+    args = list(places_of(node.args, numbers, []))
     if op.commutative:
         args.sort(key=repr)
-    attributes = tuple(sorted((k, value_key(v, numbers)) for k, v in node.kwargs.items()))
-    return (op.name, tuple(args), attributes)
+    return (op.name, tuple(args), frozenset(attributes_key(node.kwargs)))
 
 
 def _weight_key(gm: GraphModule, target: str) -> Any:
@@ -108,22 +106,6 @@ def _weight_key(gm: GraphModule, target: str) -> Any:
     if value.nbytes > _LARGEST_CONSTANT:
         return target
     return (str(value.dtype), value.shape, value.tobytes())
-
-
-def value_key(value: Any, numbers: dict[Node, int]) -> Any:
-    """A hashable stand-in for an argument, equal only for equal arguments: 1, 1.0 and True differ,
-    as do 0.0 and -0.0."""
-    if isinstance(value, Node):
-        return ("node", numbers[value])
-    if isinstance(value, (tuple, list)):
-        return (type(value).__name__, *(value_key(v, numbers) for v in value))
-    if isinstance(value, dict):
-        return ("dict", *((k, value_key(v, numbers)) for k, v in value.items()))
-    if isinstance(value, DType):
-        return ("dtype", value.name)
-    if isinstance(value, sympy.Expr):
-        return ("dim", str(value))
-    return (type(value).__name__, repr(value))
 
 
 @graph_pass

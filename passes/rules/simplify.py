@@ -17,6 +17,7 @@ After::
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -27,10 +28,9 @@ from fxlite import ops
 from fxlite.graph.graph import Node
 from fxlite.ops.op import REGISTRY
 from fxlite.passes.base import enter
-from fxlite.passes.rewrite.node_rule import Answer, Call, is_call, node_rule
 from fxlite.passes.rewrite.predicates import dtype, is_complex, is_integer
-from fxlite.passes.rewrite.rule import rule
-from fxlite.passes.rewrite.rule_set import AnyRule, RuleSet
+from fxlite.passes.rewrite.rule import Answer, AnyRule, Call, Rule, is_call, node_rule, rule
+from fxlite.passes.rewrite.rule_set import RuleSet
 from fxlite.passes.rules.redundant import training_dropout, why_dropout_stays
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
@@ -42,85 +42,52 @@ def _with_one_part(x: Any) -> bool | str:
     return not is_complex(x) or "the other part of a complex number may change a zero's sign"
 
 
-@rule(register=False)
-def times_one(x: Any) -> Any:
-    """``x * 1`` is x."""
-    return x * 1
+def _identity(name: str, pattern: Callable[[Any], Any], says: str, where: Any = None) -> Rule:
+    """The rule that a function of x is x."""
+    made = rule(register=False, name=name)(pattern)
+    made.__doc__ = says
+    made.replacement(lambda x: x)
+    if where is not None:
+        made.where(where)
+    return made
 
 
-times_one.replacement(lambda x: x)
-times_one.where(_with_one_part)
+times_one = _identity("times_one", lambda x: x * 1, "``x * 1`` is x.", _with_one_part)
 times_one.example(lambda x: np.exp(x) * 1.0, x="f32[4]")
 times_one.counterexample(lambda z: z * 1, "the zero of (-0-1j) becomes positive", z="c64[4]")
 times_one.counterexample(lambda n: n * 1.0, "the product of integers and 1.0 is f64", n="i32[4]")
 
-
-@rule(register=False)
-def divided_by_one(x: Any) -> Any:
-    """``x / 1`` is x."""
-    return x / 1
-
-
-divided_by_one.replacement(lambda x: x)
-divided_by_one.where(_with_one_part)
+divided_by_one = _identity("divided_by_one", lambda x: x / 1, "``x / 1`` is x.", _with_one_part)
 divided_by_one.example(lambda x: np.exp(x) / 1, x="f32[4]")
 divided_by_one.counterexample(lambda n: n / 1, "the quotient of integers is a float", n="i32[4]")
 
-
-@rule(register=False)
-def whole_quotient_by_one(x: Any) -> Any:
-    """``x // 1`` is x for integers."""
-    return x // 1
-
-
-whole_quotient_by_one.replacement(lambda x: x)
-whole_quotient_by_one.where(lambda x: is_integer(x) or "x // 1 rounds a float down")
+whole_quotient_by_one = _identity(
+    "whole_quotient_by_one",
+    lambda x: x // 1,
+    "``x // 1`` is x for integers.",
+    lambda x: is_integer(x) or "x // 1 rounds a float down",
+)
 whole_quotient_by_one.example(lambda n: n // 1, n="i32[4]")
 whole_quotient_by_one.counterexample(lambda x: x // 1, "it rounds a float down", x="f32[4]")
 
-
-@rule(register=False)
-def first_power(x: Any) -> Any:
-    """``x ** 1`` is x."""
-    return x**1
-
-
-first_power.replacement(lambda x: x)
+first_power = _identity("first_power", lambda x: x**1, "``x ** 1`` is x.")
 first_power.example(lambda x: np.exp(x) ** 1, x="f32[4]")
 first_power.counterexample(lambda x: x**-1, "another power", x="f32[4]")
 
-
-@rule(register=False)
-def minus_zero(x: Any) -> Any:
-    """``x - 0`` is x; -0.0 stays -0.0."""
-    return x - 0
-
-
-minus_zero.replacement(lambda x: x)
+minus_zero = _identity("minus_zero", lambda x: x - 0, "``x - 0`` is x; -0.0 stays -0.0.")
 minus_zero.example(lambda x: np.exp(x) - 0, x="f32[4]")
 minus_zero.counterexample(lambda x: x - -0.0, "it turns -0.0 into 0.0", x="f32[4]")
 
-
-@rule(register=False)
-def plus_zero(x: Any) -> Any:
-    """``x + 0`` is x for integers."""
-    return x + 0
-
-
-plus_zero.replacement(lambda x: x)
-plus_zero.where(lambda x: is_integer(x) or "x + 0 turns -0.0 into 0.0, except for integers")
+plus_zero = _identity(
+    "plus_zero",
+    lambda x: x + 0,
+    "``x + 0`` is x for integers.",
+    lambda x: is_integer(x) or "x + 0 turns -0.0 into 0.0, except for integers",
+)
 plus_zero.example(lambda n: n + 0, n="i32[4]")
 plus_zero.counterexample(lambda x: x + 0, "it turns -0.0 into 0.0", x="f32[4]")
 
-
-@rule(register=False)
-def plus_negative_zero(x: Any) -> Any:
-    """``x + -0.0`` is x."""
-    return x + -0.0
-
-
-plus_negative_zero.replacement(lambda x: x)
-plus_negative_zero.where(_with_one_part)
+plus_negative_zero = _identity("plus_negative_zero", lambda x: x + -0.0, "``x + -0.0`` is x.", _with_one_part)
 plus_negative_zero.example(lambda x: np.exp(x) + -0.0, x="f32[4]")
 plus_negative_zero.counterexample(lambda x: x + 0.0, "it turns -0.0 into 0.0", x="f32[4]")
 

@@ -18,15 +18,19 @@ from fxlite.base.errors import FxliteError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import REGISTRY, Op
-from fxlite.passes.surgery import position_rules
-from fxlite.passes.surgery.axes import AxisGraph, Slot, moved_from, operands_of, parts_of
-from fxlite.passes.surgery.joining import (
+from fxlite.passes.surgery import layer_rules
+from fxlite.passes.surgery.axes import (
+    AxisGraph,
+    Slot,
     argument,
     axes_of,
     broadcast,
     channel_axis,
     join,
     join_same,
+    moved_from,
+    operands_of,
+    parts_of,
     slots,
     tie,
     tie_all,
@@ -75,15 +79,15 @@ def axis_graph(gm: GraphModule, is_part: bool = False) -> AxisGraph:
 def _call(found: AxisGraph, node: Node, merged: list[Any]) -> None:
     op: Op = node.target
     operands = operands_of(node)
-    known = position_rules.RULES.get(op.name) if REGISTRY.get(op.name) is op else None
+    known = layer_rules.RULES.get(op.name) if REGISTRY.get(op.name) is op else None
     if known is not None:
         known(found, node)
     elif op.needs_whole:
-        position_rules.whole(found, node)
+        layer_rules.whole(found, node)
     elif op.combines:
-        position_rules.scattered(found, node)
+        layer_rules.scattered(found, node)
     elif op.writes_part:
-        position_rules.written(found, node)
+        layer_rules.written(found, node)
     elif op.kind == "pointwise":
         for operand in operands:
             broadcast(found, operand, node)

@@ -1,7 +1,7 @@
 """Statistics of activations: what range and distribution the values inside a program have.
 
 In: a module and batches. Out: an :class:`ActivationStatistics`, one row for each node, which prints
-as a table. The values come through taps (:mod:`fxlite.passes.surgery.probes`), batch after batch;
+as a table. The values come through taps (:mod:`fxlite.passes.surgery.places`), batch after batch;
 they are counted in the bins in which the observers of quantization count.
 """
 
@@ -16,15 +16,14 @@ import numpy as np
 
 from fxlite.backend import find_backend
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, borderless
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node
 from fxlite.passes.base import as_module
 from fxlite.passes.manager import op_name
-from fxlite.passes.quantize.conversion.one_step import as_batches
+from fxlite.passes.quantize.conversion.prepare import as_batches
 from fxlite.passes.quantize.schemes.observers import BINS, count_in_bins
-from fxlite.passes.surgery.places import nodes_at
-from fxlite.passes.surgery.probes import tap, untap
+from fxlite.passes.surgery.places import nodes_at, tap, untap
 from fxlite.types.tensor_type import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -113,24 +112,19 @@ class ActivationStatistics(Printed):
         return len(self.rows)
 
     def __rich__(self) -> Any:
-        from rich.table import Table
-
-        table = Table(box=None, header_style="bold", pad_edge=False)
         shown = [f"{p:g} %" for p in self.percentiles]
         has_others = any(row.not_finite for row in self)
         others = ["NaN, inf"] if has_others else []
-        for heading in ("node", "op", "type"):
-            table.add_column(heading, overflow="fold")
-        for heading in ("min", "max", "mean", "std", "zeros", *shown, *others):
-            table.add_column(heading, justify="right", no_wrap=True)
+        numbers = ("min", "max", "mean", "std", "zeros", *shown, *others)
+        table = borderless(("node", "op", "type"), numbers, no_wrap=True)
         for row in self:
-            numbers = [row.min, row.max, row.mean, row.std]
+            moments = [row.min, row.max, row.mean, row.std]
             ranks = [row.percentile(p) for p in self.percentiles]
             table.add_row(
                 row.name,
                 row.op,
                 "" if row.type is None else str(row.type),
-                *(_short(n) for n in numbers),
+                *(_short(n) for n in moments),
                 f"{row.zeros:.1%}",
                 *(_short(n) for n in ranks),
                 *([str(row.not_finite)] if has_others else []),

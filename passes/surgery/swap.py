@@ -25,7 +25,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.passes.base import Pass, unique_attribute
 from fxlite.passes.cutting.inline_modules import inline
-from fxlite.passes.cutting.source_partitions import source_partitions
+from fxlite.passes.cutting.outline_modules import source_partitions
 from fxlite.passes.cutting.subgraph import cut, in_order, with_elements
 from fxlite.passes.rewrite.matcher import same_arrays
 from fxlite.passes.surgery.places import nodes_at
@@ -88,7 +88,7 @@ def swap(
     by_path: dict[str, list[Place]] = {}
     for place in _places(gm, where):
         by_path.setdefault(place.path, []).append(place)
-    if layer is not None and len(by_path) > 1 and _weights_of(layer):
+    if layer is not None and len(by_path) > 1 and isinstance(layer, Module) and layer.state_dict():
         raise ArgumentError(
             f"{_name(layer)} has weights and would be at {', '.join(list(by_path)[:4])}: give "
             "make=, a function that makes a layer for each of them"
@@ -203,10 +203,6 @@ def _common(paths: Iterable[str]) -> str:
 # -- what ------------------------------------------------------------------------------------------
 def _name(layer: Any) -> str:
     return getattr(layer, "__name__", None) or type(layer).__name__
-
-
-def _weights_of(layer: Any) -> bool:
-    return isinstance(layer, Module) and bool(layer.state_dict())
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ import numpy as np
 import fxlite as fx
 from fxlite import nn
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.schemes.parameters import signal_to_noise
+from fxlite.passes.quantize.schemes.scheme import signal_to_noise
 from tutorials import digits, minilm
 
 PAIRS = Path(minilm.__file__).with_name("sentence_pairs.tsv")

@@ -11,7 +11,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
 from fxlite.base.console import plain_text
-from fxlite.passes.costing.cost import flops
+from fxlite.passes.costing.cost_report import flops
 from fxlite.show.summary import Summary, SummaryRow
 from fxlite.types.shapes import parse
 from tests.models import MODELS, traced

@@ -11,7 +11,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
 from fxlite.base.errors import GraphError
-from fxlite.passes.costing.cost import flops, flops_by_node
+from fxlite.passes.costing.cost_report import flops, flops_by_node
 from fxlite.passes.rules.decompose import decompose
 from fxlite.types.shapes import parse, substitute
 

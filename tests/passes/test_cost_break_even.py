@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 from fxlite import passes
 from fxlite.base.errors import ArgumentError
-from fxlite.passes.costing.cost import pays_when
+from fxlite.passes.costing.cost_report import pays_when
 from fxlite.passes.costing.costs import Costs, SizeRanges
 from fxlite.types import shapes
 

@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite.base.errors import GraphError
-from fxlite.passes.costing.peak_memory import find_peak, peak_memory
+from fxlite.passes.costing.timeline import find_peak, peak_memory
 from fxlite.types import shapes
 from tests.zoo import ZOO
 from tests.zoo.registry import Program

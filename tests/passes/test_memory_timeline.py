@@ -14,8 +14,7 @@ import fxlite as fx
 from fxlite import passes
 from fxlite.base.console import plain_text
 from fxlite.base.errors import ArgumentError, GraphError
-from fxlite.passes.costing.peak_memory import find_peak
-from fxlite.passes.costing.timeline import Axis
+from fxlite.passes.costing.timeline import Axis, find_peak
 from fxlite.types.shapes import parse
 from tests.models import traced
 from tests.zoo import ZOO

@@ -12,7 +12,7 @@ import fxlite.nn.functional as F
 from fxlite import passes
 from fxlite.base.errors import ArgumentError
 from fxlite.passes import Call, NodeRule, RuleSet, node_rule, rule
-from fxlite.passes.rewrite.node_rule import Answer, is_call
+from fxlite.passes.rewrite.rule import Answer, is_call
 from tests.passes.helpers import calls, trace
 
 

@@ -18,7 +18,7 @@ import fxlite.nn.functional as F
 from fxlite import nn, passes
 from fxlite.base.console import plain_text
 from fxlite.base.errors import ArgumentError
-from fxlite.passes.costing.cost import flops_by_node
+from fxlite.passes.costing.cost_report import flops_by_node
 from fxlite.passes.profiling.profile import Setting, Times, node_row
 from fxlite.passes.profiling.record import Part, Profile, Row
 from fxlite.passes.profiling.tables import MOST_ROWS, blame_text, seconds_text

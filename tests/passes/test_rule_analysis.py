@@ -10,7 +10,7 @@ import pytest
 import fxlite.nn.functional as F
 from fxlite import ops, passes
 from fxlite.passes.rewrite.rule import Rule
-from fxlite.passes.rewrite.rule_analysis import analyze_rules
+from fxlite.passes.rewrite.rule_set import analyze_rules
 
 pytestmark = pytest.mark.usefixtures("registry")
 

@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import ops, passes
-from fxlite.passes.rewrite.rule_analysis import analyze_rules
+from fxlite.passes.rewrite.rule_set import analyze_rules
 from fxlite.passes.rules.simplify import cast_of_cast, keeps_every_value
 from fxlite.types.dtypes import ALL
 from tests.passes.helpers import calls, trace

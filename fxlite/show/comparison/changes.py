@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.show.comparison.compare import bits_differ, differences, operands
@@ -182,31 +183,15 @@ def _own(node: Node) -> Hashable:
 
 
 def _region_inputs(nodes: list[Node], identity: Any) -> dict[Node, set[Hashable]]:
-    """For each node what its region reads from outside; nodes that read each other are one region.
-
-    Regions are joined with a disjoint-set forest, the smaller under the larger."""
-    parent = {node: node for node in nodes}
-    size = dict.fromkeys(nodes, 1)
-
-    def root(node: Node) -> Node:
-        while parent[node] is not node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
+    """For each node what its region reads from outside; nodes that read each other are one region."""
+    sets, inside = DisjointSets(), set(nodes)
     for node in nodes:
-        for operand in operands(node):
-            if operand in parent:
-                one, other = root(node), root(operand)
-                if one is not other:
-                    small, large = sorted((one, other), key=size.__getitem__)
-                    parent[small] = large
-                    size[large] += size[small]
+        sets.join(node, inside.intersection(operands(node)))
     inputs: dict[Node, set[Hashable]] = {}
     for node in nodes:
-        read = {identity(operand) for operand in operands(node) if operand not in parent}
-        inputs.setdefault(root(node), set()).update(read)
-    return {node: inputs[root(node)] for node in nodes}
+        read = {identity(operand) for operand in operands(node) if operand not in inside}
+        inputs.setdefault(sets.find(node), set()).update(read)
+    return {node: inputs[sets.find(node)] for node in nodes}
 
 
 def _value_numbers(graph: Graph) -> dict[Node, int]:

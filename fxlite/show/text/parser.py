@@ -222,7 +222,7 @@ class _Parser(BlockParser):
                 raise self.error(statement, f"the comment says that {path!r} is written, which is no input")
             writes.append(found)
         own = [target for target in targets if target not in dict(states)]
-        self.graph.interface = replace(one_by_one(own), writes=tuple(writes), states=tuple(states))
+        self.graph.interface = replace(one_by_one(tuple(own)), writes=tuple(writes), states=tuple(states))
 
     def _reads_a_shape(self, value: ast.expr) -> bool:
         return any(

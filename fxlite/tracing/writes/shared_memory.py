@@ -154,13 +154,13 @@ def note_retraced(result: Any, node: Node, env: Mapping[Node, Any]) -> None:
     """``result`` records the call ``node`` of a graph that is traced again; ``env`` has the values
     of its arguments."""
     op = node.target
-    if op.name not in ("split", "getitem"):
+    if op.name != "getitem" and not op.gives_parts:
         if op.shares_memory:
             args = map_nodes(node.args, env.__getitem__)
             note_view(result, op, op.bind(args, node.kwargs))
         return
     source = env[node.args[0]]
-    if hasattr(source, "_view") and (op.name == "split" or source._view is not None):
+    if hasattr(source, "_view") and (op.gives_parts or source._view is not None):
         attach(result, source, None, {})
 
 

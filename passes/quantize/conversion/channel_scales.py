@@ -46,10 +46,10 @@ from fxlite.graph.interpreter import Interpreter
 from fxlite.nn.module import Parameter
 from fxlite.passes.base import as_module, graph_pass, unique_attribute
 from fxlite.passes.ledger import refusals, refuse, set_ledger
-from fxlite.passes.quantize.conversion.simulate import arguments_of, some
+from fxlite.passes.quantize.conversion.prepare import arguments_of, some
 from fxlite.passes.quantize.schemes.roles import is_float32, is_weight
 from fxlite.passes.quantize.schemes.scheme import QuantizationError
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.rules.redundant import remove_dropout
 

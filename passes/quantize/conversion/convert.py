@@ -39,11 +39,11 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.ledger import refuse
 from fxlite.passes.quantize.conversion.forms import PARTS, Forms, Integers, Sums
 from fxlite.passes.quantize.conversion.prepare import META, Decision, is_prepared
-from fxlite.passes.quantize.conversion.products import convert_product, convert_table
+from fxlite.passes.quantize.conversion.products import convert_product, convert_table, note_record
 from fxlite.passes.quantize.schemes.observers import Observer
 from fxlite.passes.quantize.schemes.roles import clip_bounds, factor, is_float32, moved, multiply_adds
-from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Record, attach
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.const_fold import fold_constants
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -85,23 +85,7 @@ def convert_cast(forms: Forms, node: Node, qconfig: QConfig) -> None:
         forms.copy(node)
         return
     if before or multiply_adds(node) != 0:
-        attach(
-            made,
-            Record(
-                node.name,
-                node.target.name,
-                node.module_path,
-                qconfig.name,
-                target,
-                False,
-                16,
-                multiply_adds(node),
-                0.0,
-                0.0,
-                before,
-                after,
-            ),
-        )
+        note_record(made, node, qconfig, target, False, 16, bytes_before=before, bytes_after=after)
 
 
 def _in_halves(type: Any, narrow: DType) -> Any:

@@ -26,7 +26,7 @@ from fxlite.passes.ledger import refusals, set_ledger
 from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.roles import clip_bounds
 from fxlite.passes.quantize.schemes.scheme import QuantizationError, Scheme
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.types.guards import Guard
 from fxlite.types.shapes import Dim, decide
 from fxlite.types.tensor_type import TensorType

@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
+from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.integer.quantized import dynamic_scale, fake_quantize
 from fxlite.ops.integer.quantized_product import largest_depth
-from fxlite.passes.quantize.schemes.parameters import QuantizedWeight
 from fxlite.passes.quantize.schemes.roles import (
     carries,
     clip_bounds,
@@ -51,8 +51,8 @@ from fxlite.passes.quantize.schemes.roles import (
     why_not,
     why_not_table,
 )
-from fxlite.passes.quantize.schemes.scheme import QConfig, Scheme
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizedWeight, Scheme
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.types import dtypes
 
 
@@ -125,7 +125,7 @@ def _classify(flow: _Flow, node: Node, qconfig: QConfig | None, rule: str) -> No
             if is_static and not is_call(node, "recurrence"):  # whose states are computed in float
                 flow.born.add(node)
                 flow.epilogue[node] = node
-    elif is_call(node, "embedding"):
+    elif node.target.role == "table":
         reason = why_not_table(node, qconfig, rule)
         if reason is not None:
             flow.reasons[node] = reason
@@ -177,21 +177,13 @@ def _groups(
     flow: _Flow, carriers: frozenset[Node]
 ) -> tuple[list[tuple[Scheme, list[Node]]], list[tuple[Node, Node, Scheme]]]:
     """The observed values in lists of one scale each, and products that want another scheme."""
-    parent: dict[Node, Node] = {}
-
-    def root(value: Node) -> Node:
-        while parent.get(value, value) is not value:
-            parent[value] = parent.get(parent[value], parent[value])
-            value = parent[value]
-        return value
-
+    sets = DisjointSets()
     for node in carriers:
-        for value in moved(node):
-            parent[root(value)] = root(node)
+        sets.join(node, moved(node))
     members: dict[Node, list[Node]] = {}
     for value in sorted(flow.wanted, key=flow.order.__getitem__):
         if value not in carriers:
-            members.setdefault(root(value), []).append(value)
+            members.setdefault(sets.find(value), []).append(value)
     schemes: dict[Node, Scheme] = {}
     readers: list[tuple[Node, Node, Scheme]] = []
     for product in sorted(flow.products, key=flow.order.__getitem__):
@@ -199,9 +191,9 @@ def _groups(
         if qconfig.mode == "static" and qconfig.activation is not None:
             for value in data_slots(product):
                 readers.append((product, value, qconfig.activation))
-                schemes.setdefault(root(value), qconfig.activation)
+                schemes.setdefault(sets.find(value), qconfig.activation)
     groups = [(schemes.get(r, flow.wanted[values[0]]), values) for r, values in members.items()]
-    edges = [(p, v, s) for p, v, s in readers if schemes[root(v)] != s]
+    edges = [(p, v, s) for p, v, s in readers if schemes[sets.find(v)] != s]
     return groups, edges
 
 

@@ -9,7 +9,7 @@ are chosen with prepare and convert and a mapping.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,10 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.quantize.conversion.convert import convert
-from fxlite.passes.quantize.conversion.prepare import META, Decision, prepare
-from fxlite.passes.quantize.conversion.simulate import arguments_of
+from fxlite.passes.quantize.conversion.prepare import META, Arguments, Decision, as_batches, prepare
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
 from fxlite.passes.quantize.schemes.scheme import (
     QConfig,
-    QuantizationError,
     bf16,
     dynamic_int8,
     fp16,
@@ -37,32 +35,13 @@ from fxlite.passes.quantize.schemes.scheme import (
 from fxlite.passes.rules.const_fold import const_fold
 from fxlite.types.agreement import sqnr
 
+
 # -- with batches ----------------------------------------------------------------------------------
-#: What a module is called with.
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-
 @checked
 def quantize(program: Any, mapping: QConfigMapping, batches: Iterable[Any]) -> GraphModule:
     """Prepare, calibrate on all batches, convert. Raises what these raise, and QuantizationError
     without a batch."""
     return convert(calibrated(program, mapping, as_batches(batches)))
-
-
-def as_batches(batches: Iterable[Any]) -> list[Arguments]:
-    """Batches as arguments of a call. Raises QuantizationError where there are none, or where an
-    array is given in place of a list of batches."""
-    if hasattr(batches, "dtype"):
-        raise QuantizationError("batches are a list of batches, not one array: give [array]")
-    if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
-        raise QuantizationError(
-            f"batches are a list of batches, each an array, a tuple of arguments or a dict of "
-            f"named ones, not {type(batches).__name__}"
-        )
-    found = [arguments_of(batch) for batch in batches]
-    if not found:
-        raise QuantizationError("there are no batches: ranges and noise are found on data")
-    return found
 
 
 def calibrated(program: Any, mapping: QConfigMapping, data: Sequence[Arguments]) -> GraphModule:

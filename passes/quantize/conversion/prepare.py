@@ -19,6 +19,8 @@ After::
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,10 +32,9 @@ from fxlite.passes.ledger import refusals, set_ledger
 from fxlite.passes.quantize.conversion.integer_flow import IntegerFlow, find_integer_flow, state_scheme
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping, Resolution, resolve
 from fxlite.passes.quantize.schemes.observers import Observer, make_observer
-from fxlite.passes.quantize.schemes.parameters import QuantizedWeight
 from fxlite.passes.quantize.schemes.roles import product_weights, weight_axis
-from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Scheme
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, QuantizedWeight, Scheme
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.const_fold import fold_constants
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn
@@ -306,3 +307,49 @@ def _round_weights(module: GraphModule, flow: IntegerFlow) -> None:
             rounded = _observe(module, weight, path, latest, True)
             rounded.meta[META] = rounded.args[0].meta[META] = Decision("weight")
             product.replace_input_with(weight, rounded)
+
+
+# -- batches ----------------------------------------------------------------------------------------
+#: What a module is called with.
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def arguments_of(batch: Any) -> Arguments:
+    """A batch as arguments of a call: a tuple has them in order, a dict by name, BoundArguments
+    both, and anything else is the only one."""
+    if isinstance(batch, inspect.BoundArguments):
+        return batch.args, batch.kwargs
+    if isinstance(batch, tuple):
+        return batch, {}
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (batch,), {}
+
+
+def some(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches. Raises QuantizationError after the last one if there was none."""
+    is_empty = True
+    for batch in batches:
+        is_empty = False
+        yield batch
+    if is_empty:
+        raise QuantizationError(
+            "there are no batches (an iterator that was used up before has none): give a list of "
+            "inputs, each an array, a tuple of arguments or a dict of named ones"
+        )
+
+
+def as_batches(batches: Iterable[Any]) -> list[Arguments]:
+    """Batches as arguments of a call. Raises QuantizationError where there are none, or where an
+    array is given in place of a list of batches."""
+    if hasattr(batches, "dtype"):
+        raise QuantizationError("batches are a list of batches, not one array: give [array]")
+    if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
+        raise QuantizationError(
+            f"batches are a list of batches, each an array, a tuple of arguments or a dict of "
+            f"named ones, not {type(batches).__name__}"
+        )
+    found = [arguments_of(batch) for batch in batches]
+    if not found:
+        raise QuantizationError("there are no batches: ranges and noise are found on data")
+    return found

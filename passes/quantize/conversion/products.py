@@ -19,7 +19,6 @@ from fxlite.passes.quantize.conversion.forms import Forms, Integers, Sums
 from fxlite.passes.quantize.conversion.integer_flow import row_scales, rows_of, state_attributes
 from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.parameters import packed_rows, quantize_weight, require_finite
 from fxlite.passes.quantize.schemes.roles import (
     depth,
     is_expanded,
@@ -27,10 +26,19 @@ from fxlite.passes.quantize.schemes.roles import (
     multiply_adds,
     source_weight,
     summed_axes,
+    weight_integers,
     weight_operand,
 )
-from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Record, Scheme, attach
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.quantize.schemes.scheme import (
+    KEY,
+    QConfig,
+    QuantizationError,
+    Record,
+    Scheme,
+    packed_rows,
+    require_finite,
+)
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.types import dtypes
 
 
@@ -56,7 +64,7 @@ def _static(forms: Forms, node: Node, qconfig: QConfig) -> None:
     bias = _constant_bias(forms, node)
     found = _weight(forms, node, node.arguments["weight"], qconfig, _least_scale(node, bias, known))
     made = _integer_call(forms, node, known.node, known.zero_point, found, bias, known.scale)
-    _attach(node, made, qconfig, known, found)
+    _note_product(node, made, qconfig, known, found)
     scale = _sums_scale(node, known.scale, found.scale)
     if bias is None and node.arguments.get("bias") is not None:  # computed: added in float
         total = forms.call("dequantize", (made, forms.constant(node, "scale", scale)))
@@ -88,7 +96,7 @@ def _static_matmul(forms: Forms, node: Node, qconfig: QConfig) -> None:
     if not isinstance(length, int):
         x_type, y_type = (operand.type.dtype for operand in operands)
         forms.limit_depth(length, largest_depth(x_type, y_type, **zeros))
-    _attach(node, made, qconfig, known, weight)
+    _note_product(node, made, qconfig, known, weight)
     forms.sums[node] = Sums(made, _sums_scale(node, 1.0, scale))
 
 
@@ -206,7 +214,7 @@ def _dynamic(forms: Forms, node: Node, qconfig: QConfig) -> None:
     integers, scale = forms.made[key]
     found = _weight(forms, node, weight_operand(node), qconfig)
     made = _integer_call(forms, node, integers, 0, found, None, None)
-    _attach(node, made, qconfig, None, found, str(rows))
+    _note_product(node, made, qconfig, None, found, str(rows))
     per_channel = forms.number_or_buffer(f"{found.name}_scale", _sums_scale(node, 1.0, found.scale))
     if made.type.rank != scale.type.rank:  # a matrix times a vector
         scale = forms.call("squeeze", (scale,), {"axis": -1})
@@ -236,7 +244,7 @@ def _recurrence(forms: Forms, node: Node, qconfig: QConfig) -> None:
         known = _observed_states(forms, node)
         attributes |= state_attributes(known.scheme, known.scale, known.zero_point)
     made = forms.call("int_recurrence", (), {**arguments, **attributes}, node.name)
-    _attach(node, made, qconfig, known, found, "i8 per step and row" if known is None else "")
+    _note_product(node, made, qconfig, known, found, "i8 per step and row" if known is None else "")
     forms.floats[node] = made
 
 
@@ -278,7 +286,7 @@ def _weight_only(forms: Forms, node: Node, qconfig: QConfig) -> None:
         if bias is not None:
             operands.append(forms.float_of(bias))
         made = forms.call("linear_weight_only", tuple(operands), options, node.name)
-    _attach(node, made, qconfig, None, found)
+    _note_product(node, made, qconfig, None, found)
     forms.floats[node] = made
 
 
@@ -293,7 +301,7 @@ def convert_table(forms: Forms, node: Node, qconfig: QConfig) -> None:
     taken = forms.call("embedding", (ids, graph.get_attr(found.path)), {})
     scale = forms.call("embedding", (ids, scales), {})
     made = forms.call("dequantize", (taken, scale), {}, node.name)
-    _attach(node, made, rows, None, found)
+    _note_product(node, made, rows, None, found)
     forms.floats[node] = made
 
 
@@ -316,8 +324,6 @@ def _weight(forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale:
     weight, scheme, transposed = source_weight(read), qconfig.weight, is_transposed(node)
     assert weight is not None and scheme is not None
     array = _finite(forms, weight)
-    if transposed:
-        array = array.T
     axes = summed_axes(node, read, transposed)
     is_packed, is_flat = qconfig.mode == "weight_only", node.target.name == "conv1d"
     plain = ("weight", weight.target, scheme, axes, transposed, is_packed, is_flat)
@@ -326,10 +332,10 @@ def _weight(forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale:
         key = (*plain, np.asarray(least_scale).tobytes())
     if key not in forms.made:
         chosen = node.meta[META].weight
-        found = chosen or quantize_weight(array, scheme, axes)
+        found = chosen or weight_integers(node, read, array, scheme)
         if np.any(least_scale > found.scale):
             key = (*plain, np.asarray(least_scale).tobytes())
-            found = quantize_weight(array, scheme, axes, least_scale)
+            found = weight_integers(node, read, array, scheme, least_scale)
         integers: Any = found.integers
         if is_packed:
             integers = packed_rows(found, scheme)
@@ -342,7 +348,7 @@ def _weight(forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale:
     return stored
 
 
-def _attach(
+def _note_product(
     node: Node, made: Node, qconfig: QConfig, known: Integers | None, weight: _StoredWeight | None, activation: str = ""
 ) -> None:
     """Say on the new node what became of the old one."""
@@ -359,24 +365,14 @@ def _attach(
         parts.append(f"weight {_short(qconfig.weight)}")
         bits, sqnr = qconfig.weight.bits, weight.sqnr
         before, after = weight.bytes_before, weight.bytes_after
-    attach(
-        made,
-        Record(
-            node.name,
-            node.target.name,
-            node.module_path,
-            qconfig.name,
-            ", ".join(parts),
-            qconfig.activation is not None,
-            bits,
-            multiply_adds(node),
-            low,
-            high,
-            before,
-            after,
-            sqnr,
-        ),
-    )
+    sizes = {"low": low, "high": high, "bytes_before": before, "bytes_after": after, "sqnr": sqnr}
+    note_record(made, node, qconfig, ", ".join(parts), qconfig.activation is not None, bits, **sizes)
+
+
+def note_record(made: Node, node: Node, qconfig: QConfig, scheme: str, integer: bool, bits: int, **sizes: Any) -> None:
+    """Write the :class:`Record` of what became of a node into the meta of the new one."""
+    op, path, count = node.target.name, node.module_path, multiply_adds(node)
+    made.meta[KEY] = vars(Record(node.name, op, path, qconfig.name, scheme, integer, bits, count, **sizes))
 
 
 def _short(scheme: Scheme) -> str:

@@ -37,7 +37,8 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.passes.quantize.conversion.convert import convert
-from fxlite.passes.quantize.conversion.one_step import Arguments, as_batches, calibrated, results
+from fxlite.passes.quantize.conversion.one_step import calibrated, results
+from fxlite.passes.quantize.conversion.prepare import Arguments, as_batches
 from fxlite.passes.quantize.planning.mixed_plan import Measured, Plan, PlannedLayer
 from fxlite.passes.quantize.planning.quantization_report import report
 from fxlite.passes.quantize.planning.sensitivity import (

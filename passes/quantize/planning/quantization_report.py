@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, borderless
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.quantize.schemes.roles import multiply_adds
 from fxlite.passes.quantize.schemes.scheme import QuantizationError, Record, record_of
@@ -66,13 +66,8 @@ class QuantizationReport(Printed):
 
     def __rich__(self) -> Any:
         from rich.console import Group
-        from rich.table import Table
 
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        table.add_column("node", overflow="fold")
-        table.add_column("scheme")
-        for heading in ("range", "SQNR", "MACs", "bytes", "before"):
-            table.add_column(heading, justify="right")
+        table = borderless(("node", "scheme"), ("range", "SQNR", "MACs", "bytes", "before"), folded=1)
         for row in self.rows:
             name = row.name if row.op in row.name else f"{row.name}: {row.op}"
             measured = self.sqnr.get(row.name, row.sqnr)
@@ -156,7 +151,7 @@ def report(
 
 def _is_arithmetic(node: Any) -> bool:
     """True for float arithmetic of the program itself."""
-    if "from" in node.meta or node.target.name in ("getitem", "embedding"):
+    if "from" in node.meta or node.target.name == "getitem" or node.target.role == "table":
         return False
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     return any(t is not None and t.dtype.is_float for t in types)

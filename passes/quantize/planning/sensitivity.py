@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, borderless
 from fxlite.base.facade import above
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.profiling.tables import seconds_text
-from fxlite.passes.quantize.conversion.one_step import Arguments, as_batches, calibrated, float_results
-from fxlite.passes.quantize.conversion.prepare import prepare
+from fxlite.passes.quantize.conversion.one_step import calibrated, float_results
+from fxlite.passes.quantize.conversion.prepare import Arguments, as_batches, prepare
 from fxlite.passes.quantize.planning.shadow import Powers, Shadow, Stored, Way, operand_ranges, way_of
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
 from fxlite.passes.quantize.schemes.roles import (
@@ -41,7 +41,7 @@ from fxlite.passes.quantize.schemes.roles import (
     why_not_table,
 )
 from fxlite.passes.quantize.schemes.scheme import QConfig, QConfigError, QuantizationError, named_configs, unknown
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.show.node_cost import Roofs, limits, node_cost
 from fxlite.types import shapes
 
@@ -225,11 +225,11 @@ def is_quantizable(node: Node) -> bool:
     """True for products and tables, whether or not they can be integers."""
     if node.op != "call_function":
         return False
-    return bool(node.target.role == "product" or node.target.name == "embedding" or multiply_adds(node) != 0)
+    return bool(node.target.role in ("product", "table") or multiply_adds(node) != 0)
 
 
 def _why_not(node: Node, config: QConfig) -> str | None:
-    rule = why_not_table if is_call(node, "embedding") else why_not
+    rule = why_not_table if node.target.role == "table" else why_not
     return rule(node, config, "")
 
 
@@ -315,7 +315,7 @@ def product_seconds(
     cost = node_cost(node)
     operations, read, written = (number(part) for part in (cost.flops, cost.read, cost.written))
     dtype = "f32"
-    if qconfig is not None and is_call(node, "embedding"):
+    if qconfig is not None and node.target.role == "table":
         read = number(node.type.size)
     elif qconfig is not None and is_call(node, "recurrence"):
         dtype = "i8"
@@ -357,15 +357,10 @@ def sensitivity_table(found: Sensitivity, width: int = 100) -> Any:
     times of the whole, and what no layer can have and why. In less than 100 columns the schemes'
     names take two lines."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("layer", overflow="fold")
-    table.add_column("ops")
-    for scheme in found.schemes:
-        heading = scheme if width >= 100 else scheme.replace("_int", "\n_int")
-        table.add_column(heading, justify="right")
+    headings = (scheme if width >= 100 else scheme.replace("_int", "\n_int") for scheme in found.schemes)
+    table = borderless(("layer", "ops"), headings, folded=1)
     for layer in found.layers:
         cells = [
             _coloured(layer.choices[scheme].sqnr) if scheme in layer.choices else Text("-") for scheme in found.schemes
@@ -410,13 +405,8 @@ def _refusals(found: Sensitivity) -> Iterator[str]:
 def plan_table(plan: Plan) -> Any:
     """A row for each layer, with what its scheme costs; below what was measured."""
     from rich.console import Group
-    from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("layer", overflow="fold")
-    table.add_column("scheme")
-    for heading in ("SQNR", "bytes", "in float", "time", "in float"):
-        table.add_column(heading, justify="right")
+    table = borderless(("layer", "scheme"), ("SQNR", "bytes", "in float", "time", "in float"), folded=1)
     for layer in (*plan.layers, plan.elsewhere):
         cells: list[Any] = []
         if layer.chosen is not None and layer.in_float is not None:

@@ -27,16 +27,24 @@ from fxlite.passes.quantize.conversion.integer_flow import integer_recurrence, r
 from fxlite.passes.quantize.conversion.one_step import float_results
 from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.parameters import (
+from fxlite.passes.quantize.schemes.roles import (
+    data_slots,
+    factor,
+    is_transposed,
+    moved,
+    product_weights,
+    summed_axes,
+    weight_integers,
+)
+from fxlite.passes.quantize.schemes.scheme import (
+    QConfig,
     QuantizedWeight,
+    Scheme,
     packed_bytes,
-    quantize_weight,
     require_finite,
     restored_weight,
 )
-from fxlite.passes.quantize.schemes.roles import data_slots, factor, is_transposed, moved, product_weights, summed_axes
-from fxlite.passes.quantize.schemes.scheme import QConfig, Scheme
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rule import is_call
 
 
 @dataclass(frozen=True)
@@ -88,18 +96,18 @@ def way_of(node: Node, qconfig: QConfig, ranges: Ranges, stored: Stored) -> Way:
 
     Raises QuantizationError for weights that are not finite."""
     rounded: dict[Node, Callable[[Any], Any]] = {}
-    if qconfig.activation is not None and not is_call(node, "embedding"):
+    if qconfig.activation is not None and node.target.role != "table":
         for place, operand in enumerate(data_slots(node)):
             if qconfig.dynamic:
-                rounded[operand] = _by_row(node, qconfig.activation)
+                rounded[operand] = partial(rounded_rows, node=node, scheme=qconfig.activation)
             else:
                 rounded[operand] = _by_range(qconfig.activation, ranges[node.name, place])
-    scheme = Scheme(per="channel") if is_call(node, "embedding") else qconfig.weight
+    scheme = Scheme(per="channel") if node.target.role == "table" else qconfig.weight
     assert scheme is not None
     transposed = is_transposed(node)
     weight_bytes = 0
     for weight in product_weights(node):
-        found = _integers(node, weight, scheme, transposed, stored)
+        found = _integers(node, weight, scheme, stored)
         rounded[weight] = _restored(found, scheme, transposed)
         weight_bytes += packed_bytes(found, scheme)
     if is_call(node, "recurrence") and qconfig.activation is not None:
@@ -116,10 +124,6 @@ def _by_range(scheme: Scheme, known: tuple[float, int]) -> Callable[[Any], Any]:
     return lambda x: fake_quantize(x, known[0], known[1], **arguments)
 
 
-def _by_row(node: Node, scheme: Scheme) -> Callable[[Any], Any]:
-    return lambda x: rounded_rows(x, node, scheme)
-
-
 def _restored(found: QuantizedWeight, scheme: Scheme, transposed: bool) -> Callable[[Any], Any]:
     """Takes the float weight and gives the numbers that its integers stand for. They are made each
     time: only integers are kept."""
@@ -131,14 +135,14 @@ def _restored(found: QuantizedWeight, scheme: Scheme, transposed: bool) -> Calla
     return restored
 
 
-def _integers(node: Node, weight: Node, scheme: Scheme, transposed: bool, stored: Stored) -> QuantizedWeight:
-    axes = summed_axes(node, weight, transposed)
-    key = (weight.target, scheme, axes, transposed)
+def _integers(node: Node, weight: Node, scheme: Scheme, stored: Stored) -> QuantizedWeight:
+    transposed = is_transposed(node)
+    key = (weight.target, scheme, summed_axes(node, weight, transposed), transposed)
     if key not in stored:
         assert node.graph.owning_module is not None
         array = np.asarray(node.graph.owning_module.get_attribute(weight.target))
         require_finite(weight.target, array)
-        stored[key] = quantize_weight(array.T if transposed else array, scheme, axes)
+        stored[key] = weight_integers(node, weight, array, scheme)
     return stored[key]
 
 

@@ -17,8 +17,7 @@ import numpy as np
 from fxlite.base.checked import checked
 from fxlite.base.errors import ShapeError
 from fxlite.nn.module import Module
-from fxlite.passes.quantize.schemes.parameters import parameters
-from fxlite.passes.quantize.schemes.scheme import QConfigError, QuantizationError, Scheme
+from fxlite.passes.quantize.schemes.scheme import QConfigError, QuantizationError, Scheme, parameters
 
 # -- ranges from a histogram -----------------------------------------------------------------------
 BINS = 4096  # half of them on each side of zero

@@ -14,8 +14,8 @@ import numpy as np
 from fxlite.base.errors import FxliteError
 from fxlite.graph.graph import Node
 from fxlite.ops.integer.quantized_product import largest_depth
-from fxlite.passes.quantize.schemes.scheme import QConfig
-from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizedWeight, Scheme, quantize_weight
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.show.node_cost import node_flops
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim, decide
@@ -207,9 +207,15 @@ def summed_axes(product: Node, weight: Node, transposed: bool = False) -> tuple[
     rank: int = weight.type.rank
     if rank == 1:
         return (0,)
-    is_first = transposed or is_call(product, "embedding")
+    is_first = transposed or product.target.role == "table"
     channel = 0 if is_first else weight_axis(product, weight)
     return tuple(axis for axis in range(rank) if axis != channel)
+
+
+def weight_integers(product: Node, weight: Node, array: Any, scheme: Scheme, least_scale: Any = 0.0) -> QuantizedWeight:
+    """The integers of an array that is a product's weight, in the layout that convert stores."""
+    array = array.T if is_transposed(product) else array
+    return quantize_weight(array, scheme, summed_axes(product, weight, is_transposed(product)), least_scale)
 
 
 def depth(node: Node) -> Dim:

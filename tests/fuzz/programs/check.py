@@ -34,7 +34,7 @@ from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.graph.node import nodes_in
 from fxlite.ops.op import Op
-from fxlite.passes.costing.cost import flops_by_node
+from fxlite.passes.costing.cost_report import flops_by_node
 from fxlite.types import shapes
 from fxlite.types.agreement import Chain, leaves, structure
 from tests.codegen.test_c_samples import apart

@@ -8,7 +8,7 @@ import numpy as np
 
 import fxlite as fx
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.schemes.parameters import signal_to_noise
+from fxlite.passes.quantize.schemes.scheme import signal_to_noise
 
 
 def draw(shape: tuple[int, ...], seed: int = 0) -> Any:

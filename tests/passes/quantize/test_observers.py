@@ -13,7 +13,7 @@ from fxlite.base.errors import ShapeError
 from fxlite.ops.integer.quantized import SMALLEST_SCALE
 from fxlite.passes import quantize as q
 from fxlite.passes.quantize.schemes.observers import BINS
-from fxlite.passes.quantize.schemes.parameters import parameters, quantize_weight
+from fxlite.passes.quantize.schemes.scheme import parameters, quantize_weight
 from tests.passes.quantize.helpers import draw, everything
 
 AFFINE = q.Scheme("u8", False)

@@ -11,7 +11,7 @@ import fxlite as fx
 from fxlite import nn, ops, passes
 from fxlite.base.errors import ShapeError
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.conversion.simulate import simulate
+from fxlite.passes.quantize.conversion.error_correction import simulate
 from fxlite.passes.quantize.schemes.observers import Observer
 from tests.oracle import agree
 from tests.passes.quantize.helpers import draw, everything, ops_of, quantized, sqnr

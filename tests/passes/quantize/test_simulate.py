@@ -11,7 +11,8 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.conversion.simulate import arguments_of, simulate
+from fxlite.passes.quantize.conversion.error_correction import simulate
+from fxlite.passes.quantize.conversion.prepare import arguments_of
 from tests.passes.quantize.helpers import draw, everything, sqnr
 
 

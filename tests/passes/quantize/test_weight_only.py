@@ -13,7 +13,7 @@ import fxlite as fx
 from fxlite import nn, passes
 from fxlite.codegen.program.program import optimize
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.schemes.parameters import quantize_weight, restored_weight
+from fxlite.passes.quantize.schemes.scheme import quantize_weight, restored_weight
 from tests.oracle import agree
 from tests.passes.quantize.helpers import draw, everything, ops_of, sqnr
 

@@ -1,24 +1,32 @@
-"""A memory timeline as SVG: steps from left to right, bytes upwards, an area for each value.
+"""Pictures of costs as SVG that stands on its own: a memory timeline, and plots over the size of a dim.
 
-In: a :class:`~fxlite.passes.costing.timeline.MemoryTimeline`. Out: SVG text that stands on its own.
-Without a plan the values lie on each other in order of their first step, so that the outline is
-what is held; with a plan each value lies at its place in the arena.
+In: a :class:`~fxlite.passes.costing.timeline.MemoryTimeline`. Out: steps from left to right, bytes
+upwards, an area for each value. Without a plan the values lie on each other in order of their first
+step, so that the outline is what is held; with a plan each value lies at its place in the arena.
+
+In: one cost report or two, a quantity and sizes. Out: a line for each program, and maybe a file. Both
+axes begin at 0.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from fxlite.base.errors import ArgumentError
 from fxlite.base.outside_text import markup
+from fxlite.passes.costing.costs import QUANTITIES, TITLES, SizeRanges, sizes_that_pay
 from fxlite.show.drawing.colours import KINDS, OTHER, Colour, kind_of
 from fxlite.show.drawing.draw import FONT, legend_row
 from fxlite.show.node_cost import short_text
 from fxlite.show.text.pretty import type_text
 
 if TYPE_CHECKING:
+    from fxlite.passes.costing.cost_report import CostReport
     from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 
 #: Pixels of the plot and of what is around it.
@@ -59,19 +67,26 @@ def svg_text(timeline: MemoryTimeline) -> str:
         rows += (("smaller values", _REST),)
     legend, _ = legend_row(rows, _TOP + _HEIGHT + 42)
     width, height = _LEFT + _WIDTH + 24, _TOP + _HEIGHT + _BELOW
+    around = [*_heading(timeline), *_axes(timeline, columns, highest, scale, step_width)]
+    body += _peak_mark(timeline, columns, step_width)
+    return _picture(width, height, _STYLE, around, _TOP, body, legend)
+
+
+def _picture(
+    width: int, height: int, style: str, around: Iterable[str], top: int, body: Iterable[str], legend: str | None
+) -> str:
+    """SVG text: what stands around the plot, the plot, and the legend if there is one."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
             f'viewBox="0 0 {width} {height}" font-family="{FONT}" font-size="11">',
-            _STYLE,
+            style,
             f'<rect width="{width}" height="{height}" fill="white"/>',
-            *_heading(timeline),
-            *_axes(timeline, columns, highest, scale, step_width),
-            f'<g transform="translate({_LEFT} {_TOP})">',
+            *around,
+            f'<g transform="translate({_LEFT} {top})">',
             *body,
-            *_peak_mark(timeline, columns, step_width),
             "</g>",
-            f'<g transform="translate({_LEFT} 0)">{legend}</g>',
+            "" if legend is None else f'<g transform="translate({_LEFT} 0)">{legend}</g>',
             "</svg>\n",
         ]
     )
@@ -242,3 +257,110 @@ def _peak_mark(timeline: MemoryTimeline, columns: list[int], step_width: float) 
     column = next(c for c, step in enumerate(columns) if step >= timeline.fullest)
     x = (column + 0.5) * step_width
     yield f'<path class="peak" d="M{x:.1f},-6 v{_HEIGHT + 6}"/>'
+
+
+# -- plots of costs --------------------------------------------------------------------------------
+_COUNTED = ("flops", "parameters", "intensity")  # the other quantities are bytes
+
+
+def plot(
+    reports: Mapping[str, CostReport], quantity: str, path: str | os.PathLike[str] | None, sizes: Mapping[str, Any]
+) -> str:
+    """A line for each report, by name; of two, the sizes at which the second begins or ceases to
+    pay are marked. Raises ArgumentError as CostReport.table and CostTable.column do, and for costs
+    that are unknown."""
+    fixed = {name: value for name, value in sizes.items() if isinstance(value, int)}
+    tables = {name: report.table(**sizes) for name, report in reports.items()}
+    dim = next(iter(tables.values())).dim
+    ordered = sorted(set(sizes[dim]))
+    lines = {}
+    for name, table in tables.items():
+        by_size = dict(zip(table.values, table.column(quantity)))
+        if None in by_size.values():
+            raise ArgumentError(f"{quantity} of {name} is unknown: there are leaf modules, or no types")
+        lines[name] = [by_size[size] for size in ordered]
+    marks: dict[int, str] = {}
+    if len(reports) == 2 and quantity in QUANTITIES:
+        before, after = reports.values()
+        found = _break_even(before, after, dim, quantity, fixed)
+        ends = [end for pair in found.ranges for end in pair if end is not None]
+        marks = {end: f"pays: {found}" for end in ends if ordered[0] < end < ordered[-1]}
+    names = " and ".join(dict.fromkeys(report.module.name for report in reports.values()))
+    at = "".join(f", {name}={size}" for name, size in fixed.items())
+    unit = "" if quantity in _COUNTED else "B"
+    text = plot_svg(Plot(f"{names}: {TITLES[quantity]}{at}", dim, unit, ordered, lines, marks))
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
+
+
+def _break_even(before: CostReport, after: CostReport, dim: str, quantity: str, fixed: Mapping[str, int]) -> SizeRanges:
+    """The sizes that pay."""
+    dims = {*before.dims, *after.dims}
+    if dim not in dims:
+        return SizeRanges(dim, ())
+    known = {n: s for n, s in fixed.items() if n in dims}
+    return sizes_that_pay(before.total, after.total, dim, quantity, known)
+
+
+# -- SVG -------------------------------------------------------------------------------------------
+#: Pixels of the plot and of what is around it.
+_PLOT_WIDTH, _PLOT_TOP, _PLOT_BELOW = 640, 42, 76
+_COLOURS: tuple[Colour, ...] = (("#2f6f9f", "#2f6f9f"), ("#c05621", "#c05621"))
+_PLOT_STYLE = """<style>
+.heading { font-weight: bold; font-size: 13px; fill: #102a43; }
+.note, .title { fill: #486581; }
+.axis { stroke: #9aa5b1; fill: none; }
+.grid { stroke: #e4e7eb; }
+.mark { stroke: #8e1f14; stroke-dasharray: 4 3; }
+</style>"""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """``lines``: by name, a value for each of ``sizes`` (of the dim ``dim``, in ascending order);
+    at most two. ``marks`` are sizes to be pointed out, with what there is to say of them."""
+
+    title: str
+    dim: str
+    unit: str
+    sizes: Sequence[int]
+    lines: Mapping[str, Sequence[float]]
+    marks: Mapping[int, str]
+
+
+def plot_svg(plot: Plot) -> str:
+    """The picture as text."""
+    highest = max((value for line in plot.lines.values() for value in line), default=0)
+    widest = max(plot.sizes, default=0)
+    across, upwards = _PLOT_WIDTH / (widest or 1), _HEIGHT / (highest or 1)
+    width, height = _LEFT + _PLOT_WIDTH + 24, _PLOT_TOP + _HEIGHT + _PLOT_BELOW
+    colours = dict(zip(plot.lines, _COLOURS))
+    legend, _ = legend_row(tuple(colours.items()), _PLOT_TOP + _HEIGHT + 50)
+    body = [*_plot_axes(plot, highest, widest, across, upwards), *_plot_lines(plot, colours, across, upwards)]
+    heading = f'<text class="heading" x="{_LEFT}" y="20">{markup(plot.title)}</text>'
+    return _picture(width, height, _PLOT_STYLE, [heading], _PLOT_TOP, body, legend if len(plot.lines) > 1 else None)
+
+
+def _plot_axes(plot: Plot, highest: float, widest: int, across: float, upwards: float) -> Iterator[str]:
+    for value in ticks(max(int(highest), 1)):
+        y = _HEIGHT - value * upwards
+        yield f'<path class="grid" d="M0,{y:.1f} h{_PLOT_WIDTH}"/>'
+        yield note(-6, y + 4, f"{short_text(value)}{plot.unit}" if value else "0", "end")
+    yield f'<path class="axis" d="M0,0 v{_HEIGHT} h{_PLOT_WIDTH}"/>'
+    for value in ticks(max(widest, 1)):
+        yield note(value * across, _HEIGHT + 16, str(value), "middle")
+    yield note(_PLOT_WIDTH / 2, _HEIGHT + 34, markup(plot.dim), "middle")
+
+
+def _plot_lines(plot: Plot, colours: Mapping[str, Colour], across: float, upwards: float) -> Iterator[str]:
+    for size, text in plot.marks.items():
+        x = size * across
+        yield f'<path class="mark" d="M{x:.1f},0 v{_HEIGHT}"/>'
+        yield note(x, -5, markup(text), "end" if x > _PLOT_WIDTH / 2 else "start")
+    for name, values in plot.lines.items():
+        points = [f"{size * across:.1f},{_HEIGHT - value * upwards:.1f}" for size, value in zip(plot.sizes, values)]
+        yield (
+            f'<path d="M{" L".join(points)}" fill="none" stroke="{colours[name][0]}" '
+            f'stroke-width="2"><title>{markup(name)}</title></path>'
+        )
