@@ -50,7 +50,8 @@ class Expr:
     __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
     __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
     __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
-    __lt__, __le__, __gt__, __ge__ = map(_operator, ("lt", "le", "gt", "ge"))
+    __lt__, __le__ = _operator("lt"), _operator("le")
+    __gt__, __ge__ = _operator("gt"), _operator("ge")
 
     def __neg__(self) -> Expr:
         return apply("neg", self)
