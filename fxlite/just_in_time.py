@@ -297,6 +297,11 @@ class JitFunction:
                 fixed.append(text)
                 blamed = _blamed(names.values(), text) if len(fixed) < MOST_TRACES else None
                 names = {size: n for size, n in names.items() if blamed is not None and n != blamed}
+            except Exception as error:  # of NumPy or the program itself, which may not know what to do with a name
+                if not names:
+                    raise
+                fixed.append(f"{type(error).__name__}: {error}".splitlines()[0])
+                names = {}
         states = []
         for _, path in module.states:
             owner, _, name = path.rpartition(".")

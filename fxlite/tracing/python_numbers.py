@@ -62,7 +62,8 @@ def settled(op: Op, bound: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     strong = [_dtype(v) for v, kind in zip(operands, numbers) if kind is None and v is not None]
     weak = [kind(1) for kind in numbers if kind is not None]
     if not strong:
-        return bound, bool(op.symbol) or op.keeps_python_numbers
+        is_complex = any(type(v) is complex for v in operands)  # an array of rank 0 is what stands for that
+        return bound, not is_complex and (bool(op.symbol) or op.keeps_python_numbers)
     target = dtypes.result_type(*strong, *weak)
 
     def converted(value: Any) -> Any:

@@ -454,6 +454,10 @@ class Tracer(Capturing):
         """A traced number as one of Python's."""
         return PythonNumber(value.node, self)
 
+    def number_of_size(self, value: NamedDim) -> PythonNumber:
+        """A named size as the number of Python that it is when the program runs."""
+        return self.python_number(self.size(value))
+
     def size_needed(self, problem: str, instead: str) -> Any:
         """Python needs a named size as a number: refused, unless a subclass has one to go on
         with."""
@@ -488,10 +492,11 @@ class Tracer(Capturing):
         self.graph.guards = (*self.graph.guards, guard)
 
     def size_as_tensor(self, value: Any, dtype: dtypes.DType) -> Node:
-        full, attributes = lookup("full"), {"shape": (), "value": value.expr, "dtype": dtype}
+        kind = dtypes.float64 if dtype.is_complex else dtype
+        full, attributes = lookup("full"), {"shape": (), "value": value.expr, "dtype": kind}
         node = self.create_proxy("call_function", full, (), attributes).node
         self.require_sizes(node)
-        return node
+        return node if kind is dtype else lookup("cast")(self.proxy(node), dtype).node  # type: ignore[no-any-return]
 
     def require_sizes(self, node: Node) -> None:
         """Guards for what a node's call takes for granted of sizes."""

@@ -416,6 +416,16 @@ class NamedDim:
     def __float__(self) -> float:
         return float(self._number("float()"))
 
+    def bit_length(self) -> int:
+        """As of an int."""
+        return int(self._number("bit_length()")).bit_length()
+
+    def _itself(self, *digits: Any) -> NamedDim:
+        """``round(n)``, ``math.ceil(n)``: a size is no fraction."""
+        return self
+
+    __pos__ = __trunc__ = __floor__ = __ceil__ = __round__ = _itself
+
     def __bool__(self) -> bool:
         return bool(_decided(self.expr, "!=", 0, is_truth=True))
 
@@ -451,6 +461,8 @@ class NamedDim:
         return hash(self.expr)
 
     def _compare(self, relation: str, other: Any) -> Any:
+        if isinstance(other, float):
+            return _as_numbers(self, other, _RELATIONS[relation])
         return _decided(self.expr, relation, normalize(own_dims(other)))
 
     def __lt__(self, other: Any) -> Any:
@@ -481,13 +493,50 @@ class NamedDim:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, floordiv)
+        return _wrap_arithmetic(self, other, floordiv, operator.floordiv)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: floordiv(b, a))
+        return _wrap_arithmetic(self, other, lambda a, b: floordiv(b, a), lambda a, b: b // a)
 
     def __mod__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, remainder)
+        return _wrap_arithmetic(self, other, remainder, operator.mod)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _wrap_arithmetic(self, other, lambda a, b: remainder(b, a), lambda a, b: b % a)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _as_numbers(self, other, operator.truediv)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _as_numbers(self, other, lambda a, b: b / a)
+
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and 0 <= other <= _LARGEST_POWER:
+            return for_user(normalize(self.expr**other))
+        return _as_numbers(self, other, operator.pow)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _as_numbers(self, other, lambda a, b: b**a)
+
+    def __and__(self, other: Any) -> Any:
+        return _as_numbers(self, other, operator.and_)
+
+    def __or__(self, other: Any) -> Any:
+        return _as_numbers(self, other, operator.or_)
+
+    def __xor__(self, other: Any) -> Any:
+        return _as_numbers(self, other, operator.xor)
+
+    def __rshift__(self, other: Any) -> Any:
+        return _as_numbers(self, other, operator.rshift)
+
+    def __lshift__(self, other: Any) -> Any:
+        return _as_numbers(self, other, operator.lshift)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return _as_numbers(self, other, lambda a, b: b << a)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
     def __neg__(self) -> Any:
         return NamedDim(-self.expr)
@@ -521,14 +570,35 @@ def own_dims(value: Any) -> Any:
     return substitute(value, tracer.graph.declared_dims)
 
 
-def _wrap_arithmetic(a: NamedDim, b: Any, function: Callable[[Any, Any], Any]) -> Any:
+#: The largest exponent of a size that is a size again.
+_LARGEST_POWER = 8
+_RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+def _as_numbers(a: NamedDim, b: Any, function: Callable[[Any, Any], Any]) -> Any:
+    """What is no size any more, ``n / 2`` and ``0.1 * n``: a number that the traced program computes
+    when it runs, as NumPy and Python do with an int."""
+    tracer = active_tracer.get()
+    if tracer is None or is_traced(b) or not isinstance(b, (int, float, complex, NamedDim, sympy.Expr)):
+        return NotImplemented
+    if isinstance(b, sympy.Expr):
+        b = for_user(own_dims(b))
+    return function(*(tracer.number_of_size(v) if isinstance(v, NamedDim) else v for v in (a, b)))
+
+
+def _wrap_arithmetic(
+    a: NamedDim, b: Any, function: Callable[[Any, Any], Any], of_numbers: Callable[[Any, Any], Any] | None = None
+) -> Any:
+    """``function`` of two dims; ``of_numbers``: the same of other numbers, where that is another one."""
     if isinstance(b, NamedDim):
         b = b.expr
     elif isinstance(b, sympy.Expr):
         b = own_dims(b)
     elif is_traced(b):
         return NotImplemented  # a traced value: its own operators take over
-    elif isinstance(b, float) or not hasattr(b, "__index__"):
+    elif isinstance(b, (float, complex)):
+        return _as_numbers(a, b, of_numbers or function)
+    elif not hasattr(b, "__index__"):
         return NotImplemented
     else:
         b = int(b)

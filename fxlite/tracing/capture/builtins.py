@@ -15,6 +15,7 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.selections.masked import Masked
+from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
@@ -68,7 +69,9 @@ def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _isinstance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """A traced value is an array."""
+    """A traced value is an array, and a named size an int."""
+    if len(args) == 2 and isinstance(args[0], NamedDim) and not isinstance(args[0], args[1]):
+        return isinstance(0, args[1])
     if len(args) == 2 and is_traced(args[0]) and not isinstance(args[0], args[1]):
         return isinstance(np.empty(0), args[1])
     return isinstance(*args, **kwargs)

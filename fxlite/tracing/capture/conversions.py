@@ -18,6 +18,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.python_numbers import DTYPES, PythonNumber
+from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
@@ -49,8 +50,17 @@ def number_of(value: Any) -> Any:
     return _number(value, bool if dtype.is_bool else float if dtype.is_float else int)
 
 
+def _size_as_number(tracer: Tracer, value: Any) -> Any:
+    """A named size as the number that it is when the program runs; anything else as it is."""
+    return tracer.number_of_size(value) if isinstance(value, NamedDim) else value
+
+
 def _as(kind: type) -> Answer:
     def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], NamedDim):
+            if kind is int:
+                return args[0]
+            args = (_size_as_number(tracer, args[0]),)
         if len(args) != 1 or kwargs or not _open(args[0]):
             return function(*args, **kwargs)
         return _number(args[0], kind)
@@ -78,6 +88,7 @@ def _power(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
 
 def _mathematical(ufunc: Any, kind: type) -> Answer:
     def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+        args = tuple(_size_as_number(tracer, a) for a in args)
         if kwargs or not any(map(_open, args)):
             return function(*args, **kwargs)
         floats = [_number(a, float) if is_traced(a) else float(a) for a in args]

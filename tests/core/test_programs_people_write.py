@@ -1,0 +1,117 @@
+"""NumPy programs as people write them, without thinking of fxlite: a jitted function gives what NumPy
+gives, its values, dtypes and what it writes into its arguments, with the graph, Python and C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from tests.oracle import flatten
+
+Given = tuple[Any, ...]
+
+
+def floats(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).random(shape)
+
+
+def integers(*shape: int, seed: int = 0, most: int = 5) -> Any:
+    return np.random.default_rng(seed).integers(0, most, shape)
+
+
+def same(actual: Any, expected: Any) -> None:
+    for a, b in zip(flatten(actual), flatten(expected), strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def copied(given: Given) -> Given:
+    return tuple(a.copy() if isinstance(a, np.ndarray) else a for a in given)
+
+
+def check(program: Callable[..., Any], *sets: Given, versions: int | None = 1) -> None:
+    """``versions``: how many are compiled for all sets; None: as many as it takes."""
+    for backend in ("python", "c"):
+        jitted = fx.jit(program, backend=backend)
+        for given in sets:
+            eager, mine = copied(given), copied(given)
+            same(jitted(*mine), program(*eager))
+            same(mine, eager)
+        assert versions in (None, len(jitted.versions)), jitted.explain()
+        if backend == "python":
+            last, arrays = jitted.versions[-1], [a for a in copied(sets[-1]) if isinstance(a, np.ndarray)]
+            same(last.module(*arrays), program(*copied(sets[-1])))
+
+
+# -- sizes among Python's numbers ------------------------------------------------------------------
+def means_by_hand(x: Any) -> Any:
+    n = len(x)
+    step = 1.0 / n
+    inner = (1 - 0.85) / n + n / 2 + math.sqrt(n) + 2.0**-n + n**2 + float(n) * 0.5
+    return x.sum() * step, inner, n // 2.0 + n % 2.5 + 7.5 % n, round(n / 3), math.ceil(n / 4)
+
+
+def halves(x: Any) -> Any:
+    if not isinstance(x.shape[0], int):
+        raise TypeError("sizes are ints")
+    cut = int(0.8 * x.shape[0])
+    return x[:cut].sum(), x[cut:].mean()
+
+
+def transformed(x: Any) -> Any:
+    n = len(x)
+    if n < 2.5:
+        return x * (1 + 0j)
+    k = np.arange(n)
+    return np.exp(-2j * np.pi * k[:, None] * k / n) @ x
+
+
+def resized(image: Any) -> Any:
+    rows = np.linspace(0, image.shape[0] - 1, 4)
+    low = np.floor(rows).astype(int)
+    high = np.minimum(low + 1, image.shape[0] - 1)
+    part = (rows - low)[:, None]
+    return image[low] * (1 - part) + image[high] * part
+
+
+def weak_beside_floats(x: Any) -> Any:
+    return x / (len(x) * 1.5), x * (len(x) / 3)
+
+
+@pytest.mark.parametrize("program", [means_by_hand, halves, transformed, weak_beside_floats])
+def test_sizes_are_numbers(program: Any) -> None:
+    check(program, (floats(5),), (floats(8),))
+
+
+def test_sizes_are_numbers_beside_float32() -> None:
+    check(weak_beside_floats, (floats(5).astype(np.float32),), (floats(7).astype(np.float32),))
+
+
+def test_sizes_in_linspace() -> None:
+    check(resized, (floats(5, 3),), (floats(9, 3),))
+
+
+def bits(x: Any) -> Any:
+    n = len(x)
+    if n & (n - 1):
+        raise ValueError("a power of two, please")
+    return x[: 1 << (n.bit_length() - 2)]
+
+
+def shuffled(x: Any) -> Any:
+    return x[np.random.default_rng(3).choice(len(x), 2, replace=False)]
+
+
+@pytest.mark.parametrize("program", [bits, shuffled])
+def test_what_only_a_number_can_do_makes_sizes_numbers(program: Any) -> None:
+    check(program, (floats(8),), (floats(16),), versions=2)
+
+
+def test_an_error_of_the_program_is_its_own() -> None:
+    with pytest.raises(ValueError, match="a power of two, please"):
+        fx.jit(bits)(floats(6))
