@@ -438,8 +438,9 @@ def round_(x: Any, decimals: int = 0, out: Any = None) -> Any:
     return lookup(down)(lookup("round")(lookup(up)(x, power)), power)
 
 
-def where(condition: Any, x: Any, y: Any) -> Any:
-    return lookup("where")(condition, x, y)
+def where(condition: Any, *values: Any) -> Any:
+    """np.where; of a condition alone, where it holds."""
+    return lookup("where")(condition, *values) if values else np.nonzero(condition)
 
 
 def copy(x: Any, order: str = "K", subok: bool = False) -> Any:

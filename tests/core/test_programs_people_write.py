@@ -115,3 +115,76 @@ def test_what_only_a_number_can_do_makes_sizes_numbers(program: Any) -> None:
 def test_an_error_of_the_program_is_its_own() -> None:
     with pytest.raises(ValueError, match="a power of two, please"):
         fx.jit(bits)(floats(6))
+
+
+# -- lists and subscripts --------------------------------------------------------------------------
+def lists_of_arrays(x: Any) -> Any:
+    a, b = x[0], x[1]
+    both = np.maximum.reduce([a, b, a + b]), np.mean([a, b], axis=0), np.add([a, b], 1)
+    return *both, np.max((a.sum(), b.sum())), np.linalg.norm([a[0], b[0]]), np.median([a[0], a[1], b[0]])
+
+
+def lists_as_subscripts(x: Any) -> Any:
+    p = np.argmax(x[0]) % 2
+    x[[0, p]] = x[[p, 0]]
+    return x[np.argmax(x, axis=1)[:2] % 2, range(2)], x[[p, 1]]
+
+
+def grids(x: Any) -> Any:
+    rows, columns = np.mgrid[0 : x.shape[0], 0 : x.shape[1]]
+    down, across = np.ogrid[: x.shape[0], : x.shape[1]]
+    return x * rows + columns, down * across, np.mgrid[1:3:5j]
+
+
+def joined(x: Any) -> Any:
+    rises = np.r_[True, x[0, 1:] > x[0, :-1]]
+    return np.r_[x[0], 1.0, x[:, 0], 0 : len(x)], np.c_[x[:, 0], x[:, 1]], rises
+
+
+def places(x: Any) -> Any:
+    i, j = np.where(x > 0.5)
+    starts = np.flatnonzero(np.r_[True, x[0, 1:] > x[0, :-1]])
+    return i, j, np.where(x[0] > 0.2)[0] + 1, starts
+
+
+@pytest.mark.parametrize("program", [lists_of_arrays, lists_as_subscripts, grids, joined, places])
+def test_lists_and_subscripts(program: Any) -> None:
+    check(program, (floats(4, 5),), (floats(6, 7, seed=1),), versions=None)
+
+
+# -- classes of the program ------------------------------------------------------------------------
+class Field:
+    """Values on a line, with operators."""
+
+    def __init__(self, values: Any, step: float = 0.5) -> None:
+        self.values, self.step = np.asarray(values), step
+        if self.values[0] > 0.9:
+            self.values = self.values * 0.5
+
+    def __add__(self, other: Any) -> Field:
+        if isinstance(other, Field):
+            other = other.values
+        made = np.zeros_like(self.values)
+        made[:] = self.values + other
+        return Field(made, self.step)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: float) -> Field:
+        return Field(self.values * factor, self.step)
+
+    def __call__(self, x: Any) -> Any:
+        return np.interp(x, np.arange(len(self.values)), self.values)
+
+
+def evolved(x: Any) -> Any:
+    field = Field(x)
+    for _ in range(3):
+        field = field + field * 0.25 + 0.125
+    field = 2.0 + field
+    return field.values, field(x)
+
+
+def test_objects_of_the_program_s_classes() -> None:
+    check(evolved, (floats(5),), (floats(7),))
+    check(evolved, (floats(5) + 0.9,))

@@ -19,7 +19,7 @@ from fxlite.base.errors import FxliteError, TraceError
 from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.op import lookup
-from fxlite.tracing.capture.capture import Caller
+from fxlite.tracing.capture.capture import Caller, captured
 from fxlite.tracing.capture.conversions import CONVERSIONS, number_of
 from fxlite.tracing.capture.counted import COUNTED, Counted
 from fxlite.tracing.capture.known import known_value
@@ -57,6 +57,24 @@ UPDATES: dict[str, Callable[[Any, Any], Any]] = {
     "BitXor": operator.ixor,
     "LShift": operator.ilshift,
     "RShift": operator.irshift,
+}
+
+
+#: The methods of binary operators, and what Python does for them.
+BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "Add": ("add", operator.add),
+    "Sub": ("sub", operator.sub),
+    "Mult": ("mul", operator.mul),
+    "Div": ("truediv", operator.truediv),
+    "FloorDiv": ("floordiv", operator.floordiv),
+    "Mod": ("mod", operator.mod),
+    "Pow": ("pow", operator.pow),
+    "MatMult": ("matmul", operator.matmul),
+    "BitAnd": ("and", operator.and_),
+    "BitOr": ("or", operator.or_),
+    "BitXor": ("xor", operator.xor),
+    "LShift": ("lshift", operator.lshift),
+    "RShift": ("rshift", operator.rshift),
 }
 
 
@@ -165,6 +183,22 @@ class Expressions(Caller):
         ways = (lambda: Returned(one()), lambda: Returned(other()))
         return self.either(truth, ways, ()).value
 
+    def operated(self, symbol: str, left: Any, right: Any) -> Any:
+        """``left + right``; the operators of the program's own classes are captured as its functions
+        are."""
+        name, plain = BINARY[symbol]
+        sides = [(left, f"__{name}__", right)]
+        if not isinstance(left, (np.ndarray, np.generic)):  # which take any object for an element
+            sides.append((right, f"__r{name}__", left))
+        for owner, method, other in sides:
+            function = getattr(type(owner), method, None)
+            own = captured(function, self.name) if type(function) is FunctionType else function
+            if own is not function:
+                found = own(owner, other)
+                if found is not NotImplemented:
+                    return found
+        return plain(left, right)
+
     def compare(self, symbols: Names, left: Any, right: Any, *more: Part) -> Any:
         found = self._compared(symbols[0], left, right)
         if not more:
@@ -208,9 +242,6 @@ class Expressions(Caller):
             truth.tracer.note_statement("assert", "is not checked: a graph has no exceptions")
         elif not truth:
             raise AssertionError(*(() if message is None else (message(),)))
-
-    def slice(self, start: Any, stop: Any, step: Any) -> slice:
-        return slice(start, stop, step)
 
     def made(self, value: Any) -> Any:
         """A list, dict or set that the program has made."""

@@ -177,6 +177,8 @@ class Masked:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function in _REDUCTIONS and args and args[0] is self:
             return self._reduced(function, *args[1:], **kwargs)
+        if function is np.where and len(args) == 1:
+            function = np.nonzero
         if function in _ELEMENTWISE:
             return self._applied(function, args, **kwargs)
         if function in FUNCTIONS:
