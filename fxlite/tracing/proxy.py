@@ -22,6 +22,7 @@ from fxlite.base.state import active_tracer
 from fxlite.ops.op import lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.functions.elements import Flat
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.subscript import subscript
 from fxlite.tracing.torch_names import method_advice
@@ -150,6 +151,14 @@ class Proxy:
         if not numpy_functions.is_complex(self):
             raise TypeError("a value of real numbers has no imaginary part to set")
         self[...] = lookup("complex")(self.real, value)
+
+    @property
+    def flat(self) -> Flat:
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        Flat(self)[...] = value
 
     @property
     def T(self) -> Any:

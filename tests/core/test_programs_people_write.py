@@ -188,3 +188,116 @@ def evolved(x: Any) -> Any:
 def test_objects_of_the_program_s_classes() -> None:
     check(evolved, (floats(5),), (floats(7),))
     check(evolved, (floats(5) + 0.9,))
+
+
+# -- element by element ----------------------------------------------------------------------------
+def tariff(used: float) -> float:
+    if used < 0.3:
+        return 0.1 * used
+    elif used < 0.6:
+        return 10 + 0.2 * used
+    return 50 + 0.3 * used
+
+
+@np.vectorize
+def ordered(a: float, b: float) -> tuple[float, float]:
+    return (a, a * b) if a > b else (b, a + b)
+
+
+def vectorized(x: Any) -> Any:
+    small = x.astype(np.float32)
+    doubled = np.vectorize(lambda v: v * 2 + 1)(small)
+    return np.vectorize(tariff)(x), ordered(x, x[0]), doubled, np.vectorize(tariff, otypes=[np.float32])(x[0])
+
+
+def checkered(x: Any) -> Any:
+    out, total = np.empty_like(x), 0.0
+    for (i, j), value in np.ndenumerate(x):
+        out[i, j] = value if (i + j) % 2 == 0 else -value
+    for index in np.ndindex(*x.shape):
+        if index[0] == index[1]:
+            total += x[index]
+    for value in x.flat:
+        if value > 0.5:
+            total += 1
+    return out, total
+
+
+def flat(x: Any) -> Any:
+    y = x.copy()
+    y.flat[:: x.shape[1] + 1] += 10
+    turned = y.T
+    turned.flat[0] = -1
+    y[:, 1].flat = 3
+    return y, turned.flat[2], y.flat[1:4], x.flat.copy()
+
+
+@pytest.mark.parametrize("program", [vectorized, checkered, flat])
+def test_element_by_element(program: Any) -> None:
+    check(program, (floats(3, 4),), (floats(5, 6, seed=1),), versions=None)
+
+
+def clipped(x: Any) -> Any:
+    for value in np.nditer(x, op_flags=["readwrite"]):
+        value[...] = min(max(value, 0.2), 0.8)
+    return x
+
+
+def test_nditer_is_refused() -> None:
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)order of memory.*people_write.py:\d+.*np.ndindex"):
+        fx.jit(clipped)(floats(3, 3))
+
+
+# -- aggregations ----------------------------------------------------------------------------------
+def grouped(keys: Any, values: Any) -> Any:
+    found, which, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    sums, most = np.zeros(len(found)), np.full(len(found), -np.inf)
+    np.add.at(sums, which, values)
+    np.maximum.at(most, which, values)
+    return found, sums / counts, most
+
+
+def counted_where(keys: Any, values: Any) -> Any:
+    (large,) = np.nonzero(values > 0.4)
+    counts, table, others = np.zeros(6, np.int32), np.zeros((6, 7)), np.ones(6)
+    np.add.at(counts, keys[large], 1)
+    np.add.at(table, (keys[large], keys[large]), values[large])
+    np.add.at(table[:, 1], keys[large], 0.5)
+    np.multiply.at(others, keys[large], values[large])
+    np.minimum.at(others, keys[large], 0.7)
+    np.subtract.at(others, keys[large], 0.5)
+    return counts, table, others
+
+
+def loop_over_selected(keys: Any, values: Any) -> Any:
+    total = 0.0
+    for key in np.unique(keys):
+        total += values[keys == key].mean() * key
+    for number, place in enumerate(np.flatnonzero(values > 0.5)):
+        total += number * place
+    return total
+
+
+@pytest.mark.parametrize("program", [grouped, counted_where, loop_over_selected])
+def test_aggregations(program: Any) -> None:
+    check(program, (integers(9), floats(9)), (integers(20, seed=1), floats(20, seed=1)))
+
+
+def test_aggregation_out_of_range() -> None:
+    def into_fewer(keys: Any) -> Any:
+        sums = np.zeros(len(np.unique(keys)))
+        np.add.at(sums, keys, 1.0)
+        return sums
+
+    check(into_fewer, (np.array([0, 1, 0, 2]),))
+    with pytest.raises(IndexError):
+        fx.jit(into_fewer)(np.array([0, 3, 0, 0]))
+
+
+def diagonals(x: Any) -> Any:
+    both = np.einsum("iij->j", np.stack([x, x], 2)), np.einsum("ij,jj->i", x, x)
+    return np.einsum("ii", x), np.einsum("ii->i", x), np.trace(x), np.diag(x).copy(), np.diagonal(x) * 2, *both
+
+
+def test_diagonals() -> None:
+    check(diagonals, (floats(4, 4),), (floats(6, 6, seed=1),))

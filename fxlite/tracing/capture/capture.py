@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.location import REGENERATED, is_own_file
-from fxlite.base.state import active_tracer
+from fxlite.base.state import active_tracer, is_traced
 from fxlite.tracing.capture.arrays import ARRAYS, SUBSCRIPTS, fresh_array, with_stacked
 from fxlite.tracing.capture.builtins import BUILTINS
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
+from fxlite.tracing.functions.elements import vectorized
 
 #: Rounds of a loop that is not looked at.
 _FEW_ROUNDS = 16
@@ -102,6 +103,8 @@ class Caller:
             initialize = captured(function.__init__, self.name)
             if initialize is not function.__init__:
                 return self._object(tracer, function, initialize, args, kwargs)
+        if kind is np.vectorize and any(map(is_traced, args)) and not kwargs:
+            return vectorized(tracer, function, args, captured(function.pyfunc, self.name))
         method = getattr(kind, "__call__", None)  # noqa: B004 - the function itself
         if type(method) is FunctionType and method is not (made := captured(method, self.name)):
             return made(function, *args, **kwargs)

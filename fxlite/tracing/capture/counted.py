@@ -17,7 +17,10 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.functions.elements import Flat, position
 from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.selections.masked import FUNCTIONS, Masked
+from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -61,6 +64,11 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
         return Counted(tracer, len(value), lambda k: first + k * step, bounds)
     if isinstance(value, Proxy) and value.is_typed and value.ndim:
         return Counted(tracer, value.shape[0], lambda k: value[k])
+    if isinstance(value, Masked) and not value.before:
+        selected = FUNCTIONS["compact"](value)
+        return Counted(tracer, selected.count, lambda k: selected.values[k])
+    if isinstance(value, Flat):
+        return Counted(tracer, value.x.size, value.element)
     if isinstance(value, np.ndarray) and value.ndim:
         return Counted(
             tracer, len(value), lambda k: value[k] if type(k) is int else (tracer.proxy(tracer.create_arg(value))[k])
@@ -69,7 +77,7 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
 
 
 def _is_open(value: Any) -> bool:
-    return isinstance(value, (Counted, Proxy))
+    return isinstance(value, (Counted, Proxy, Masked, Flat))
 
 
 def _number(value: Any) -> Any:
@@ -145,10 +153,44 @@ def _reversed(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     return Counted(tracer, found.count, lambda k: found.item(last - k))
 
 
+def _ndenumerate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 1 or not (isinstance(args[0], Proxy) and args[0].is_typed):
+        return function(*args, **kwargs)
+    (x,) = args
+
+    def item(k: Any) -> Any:
+        place = position(tracer, k, x.shape)
+        return place, x[place]
+
+    return Counted(tracer, x.size, item)
+
+
+def _ndindex(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    sizes = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    if kwargs or not all(isinstance(size, (int, NamedDim)) for size in sizes):
+        return function(*args, **kwargs)
+    return Counted(
+        tracer, shapes.for_user(shapes.product(map(shapes.normalize, sizes))), lambda k: position(tracer, k, sizes)
+    )
+
+
+def _nditer(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = args[0] if args and isinstance(args[0], (tuple, list)) else args[:1]
+    if not any(map(is_traced, given)):
+        return function(*args, **kwargs)
+    raise tracer.error(
+        "np.nditer goes through elements in the order of memory, which is not known while tracing",
+        "go through positions: for index in np.ndindex(x.shape): x[index] = ...",
+    )
+
+
 #: Builtins whose results a loop goes through: ``f(tracer, function, args, kwargs)``.
 COUNTED: dict[Any, Callable[..., Any]] = {
     builtins.range: _range,
     builtins.enumerate: _enumerate,
     builtins.zip: _zip,
     builtins.reversed: _reversed,
+    np.ndenumerate: _ndenumerate,
+    np.ndindex: _ndindex,
+    np.nditer: _nditer,
 }

@@ -168,6 +168,8 @@ class Masked:
         if method == "reduce" and ufunc in _REDUCED and inputs[0] is self:
             kwargs.setdefault("axis", 0)
             return self._reduced(_REDUCED[ufunc], **kwargs)
+        if method == "at" and not kwargs:
+            return FUNCTIONS["at"](ufunc, *inputs)
         out = kwargs.pop("out", None)
         if method != "__call__" or "where" in kwargs:
             raise self.refusal(f"np.{ufunc.__name__}.{method}")
@@ -302,6 +304,7 @@ class Masked:
         raise self.refusal("len() outside of captured code")
 
     def __iter__(self) -> Any:
+        self.tracer.needs_flow = True  # a ``for`` statement counts them
         raise self.refusal("a loop over them", "loop over positions: for i in range(len(y)): ... y[i] ..., y = x[mask]")
 
     def __bool__(self) -> bool:
