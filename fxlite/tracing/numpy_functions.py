@@ -265,13 +265,25 @@ def tile(x: Any, reps: Any) -> Any:
     return fresh(joined, in_c_order=True)
 
 
+def _part(value: Any) -> Any:
+    """One of several arrays that are joined, which may be a list of numbers."""
+    if not isinstance(value, (tuple, list)):
+        return value
+    found = next((v.tracer for v in value if is_traced(v)), None)
+    if found is None:
+        return np.asarray(value)
+    from fxlite.tracing.capture.arrays import stacked
+
+    return stacked(found, value)
+
+
 def join(name: str) -> Callable[..., Any]:
     """np.concatenate and np.stack."""
 
     def call(
         arrays: Sequence[Any], axis: int | None = 0, out: Any = None, dtype: Any = None, casting: str = "same_kind"
     ) -> Any:
-        parts = tuple(arrays)
+        parts = tuple(map(_part, arrays))
         if dtype is not None:
             parts = tuple(converted(a, dtypes.dtype(dtype), casting) for a in parts)
         if axis is None:
@@ -285,7 +297,7 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
     """np.vstack and np.hstack."""
 
     def call(arrays: Sequence[Any], dtype: Any = None, casting: str = "same_kind") -> Any:
-        parts = list(arrays)
+        parts = [*map(_part, arrays)]
         if dtype is not None:
             parts = [converted(p, dtypes.dtype(dtype), casting) for p in parts]
         for _ in range(rank - value_type(parts[0]).rank):

@@ -496,7 +496,7 @@ class Tracer(Capturing):
         full, attributes = lookup("full"), {"shape": (), "value": value.expr, "dtype": kind}
         node = self.create_proxy("call_function", full, (), attributes).node
         self.require_sizes(node)
-        return node if kind is dtype else lookup("cast")(self.proxy(node), dtype).node  # type: ignore[no-any-return]
+        return node if kind is dtype else lookup("cast")(self.proxy(node), dtype).node
 
     def require_sizes(self, node: Node) -> None:
         """Guards for what a node's call takes for granted of sizes."""
@@ -756,13 +756,25 @@ class Tracer(Capturing):
             result = with_results(result)
             structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
             nested = structure if structure.has_class else None
-            result = pytree.plain(result, number_as_array)
+            result = pytree.plain(result, self._result)
         self.origin = (None, None)  # a result belongs to the whole program
         value = self.create_arg(result)
         if written or states:
             value = (value, *written.values(), *(new for _, _, new in states))
         self.create_node("output", "output", (value,), {})
         self.graph.interface = inputs.interface(nested, tuple(written), into_inputs(self.graph, states))
+
+    def _result(self, value: Any) -> Any:
+        """A part of the program's result that is no container."""
+        is_tensor = value is None or is_traced(value) or isinstance(value, (np.ndarray, np.generic, NamedDim, *NUMBERS))
+        if is_tensor or hasattr(value, "__fx_create_arg__"):
+            return number_as_array(value)
+        shown = f"the text {value!r}" if isinstance(value, str) else f"a {type(value).__name__}"
+        raise self.error(
+            f"the program returns {shown}, and a graph returns arrays and numbers",
+            "return arrays and numbers, in tuples, lists, dicts or dataclasses, and make the rest behind the call",
+            location=self._definition,
+        )
 
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""

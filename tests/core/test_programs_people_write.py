@@ -301,3 +301,56 @@ def diagonals(x: Any) -> Any:
 
 def test_diagonals() -> None:
     check(diagonals, (floats(4, 4),), (floats(6, 6, seed=1),))
+
+
+# -- windows, and lists beside arrays --------------------------------------------------------------
+def windows(x: Any) -> Any:
+    seen = np.lib.stride_tricks.sliding_window_view(x, 3)
+    return seen.max(axis=1), seen.std(axis=-1), np.lib.stride_tricks.sliding_window_view(x, 2, axis=0)[0]
+
+
+def blocks(x: Any) -> Any:
+    return np.lib.stride_tricks.sliding_window_view(x, (2, 3)).sum(axis=(2, 3))
+
+
+def test_windows() -> None:
+    check(windows, (floats(7),), (floats(9, seed=1),))
+    check(blocks, (floats(4, 5),), (floats(6, 8),))
+
+
+def runs(x: Any) -> Any:
+    change = np.where(np.diff(x) != 0)[0] + 1
+    starts = np.concatenate(([0], change))
+    return x[starts], np.diff(np.append(starts, len(x))), np.concatenate(([7], x)), np.concatenate(([x[0]], x))
+
+
+def dense(rows: Any, columns: Any, values: Any) -> Any:
+    out = np.zeros((5, 5), values.dtype)
+    np.add.at(out, (rows, columns), values)
+    return out, np.ravel_multi_index((rows, columns), (5, 5))
+
+
+def test_lists_beside_arrays() -> None:
+    check(runs, (integers(9, most=2),), (integers(14, most=2, seed=1),))
+    check(dense, (integers(7), integers(7, seed=1), floats(7)))
+
+
+# -- what is refused, and how ----------------------------------------------------------------------
+def named(x: Any) -> Any:
+    return {"sum": x.sum(), "dtype": x.dtype.name}
+
+
+def drawn(x: Any) -> Any:
+    return np.random.default_rng(3).choice(len(x), p=x / x.sum())
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (named, r"(?s)returns the text 'float64'.*people_write.py:\d+.*instead: return arrays"),
+        (drawn, r"(?s)choice\(\) of a generator.*people_write.py:\d+.*np.searchsorted\(np.cumsum"),
+    ],
+)
+def test_refusals_say_what_to_write(program: Any, said: str) -> None:
+    with pytest.raises(fx.errors.TraceError, match=said):
+        fx.jit(program)(floats(4))

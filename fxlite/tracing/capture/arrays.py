@@ -225,7 +225,7 @@ def stacked(tracer: Tracer, value: Any) -> Any:
 #: NumPy's functions that are given several arrays as one list.
 _OF_LISTS = frozenset(
     "concatenate stack vstack hstack dstack column_stack row_stack block select choose piecewise multi_dot einsum "
-    "einsum_path meshgrid broadcast_arrays ix_ lexsort".split()
+    "einsum_path meshgrid broadcast_arrays ix_ lexsort ravel_multi_index at".split()
 )
 
 

@@ -82,8 +82,11 @@ class Caller:
         kind = type(function)
         if kind in _BOUND:
             owner = function.__self__
-            if isinstance(owner, _DRAWING) and not tracer.is_own_generator(owner):
-                raise _drawn(tracer, function.__name__)
+            if isinstance(owner, _DRAWING):
+                if not tracer.is_own_generator(owner):
+                    raise _drawn(tracer, function.__name__)
+                if any(map(is_traced, (*args, *kwargs.values()))):
+                    raise _drawn_by_values(tracer, function.__name__)
             if kind is MethodType:
                 return captured(function, self.name)(*args, **kwargs)
         try:
@@ -106,8 +109,8 @@ class Caller:
         if kind is np.vectorize and any(map(is_traced, args)) and not kwargs:
             return vectorized(tracer, function, args, captured(function.pyfunc, self.name))
         method = getattr(kind, "__call__", None)  # noqa: B004 - the function itself
-        if type(method) is FunctionType and method is not (made := captured(method, self.name)):
-            return made(function, *args, **kwargs)
+        if type(method) is FunctionType and captured(method, self.name) is not method:
+            return captured(method, self.name)(function, *args, **kwargs)
         result = function(*args, **kwargs)
         if isinstance(result, _DRAWING) and args and isinstance(args[0], (int, np.integer)):
             tracer.generators.append((result, tracer.bodies[-1:]))
@@ -117,7 +120,7 @@ class Caller:
 
     def _object(self, tracer: Any, kind: type, initialize: Any, args: Any, kwargs: Any) -> Any:
         """A new object of a class of the program, whose ``__init__`` is captured."""
-        made = object.__new__(kind)
+        made: Any = object.__new__(kind)
         if tracer.bodies:
             tracer.bodies[-1].own_object(made)
         initialize(made, *args, **kwargs)
@@ -130,8 +133,10 @@ class Caller:
     def subscript(self, owner: Any, index: Any) -> Any:
         """``np.r_[...]``, ``np.mgrid[...]``: a subscript that makes an array."""
         tracer = active_tracer.get()
-        make = None if tracer is None else SUBSCRIPTS.get(type(owner))
-        return owner[index] if make is None else make(tracer, owner, index if isinstance(index, tuple) else (index,))
+        make = SUBSCRIPTS.get(type(owner))
+        if tracer is None or make is None:
+            return owner[index]
+        return make(tracer, owner, index if isinstance(index, tuple) else (index,))
 
     def rounds(self, values: Any) -> Any:
         """The numbers of a range that a ``for`` statement goes through. Where unrolling it would
@@ -165,6 +170,14 @@ def _drawn(tracer: Any, name: str) -> Any:
     return tracer.error(
         f"np.random's {name}() draws from a hidden state, which a graph has not: each call would get the same numbers",
         f"draw for a key, fx.random.{keyed}(key, ...), with an input key=fx.random.key(seed), or before tracing",
+    )
+
+
+def _drawn_by_values(tracer: Any, name: str) -> Any:
+    return tracer.error(
+        f"{name}() of a generator draws while the program is traced, and is given a value that does not exist then",
+        "draw uniform numbers, rng.random(), and compute with them: np.searchsorted(np.cumsum(p), rng.random()) "
+        "chooses by p, mean + std * rng.standard_normal() is normal",
     )
 
 

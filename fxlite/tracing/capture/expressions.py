@@ -192,9 +192,8 @@ class Expressions(Caller):
             sides.append((right, f"__r{name}__", left))
         for owner, method, other in sides:
             function = getattr(type(owner), method, None)
-            own = captured(function, self.name) if type(function) is FunctionType else function
-            if own is not function:
-                found = own(owner, other)
+            if type(function) is FunctionType and captured(function, self.name) is not function:
+                found = captured(function, self.name)(owner, other)
                 if found is not NotImplemented:
                     return found
         return plain(left, right)

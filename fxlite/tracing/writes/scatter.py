@@ -264,7 +264,7 @@ _SCATTERS = {np.add: "scatter_add", np.multiply: "scatter_mul", np.maximum: "sca
 
 
 #: What changes nothing where it is combined with a number.
-_NEUTRAL = {np.add: 0, np.subtract: 0, np.multiply: 1, np.maximum: "min", np.minimum: "max"}
+_NEUTRAL: dict[np.ufunc, Any] = {np.add: 0, np.subtract: 0, np.multiply: 1, np.maximum: "min", np.minimum: "max"}
 
 
 def _neutral(ufunc: np.ufunc, kind: dtypes.DType) -> Any:
