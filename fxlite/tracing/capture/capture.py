@@ -30,7 +30,6 @@ from fxlite.tracing.capture.arrays import ARRAYS, SUBSCRIPTS, fresh_array, with_
 from fxlite.tracing.capture.builtins import BUILTINS
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
-from fxlite.tracing.functions.elements import vectorized
 
 #: Rounds of a loop that is not looked at.
 _FEW_ROUNDS = 16
@@ -106,8 +105,6 @@ class Caller:
             initialize = captured(function.__init__, self.name)
             if initialize is not function.__init__:
                 return self._object(tracer, function, initialize, args, kwargs)
-        if kind is np.vectorize and any(map(is_traced, args)) and not kwargs:
-            return vectorized(tracer, function, args, captured(function.pyfunc, self.name))
         method = getattr(kind, "__call__", None)  # noqa: B004 - the function itself
         if type(method) is FunctionType and captured(method, self.name) is not method:
             return captured(method, self.name)(function, *args, **kwargs)

@@ -25,6 +25,7 @@ from fxlite.tracing.capture.counted import COUNTED, Counted
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.regions import Outcome, Region, conditional, is_total, note, run
+from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.python_numbers import PythonNumber
 
@@ -302,6 +303,8 @@ class Expressions(Caller):
             answer = None
         if answer is not None:
             return answer(tracer, function, args, kwargs)
+        if type(function) is np.vectorize and any(map(is_traced, args)) and not kwargs:
+            return vectorized(tracer, function, args, captured(function.pyfunc, self.name))
         if type(function) is MethodType and function.__func__ is Proxy.item and not args:
             return number_of(function.__self__)
         region = _region()
