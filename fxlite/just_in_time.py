@@ -302,6 +302,13 @@ class JitFunction:
                     raise
                 fixed.append(f"{type(error).__name__}: {error}".splitlines()[0])
                 names = {}
+        rebound = module.__dict__.get("_rebound", ())
+        if rebound:
+            raise TraceError(
+                f"{title(self._function)} puts another value in the place of {', '.join(rebound)}, in what the caller "
+                f"gives it. Compiled code would not do that; write into the array, {rebound[0]}[...] = value, or copy "
+                "the container first and return the copy"
+            )
         states = []
         for _, path in module.states:
             owner, _, name = path.rpartition(".")

@@ -60,7 +60,7 @@ from fxlite.tracing.python_numbers import PythonNumber, settled
 from fxlite.tracing.selections.compact import with_results
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import TracedModule, adopt, has_attribute, is_leaf, leaf_paths, running_check
-from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
+from fxlite.tracing.writes.shared_memory import Writes, may_be_same, note_leaf_call, note_parts, note_view
 from fxlite.tracing.writes.states import States, into_inputs
 from fxlite.types import dtypes
 from fxlite.types.dtypes import NUMBERS, is_same_array, plain_array
@@ -147,6 +147,8 @@ class Tracer(Capturing):
         self.outside: dict[Node, Node] = {}
         self.numbers: dict[Any, Node] = {}  # by what they compute
         self.writes, self.states = Writes(), States()
+        #: Parts of nested arguments in whose place the program has put other values.
+        self.rebound: list[str] = []
         #: Random generators that the program makes of a seed, each with the body that it makes it in.
         self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
@@ -757,6 +759,7 @@ class Tracer(Capturing):
             structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
             nested = structure if structure.has_class else None
             result = pytree.plain(result, self._result)
+        self.rebound = self._rebound(inputs)
         self.origin = (None, None)  # a result belongs to the whole program
         value = self.create_arg(result)
         if written or states:
@@ -764,14 +767,44 @@ class Tracer(Capturing):
         self.create_node("output", "output", (value,), {})
         self.graph.interface = inputs.interface(nested, tuple(written), into_inputs(self.graph, states))
 
+    def _rebound(self, inputs: Inputs) -> list[str]:
+        """Where the program has put something else into a dict, list or object that it is given, as in
+        ``state["x"] = y``; the graph does not do that to the caller's."""
+        proxies = dict(self._inputs)
+        found: list[str] = []
+
+        def compare(structure: pytree.Structure, value: Any, path: str) -> None:
+            if structure.kind == "leaf":
+                before = proxies.get(structure.name)
+                if before is None or value is before:
+                    return
+                if is_traced(value) and before.node is not before._node and may_be_same(before, value):
+                    return  # written in place, as a loop leaves it
+            elif structure.kind == "constant":
+                if value is structure.value or (type(value) is type(structure.value) and value == structure.value):
+                    return
+            else:
+                parts = pytree.children_of(value)
+                if parts is not None and tuple(parts[1]) == structure.keys:
+                    for key, part, child in zip(structure.keys, parts[2], structure.children):
+                        is_field = parts[0] in ("dataclass", "namedtuple")
+                        compare(child, part, f"{path}.{key}" if is_field else f"{path}[{key!r}]")
+                    return
+            found.append(path)
+
+        for name, kind, structure in inputs.parameters:
+            if structure.kind not in ("leaf", "constant") and not kind.startswith("VAR_"):
+                compare(structure, inputs.given[name], name)
+        return found
+
     def _result(self, value: Any) -> Any:
         """A part of the program's result that is no container."""
         is_tensor = value is None or is_traced(value) or isinstance(value, (np.ndarray, np.generic, NamedDim, *NUMBERS))
         if is_tensor or hasattr(value, "__fx_create_arg__"):
             return number_as_array(value)
-        shown = f"the text {value!r}" if isinstance(value, str) else f"a {type(value).__name__}"
+        shown = f", {value!r}" if isinstance(value, str) else ""
         raise self.error(
-            f"the program returns {shown}, and a graph returns arrays and numbers",
+            f"a {type(value).__name__} cannot be used as a tensor, and the program returns one{shown}",
             "return arrays and numbers, in tuples, lists, dicts or dataclasses, and make the rest behind the call",
             location=self._definition,
         )
@@ -781,6 +814,8 @@ class Tracer(Capturing):
         made = GraphModule(self.root, self.graph, name)
         if self.notes:
             made.__dict__["_trace_notes"] = dict(self.notes)
+        if self.rebound:
+            made.__dict__["_rebound"] = tuple(self.rebound)
         return made
 
 

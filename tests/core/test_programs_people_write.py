@@ -3,6 +3,7 @@ gives, its values, dtypes and what it writes into its arguments, with the graph,
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -347,10 +348,77 @@ def drawn(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (named, r"(?s)returns the text 'float64'.*people_write.py:\d+.*instead: return arrays"),
+        (named, r"(?s)a str cannot be used.*returns one, 'float64'.*people_write.py:\d+.*instead: return arrays"),
         (drawn, r"(?s)choice\(\) of a generator.*people_write.py:\d+.*np.searchsorted\(np.cumsum"),
     ],
 )
 def test_refusals_say_what_to_write(program: Any, said: str) -> None:
     with pytest.raises(fx.errors.TraceError, match=said):
         fx.jit(program)(floats(4))
+
+
+# -- nested arguments ------------------------------------------------------------------------------
+@dataclasses.dataclass
+class Particle:
+    x: Any
+    v: Any
+    mass: float = 2.0
+
+
+def written_in_place(state: Any, particle: Any, rate: Any) -> Any:
+    for key in state:
+        state[key] -= rate * state[key]
+    particle.x += 0.5 * particle.v
+    particle.v[...] = particle.v / particle.mass
+    while state["b"].max() > 0.125:
+        state["b"] *= 0.5
+    mine = dict(state)
+    mine["a"] = mine["a"] * 2
+    return mine, particle
+
+
+def nested() -> Given:
+    return {"a": floats(3), "b": floats(4)}, Particle(floats(3), floats(3, seed=1)), np.float64(0.1)
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_nested_arguments_are_written_in_place(backend: str) -> None:
+    mine, eager = nested(), nested()
+    jitted = fx.jit(written_in_place, backend=backend)
+    same(jitted(*mine)[0], written_in_place(*eager)[0])
+    same((mine[0], mine[1].x, mine[1].v), (eager[0], eager[1].x, eager[1].v))
+
+
+def puts_into_dict(state: Any, particle: Any, rate: Any) -> Any:
+    state["a"] = state["a"] - rate
+    return state
+
+
+def sets_field(state: Any, particle: Any, rate: Any) -> Any:
+    particle.v = particle.v * rate
+    return particle
+
+
+def puts_in_a_loop(state: Any, particle: Any, rate: Any) -> Any:
+    while state["a"][0] > 0:
+        state["a"] = state["a"] - 0.5
+    return state
+
+
+def adds_a_key(state: Any, particle: Any, rate: Any) -> Any:
+    state["c"] = state["a"] * rate
+    return state
+
+
+@pytest.mark.parametrize(
+    ("program", "place"),
+    [
+        (puts_into_dict, r"state\['a'\]"),
+        (sets_field, r"particle\.v"),
+        (puts_in_a_loop, r"state\['a'\]"),
+        (adds_a_key, "state"),
+    ],
+)
+def test_what_a_caller_gives_is_not_filled_with_other_values(program: Any, place: str) -> None:
+    with pytest.raises(fx.errors.TraceError, match=rf"(?s){program.__name__}.*place of {place}, .*\[\.\.\.\] = value"):
+        fx.jit(program)(*nested())
