@@ -19,6 +19,7 @@ import numpy as np
 from fxlite.base.errors import DTypeError, FxliteError
 from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Node
+from fxlite.lazy.flat import Flat
 from fxlite.lazy.recorder import RECORDER
 from fxlite.ops.op import lookup
 from fxlite.tracing.proxy import Proxy
@@ -94,6 +95,14 @@ class Array:
     @property
     def nbytes(self) -> int:
         return self.size * self.itemsize
+
+    @property
+    def flat(self) -> Flat:
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        Flat(self)[...] = value
 
     @property
     def T(self) -> Any:
