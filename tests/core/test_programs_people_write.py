@@ -341,6 +341,10 @@ def named(x: Any) -> Any:
     return {"sum": x.sum(), "dtype": x.dtype.name}
 
 
+def group_totals(x: Any) -> Any:
+    return np.add.reduceat(x, np.flatnonzero(x > 0.1))
+
+
 def drawn(x: Any) -> Any:
     return np.random.default_rng(3).choice(len(x), p=x / x.sum())
 
@@ -349,6 +353,7 @@ def drawn(x: Any) -> Any:
     ("program", "said"),
     [
         (named, r"(?s)a str cannot be used.*returns one, 'float64'.*people_write.py:\d+.*instead: return arrays"),
+        (group_totals, r"(?s)np.add.reduceat: a boolean mask.*people_write.py:\d+.*np.add.at\(totals, group, x\)"),
         (drawn, r"(?s)choice\(\) of a generator.*people_write.py:\d+.*np.searchsorted\(np.cumsum"),
     ],
 )

@@ -170,6 +170,11 @@ class Masked:
             return self._reduced(_REDUCED[ufunc], **kwargs)
         if method == "at" and not kwargs:
             return FUNCTIONS["at"](ufunc, *inputs)
+        if method == "reduceat":
+            number = "number the groups, group = np.cumsum(starts_here) - 1"
+            raise self.refusal(
+                f"np.{ufunc.__name__}.reduceat", f"{number}, and np.{ufunc.__name__}.at(totals, group, x)"
+            )
         out = kwargs.pop("out", None)
         if method != "__call__" or "where" in kwargs:
             raise self.refusal(f"np.{ufunc.__name__}.{method}")
