@@ -290,6 +290,13 @@ class JitFunction:
                 fixed.append(text if says_size else f"{type(error).__name__}: {text}")
                 blamed = _blamed(names.values(), text) if says_size and len(fixed) < MOST_TRACES else None
                 names = {size: n for size, n in names.items() if blamed is not None and n != blamed}
+        rebound = module.__dict__.get("_rebound", ())
+        if rebound:
+            raise TraceError(
+                f"{title(self._function)} puts another value in the place of {', '.join(rebound)}, in what the caller "
+                f"gives it. Compiled code would not do that; write into the array, {rebound[0]}[...] = value, or copy "
+                "the container first and return the copy"
+            )
         states = []
         for _, path in module.states:
             owner, _, name = path.rpartition(".")

@@ -19,6 +19,7 @@ import numpy as np
 from fxlite.base.errors import DTypeError, FxliteError
 from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Node
+from fxlite.lazy.flat import Flat
 from fxlite.lazy.recorder import RECORDER
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
@@ -95,6 +96,14 @@ class Array:
     @property
     def nbytes(self) -> int:
         return self.size * self.itemsize
+
+    @property
+    def flat(self) -> Flat:
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        Flat(self)[...] = value
 
     T = property(lambda self: run(np.transpose, (self,), {}))
     mT = property(lambda self: run(lambda x: x.mT, (self,), {}, "mT"))

@@ -96,6 +96,8 @@ class Inputs:
     arguments: list[Any] = field(default_factory=list)
     keywords: dict[str, Any] = field(default_factory=dict)
     parameters: list[tuple[str, str, Structure]] = field(default_factory=list)
+    given: dict[str, Any] = field(default_factory=dict)
+    """What stands for each of ``parameters``."""
     not_given: list[str] = field(default_factory=list)
     """``*args`` and ``**kwargs`` that hold nothing."""
     baked: list[Baked] = field(default_factory=list)
@@ -354,7 +356,8 @@ def _nested(made: Inputs, name: str, kind: Any, value: Any, types: Any, placehol
 
     structure = pytree.structure_of(value, name, leaf)
     made.parameters.append((name, kind.name, structure))
-    return pytree.build(structure, lambda s: proxies[s.name])
+    value = made.given[name] = pytree.build(structure, lambda s: proxies[s.name])
+    return value
 
 
 def _follow(types: Any, keys: tuple[Any, ...], path: str) -> Any:

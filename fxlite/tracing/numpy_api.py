@@ -24,6 +24,7 @@ from fxlite.tracing.functions.padding import part_of
 from fxlite.tracing.functions.rearranging import known_size
 from fxlite.tracing.numpy_functions import value_type
 from fxlite.tracing.selections import compact
+from fxlite.tracing.selections.masked import FUNCTIONS as OF_SELECTED
 from fxlite.tracing.writes.in_place import copyto, fill, store
 from fxlite.tracing.writes.scatter import update_at
 from fxlite.tracing.writes.shared_memory import fresh
@@ -294,6 +295,9 @@ def _outer(ufunc: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Any:
 def _at(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
     """``np.add.at(y, i, x)``"""
     update_at(a, indices, b, ufunc, _COMPUTED.get(ufunc))
+
+
+OF_SELECTED["at"] = _at
 
 
 _UFUNC_METHODS: dict[str, Callable[..., Any]] = {

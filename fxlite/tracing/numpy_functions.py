@@ -265,13 +265,25 @@ def tile(x: Any, reps: Any) -> Any:
     return fresh(joined, in_c_order=True)
 
 
+def _part(value: Any) -> Any:
+    """One of several arrays that are joined, which may be a list of numbers."""
+    if not isinstance(value, (tuple, list)):
+        return value
+    found = next((v.tracer for v in value if is_traced(v)), None)
+    if found is None:
+        return np.asarray(value)
+    from fxlite.tracing.capture.answers import stacked
+
+    return stacked(found, value)
+
+
 def join(name: str) -> Callable[..., Any]:
     """np.concatenate and np.stack."""
 
     def call(
         arrays: Sequence[Any], axis: int | None = 0, out: Any = None, dtype: Any = None, casting: str = "same_kind"
     ) -> Any:
-        parts = tuple(arrays)
+        parts = tuple(map(_part, arrays))
         if dtype is not None:
             parts = tuple(converted(a, dtypes.dtype(dtype), casting) for a in parts)
         if axis is None:
@@ -285,7 +297,7 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
     """np.vstack and np.hstack."""
 
     def call(arrays: Sequence[Any], dtype: Any = None, casting: str = "same_kind") -> Any:
-        parts = list(arrays)
+        parts = [*map(_part, arrays)]
         if dtype is not None:
             parts = [converted(p, dtypes.dtype(dtype), casting) for p in parts]
         for _ in range(rank - value_type(parts[0]).rank):
@@ -413,7 +425,34 @@ def scan(name: str) -> Callable[..., Any]:
 def einsum(equation: str, *operands: Any, optimize: Any = False, dtype: Any = None) -> Any:
     if dtype is not None:
         raise ValueError("np.einsum is traced without dtype=; cast the operands: .astype")
+    if not isinstance(equation, str):
+        raise ValueError("np.einsum is traced with a text: 'ij,jk->ik'")
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if any(_repeated(term) for term in terms) and len(terms) == len(operands):
+        if not arrow and "..." not in left:  # letters that come once, in order
+            arrow, right = "->", "".join(sorted(c for c in {*left} - {","} if left.count(c) == 1))
+        pairs = [_with_diagonals(term, x) for term, x in zip(terms, operands)]
+        equation = ",".join(term for term, _ in pairs) + arrow + right
+        operands = tuple(x for _, x in pairs)
     return lookup("einsum")(tuple(operands), equation)
+
+
+def _repeated(term: str) -> str:
+    """A letter that comes twice in the term of one operand; empty where none does."""
+    return next((c for c in term if c.isalpha() and term.count(c) > 1), "")
+
+
+def _with_diagonals(term: str, x: Any) -> tuple[str, Any]:
+    """The term of an operand and the operand, with its diagonals in the place of two axes each."""
+    while letter := _repeated(term):
+        if "..." in term:
+            raise ValueError(f"{letter!r} twice beside '...' is not traced; take the diagonal first: np.diagonal")
+        first = term.index(letter)
+        second = term.index(letter, first + 1)
+        x = diagonal(x, 0, first, second)
+        term = term.replace(letter, "", 2) + letter
+    return term, x
 
 
 def round_(x: Any, decimals: int = 0, out: Any = None) -> Any:
@@ -432,8 +471,9 @@ def round_(x: Any, decimals: int = 0, out: Any = None) -> Any:
     return lookup(down)(lookup("round")(lookup(up)(x, power)), power)
 
 
-def where(condition: Any, x: Any, y: Any) -> Any:
-    return lookup("where")(condition, x, y)
+def where(condition: Any, *values: Any) -> Any:
+    """np.where; of a condition alone, where it holds."""
+    return lookup("where")(condition, *values) if values else np.nonzero(condition)
 
 
 def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
@@ -474,7 +514,13 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     whole, x = x, moveaxis(x, (axis1, axis2), (-2, -1))
     *others, rows, columns = value_type(x).shape
     if not all(type(size) is int for size in (rows, columns)):
-        raise ValueError("the diagonal of axes with named sizes; use np.where(np.eye(n), x, 0).sum(-1)")
+        if offset or not shapes.equal(rows, columns) or not is_traced(x):
+            raise ValueError("the diagonal of axes with named sizes; use np.where(np.eye(n), x, 0).sum(-1)")
+        counted = {"start": 0, "stop": rows, "step": 1, "dtype": dtypes.int64}
+        places = x.tracer.record(lookup("arange"), counted)
+        found = x[..., places, places]
+        attach(found, whole, None, {})
+        return found
     start = offset if offset >= 0 else -offset * columns
     count = max(min(columns - max(offset, 0), rows + min(offset, 0)), 0)
     flat = lookup("reshape")(x, (*others, rows * columns))

@@ -28,6 +28,7 @@ from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, Op, lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.functions.elements import Flat
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.subscript import subscript
 from fxlite.tracing.torch_names import method_advice
@@ -150,6 +151,14 @@ class Proxy:
         if not numpy_functions.is_complex(self):
             raise TypeError("a value of real numbers has no imaginary part to set")
         self[...] = lookup("complex")(self.real, value)
+
+    @property
+    def flat(self) -> Flat:
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        Flat(self)[...] = value
 
     @property
     def T(self) -> Any:
@@ -351,7 +360,8 @@ def settled_numbers(op: Op, bound: dict[str, Any]) -> tuple[dict[str, Any], bool
     strong = [_dtype(v) for v, kind in zip(operands, numbers) if kind is None and v is not None]
     weak = [kind(1) for kind in numbers if kind is not None]
     if not strong:
-        return bound, bool(op.symbol) or op.keeps_python_numbers
+        is_complex = any(type(v) is complex for v in operands)  # an array of rank 0 is what stands for that
+        return bound, not is_complex and (bool(op.symbol) or op.keeps_python_numbers)
     target = dtypes.result_type(*strong, *weak)
 
     def converted(value: Any) -> Any:

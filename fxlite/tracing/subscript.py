@@ -27,6 +27,7 @@ from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
 from fxlite.ops.slicing import select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
+from fxlite.tracing.capture.answers import stacked
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.selections.spans import Span, is_computed, mask_of, span_of, taken
@@ -163,6 +164,11 @@ def items_of(index: Any) -> list[Any]:
 def _known_item(item: Any) -> Any:
     if isinstance(item, slice):
         return slice(*map(_known_item, (item.start, item.stop, item.step)))
+    if isinstance(item, range):
+        return np.asarray(item, np.intp)
+    if isinstance(item, list):
+        found = next((v.tracer for v in item if is_traced(v)), None)
+        return item if found is None else stacked(found, item)
     known = known_value(item) if is_traced(item) else None
     return item if known is None else known if known.ndim else known[()]
 

@@ -69,7 +69,7 @@ from fxlite.tracing.traced_program import (
     own_arrays,
     running_check,
 )
-from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
+from fxlite.tracing.writes.shared_memory import Writes, may_be_same, note_leaf_call, note_parts, note_view
 from fxlite.tracing.writes.states import States, into_inputs
 from fxlite.types import dtypes
 from fxlite.types.dtypes import NUMBERS, is_same_array, plain_array
@@ -163,6 +163,8 @@ class Tracer(Capturing):
         self.outside: dict[Node, Node] = {}
         self.numbers: dict[Any, Node] = {}  # by what they compute
         self.writes, self.states, self._libraries = Writes(), States(), 0
+        #: Parts of nested arguments in whose place the program has put other values.
+        self.rebound: list[str] = []
         #: Random generators that the program makes of a seed, each with the body that it makes it in.
         self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
@@ -459,10 +461,6 @@ class Tracer(Capturing):
         """A named size as the i64 number it is when the program runs."""
         return self.proxy(self.size_as_tensor(value, dtypes.int64))
 
-    def number_of_size(self, value: NamedDim) -> Any:
-        """A named size as the number of Python that it is when the program runs."""
-        return self.python_number(self.size(value))
-
     def ufunc_of_sizes(self, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A ufunc is called with named sizes among its inputs, as the numbers they will be."""
         traced = tuple(self.size(v) if isinstance(v, NamedDim) else v for v in inputs)
@@ -471,6 +469,10 @@ class Tracer(Capturing):
     def python_number(self, value: Proxy) -> PythonNumber:
         """A traced number as one of Python's."""
         return PythonNumber(value.node, self)
+
+    def number_of_size(self, value: NamedDim) -> PythonNumber:
+        """A named size as the number of Python that it is when the program runs."""
+        return self.python_number(self.size(value))
 
     def size_needed(self, problem: str, instead: str) -> Any:
         """Python needs a named size as a number: refused, unless a subclass has one to go on
@@ -510,10 +512,11 @@ class Tracer(Capturing):
         self.graph.guards = (*self.graph.guards, guard)
 
     def size_as_tensor(self, value: Any, dtype: dtypes.DType) -> Node:
-        full, attributes = lookup("full"), {"shape": (), "value": value.expr, "dtype": dtype}
+        kind = dtypes.float64 if dtype.is_complex else dtype
+        full, attributes = lookup("full"), {"shape": (), "value": value.expr, "dtype": kind}
         node = self.create_proxy("call_function", full, (), attributes).node
         self.require_sizes(node)
-        return node
+        return node if kind is dtype else lookup("cast")(self.proxy(node), dtype).node
 
     def require_sizes(self, node: Node) -> None:
         """Guards for what a node's call takes for granted of sizes."""
@@ -763,7 +766,8 @@ class Tracer(Capturing):
             result = with_results(result)
             structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
             nested = structure if structure.has_class else None
-            result = pytree.plain(result, number_as_array)
+            result = pytree.plain(result, self._result)
+        self.rebound = self._rebound(inputs)
         self.origin = (None, None)  # a result belongs to the whole program
         value = self.create_arg(result)
         if written or states:
@@ -772,11 +776,55 @@ class Tracer(Capturing):
         paths = into_inputs(self.graph, states) if states else ()
         self.graph.interface = inputs.interface(nested, tuple(written), paths)
 
+    def _rebound(self, inputs: Inputs) -> list[str]:
+        """Where the program has put something else into a dict, list or object that it is given, as in
+        ``state["x"] = y``; the graph does not do that to the caller's."""
+        proxies = dict(self._inputs)
+        found: list[str] = []
+
+        def compare(structure: pytree.Structure, value: Any, path: str) -> None:
+            if structure.kind == "leaf":
+                before = proxies.get(structure.name)
+                if before is None or value is before:
+                    return
+                if is_traced(value) and before.node is not before._node and may_be_same(before, value):
+                    return  # written in place, as a loop leaves it
+            elif structure.kind == "constant":
+                if value is structure.value or (type(value) is type(structure.value) and value == structure.value):
+                    return
+            else:
+                parts = pytree.children_of(value)
+                if parts is not None and tuple(parts[1]) == structure.keys:
+                    for key, part, child in zip(structure.keys, parts[2], structure.children):
+                        is_field = parts[0] in ("dataclass", "namedtuple")
+                        compare(child, part, f"{path}.{key}" if is_field else f"{path}[{key!r}]")
+                    return
+            found.append(path)
+
+        for name, kind, structure in inputs.parameters:
+            if structure.kind not in ("leaf", "constant") and not kind.startswith("VAR_"):
+                compare(structure, inputs.given[name], name)
+        return found
+
+    def _result(self, value: Any) -> Any:
+        """A part of the program's result that is no container."""
+        is_tensor = value is None or is_traced(value) or isinstance(value, (np.ndarray, np.generic, NamedDim, *NUMBERS))
+        if is_tensor or hasattr(value, "__fx_create_arg__"):
+            return number_as_array(value)
+        shown = f", {value!r}" if isinstance(value, str) else ""
+        raise self.error(
+            f"a {type(value).__name__} cannot be used as a tensor, and the program returns one{shown}",
+            "return arrays and numbers, in tuples, lists, dicts or dataclasses, and make the rest behind the call",
+            location=self._definition,
+        )
+
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""
         made = GraphModule(self.root, self.graph, name)
         if self.notes:
             made.__dict__["_trace_notes"] = dict(self.notes)
+        if self.rebound:
+            made.__dict__["_rebound"] = tuple(self.rebound)
         return made
 
 

@@ -375,8 +375,17 @@ _UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+_RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
 def _comparison(relation: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: _decided(self.expr, relation, normalize(own_dims(other)))
+    def method(self: NamedDim, other: Any) -> Any:
+        tracer = active_tracer.get()
+        if isinstance(other, float) and tracer is not None:
+            return _RELATIONS[relation](tracer.number_of_size(self), other)
+        return _decided(self.expr, relation, normalize(own_dims(other)))
+
+    return method
 
 
 def _operators(

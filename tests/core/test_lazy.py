@@ -351,6 +351,18 @@ def test_values_are_for_reading() -> None:
     same(y, [1.0, 2.0])
 
 
+def test_elements_in_one_axis() -> None:
+    x, eager = lazy.zeros((3, 3)), np.zeros((3, 3))
+    for y in (x, eager):
+        y.flat[::4] += 10
+        y.T.flat[1] = -1
+        y[:, 2].flat = 5
+    same(x, eager)
+    same(x.flat[2:5], eager.flat[2:5])
+    assert [float(v) for v in x.flat] == [*eager.flat]
+    assert len(x.flat) == 9 and np.asarray(x.flat).shape == (9,)
+
+
 def test_copies_pickles_and_forms() -> None:
     x = lazy.arange(3.0)
     for other in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x)), x.copy()):

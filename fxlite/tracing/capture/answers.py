@@ -190,7 +190,7 @@ def _linspace(
 ) -> Any:
     if retstep or axis:
         raise tracer.error("np.linspace: retstep and axis cannot be traced", "compute the step")
-    parts = lookup("maximum")(_stacked(tracer, num - 1 if endpoint else num), 1)
+    parts = lookup("maximum")(stacked(tracer, num - 1 if endpoint else num), 1)
     positions = _arange(tracer, num)
     # as NumPy: the step first, and the last of several values as it was given
     step = (stop - start) / lookup("cast")(parts, dtypes.float64)
@@ -202,7 +202,7 @@ def _linspace(
 
 def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndmin: int = 0) -> Any:
     """np.array of what is traced, and of lists with traced values in them."""
-    value = _stacked(tracer, object)
+    value = stacked(tracer, object)
     if dtype is not None and value.type.dtype is not dtypes.dtype(dtype):
         value = lookup("cast")(value, dtypes.dtype(dtype))
     while value.type.rank < ndmin:
@@ -210,14 +210,39 @@ def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndm
     return value
 
 
-def _stacked(tracer: Tracer, value: Any) -> Any:
+def stacked(tracer: Tracer, value: Any) -> Any:
+    """A value, or nested lists and tuples of values, as one traced array."""
     if isinstance(value, NamedDim):
         return tracer.size(value)
     if not isinstance(value, (tuple, list)):
-        return tracer.constant(value)
-    parts = [_stacked(tracer, part) for part in value]
+        return value if is_traced(value) else tracer.constant(value)
+    parts = [stacked(tracer, part) for part in value]
     wanted = dtypes.result_type(*(part.type.dtype for part in parts))
     return lookup("stack")([lookup("cast")(part, wanted) for part in parts])
+
+
+#: NumPy's functions that are given several arrays as one list.
+_OF_LISTS = frozenset(
+    "concatenate stack vstack hstack dstack column_stack row_stack block select choose piecewise multi_dot einsum "
+    "einsum_path meshgrid broadcast_arrays ix_ lexsort ravel_multi_index at".split()
+)
+
+
+def with_stacked(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments of one of NumPy's functions, with arrays in the place of lists and tuples that
+    hold traced values: NumPy asks no value in a list how it is computed with."""
+    if getattr(function, "__name__", "") in _OF_LISTS:
+        return args, kwargs
+    given = tuple(stacked(tracer, a) if _holds_traced(a) else a for a in args)
+    named = {k: stacked(tracer, a) if k != "out" and _holds_traced(a) else a for k, a in kwargs.items()}
+    return given, named
+
+
+def _holds_traced(value: Any) -> bool:
+    """Whether a list or tuple is of arrays and numbers, and some are traced."""
+    if not isinstance(value, (tuple, list)):
+        return False
+    return any(is_traced(part) or _holds_traced(part) for part in value)
 
 
 def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -240,7 +265,7 @@ def _broadcast(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: Any
 def _as_scalar(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``np.float32(x)``."""
     if len(args) == 1 and _has_size(args[0]):
-        return lookup("cast")(_stacked(tracer, args[0]), dtypes.dtype(function))
+        return lookup("cast")(stacked(tracer, args[0]), dtypes.dtype(function))
     return function(*args, **kwargs)
 
 
@@ -270,6 +295,68 @@ ARRAYS: dict[Any, Make] = {
 }
 
 
+# -- subscripts that make arrays -------------------------------------------------------------------
+def _grid_of(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
+    """``np.mgrid[0:h, 0:w]`` and ``np.ogrid``."""
+    if not any(_has_size((i.start, i.stop, i.step)) for i in index if isinstance(i, slice)):
+        result = owner[index if len(index) > 1 else index[0]]
+        parts = result if isinstance(result, (tuple, list)) else None
+        return (
+            fresh_array(tracer, result, ()) if parts is None else type(parts)(fresh_array(tracer, p, ()) for p in parts)
+        )
+    lines = [_line(tracer, i) for i in index]
+    if len(lines) == 1:
+        return lines[0]
+    rank, found = len(lines), []
+    for axis, line in enumerate(lines):
+        own = [1] * rank
+        own[axis] = shapes.for_user(line.type.shape[0])
+        found.append(lookup("reshape")(line, tuple(own)))
+    if owner.sparse:
+        return tuple(found)
+    sizes = tuple(line.type.shape[0] for line in lines)
+    return lookup("stack")(tuple(lookup("expand")(part, sizes) for part in found))
+
+
+def _line(tracer: Tracer, piece: slice) -> Any:
+    """The numbers of one slice of a grid; an imaginary step says how many."""
+    start, step = (0 if piece.start is None else piece.start), (1 if piece.step is None else piece.step)
+    if isinstance(step, complex):
+        return _linspace(tracer, start, piece.stop, int(abs(step)))
+    return _arange(tracer, start, piece.stop, step)
+
+
+def _joined(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
+    """``np.r_[0, x, 1:n]`` and ``np.c_[x, y]``."""
+    pieces = [p for p in index if not isinstance(p, slice)] + [
+        v for p in index if isinstance(p, slice) for v in (p.start, p.stop, p.step)
+    ]
+    if not any(map(_has_size, pieces)) and not any(hasattr(p, "refusal") for p in pieces):
+        return fresh_array(tracer, owner[index if len(index) > 1 else index[0]], ())
+    if any(isinstance(p, str) for p in index):
+        raise tracer.error("np.r_ with a text cannot be traced", "join the arrays: np.concatenate(arrays, axis)")
+    parts = []
+    for piece in index:
+        part = _line(tracer, piece) if isinstance(piece, slice) else piece
+        if not hasattr(part, "refusal"):  # which is selected: np.concatenate knows
+            part = stacked(tracer, part)
+            part = lookup("reshape")(part, (1,)) if not part.type.shape else part
+        if owner.ndmin == 2 and part.ndim == 1:
+            part = lookup("unsqueeze")(part, 1)
+        parts.append(part)
+    return np.concatenate(parts, axis=owner.axis)
+
+
+#: What makes an array of a subscript, by the type of what is subscripted.
+SUBSCRIPTS: dict[type, Callable[[Tracer, Any, tuple[Any, ...]], Any]] = {
+    type(np.mgrid): _grid_of,
+    type(np.ogrid): _grid_of,
+    type(np.r_): _joined,
+    type(np.c_): _joined,
+}
+
+
+# -- Python's own functions -------------------------------------------------------------------------
 Call = Callable[..., Any]
 
 
@@ -319,7 +406,9 @@ def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _isinstance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """A traced value is an array."""
+    """A traced value is an array, and a named size an int."""
+    if len(args) == 2 and isinstance(args[0], shapes.NamedDim) and not isinstance(args[0], args[1]):
+        return isinstance(0, args[1])
     if len(args) == 2 and is_traced(args[0]) and not isinstance(args[0], args[1]):
         return isinstance(np.empty(0), args[1])
     return isinstance(*args, **kwargs)

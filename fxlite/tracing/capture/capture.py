@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.location import REGENERATED, is_own_file
-from fxlite.base.state import active_tracer
-from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, fresh_array
+from fxlite.base.state import active_tracer, is_traced
+from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, fresh_array, with_stacked
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 
@@ -80,8 +80,11 @@ class Caller:
         kind = type(function)
         if kind in _BOUND:
             owner = function.__self__
-            if isinstance(owner, _DRAWING) and not tracer.is_own_generator(owner):
-                raise _drawn(tracer, function.__name__)
+            if isinstance(owner, _DRAWING):
+                if not tracer.is_own_generator(owner):
+                    raise _drawn(tracer, function.__name__)
+                if any(map(is_traced, (*args, *kwargs.values()))):
+                    raise _drawn_by_values(tracer, function.__name__)
             if kind is MethodType:
                 return captured(function, self.name)(*args, **kwargs)
         try:
@@ -90,17 +93,46 @@ class Caller:
             make = None
         if make is not None:
             return make(tracer, function, args, kwargs)
+        if kind in _DISPATCHED or (kind is BuiltinFunctionType and type(function.__self__) is np.ufunc):
+            args, kwargs = with_stacked(tracer, function, args, kwargs)
         if kind is FunctionType:
             return captured(function, self.name)(*args, **kwargs)
         if kind is functools.partial:
             given = {**function.keywords, **kwargs}
             return self.call(function.func, *function.args, *args, **given)
+        if kind is type and function.__new__ is object.__new__:
+            initialize = captured(function.__init__, self.name)
+            if initialize is not function.__init__:
+                return self._object(tracer, function, initialize, args, kwargs)
+        method = getattr(kind, "__call__", None)  # noqa: B004 - the function itself
+        if type(method) is FunctionType and captured(method, self.name) is not method:
+            return captured(method, self.name)(function, *args, **kwargs)
         result = function(*args, **kwargs)
         if isinstance(result, _DRAWING) and args and isinstance(args[0], (int, np.integer)):
             tracer.generators.append((result, tracer.bodies[-1:]))
         if type(result) is np.ndarray and kind in _NUMPYS:
             return fresh_array(tracer, result, (getattr(function, "__self__", None), *args))
         return result
+
+    def _object(self, tracer: Any, kind: type, initialize: Any, args: Any, kwargs: Any) -> Any:
+        """A new object of a class of the program, whose ``__init__`` is captured."""
+        made: Any = object.__new__(kind)
+        if tracer.bodies:
+            tracer.bodies[-1].own_object(made)
+        initialize(made, *args, **kwargs)
+        return made
+
+    def slice(self, start: Any, stop: Any, step: Any) -> slice:
+        """``start:stop:step`` in a subscript that is asked for."""
+        return slice(start, stop, step)
+
+    def subscript(self, owner: Any, index: Any) -> Any:
+        """``np.r_[...]``, ``np.mgrid[...]``: a subscript that makes an array."""
+        tracer = active_tracer.get()
+        make = SUBSCRIPTS.get(type(owner))
+        if tracer is None or make is None:
+            return owner[index]
+        return make(tracer, owner, index if isinstance(index, tuple) else (index,))
 
     def rounds(self, values: Any) -> Any:
         """The numbers of a range that a ``for`` statement goes through. Where unrolling it would
@@ -137,12 +169,21 @@ def _drawn(tracer: Any, name: str) -> Any:
     )
 
 
+def _drawn_by_values(tracer: Any, name: str) -> Any:
+    return tracer.error(
+        f"{name}() of a generator draws while the program is traced, and is given a value that does not exist then",
+        "draw uniform numbers, rng.random(), and compute with them: np.searchsorted(np.cumsum(p), rng.random()) "
+        "chooses by p, mean + std * rng.standard_normal() is normal",
+    )
+
+
 #: Who may be asked, by name; :mod:`fxlite.tracing.capture.flow` adds the one for control flow.
 CALLERS = {name: Caller(name) for name in ("", "library")}
 #: In functions whose control flow stays as it is, though that of others does not.
 _NO_FLOW = Caller("flow")
-#: What NumPy's functions are, and methods of arrays.
-_NUMPYS = frozenset((BuiltinFunctionType, np.ufunc, type(np.concatenate)))
+#: What NumPy's functions are, which ask arrays among their arguments; and these and methods of arrays.
+_DISPATCHED = frozenset((np.ufunc, type(np.concatenate)))
+_NUMPYS = _DISPATCHED | {BuiltinFunctionType}
 
 
 # -- code ------------------------------------------------------------------------------------------
@@ -290,7 +331,7 @@ def _is_like(a: CodeType, b: CodeType) -> bool:
 
 def _looks(code: CodeType) -> tuple[Any, ...]:
     """What tells functions in one line from each other, and source from what it was before."""
-    names = frozenset(code.co_names) - {"call", "rounds"}
+    names = frozenset(code.co_names) - {"call", "rounds", "slice", "subscript"}
     places = [p for p in code.co_positions() if None not in p and (p[0], p[2]) != (p[1], p[3])]
     starts, ends = [(p[0], p[2]) for p in places], [(p[1], p[3]) for p in places]
     span = min(starts, default=None), max(ends, default=None)

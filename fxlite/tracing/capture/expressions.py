@@ -20,11 +20,12 @@ from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
-from fxlite.tracing.capture.capture import Caller
+from fxlite.tracing.capture.capture import Caller, captured
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, number_of
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.regions import Outcome, Region, conditional, is_total, note, run
+from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber
 
 Part = Callable[[], Any]
@@ -40,6 +41,10 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 }
 _UPDATES = "Add Sub Mult Div FloorDiv Mod Pow MatMult BitAnd BitOr BitXor LShift RShift".split()
 UPDATES = {kind: getattr(operator, f"__i{name}__") for kind, name in zip(_UPDATES, OPERATORS, strict=True)}
+
+
+#: The methods of binary operators, and what Python does for them.
+BINARY = {kind: (name, getattr(operator, f"__{name}__")) for kind, name in zip(_UPDATES, OPERATORS, strict=True)}
 
 
 class Returned:
@@ -147,6 +152,21 @@ class Expressions(Caller):
         ways = (lambda: Returned(one()), lambda: Returned(other()))
         return self.either(truth, ways, ()).value
 
+    def operated(self, symbol: str, left: Any, right: Any) -> Any:
+        """``left + right``; the operators of the program's own classes are captured as its functions
+        are."""
+        name, plain = BINARY[symbol]
+        sides = [(left, f"__{name}__", right)]
+        if not isinstance(left, (np.ndarray, np.generic)):  # which take any object for an element
+            sides.append((right, f"__r{name}__", left))
+        for owner, method, other in sides:
+            function = getattr(type(owner), method, None)
+            if type(function) is FunctionType and captured(function, self.name) is not function:
+                found = captured(function, self.name)(owner, other)
+                if found is not NotImplemented:
+                    return found
+        return plain(left, right)
+
     def compare(self, symbols: Names, left: Any, right: Any, *more: Part) -> Any:
         found = self._compared(symbols[0], left, right)
         if not more:
@@ -190,9 +210,6 @@ class Expressions(Caller):
             truth.tracer.note_statement("assert", "is not checked: a graph has no exceptions")
         elif not truth:
             raise AssertionError(*(() if message is None else (message(),)))
-
-    def slice(self, start: Any, stop: Any, step: Any) -> slice:
-        return slice(start, stop, step)
 
     def made(self, value: Any) -> Any:
         """A list, dict or set that the program has made."""
@@ -254,6 +271,8 @@ class Expressions(Caller):
             answer = None
         if answer is not None:
             return answer(tracer, function, args, kwargs)
+        if type(function) is np.vectorize and any(map(is_traced, args)) and not kwargs:
+            return vectorized(tracer, function, args, captured(function.pyfunc, self.name))
         if type(function) is MethodType and function.__func__ is Proxy.item and not args:
             return number_of(function.__self__)
         region = _region()

@@ -20,7 +20,10 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.functions.elements import Flat, position
 from fxlite.tracing.proxy import DTYPES, Proxy, PythonNumber
+from fxlite.tracing.selections.masked import FUNCTIONS, Masked
+from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -64,13 +67,18 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
         return Counted(tracer, len(value), lambda k: first + k * step, bounds)
     if isinstance(value, Proxy) and value.is_typed and value.ndim:
         return Counted(tracer, value.shape[0], lambda k: value[k])
+    if isinstance(value, Masked) and not value.before:
+        selected = FUNCTIONS["compact"](value)
+        return Counted(tracer, selected.count, lambda k: selected.values[k])
+    if isinstance(value, Flat):
+        return Counted(tracer, value.x.size, value.element)
     if isinstance(value, np.ndarray) and value.ndim:
         return Counted(tracer, len(value), lambda k: value[k] if type(k) is int else tracer.constant(value)[k])
     return None
 
 
 def _is_open(value: Any) -> bool:
-    return isinstance(value, (Counted, Proxy))
+    return isinstance(value, (Counted, Proxy, Masked, Flat))
 
 
 def _known_bound(value: Any) -> Any:
@@ -146,12 +154,46 @@ def _reversed(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     return Counted(tracer, found.count, lambda k: found.item(last - k))
 
 
+def _ndenumerate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 1 or not (isinstance(args[0], Proxy) and args[0].is_typed):
+        return function(*args, **kwargs)
+    (x,) = args
+
+    def item(k: Any) -> Any:
+        place = position(tracer, k, x.shape)
+        return place, x[place]
+
+    return Counted(tracer, x.size, item)
+
+
+def _ndindex(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    sizes = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    if kwargs or not all(isinstance(size, (int, NamedDim)) for size in sizes):
+        return function(*args, **kwargs)
+    return Counted(
+        tracer, shapes.for_user(shapes.product(map(shapes.normalize, sizes))), lambda k: position(tracer, k, sizes)
+    )
+
+
+def _nditer(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = args[0] if args and isinstance(args[0], (tuple, list)) else args[:1]
+    if not any(map(is_traced, given)):
+        return function(*args, **kwargs)
+    raise tracer.error(
+        "np.nditer goes through elements in the order of memory, which is not known while tracing",
+        "go through positions: for index in np.ndindex(x.shape): x[index] = ...",
+    )
+
+
 #: Builtins whose results a loop goes through: ``f(tracer, function, args, kwargs)``.
 COUNTED: dict[Any, Callable[..., Any]] = {
     builtins.range: _range,
     builtins.enumerate: _enumerate,
     builtins.zip: _zip,
     builtins.reversed: _reversed,
+    np.ndenumerate: _ndenumerate,
+    np.ndindex: _ndindex,
+    np.nditer: _nditer,
 }
 
 
@@ -182,8 +224,17 @@ def number_of(value: Any) -> Any:
     return _number(value, bool if dtype.is_bool else float if dtype.is_float else int)
 
 
+def _size_as_number(tracer: Tracer, value: Any) -> Any:
+    """A named size as the number that it is when the program runs; anything else as it is."""
+    return tracer.number_of_size(value) if isinstance(value, shapes.NamedDim) else value
+
+
 def _as(kind: type) -> Answer:
     def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], shapes.NamedDim):
+            if kind is int:
+                return args[0]
+            args = (_size_as_number(tracer, args[0]),)
         if len(args) != 1 or kwargs or not _open(args[0]):
             return function(*args, **kwargs)
         return _number(args[0], kind)
@@ -211,6 +262,7 @@ def _power(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
 
 def _mathematical(ufunc: Any, kind: type) -> Answer:
     def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+        args = tuple(_size_as_number(tracer, a) for a in args)
         if kwargs or not any(map(_open, args)):
             return function(*args, **kwargs)
         floats = [_number(a, float) if is_traced(a) else float(a) for a in args]

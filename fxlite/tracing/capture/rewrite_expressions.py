@@ -16,6 +16,8 @@ from fxlite.tracing.capture.names import binds_a_name, bound_names, walk_scope
 MARK = "\0fxlite.call"
 #: Calls of these names look at the frame that calls them, so they stay as they are.
 NEEDS_FRAME = frozenset("super locals globals vars dir eval exec breakpoint __import__ __build_class__".split())
+#: NumPy's objects whose subscripts make arrays.
+MADE_BY_SUBSCRIPTS = frozenset("r_ c_ mgrid ogrid".split())
 _Statements = list[ast.stmt]
 
 
@@ -28,6 +30,13 @@ class Calls(ast.NodeTransformer):
         if isinstance(node.func, ast.Name) and node.func.id in NEEDS_FRAME:
             return node
         return ask("call", node, node.func, *node.args, keywords=node.keywords)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        name = getattr(node.value, "attr", getattr(node.value, "id", ""))
+        if name in MADE_BY_SUBSCRIPTS and isinstance(node.ctx, ast.Load):
+            return ask("subscript", node, node.value, _index(node.slice))
+        return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
         is_range = isinstance(node.iter, ast.Call) and is_name(node.iter.func, "range")
@@ -163,6 +172,13 @@ class Expressions(Calls):
             return node
         method = "and_" if isinstance(node.op, ast.And) else "or_"
         return ask(method, node, node.values[0], *map(_later, node.values[1:]))
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if all(isinstance(v, ast.Constant) for v in (node.left, node.right)):
+            return node
+        symbol = ast.copy_location(ast.Constant(type(node.op).__name__), node)
+        return ask("operated", node, symbol, node.left, node.right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)

@@ -19,7 +19,7 @@ from fxlite.tracing.functions.padding import along
 from fxlite.tracing.numpy_functions import by_name, diag, expand_dims, moveaxis, ravel, reshape, value_type
 from fxlite.tracing.writes.in_place import store
 from fxlite.tracing.writes.scatter import set_item
-from fxlite.tracing.writes.shared_memory import fresh
+from fxlite.tracing.writes.shared_memory import attach, fresh
 from fxlite.types import dtypes, shapes
 
 #: Calls of a function for one row of elements each.
@@ -338,8 +338,41 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     store(a, values, "np.putmask", "unsafe", where=lookup("reshape")(_truth(mask, a), shape))
 
 
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Any:
+    """np.lib.stride_tricks.sliding_window_view, as a copy, which may not be written into."""
+    if writeable:
+        raise ValueError("a window view that is written into is not traced; write into the array itself")
+    sizes = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
+    rank = value_type(x).rank
+    if axis is None:
+        axes = tuple(range(rank))
+    else:
+        axes = tuple(normalize_axis(a, rank) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    if len(axes) != len(sizes):
+        raise ValueError(f"{len(sizes)} window sizes for {len(axes)} axes")
+    whole = x
+    for size, a in zip(sizes, axes):
+        places = shapes.normalize(value_type(x).shape[a] - size + 1)
+        if type(places) is int and places < 1:
+            raise ValueError("window shape cannot be larger than input array shape")
+        first = expand_dims(_numbers(x, places), 1)
+        found = lookup("take")(x, lookup("add")(first, _numbers(x, size)), axis=a)
+        x = moveaxis(found, a + 1, -1)
+    attach(x, whole, None, {})
+    return x
+
+
+def _numbers(x: Any, size: Any) -> Any:
+    """0, 1, ... to before a size."""
+    bound = {"start": 0, "stop": shapes.normalize(size), "step": 1, "dtype": dtypes.int64}
+    return x.tracer.record(lookup("arange"), bound)
+
+
 FUNCTIONS = by_name(
     np, block, broadcast_arrays, meshgrid, diagflat, fill_diagonal, delete, insert, repeat, vander, kron
 )
 FUNCTIONS |= by_name(np, kron, unravel_index, ravel_multi_index, packbits, unpackbits, apply_along_axis)
 FUNCTIONS |= by_name(np, put, place, putmask)
+FUNCTIONS |= by_name(np.lib.stride_tricks, sliding_window_view)

@@ -186,11 +186,21 @@ def _joined(arrays: Sequence[Any], axis: Any = 0, **options: Any) -> Masked:
         if isinstance(a, Masked):
             values, masks = [*values, a.values], [*masks, a.mask]
         else:
+            a = np.asarray(a) if isinstance(a, (tuple, list)) else a
             values.append(a)
             size = value_type(a).shape[0]
             masks.append(lookup("full")((size,), True, dtypes.bool_))
     whole: tuple[Any, Any] = np.concatenate(values), np.concatenate(masks)
     return Masked(*whole)
+
+
+def _whole_line(value: Any, beside: Any) -> Any:
+    """What np.append joins: a number, or a size, is an array of one element."""
+    if isinstance(value, Masked):
+        return value
+    if isinstance(value, shapes.NamedDim):
+        value = beside.tracer.size(value)
+    return ravel(value) if is_traced(value) else np.ravel(value)
 
 
 def _unique_of(a: Masked, *options: Any, **named: Any) -> Any:
@@ -402,7 +412,7 @@ OF_MASKED.update(
         np.diff: _diff,
         np.concatenate: _joined,
         np.hstack: _joined,
-        np.append: lambda arr, values, axis=None: _joined((arr, values)),
+        np.append: lambda arr, values, axis=None: _joined((_whole_line(arr, values), _whole_line(values, arr)), axis),
         np.unique: _unique_of,
         np.median: lambda a, axis=None: _median(a),
     }

@@ -169,6 +169,13 @@ class Masked:
         if method == "reduce" and ufunc in _REDUCED and inputs[0] is self:
             kwargs.setdefault("axis", 0)
             return self._reduced(_REDUCED[ufunc], **kwargs)
+        if method == "at" and not kwargs:
+            return FUNCTIONS["at"](ufunc, *inputs)
+        if method == "reduceat":
+            number = "number the groups, group = np.cumsum(starts_here) - 1"
+            raise self.refusal(
+                f"np.{ufunc.__name__}.reduceat", f"{number}, and np.{ufunc.__name__}.at(totals, group, x)"
+            )
         out = kwargs.pop("out", None)
         if method != "__call__" or "where" in kwargs:
             raise self.refusal(f"np.{ufunc.__name__}.{method}")
@@ -178,6 +185,8 @@ class Masked:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function in _REDUCTIONS and args and args[0] is self:
             return self._reduced(function, *args[1:], **kwargs)
+        if function is np.where and len(args) == 1:
+            function = np.nonzero
         if function in _ELEMENTWISE:
             return self._applied(function, args, **kwargs)
         if function in FUNCTIONS:
@@ -294,6 +303,7 @@ class Masked:
         raise self.refusal("len() outside of captured code")
 
     def __iter__(self) -> Any:
+        self.tracer.needs_flow = True  # a ``for`` statement counts them
         raise self.refusal("a loop over them", "loop over positions: for i in range(len(y)): ... y[i] ..., y = x[mask]")
 
     def __bool__(self) -> bool:

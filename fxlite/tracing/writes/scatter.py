@@ -24,7 +24,7 @@ from fxlite.tracing.selections.masked import Masked, aligned, same_mask
 from fxlite.tracing.selections.spans import counting, is_computed
 from fxlite.tracing.subscript import Part, basic_part, cut, items_of, looked_up, without_span
 from fxlite.tracing.writes.aliasing import Step, folded, updated, write
-from fxlite.tracing.writes.shared_memory import View, is_number, view_of
+from fxlite.tracing.writes.shared_memory import View, fresh, is_number, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import plain_array
 from fxlite.types.tensor_type import TensorType
@@ -253,8 +253,69 @@ def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:
 _SCATTERS = {np.add: "scatter_add", np.multiply: "scatter_mul", np.maximum: "scatter_max", np.minimum: "scatter_min"}
 
 
-def update_at(y: Proxy, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None) -> None:
+#: What changes nothing where it is combined with a number.
+_NEUTRAL: dict[np.ufunc, Any] = {np.add: 0, np.subtract: 0, np.multiply: 1, np.maximum: "min", np.minimum: "max"}
+
+
+def _neutral(ufunc: np.ufunc, kind: dtypes.DType) -> Any:
+    found = _NEUTRAL[ufunc]
+    if not isinstance(found, str):
+        return found
+    if kind.is_bool:
+        return found == "max"
+    if kind.is_float:
+        return -np.inf if found == "min" else np.inf
+    return int(getattr(np.iinfo(kind.numpy), found))
+
+
+def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None) -> None:
+    """``ufunc.at(y, index, value)`` where the index or ``y`` is selected: what is not selected is combined
+    with what changes nothing."""
+    what = f"np.{ufunc.__name__}.at"
+    if isinstance(y, Masked):
+        whole = fresh(y.values)
+        start = None if y.span is None else y.span.start.size
+        if y.before or type(start) is not int or start or y.origin is not None or isinstance(index, tuple):
+            raise y.refusal(f"{what} into a part of an array, or at several axes of it")
+        index = _within_count(index, y)
+        update_at(whole, index, value, ufunc, combine)
+        y.changed(y.like(whole))
+        return
+    items = items_of(index)
+    found = [item for item in items if isinstance(item, Masked)]
+    first = found[0]
+    if ufunc not in _NEUTRAL or len(items) != y.ndim or not all(isinstance(i, Masked) and i.same(first) for i in items):
+        raise first.refusal(f"{what} with selected positions beside other ones, or of some axes alone")
+    kind = y.type.dtype
+    new = aligned(value, first) if isinstance(value, Masked) or _rank(value) else value
+    if not is_traced(new):
+        new = y.tracer.proxy(y.tracer.create_arg(np.asarray(new)))
+    new = lookup("expand")(lookup("cast")(new, kind), first.mask.type.shape)
+    new = lookup("where")(first.mask, new, lookup("cast")(_neutral(ufunc, kind), kind))
+    update_at(y, tuple(item.filled(0) for item in items), new, ufunc, combine)
+
+
+def _within_count(index: Any, y: Masked) -> Any:
+    """Positions of the selected elements of ``y``; others are out of range of all of them."""
+    if isinstance(index, Masked):
+        return index.like(_within_count(index.values, y))
+    if not is_traced(index):
+        index = y.tracer.proxy(y.tracer.create_arg(np.asarray(index)))
+    count = y.tracer.size(y.count) if isinstance(y.count, shapes.NamedDim) else y.count
+    counted = lookup("where")(index < 0, index + count, index)
+    inside = lookup("logical_and")(counted >= 0, counted < count)
+    return lookup("where")(inside, counted, shapes.for_user(y.span.size))  # type: ignore[union-attr]
+
+
+def _rank(value: Any) -> int:
+    return value.type.rank if is_traced(value) else int(np.ndim(value))
+
+
+def update_at(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None) -> None:
     """``ufunc.at(y, index, value)``: once for each index, equal ones one after the other."""
+    if isinstance(y, Masked) or (is_traced(y) and any(isinstance(item, Masked) for item in items_of(index))):
+        _of_selected(y, index, value, ufunc, combine)
+        return
     if not is_traced(y):
         found = next(v for v in (index, value) if is_traced(v))
         raise found.tracer.error(

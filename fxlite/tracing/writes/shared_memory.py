@@ -201,6 +201,12 @@ def attach(result: Proxy, base: Proxy, op: Op | None, attributes: Mapping[str, A
     result._view = view
 
 
+def may_be_same(one: Proxy, other: Proxy) -> bool:
+    """Whether two values have one memory, or may have."""
+    memory, found = (root_of(view_of(value)).memory for value in (one, other))
+    return memory is not None and found is not None and (memory is found or memory in found.kin)
+
+
 def root_of(view: View) -> View:
     """The view that owns the memory."""
     while view.parent is not None:

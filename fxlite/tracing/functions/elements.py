@@ -1,0 +1,57 @@
+"""Arrays element by element, as ``x.flat``, ``np.ndindex`` and ``np.ndenumerate`` go through them.
+
+In: traced arrays, and numbers of elements. Out: :class:`Flat`, whose subscripts are those of the
+flattened array; and the subscript of the element with a number, the last axis fastest, as NumPy
+has it whatever the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fxlite.tracing.numpy_functions import ravel
+from fxlite.tracing.writes.shared_memory import fresh
+from fxlite.types.shapes import NamedDim
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+
+class Flat:
+    """``x.flat``: reads copy, writes go into ``x``, which may be a view that no flat view covers."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __len__(self) -> int:
+        return int(self.x.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(ravel(self.x))
+
+    def __getitem__(self, index: Any) -> Any:
+        return fresh(ravel(self.x)[index], number=True)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        whole = fresh(ravel(self.x))
+        whole[index] = value
+        self.x[...] = whole.reshape(self.x.shape)
+
+    def copy(self) -> Any:
+        """All elements in one axis."""
+        return fresh(ravel(self.x))
+
+    def element(self, number: Any) -> Any:
+        """The element of a number that may be traced."""
+        return self.x[position(self.x.tracer, number, self.x.shape)]
+
+
+def position(tracer: Tracer, number: Any, sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """The subscript of the element with a number, the last axis fastest."""
+    found: list[Any] = []
+    for size in reversed(sizes[1:]):
+        known = tracer.number_of_size(size) if isinstance(size, NamedDim) else size
+        found.append(number % known)
+        number = number // known
+    return (number, *reversed(found)) if sizes else ()
