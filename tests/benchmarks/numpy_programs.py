@@ -322,6 +322,8 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     output = Console() if Console().is_terminal else Console(width=160)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         names = [] if options.load else options.names or npbench.names()
+        if not names and not options.load:
+            parser.error(f"there are no programs in {npbench.FOLDER}; FXLITE_NPBENCH says where they are")
         todo = [(s, int(t), n) for n in names for s in options.sizes for t in options.threads]
         for size, threads, name in todo:
             row = measured(name, size, threads, options, Path(folder))

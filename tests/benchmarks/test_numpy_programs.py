@@ -45,3 +45,13 @@ def test_what_is_said_of_rows() -> None:
     (line,) = numpy_programs.summary(rows)
     assert "geometric mean 1.00 of the best peer over 2 programs" in line and "1 above 1.2" in line
     assert "| b | S | 1 | 1000.0 | 2000.0 | – | – | – | 2.00 | – | 1.5 | LOSS |" in numpy_programs.markdown(rows, 0.0)
+
+
+def test_no_page_is_made_of_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: Any) -> None:
+    """Where NPBench is missing, a page that stands there stays."""
+    monkeypatch.setattr(npbench, "FOLDER", tmp_path / "missing")
+    page = tmp_path / "page.md"
+    page.write_text("measured before")
+    with pytest.raises(SystemExit):
+        numpy_programs.main(["--output", str(page)])
+    assert "there are no programs in" in capsys.readouterr().err and page.read_text() == "measured before"
