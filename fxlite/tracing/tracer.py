@@ -547,6 +547,11 @@ class Tracer(Capturing):
         return self.proxy(known[0])
 
     @property
+    def runs_program(self) -> bool:
+        """Whether a whole program is traced, none of whose values is looked at before its end."""
+        return self._runs_program
+
+    @property
     def keeps_states(self) -> bool:
         """Whether buffers that are written become inputs and results of the graph."""
         return self._runs_program and self.writes_inputs

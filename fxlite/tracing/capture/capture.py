@@ -104,9 +104,6 @@ class Caller:
             initialize = captured(function.__init__, self.name)
             if initialize is not function.__init__:
                 return self._object(tracer, function, initialize, args, kwargs)
-        method = getattr(kind, "__call__", None)  # noqa: B004 - the function itself
-        if type(method) is FunctionType and captured(method, self.name) is not method:
-            return captured(method, self.name)(function, *args, **kwargs)
         result = function(*args, **kwargs)
         if isinstance(result, _DRAWING) and args and isinstance(args[0], (int, np.integer)):
             tracer.generators.append((result, tracer.bodies[-1:]))

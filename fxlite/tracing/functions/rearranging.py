@@ -342,6 +342,8 @@ def sliding_window_view(
     x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Any:
     """np.lib.stride_tricks.sliding_window_view, as a copy, which may not be written into."""
+    if not x.tracer.runs_program:
+        raise ValueError("a view of windows is NumPy's own, except in a program that is traced as a whole")
     if writeable:
         raise ValueError("a window view that is written into is not traced; write into the array itself")
     sizes = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
