@@ -68,7 +68,7 @@ class Printer(ir.Kernel):
         return found if isinstance(e, expr.Local) else f"({found})"
 
     def index(self, index):
-        return to_text(index, self.text, "/", ("i64::min", "i64::max"), dim_name)
+        return to_text(index, self.text, "/", "i64::{}".format, dim_name)
 
     def at(self, e):
         address = self.index(flatten(e.index, self.buffer(e.buffer).shape))
