@@ -29,6 +29,7 @@ from fxlite.ops.op import OPERATORS, Op, lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions.elements import Flat
+from fxlite.tracing.selections.blocks import Block
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.subscript import subscript
 from fxlite.tracing.torch_names import method_advice
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 
 
 _NUMBER = "keep it an array, or compute the number before tracing"
+
+
+#: Parts of traced values, whose methods know what NumPy's functions do to them.
+SELECTED = frozenset((Masked, Block))
 
 
 class Proxy:
@@ -257,12 +262,12 @@ class Proxy:
 
     # -- dispatch ----------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if Masked in map(type, inputs):
+        if not SELECTED.isdisjoint(map(type, inputs)):
             return NotImplemented  # its method is asked next
         return numpy_api.call_ufunc(self.tracer, ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if Masked in types:
+        if not SELECTED.isdisjoint(types):
             return NotImplemented
         return numpy_api.call_function(self.tracer, function, args, kwargs)
 

@@ -29,6 +29,7 @@ from fxlite.ops.slicing import select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
 from fxlite.tracing.capture.answers import stacked
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.selections.blocks import several
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.selections.spans import Span, is_computed, mask_of, span_of, taken
 from fxlite.tracing.writes.shared_memory import fresh, is_number
@@ -74,6 +75,8 @@ def subscript(x: Any, index: Any) -> Any:
     selected = _selected(x, items)
     if selected is not None:
         return selected
+    if sum(map(is_computed, items)) > 1:
+        return several(x, items, subscript)
     part = basic_part(x, items, found.tracer)
     if part.span is not None:
         return _cut(x, items, part)

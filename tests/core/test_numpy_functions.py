@@ -71,7 +71,7 @@ def test_all_of_them_compiled() -> None:
 
 @pytest.mark.parametrize("program", [lambda x: np.roots(x), lambda x: np.trim_zeros(x), lambda x: np.intersect1d(x, x)])
 def test_those_that_cannot_be_traced_are_named(program: Any) -> None:
-    with pytest.raises(TraceError, match=r"np\.\w+ has no fxlite op\n.*test_numpy_functions\.py:"):
+    with pytest.raises(TraceError, match=r"np\.\w+ has no fxlite op(, and .*)?\n.*test_numpy_functions\.py:"):
         fx.symbolic_trace(program, "f64[4]")
 
 

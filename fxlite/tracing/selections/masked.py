@@ -22,7 +22,7 @@ from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.places import Attribute
-from fxlite.tracing.selections.spans import Span, Sum, counting, mask_of, sum_of
+from fxlite.tracing.selections.spans import Span, Sum, counting, mask_of, span_of, sum_of, taken
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from fxlite.tracing.proxy import Proxy
     from fxlite.tracing.tracer import Tracer
 
-_REDUCTIONS = frozenset(
+REDUCTIONS = frozenset(
     (np.sum, np.prod, np.mean, np.max, np.min, np.amax, np.amin, np.any, np.all, np.std, np.var, np.count_nonzero)
 )
-_REDUCED: dict[np.ufunc, Any] = {
+REDUCED: dict[np.ufunc, Any] = {
     np.add: np.sum,
     np.multiply: np.prod,
     np.maximum: np.max,
@@ -42,7 +42,7 @@ _REDUCED: dict[np.ufunc, Any] = {
     np.logical_and: np.all,
     np.logical_or: np.any,
 }
-_ELEMENTWISE = frozenset(
+ELEMENTWISE = frozenset(
     (np.where, np.clip, np.round, np.nan_to_num, np.real, np.isclose, np.zeros_like, np.ones_like, np.full_like)
 )
 
@@ -142,6 +142,8 @@ class Masked:
     def _applied(self, function: Callable[..., Any], operands: tuple[Any, ...], **kw: Any) -> Any:
         """``function`` of whole arrays, of which the same elements are selected."""
         selected = [o for o in operands if isinstance(o, Masked)]
+        if self.span is not None and any(self._is_across(o) for o in operands):
+            return FUNCTIONS["applied"](function, operands, **kw)
         if len({o.span is None for o in selected}) == 2:  # what a mask selects beside what stands one by one
             operands = tuple(FUNCTIONS["compact"](o) if isinstance(o, Masked) else o for o in operands)
             first: Masked = next(o for o in operands if isinstance(o, Masked))
@@ -156,6 +158,12 @@ class Masked:
             return tuple(map(self.like, result))
         return self.like(result)
 
+    def _is_across(self, operand: Any) -> bool:
+        """Whether an operand is cut along other axes."""
+        if isinstance(operand, Masked):
+            return operand.span is not None and operand.after != self.after
+        return is_block(operand)
+
     def _stretches(self, operand: Any) -> bool:
         """Whether an operand is the same for all selected positions."""
         shape = operand.type.shape if is_traced(operand) else np.shape(operand)
@@ -166,9 +174,9 @@ class Masked:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc is np.matmul and method == "__call__" and not kwargs:
             return product(*inputs)
-        if method == "reduce" and ufunc in _REDUCED and inputs[0] is self:
+        if method == "reduce" and ufunc in REDUCED and inputs[0] is self:
             kwargs.setdefault("axis", 0)
-            return self._reduced(_REDUCED[ufunc], **kwargs)
+            return self._reduced(REDUCED[ufunc], **kwargs)
         if method == "at" and not kwargs:
             return FUNCTIONS["at"](ufunc, *inputs)
         if method == "reduceat":
@@ -183,11 +191,11 @@ class Masked:
         return result if out is None else stored(out[0], result, f"np.{ufunc.__name__}(out=...)")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if function in _REDUCTIONS and args and args[0] is self:
+        if function in REDUCTIONS and args and args[0] is self:
             return self._reduced(function, *args[1:], **kwargs)
         if function is np.where and len(args) == 1:
             function = np.nonzero
-        if function in _ELEMENTWISE:
+        if function in ELEMENTWISE:
             return self._applied(function, args, **kwargs)
         if function in FUNCTIONS:
             return FUNCTIONS[function](*args, **kwargs)
@@ -226,6 +234,13 @@ class Masked:
         return self._applied(np.round, (self,), decimals=decimals)
 
     # -- all of them -------------------------------------------------------------------------
+    @property
+    def T(self) -> Any:
+        """Its axes the other way round."""
+        if self.mask.ndim > 1:
+            raise self.refusal(".T")
+        return self.like(self.values.T, self.before)
+
     @property
     def condition(self) -> Any:
         """The mask with axes of size 1 behind it, to stand beside the values."""
@@ -321,10 +336,27 @@ class Masked:
             return flipped(self)
         if type(index) is slice and index == slice(None):
             return self
+        if self.span is not None and (index is None or (isinstance(index, tuple) and self._has_whole(index))):
+            return FUNCTIONS["part of axes"](self, index)
         return FUNCTIONS["part"](self, index)
 
+    def _has_whole(self, index: tuple[Any, ...]) -> bool:
+        """Whether a subscript has all of the axis of computed size."""
+        axes = [item for item in index if item is not None]
+        places = [n for n, item in enumerate(axes) if item is Ellipsis]
+        rest = [slice(None)] * (self.ndim - len(axes) + len(places))
+        axes = [*axes[: places[0]], *rest, *axes[places[0] + 1 :]] if places else [*axes, *rest]
+        return isinstance(axes[self.before], slice) and axes[self.before] == slice(None)
+
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise self.refusal("a write into x[mask], which is a copy")
+        is_one = (isinstance(index, (int, np.integer)) and index >= 0) or (is_traced(index) and not index.ndim)
+        if self.span is None or self.before or self.origin is not None or not is_one:
+            raise self.refusal("a write into x[mask], which is a copy")
+        inside = lookup("logical_and")(index >= 0, self.count > index)
+        place = lookup("where")(inside, self.span.first + index, shapes.for_user(self.span.size))  # an error outside
+        whole = self.values.copy()
+        whole[place] = value
+        self.changed(self.like(whole))
 
 
 def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
@@ -375,6 +407,11 @@ for _name, _ufunc in (("neg", np.negative), ("abs", np.absolute), ("invert", np.
 Masked.__hash__ = None  # type: ignore[assignment]
 
 
+def is_block(value: Any) -> bool:
+    """Whether a value is a part of several axes (:mod:`fxlite.tracing.selections.blocks`)."""
+    return getattr(type(value), "cuts_several_axes", False)
+
+
 def all_of(values: Any) -> Masked:
     """All elements of the first axis, selected."""
     mask = lookup("full")((values.type.shape[0],), True, dtypes.bool_)
@@ -388,18 +425,24 @@ def stored(out: Any, result: Any, what: str) -> Any:
         raise result.refusal(f"{what}: what another mask selects, or an array, as the destination")
     if out.values.ndim != result.values.ndim or out.after != result.after:
         raise result.refusal(f"{what}: a destination with fewer axes")
-    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+    return out.changed(result.like(cast_in_place(out, result.values, what)))
+
+
+def cast_in_place(out: Any, values: Any, what: str = "+= and its like") -> Any:
+    """Values as those that they replace, of another dtype of the same kind at most."""
+    if not np.can_cast(values.dtype, out.dtype, "same_kind"):
         raise out.tracer.error(
-            f"{what} would have to turn {result.dtype} into {out.dtype}, which NumPy does not do in place",
+            f"{what} would have to turn {values.dtype} into {out.dtype}, which NumPy does not do in place",
             "cast the values first: .astype",
         )
-    values = lookup("cast")(result.values, out.values.type.dtype)
-    return out.changed(result.like(values))
+    return lookup("cast")(values, out.values.type.dtype)
 
 
 def product(x: Any, y: Any) -> Any:
     """``x @ y``, of which one or both are selected."""
     one = x if isinstance(x, Masked) else y
+    if any(map(is_block, (x, y))) or all(isinstance(v, Masked) and v.span is not None for v in (x, y)):
+        return FUNCTIONS["product"](x, y)
     ranks = [v.ndim if isinstance(v, Masked | np.ndarray) or is_traced(v) else np.ndim(v) for v in (x, y)]
     if 0 in ranks or one.mask.ndim != 1:
         raise one.refusal("a matrix product")
@@ -441,16 +484,30 @@ def aligned(value: Any, to: Masked) -> Any:
         raise to.refusal(f"{what}, beside those of a selection")
     own = value.values if source is not None else value
     own = tracer.constant(own)
-    axis = own.ndim - to.after - 1
+    return beside(tracer, own, own.ndim - to.after - 1, span, source)
+
+
+def beside(tracer: Tracer, value: Any, axis: int, span: Span, source: Span | None) -> Any:
+    """Values of all places of an axis, of which those in ``span`` are what ``value`` has there, or in its own
+    span ``source``, one after the other. An IndexError when the program runs where they are not as many."""
+    own = tracer.constant(value)
     size = own.type.shape[axis]
     places = counting(tracer, span.size) - span.first
     places = places if source is None else places + source.first
-    counts = to.count, value.count if source is not None else shapes.for_user(size)
-    places = lookup("where")(to.mask, places, 0)
+    places = lookup("where")(mask_of(tracer, span), places, 0)
+    counts = span.count(tracer), shapes.for_user(size) if source is None else source.count(tracer)
     if not sum_of(tracer, counts[0]).same(sum_of(tracer, counts[1])):
         numbers = [tracer.size(c) if isinstance(c, shapes.NamedDim) else c for c in counts]
         places = lookup("where")(lookup("eq")(*numbers), places, shapes.for_user(size))  # is out of range
     return lookup("take")(own, places, axis=axis)
+
+
+def cut_axis(x: Any, axis: int, item: slice, takes: bool = True) -> Any:
+    """``x[..., a:b, ...]`` along one axis: the elements where their number is known and ``takes``, else a
+    :class:`Masked` value."""
+    span = span_of(x.tracer, item, x.type.shape[axis])
+    found = taken(x, axis, span) if takes else None
+    return Masked(x, mask_of(x.tracer, span), x.ndim - axis - 1, span) if found is None else found
 
 
 def flipped(x: Masked) -> Masked:

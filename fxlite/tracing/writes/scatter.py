@@ -20,9 +20,10 @@ from fxlite.base.location import Location, here
 from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
+from fxlite.tracing.selections.blocks import Block, fitted, several, taken_apart
 from fxlite.tracing.selections.masked import Masked, aligned, same_mask
 from fxlite.tracing.selections.spans import counting, is_computed
-from fxlite.tracing.subscript import Part, basic_part, cut, items_of, looked_up, without_span
+from fxlite.tracing.subscript import Part, basic_part, cut, items_of, looked_up, subscript, without_span
 from fxlite.tracing.writes.aliasing import Step, folded, updated, write
 from fxlite.tracing.writes.shared_memory import View, fresh, is_number, view_of
 from fxlite.types import dtypes, shapes
@@ -203,10 +204,13 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
 
 def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     """``y[a:b] = value`` with computed bounds: the whole axis, by np.where."""
-    if isinstance(value, Masked) and value.origin is not None:
+    if isinstance(value, (Masked, Block)) and value.origin is not None:
         x, given = value.origin
         if x is y and len(given) == len(items) and all(map(_is_like, given, items)):
             return  # as Python writes at the end of y[a:b] += 1
+    if sum(map(is_computed, items)) > 1:
+        _set_block(y, items, value, what)
+        return
     part = cut(y, items)
     new = aligned(value, part)
     kind = part.values.type.dtype
@@ -215,6 +219,18 @@ def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     else:
         new = np.asarray(prepared(y.tracer, part.values.type, new, what), kind.numpy) if np.ndim(new) == 0 else new
     set_item(y, without_span(items), lookup("where")(part.condition, new, part.values))
+
+
+def _set_block(y: Proxy, items: list[Any], value: Any, what: str) -> None:
+    """``y[a:b, c:d] = value`` with several slices of computed bounds: whole axes, by np.where."""
+    whole, spans = taken_apart(several(y, items, subscript, takes=False))
+    new = fitted(value, spans)
+    if is_traced(new):
+        new = y.tracer.proxy(prepared(y.tracer, whole.type, new, what))
+    elif np.ndim(new) == 0:
+        new = np.asarray(prepared(y.tracer, whole.type, new, what), whole.type.dtype.numpy)
+    mask = Block(whole, spans).mask(spans)
+    set_item(y, without_span(items), lookup("where")(mask, new, whole))
 
 
 def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:

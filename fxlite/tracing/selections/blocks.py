@@ -1,0 +1,343 @@
+"""``x[a:b, c:d]`` with several slices of computed bounds, and what is made of such parts: ``np.outer(v[k:], w[k:])``,
+``A[k:, k:] @ B[k:]``.
+
+In: traced values of whole axes, and for some of their axes the :class:`Span` of places that count. Out: a
+:class:`Block`, which ufuncs and operators compute for all places; reductions and products leave out those that do
+not count; a write goes to the whole axes under their masks. Of one axis it is a :class:`Masked` value again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.errors import TraceError
+from fxlite.base.state import is_traced
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import OPERATORS, lookup
+from fxlite.scalar.functions import COMBINATIONS
+from fxlite.tracing.selections import masked
+from fxlite.tracing.selections.masked import FUNCTIONS, Masked, beside
+from fxlite.tracing.selections.spans import Span, is_computed, mask_of
+from fxlite.types import shapes
+
+if TYPE_CHECKING:
+    from fxlite.tracing.proxy import Proxy
+    from fxlite.tracing.tracer import Tracer
+
+#: Spans by axis, counted from the last one: -1, -2, ..., as broadcasting aligns axes.
+Spans = Mapping[int, Span]
+
+
+class Block:
+    """The elements of ``values`` whose places lie in the ``spans`` of some of its axes; ``origin``: the array and
+    the subscript that this is a view of, None for a copy."""
+
+    __slots__ = ("origin", "spans", "values")
+    __array_priority__ = 2000.0
+    cuts_several_axes = True
+
+    def __init__(self, values: Proxy, spans: Spans) -> None:
+        self.values, self.spans = values, dict(spans)
+        self.origin: tuple[Proxy, tuple[Any, ...]] | None = None
+        if values.tracer.bodies:
+            values.tracer.bodies[-1].own_object(self)
+
+    @property
+    def tracer(self) -> Tracer:
+        return self.values.tracer
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        sizes = map(shapes.for_user, self.values.type.shape)
+        spans = (self.spans.get(axis) for axis in range(-self.ndim, 0))
+        return tuple(s if span is None else span.count(self.tracer) for s, span in zip(sizes, spans))
+
+    @property
+    def T(self) -> Any:
+        return made(self.values.T, {-self.ndim - 1 - axis: span for axis, span in self.spans.items()})
+
+    def refusal(self, what: str, instead: str = "") -> TraceError:
+        """The error for what would need the number of elements."""
+        axis, span = next(iter(self.spans.items()))
+        one = Masked(self.values, mask_of(self.tracer, span), -axis - 1, span)
+        return one.refusal(what, instead)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if ufunc is np.matmul and method == "__call__" and not kwargs:
+            return product(*inputs)
+        if method == "reduce" and ufunc in masked.REDUCED and inputs[0] is self:
+            kwargs.setdefault("axis", 0)
+            return self._reduced(masked.REDUCED[ufunc], **kwargs)
+        if method != "__call__" or "where" in kwargs or "out" in kwargs:
+            raise self.refusal(f"np.{ufunc.__name__}.{method} with out= or where=")
+        return applied(ufunc, inputs, **kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function in masked.REDUCTIONS and args and args[0] is self:
+            return self._reduced(function, *args[1:], **kwargs)
+        if function in masked.ELEMENTWISE:
+            return applied(function, args, **kwargs)
+        if function in (np.dot, np.outer):
+            return (product if function is np.dot else outer)(*args, **kwargs)
+        if len(args) == 1 and not kwargs and function in _OF_ONE:
+            return _OF_ONE[function](self)
+        raise self.refusal(f"np.{function.__name__}")
+
+    def __fx_create_arg__(self, tracer: Any) -> Any:
+        raise self.refusal("a part of several axes beside other arrays")
+
+    def __fx_children__(self) -> Any:
+        raise self.refusal(
+            "a part of several axes as a result, from round to round of a loop, or out of a branch",
+            "hand on the whole array and the bounds, and cut it where it is read",
+        )
+
+    def astype(self, dtype: Any, **options: Any) -> Block:
+        return Block(self.values.astype(dtype), self.spans)
+
+    def copy(self) -> Block:
+        return Block(self.values.copy(), self.spans)
+
+    def _reduced(self, function: Callable[..., Any], axis: Any = None, dtype: Any = None, **options: Any) -> Any:
+        name = function.__name__
+        if options.pop("keepdims", False) or options.pop("out", None) is not None or "initial" in options:
+            raise self.refusal(f"np.{name} with keepdims=, out= or initial=")
+        rank = self.ndim
+        axes = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        gone = {operator.index(a) % rank - rank for a in axes}
+        left = {a: span for a, span in self.spans.items() if a not in gone}
+        where = self.mask(gone)
+        places = None if len(gone) == rank else tuple(sorted(a + rank for a in gone))
+        if dtype is not None:
+            options["dtype"] = dtype
+        if where is None:
+            found = function(self.values, axis=places, **options)
+        elif name == "count_nonzero":
+            found = np.sum(np.not_equal(self.values, 0), axis=places, where=where)
+        elif function in (np.max, np.min, np.amax, np.amin):
+            kind = name.removeprefix("a")
+            least = COMBINATIONS[kind].start(self.values.type.dtype)
+            chosen = getattr(np, kind)(masked.chosen(where, self.values, least), axis=places)
+            none = lookup("cast")(lookup("logical_not")(where.any()), "i64")
+            lost = lookup("take")(np.zeros(1, np.int64), none, axis=0)  # an error where there is no element
+            found = lookup("where")(lost == 0, chosen, least)
+        else:
+            found = function(self.values, axis=places, where=where, **options)
+        return made(found, {a + sum(g > a for g in gone): span for a, span in left.items()})
+
+    def mask(self, axes: Any) -> Any:
+        """Which places count along some axes, to stand beside the values; None where all do."""
+        found = [_beside(mask_of(self.tracer, span), axis) for axis, span in self.spans.items() if axis in axes]
+        return reduce(lookup("logical_and"), found) if found else None
+
+    def dot(self, other: Any) -> Any:
+        return product(self, other)
+
+    def __matmul__(self, other: Any) -> Any:
+        return product(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return product(other, self)
+
+    def changed(self, result: Any) -> Block:
+        """``x[a:b, c:d] += ...``, also in the array that this is a view of."""
+        new = masked.cast_in_place(self, fitted(result, self.spans))
+        if self.origin is None:
+            return Block(new, self.spans)
+        x, items = self.origin
+        x[items] = Block(new, self.spans)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        return part(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise self.refusal("a write into a part of a part")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self.refusal(f".{name}")
+
+
+#: Functions of one array that ask for no number of elements.
+_OF_ONE: dict[Any, Callable[[Block], Any]] = {
+    np.copy: Block.copy,
+    np.ndim: lambda x: x.ndim,
+    np.shape: lambda x: x.shape,
+    np.transpose: lambda x: x.T,
+}
+
+
+def _beside(mask: Any, axis: int) -> Any:
+    """A mask of one axis with axes of size 1 behind it."""
+    return mask if axis == -1 else lookup("reshape")(mask, (*mask.type.shape, *(1,) * (-axis - 1)))
+
+
+def made(values: Any, spans: Spans) -> Any:
+    """Values of which along some axes the places of spans count."""
+    if not spans:
+        return values
+    if len(spans) > 1:
+        return Block(values, spans)
+    ((axis, span),) = spans.items()
+    return Masked(values, mask_of(values.tracer, span), -axis - 1, span)
+
+
+def taken_apart(value: Any) -> tuple[Any, Spans]:
+    """The whole values, and their spans."""
+    if isinstance(value, Block):
+        return value.values, value.spans
+    if isinstance(value, Masked):
+        if value.span is None:
+            raise value.refusal("what a mask selects beside a part of several axes")
+        return value.values, {-value.after - 1: value.span}
+    return value, {}
+
+
+def fitted(value: Any, spans: Spans) -> Any:
+    """Whole values in which what stands in ``spans`` is what ``value`` has there, element by element."""
+    values, own = taken_apart(value)
+    for axis in sorted({*spans, *own}):
+        if axis in own and axis not in spans:
+            raise value.refusal("a part of another size")
+        sizes = values.type.shape if is_traced(values) else np.shape(values)
+        if len(sizes) < -axis or (axis not in own and type(sizes[axis]) is int and sizes[axis] == 1):
+            continue
+        if axis in own and own[axis].same(spans[axis]):
+            continue
+        some = next(v for v in (spans[axis].first, spans[axis].last) if is_traced(v))
+        values = beside(some.tracer, values, len(sizes) + axis, spans[axis], own.get(axis))
+    return values
+
+
+def applied(function: Callable[..., Any], operands: Sequence[Any], **options: Any) -> Any:
+    """``function`` of whole arrays, of which the same places count."""
+    spans: dict[int, Span] = {}
+    for operand in operands:
+        for axis, span in taken_apart(operand)[1].items():
+            spans.setdefault(axis, span)
+    result = function(*(fitted(o, spans) for o in operands), **options)
+    return tuple(made(r, spans) for r in result) if isinstance(result, tuple) else made(result, spans)
+
+
+def outer(a: Any, b: Any) -> Any:
+    """``np.outer`` of parts of lines."""
+    lines = [taken_apart(value) for value in (a, b)]
+    if any((v.ndim if is_traced(v) else np.ndim(v)) != 1 for v, _ in lines):
+        raise next(v for v in (a, b) if isinstance(v, (Masked, Block))).refusal("np.outer of several axes")
+    values, spans = lines[0]
+    column = lookup("unsqueeze")(values, 1) if is_traced(values) else np.asarray(values)[:, None]
+    return applied(np.multiply, (made(column, {axis - 1: span for axis, span in spans.items()}), b))
+
+
+def product(x: Any, y: Any) -> Any:
+    """``x @ y``: the sums leave out what does not count."""
+    (a, rows), (b, columns) = taken_apart(x), taken_apart(y)
+    one = x if isinstance(x, (Masked, Block)) else y
+    a, b = (v if is_traced(v) else one.tracer.constant(v) for v in (a, b))
+    if not all(0 < v.ndim < 3 for v in (a, b)):
+        raise one.refusal("a product of these ranks")
+    inner = -min(b.ndim, 2)  # the axis of y that is summed over
+    span = rows.get(-1) or columns.get(inner)
+    if span is not None:
+        sides = []
+        for value, own, axis in ((a, rows.get(-1), -1), (b, columns.get(inner), inner)):
+            if own is None or not own.same(span):
+                value = beside(one.tracer, value, value.ndim + axis, span, own)
+            sides.append(masked.chosen(_beside(mask_of(one.tracer, span), axis), value, 0))
+        a, b = sides
+    left = {}
+    if -2 in rows:
+        left[-1 if b.ndim == 1 else -2] = rows[-2]
+    if -1 in columns and b.ndim == 2:
+        left[-1] = columns[-1]
+    return made(lookup("matmul")(a, b), left)
+
+
+# -- subscripts ------------------------------------------------------------------------------------
+def part(x: Any, index: Any) -> Any:
+    """``m[:, None]``, ``m[:, 0]``, ``m[..., a:b]``: parts of a part along axes that are whole."""
+    values, spans = taken_apart(x)
+    items = list(index if isinstance(index, tuple) else (index,))
+    places = [n for n, item in enumerate(items) if item is Ellipsis]
+    rest = [slice(None)] * (values.ndim - sum(item is not None and item is not Ellipsis for item in items))
+    items = [*items[: places[0]], *rest, *items[places[0] + 1 :]] if places else [*items, *rest]
+    axis, left = -values.ndim, {}
+    for number, item in enumerate(items):
+        if item is None:
+            continue
+        if axis in spans:
+            if not (isinstance(item, slice) and item == slice(None)):
+                raise x.refusal("a part of it along an axis of computed size, beside other axes")
+            left[-1 - sum(i is None or isinstance(i, slice) for i in items[number + 1 :])] = spans[axis]
+        elif not (isinstance(item, (slice, int, np.integer)) or (is_traced(item) and not item.ndim)):
+            raise x.refusal("index arrays beside an axis of computed size")
+        axis += 1
+
+    found, more = taken_apart(values[tuple(items)])
+    return made(found, {**left, **more})
+
+
+def several(x: Any, items: list[Any], subscript: Callable[..., Any], takes: bool = True) -> Any:
+    """``x[a:b, c:d]`` for several slices of computed bounds; with ``takes`` those of a known length are cut out."""
+    if any(hasattr(item, "ndim") and item.ndim for item in items):
+        raise x.tracer.error(
+            "slices with computed bounds beside index arrays cannot be traced", "cut first: x[a:b, c:d], then index"
+        )
+    whole = subscript(x, tuple(slice(None) if is_computed(item) else item for item in items))
+    spans: dict[int, Span] = {}
+    for number, item in enumerate(items):
+        if not is_computed(item):
+            continue
+        if Ellipsis in [i for i in items[number + 1 :] if i is Ellipsis]:
+            axis = sum(i is None or isinstance(i, slice) for i in items[:number])
+        else:
+            behind = items[number + 1 :]
+            total = x.ndim - sum(i is not None and i is not Ellipsis for i in items)
+            later = sum(i is None or isinstance(i, slice) for i in behind)
+            axis = whole.ndim - 1 - later - (0 if any(i is Ellipsis for i in items) else total)
+        found = masked.cut_axis(whole, axis, item, takes)
+        if isinstance(found, Masked):
+            whole, spans[axis - whole.ndim] = found.values, found.span  # type: ignore[assignment]
+        else:
+            whole = found
+    result = made(whole, spans)
+    if spans:
+        result.origin = (x, tuple(items))
+    return result
+
+
+def _operator(ufunc: Any, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    return lambda self, other: self.__array_ufunc__(ufunc, "__call__", *((other, self) if reflected else (self, other)))
+
+
+def _in_place(ufunc: Any) -> Callable[[Any, Any], Any]:
+    return lambda self, other: self.changed(self.__array_ufunc__(ufunc, "__call__", self, other))
+
+
+for _name, _op in OPERATORS.items():
+    setattr(Block, f"__{_name}__", _operator(lookup(_op).ufunc))
+    setattr(Block, f"__r{_name}__", _operator(lookup(_op).ufunc, reflected=True))
+    setattr(Block, f"__i{_name}__", _in_place(lookup(_op).ufunc))
+for _name, (_, _ufunc, _) in COMPARISONS.items():
+    setattr(Block, f"__{_name}__", _operator(_ufunc))
+for _name, _ufunc in (("neg", np.negative), ("abs", np.absolute), ("invert", np.invert)):
+    setattr(Block, f"__{_name}__", lambda self, _ufunc=_ufunc: _ufunc(self))
+for _reduces in (np.sum, np.prod, np.mean, np.std, np.var, np.max, np.min, np.any, np.all):
+    setattr(Block, _reduces.__name__, lambda self, *a, _reduces=_reduces, **k: self._reduced(_reduces, *a, **k))
+Block.__hash__ = None  # type: ignore[assignment]
+FUNCTIONS |= {"applied": applied, "product": product, "part of axes": part, np.outer: outer}
