@@ -425,6 +425,8 @@ def scan(name: str) -> Callable[..., Any]:
 def einsum(equation: str, *operands: Any, optimize: Any = False, dtype: Any = None) -> Any:
     if dtype is not None:
         raise ValueError("np.einsum is traced without dtype=; cast the operands: .astype")
+    if stands_for_any(equation):  # a parameter of a pattern
+        return lookup("einsum")(tuple(operands), equation)
     if not isinstance(equation, str):
         raise ValueError("np.einsum is traced with a text: 'ij,jk->ik'")
     left, arrow, right = equation.replace(" ", "").partition("->")

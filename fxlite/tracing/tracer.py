@@ -128,6 +128,8 @@ class Tracer(Capturing):
         self._definition: Location | None = None  # where the program's inputs are declared
         self._leaf_paths: frozenset[str] = frozenset()
         self.graph = Graph()
+        #: (scope, location) for new nodes; None: where the program is.
+        self.origin: tuple[Scope | None, Location | None] | None = None
         self._forget(Module())
         own = type(self)
         self._is_plain = (
@@ -144,8 +146,6 @@ class Tracer(Capturing):
         self._paths: dict[int, str] = {}
         self._scopes: list[Scope] = []
         self._places = Places()
-        #: (scope, location) for new nodes; None: where the program is.
-        self.origin: tuple[Scope | None, Location | None] | None = None
         self._attributes: dict[int, tuple[Node, Any]] = {}
         self._inputs: list[tuple[str, Proxy]] = []
         self._options: list[str] = []  # inputs with defaults, that may have to be baked in

@@ -11,9 +11,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.codegen.c.product.gemm import Operand, pack_b
 from fxlite.codegen.c.product.gemm_integers import WeightOnlySpec, render_gemm_weight_only
-from fxlite.codegen.c.product.gemm_spec import pack_integers
+from fxlite.codegen.c.product.gemm_spec import Operand, pack_b, pack_integers
 from fxlite.scalar.index import Index
 from tests.codegen.compiling import evaluate, flags_of, shared_library, with_tiles
 
