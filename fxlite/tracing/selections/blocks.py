@@ -167,6 +167,9 @@ class Block:
     def __setitem__(self, index: Any, value: Any) -> None:
         raise self.refusal("a write into a part of a part")
 
+    def __iter__(self) -> Any:
+        raise self.refusal("a loop over it", "loop over positions: for i in range(n): ... x[a + i] ...")
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

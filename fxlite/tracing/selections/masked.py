@@ -441,19 +441,24 @@ def cast_in_place(out: Any, values: Any, what: str = "+= and its like") -> Any:
 def product(x: Any, y: Any) -> Any:
     """``x @ y``, of which one or both are selected."""
     one = x if isinstance(x, Masked) else y
-    if any(map(is_block, (x, y))) or all(isinstance(v, Masked) and v.span is not None for v in (x, y)):
+    if any(map(is_block, (x, y))):
         return FUNCTIONS["product"](x, y)
+    are_cut = all(isinstance(v, Masked) and v.span is not None for v in (x, y))
     ranks = [v.ndim if isinstance(v, Masked | np.ndarray) or is_traced(v) else np.ndim(v) for v in (x, y)]
     if 0 in ranks or one.mask.ndim != 1:
         raise one.refusal("a matrix product")
     summed = [isinstance(x, Masked) and not x.after, isinstance(y, Masked) and y.after == (ranks[1] > 1)]
     if any(summed):
         if not all(summed) or not x.same(y):
+            if are_cut:
+                return FUNCTIONS["product"](x, y)
             raise one.refusal("a sum of products with values that another mask selects, or all of an axis")
         if ranks == [1, 1]:
             kind = dtypes.result_type(x.values.type.dtype, y.values.type.dtype)
             return np.sum(x.like(lookup("mul")(x.values, y.values)).filled(0), dtype=kind.numpy)
         return lookup("matmul")(x.filled(0), y.filled(0))
+    if are_cut:
+        return FUNCTIONS["product"](x, y)
     if isinstance(x, Masked) and isinstance(y, Masked):
         raise one.refusal("a product of two selections")
     if isinstance(x, Masked):
