@@ -92,6 +92,10 @@ class GraphModule(EditHooks, Module):
                     root[node.target] = _find_attribute(program, owner, node.target)
             for _, path in graph.states:
                 root[path] = np.array(_find_attribute(program, owner, path), subok=False)
+        else:  # and arrays that calls were given, which the graph has kept
+            kept = {} if graph.owning_module is None else graph.owning_module._buffers
+            targets = (n.target for n in graph.nodes if n.op == "get_attr")
+            root = {**root, **{t: kept[t] for t in targets if t in kept and t not in root}}
         for path, value in root.items():
             parent, name = self._parent(path)
             is_ours = parent is self or type(parent) is Container

@@ -153,6 +153,16 @@ def test_a_weight_read_twice_is_listed_once() -> None:
     assert str(graph).count("weight f32[2,4]") == 1 and fx.parse(str(graph)) == graph
 
 
+def test_arrays_that_calls_were_given_are_the_modules() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x", fx.parse_type("f32[3]"))
+    y = graph.call_function("add", (x, np.arange(3, dtype=np.float32)))
+    graph.output(graph.call_function("mul", (y, graph.get_attr("w", fx.parse_type("f32[3]")))))
+    gm = fx.GraphModule({"w": np.full(3, 2, np.float32)}, graph)
+    gm.graph.lint(full=True)
+    assert gm(np.ones(3, np.float32)).tolist() == [2, 4, 6]
+
+
 # -- random graphs ---------------------------------------------------------------------------------
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
