@@ -93,7 +93,8 @@ class GraphModule(EditHooks, Module):
             for _, path in graph.states:
                 root[path] = np.array(_find_attribute(program, owner, path), subok=False)
         else:  # and arrays that calls were given, which the graph has kept
-            kept = {} if graph.owning_module is None else graph.owning_module._buffers
+            owner = graph.owning_module
+            kept = owner._buffers if type(owner) is Module else {}  # one that the graph has made
             targets = (n.target for n in graph.nodes if n.op == "get_attr")
             root = {**root, **{t: kept[t] for t in targets if t in kept and t not in root}}
         for path, value in root.items():
