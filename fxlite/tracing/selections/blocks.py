@@ -19,9 +19,8 @@ from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
-from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.selections import masked
-from fxlite.tracing.selections.masked import FUNCTIONS, Masked, beside
+from fxlite.tracing.selections.masked import FUNCTIONS, Masked, beside, with_all_axes
 from fxlite.tracing.selections.spans import Span, is_computed, mask_of
 from fxlite.types import shapes
 
@@ -128,12 +127,7 @@ class Block:
         elif name == "count_nonzero":
             found = np.sum(np.not_equal(self.values, 0), axis=places, where=where)
         elif function in (np.max, np.min, np.amax, np.amin):
-            kind = name.removeprefix("a")
-            least = COMBINATIONS[kind].start(self.values.type.dtype)
-            chosen = getattr(np, kind)(masked.chosen(where, self.values, least), axis=places)
-            none = lookup("cast")(lookup("logical_not")(where.any()), "i64")
-            lost = lookup("take")(np.zeros(1, np.int64), none, axis=0)  # an error where there is no element
-            found = lookup("where")(lost == 0, chosen, least)
+            found = masked.extreme(self.values, name.removeprefix("a"), places, where, where)
         else:
             found = function(self.values, axis=places, where=where, **options)
         return made(found, {a + sum(g > a for g in gone): span for a, span in left.items()})
@@ -275,10 +269,7 @@ def product(x: Any, y: Any) -> Any:
 def part(x: Any, index: Any) -> Any:
     """``m[:, None]``, ``m[:, 0]``, ``m[..., a:b]``: parts of a part along axes that are whole."""
     values, spans = taken_apart(x)
-    items = list(index if isinstance(index, tuple) else (index,))
-    places = [n for n, item in enumerate(items) if item is Ellipsis]
-    rest = [slice(None)] * (values.ndim - sum(item is not None and item is not Ellipsis for item in items))
-    items = [*items[: places[0]], *rest, *items[places[0] + 1 :]] if places else [*items, *rest]
+    items = with_all_axes(index if isinstance(index, tuple) else (index,), values.ndim)
     axis, left = -values.ndim, {}
     for number, item in enumerate(items):
         if item is None:
@@ -290,7 +281,6 @@ def part(x: Any, index: Any) -> Any:
         elif not (isinstance(item, (slice, int, np.integer)) or (is_traced(item) and not item.ndim)):
             raise x.refusal("index arrays beside an axis of computed size")
         axis += 1
-
     found, more = taken_apart(values[tuple(items)])
     return made(found, {**left, **more})
 
@@ -301,18 +291,13 @@ def several(x: Any, items: list[Any], subscript: Callable[..., Any], takes: bool
         raise x.tracer.error(
             "slices with computed bounds beside index arrays cannot be traced", "cut first: x[a:b, c:d], then index"
         )
-    whole = subscript(x, tuple(slice(None) if is_computed(item) else item for item in items))
+    axes = with_all_axes(items, x.ndim)
+    whole = subscript(x, tuple(slice(None) if is_computed(item) else item for item in axes))
     spans: dict[int, Span] = {}
-    for number, item in enumerate(items):
+    for number, item in enumerate(axes):
         if not is_computed(item):
             continue
-        if Ellipsis in [i for i in items[number + 1 :] if i is Ellipsis]:
-            axis = sum(i is None or isinstance(i, slice) for i in items[:number])
-        else:
-            behind = items[number + 1 :]
-            total = x.ndim - sum(i is not None and i is not Ellipsis for i in items)
-            later = sum(i is None or isinstance(i, slice) for i in behind)
-            axis = whole.ndim - 1 - later - (0 if any(i is Ellipsis for i in items) else total)
+        axis = sum(i is None or isinstance(i, slice) for i in axes[:number])
         found = masked.cut_axis(whole, axis, item, takes)
         if isinstance(found, Masked):
             whole, spans[axis - whole.ndim] = found.values, found.span  # type: ignore[assignment]

@@ -278,13 +278,9 @@ class Masked:
 
     def _extreme(self, name: str, axes: Any, where: Any, initial: Any = None) -> Any:
         """The largest element; of none an error when the program runs, as in NumPy."""
-        other = COMBINATIONS[name].start(self.values.type.dtype)
         if initial is not None:
             return getattr(np, name)(self.values, axis=axes, where=where, initial=initial)
-        found = getattr(np, name)(self.values, axis=axes, where=where, initial=other)
-        none = lookup("cast")(lookup("logical_not")(self.mask.any()), "i64")
-        lost = lookup("take")(np.zeros(1, np.int64), none, axis=0)
-        return lookup("where")(lost == 0, found, other)
+        return extreme(self.values, name, axes, where, self.mask)
 
     def dot(self, other: Any) -> Any:
         return product(self, other)
@@ -342,10 +338,7 @@ class Masked:
 
     def _has_whole(self, index: tuple[Any, ...]) -> bool:
         """Whether a subscript has all of the axis of computed size."""
-        axes = [item for item in index if item is not None]
-        places = [n for n, item in enumerate(axes) if item is Ellipsis]
-        rest = [slice(None)] * (self.ndim - len(axes) + len(places))
-        axes = [*axes[: places[0]], *rest, *axes[places[0] + 1 :]] if places else [*axes, *rest]
+        axes = with_all_axes([item for item in index if item is not None], self.ndim)
         return isinstance(axes[self.before], slice) and axes[self.before] == slice(None)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -505,6 +498,23 @@ def beside(tracer: Tracer, value: Any, axis: int, span: Span, source: Span | Non
         numbers = [tracer.size(c) if isinstance(c, shapes.NamedDim) else c for c in counts]
         places = lookup("where")(lookup("eq")(*numbers), places, shapes.for_user(size))  # is out of range
     return lookup("take")(own, places, axis=axis)
+
+
+def extreme(values: Any, name: str, axes: Any, where: Any, mask: Any) -> Any:
+    """The ``max`` or ``min`` of the values ``where`` they are selected; an error when the program runs where
+    the mask selects none."""
+    other = COMBINATIONS[name].start(values.type.dtype)
+    found = getattr(np, name)(values, axis=axes, where=where, initial=other)
+    none = lookup("cast")(lookup("logical_not")(mask.any()), "i64")
+    lost = lookup("take")(np.zeros(1, np.int64), none, axis=0)
+    return lookup("where")(lost == 0, found, other)
+
+
+def with_all_axes(items: Sequence[Any], rank: int) -> list[Any]:
+    """The items of a subscript with one for each axis: what ``...`` or nothing stands for are whole slices."""
+    places = [n for n, item in enumerate(items) if item is Ellipsis]
+    rest = [slice(None)] * (rank - sum(item is not None and item is not Ellipsis for item in items))
+    return [*items[: places[0]], *rest, *items[places[0] + 1 :]] if places else [*items, *rest]
 
 
 def cut_axis(x: Any, axis: int, item: slice, takes: bool = True) -> Any:
