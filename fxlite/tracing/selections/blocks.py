@@ -17,10 +17,9 @@ import numpy as np
 
 from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
-from fxlite.ops.elementwise import COMPARISONS
-from fxlite.ops.op import OPERATORS, lookup
+from fxlite.ops.op import lookup
 from fxlite.tracing.selections import masked
-from fxlite.tracing.selections.masked import FUNCTIONS, Masked, beside, with_all_axes
+from fxlite.tracing.selections.masked import FUNCTIONS, Masked, beside, give_operators, with_all_axes
 from fxlite.tracing.selections.spans import Span, is_computed, mask_of
 from fxlite.types import shapes
 
@@ -146,9 +145,9 @@ class Block:
     def __rmatmul__(self, other: Any) -> Any:
         return product(other, self)
 
-    def changed(self, result: Any) -> Block:
+    def changed(self, result: Any, what: str) -> Block:
         """``x[a:b, c:d] += ...``, also in the array that this is a view of."""
-        new = masked.cast_in_place(self, fitted(result, self.spans))
+        new = masked.cast_in_place(self, fitted(result, self.spans), what)
         if self.origin is None:
             return Block(new, self.spans)
         x, items = self.origin
@@ -309,23 +308,6 @@ def several(x: Any, items: list[Any], subscript: Callable[..., Any], takes: bool
     return result
 
 
-def _operator(ufunc: Any, reflected: bool = False) -> Callable[[Any, Any], Any]:
-    return lambda self, other: self.__array_ufunc__(ufunc, "__call__", *((other, self) if reflected else (self, other)))
-
-
-def _in_place(ufunc: Any) -> Callable[[Any, Any], Any]:
-    return lambda self, other: self.changed(self.__array_ufunc__(ufunc, "__call__", self, other))
-
-
-for _name, _op in OPERATORS.items():
-    setattr(Block, f"__{_name}__", _operator(lookup(_op).ufunc))
-    setattr(Block, f"__r{_name}__", _operator(lookup(_op).ufunc, reflected=True))
-    setattr(Block, f"__i{_name}__", _in_place(lookup(_op).ufunc))
-for _name, (_, _ufunc, _) in COMPARISONS.items():
-    setattr(Block, f"__{_name}__", _operator(_ufunc))
-for _name, _ufunc in (("neg", np.negative), ("abs", np.absolute), ("invert", np.invert)):
-    setattr(Block, f"__{_name}__", lambda self, _ufunc=_ufunc: _ufunc(self))
-for _reduces in (np.sum, np.prod, np.mean, np.std, np.var, np.max, np.min, np.any, np.all):
-    setattr(Block, _reduces.__name__, lambda self, *a, _reduces=_reduces, **k: self._reduced(_reduces, *a, **k))
+give_operators(Block, lambda out, result, what: out.changed(result, what))
 Block.__hash__ = None  # type: ignore[assignment]
 FUNCTIONS |= {"applied": applied, "product": product, "part of axes": part, np.outer: outer}

@@ -362,16 +362,16 @@ def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
 
 
 def _operator(ufunc: Any, reflected: bool = False) -> Callable[[Any, Any], Any]:
-    def method(self: Masked, other: Any) -> Any:
+    def method(self: Any, other: Any) -> Any:
         operands = (other, self) if reflected else (self, other)
         return self.__array_ufunc__(ufunc, "__call__", *operands)
 
     return method
 
 
-def _in_place(ufunc: Any) -> Callable[[Any, Any], Any]:
-    def method(self: Masked, other: Any) -> Any:
-        return stored(self, self.__array_ufunc__(ufunc, "__call__", self, other), f"np.{ufunc.__name__} in place")
+def _in_place(ufunc: Any, store: Callable[[Any, Any, str], Any]) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return store(self, self.__array_ufunc__(ufunc, "__call__", self, other), f"np.{ufunc.__name__} in place")
 
     return method
 
@@ -384,19 +384,25 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *args, **kwargs: self._reduced(function, *args, **kwargs)
 
 
+def give_operators(kind: type, store: Callable[[Any, Any, str], Any]) -> None:
+    """Python's operators and the methods that reduce, for a kind of parts; ``store`` writes what ``+=`` computes."""
+    for name, op in OPERATORS.items():
+        ufunc = lookup(op).ufunc
+        setattr(kind, f"__{name}__", _operator(ufunc))
+        setattr(kind, f"__r{name}__", _operator(ufunc, reflected=True))
+        setattr(kind, f"__i{name}__", _in_place(ufunc, store))
+    for name, (_, compared, _) in COMPARISONS.items():
+        setattr(kind, f"__{name}__", _operator(compared))
+    for name, unary in (("neg", np.negative), ("abs", np.absolute), ("invert", np.invert)):
+        setattr(kind, f"__{name}__", lambda self, unary=unary: unary(self))
+    for reduces in (np.sum, np.prod, np.mean, np.std, np.var, np.max, np.min, np.any, np.all):
+        setattr(kind, reduces.__name__, _reduction(reduces))
+
+
 _METHODS: tuple[Any, ...] = (np.argsort, np.cumsum, np.cumprod, np.argmax, np.argmin)
 for _called in _METHODS:
     setattr(Masked, _called.__name__, _method(_called))
-for _reduces in (np.sum, np.prod, np.mean, np.std, np.var, np.max, np.min, np.any, np.all):
-    setattr(Masked, _reduces.__name__, _reduction(_reduces))
-for _name, _op in OPERATORS.items():
-    setattr(Masked, f"__{_name}__", _operator(lookup(_op).ufunc))
-    setattr(Masked, f"__r{_name}__", _operator(lookup(_op).ufunc, reflected=True))
-    setattr(Masked, f"__i{_name}__", _in_place(lookup(_op).ufunc))
-for _name, (_, _ufunc, _) in COMPARISONS.items():
-    setattr(Masked, f"__{_name}__", _operator(_ufunc))
-for _name, _ufunc in (("neg", np.negative), ("abs", np.absolute), ("invert", np.invert)):
-    setattr(Masked, f"__{_name}__", lambda self, _ufunc=_ufunc: _ufunc(self))
+give_operators(Masked, lambda out, result, what: stored(out, result, what))
 Masked.__hash__ = None  # type: ignore[assignment]
 
 
@@ -421,7 +427,7 @@ def stored(out: Any, result: Any, what: str) -> Any:
     return out.changed(result.like(cast_in_place(out, result.values, what)))
 
 
-def cast_in_place(out: Any, values: Any, what: str = "+= and its like") -> Any:
+def cast_in_place(out: Any, values: Any, what: str) -> Any:
     """Values as those that they replace, of another dtype of the same kind at most."""
     if not np.can_cast(values.dtype, out.dtype, "same_kind"):
         raise out.tracer.error(
