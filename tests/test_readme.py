@@ -1,5 +1,5 @@
-"""The programs of the README and of the guides print what stands below them, and the README's
-commands are the ones that CI runs.
+"""The programs of the tour, of the guides and of the pages for newcomers print what stands below them, the README's
+commands are the ones that CI runs, and its picture and its diff are what its commands make.
 
 After a change of what is printed, ``python -m tests.test_readme`` writes the real outputs.
 """
@@ -28,7 +28,15 @@ from fxlite.ops.op import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+TOUR = ROOT / "docs" / "tour.md"
+HOME = ROOT / "docs" / "index.md"
+PAGES = (
+    TOUR,
+    *(ROOT / "docs" / f"{name}.md" for name in ("quick_start", "from_torch_fx", "from_onnx", "from_jax", "from_tvm")),
+    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+)
+#: What a page needs besides the base install.
+NEEDED = {"from_onnx": "onnx"}
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.M | re.S)
 
 
@@ -50,8 +58,9 @@ def outputs(text: str) -> Iterator[tuple[re.Match[str], str]]:
         yield block, printed.getvalue()
 
 
-@pytest.mark.parametrize("page", (README, *GUIDES), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_programs_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(NEEDED.get(page.stem, "numpy"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FXLITE_REPRO_DIR", str(tmp_path))
     checked = 0
@@ -65,8 +74,8 @@ def test_programs_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: p
         for table, before in zip(tables, registered):
             table.clear()
             table.update(before)
-    assert checked >= (8 if page == README else 1)
-    if page == README:
+    assert checked >= (8 if page == TOUR else 1)
+    if page == TOUR:
         assert (tmp_path / "block.svg").read_text().startswith("<svg")
 
 
@@ -99,10 +108,17 @@ def test_links_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_picture_is_what_its_command_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def drawn() -> list[str]:
+    """The commands that draw the pictures of the README and of the site's first page."""
+    text = README.read_text() + HOME.read_text()
+    return list(dict.fromkeys(re.findall(r"`fxlite (trace [^`]*--draw docs/[^`]*)`", text)))
+
+
+@pytest.mark.parametrize("command", drawn())
+def test_pictures_are_what_their_commands_draw(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (command,) = re.findall(r"`fxlite (trace [^`]*--draw [^`]*)`", README.read_text())
+    assert len(drawn()) == 2
     arguments = shlex.split(command)
     picture = ROOT / arguments[-1]
     monkeypatch.chdir(ROOT)
@@ -129,7 +145,7 @@ def test_before_and_after_are_what_the_commands_make(
 
 def update() -> None:
     """Write what the programs print below them."""
-    for page in (README, *GUIDES):
+    for page in PAGES:
         text = page.read_text()
         made, position = [], 0
         with tempfile.TemporaryDirectory() as folder:

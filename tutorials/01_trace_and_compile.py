@@ -86,7 +86,7 @@ fx.assert_same(again, moved)
 # # 4. Run passes
 # A `PassManager` runs passes in order, checks the graph after each and says what they did. Here
 # batch norm disappears into the weights of the convolution in front of it. Our own pass is left
-# out, because the next stop is C, where `relu` is no loop of its own anyway: its neighbour does it
+# out, because the next stop is C, where `relu` is not a loop of its own anyway: its neighbour computes it
 # on the way, as the pooling kernel below shows.
 
 # %%

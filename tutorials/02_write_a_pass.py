@@ -56,10 +56,10 @@ print(f"{div.format_node().strip()}   {div.loc}: {div.loc.expression}")
 
 # %% [markdown]
 # # 2. A pass is a loop
-# A function that edits `gm.graph`, in torch.fx's words. This one looks at every division. What it
-# has to ask is most of it: is `1` on the left or on the right of `+`? Is it the same `x` twice?
+# A function that edits `gm.graph`, with torch.fx's names. This one looks at every division. Most of
+# it are questions: is `1` on the left or on the right of `+`? Is it the same `x` twice?
 # `with_origin` gives the new node the module and line of the old one. `exactness` is the promise of
-# the pass: results may differ by rounding, and no further.
+# the pass: results may differ by rounding, and by nothing else.
 
 
 # %%
@@ -117,8 +117,8 @@ passes.check_examples(silu)
 
 # %% [markdown]
 # # 4. What a pattern may say
-# `bias=None` may be missing, and `scale`, behind the `*`, is any number. `where` asks what a
-# pattern cannot show, and answers True or a reason. Scaling the weights instead of the results is
+# `bias=None` may be missing, and `scale`, after the `*`, is any number. `where` asks what a
+# pattern cannot express, and answers True or a reason. Scaling the weights instead of the results is
 # work that `const_fold` does once, before the model runs.
 
 
@@ -176,7 +176,7 @@ passes.check_examples(join_linears)
 # %% [markdown]
 # # 5. Run it, checked
 # The manager runs passes one after another and checks each: the graph is linted, and what changed
-# is run before and after on drawn inputs (odd sizes, zeros, large numbers, NaN, infinity).
+# is run before and after on random inputs (odd sizes, zeros, large numbers, NaN, infinity).
 
 # %%
 manager = passes.PassManager([silu, join_linears, "const_fold", "dce"])
@@ -199,7 +199,7 @@ while True:
 fx.assert_same(fused, after_silu)
 
 # %% [markdown]
-# Edits of one's own become a transaction with `with`; when the body raises, the graph is as it was.
+# Your own edits become a transaction with `with`; when the body raises, the graph is as it was.
 
 # %%
 try:
@@ -213,7 +213,7 @@ except RuntimeError:
 
 # %% [markdown]
 # # 7. A wrong pass
-# `relu` looks like `silu` and is cheaper: a swap of one op. The results are others, and the
+# `relu` looks like `silu` and is cheaper, so this pass swaps one op. The results differ, and the
 # manager says so: which rewrite, made by which line of the model, on which input; and it writes a
 # file that shows the difference and needs nothing but fxlite.
 
@@ -238,7 +238,7 @@ print(f"the file ends with status {shown.returncode}:\n{shown.stdout.strip()}")
 shutil.rmtree(repro.parent)
 
 # %% [markdown]
-# Where another result is what one wants, as in quantization, the pass says so: `exactness="sqnr"`
+# Where different results are intended, as in quantization, the pass says so: `exactness="sqnr"`
 # bounds the noise. And `PassManager(..., check="lint")` does not run anything.
 
 # %% [markdown]

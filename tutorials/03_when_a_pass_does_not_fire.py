@@ -6,9 +6,9 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 """
 
 # %% [markdown]
-# # 1. A model by several hands
+# # 1. A model by several authors
 # Three layers, each a convolution, batch norm and hard swish, `x * clip(x + 3, 0, 6) / 6`, which
-# everybody wrote differently.
+# each author wrote differently.
 
 # %%
 import shlex
@@ -64,7 +64,7 @@ gm = fx.symbolic_trace(Net().eval(), x="f32[B,3,32,32]")
 # # 2. Ask the ledger
 # Fold batch norm into the convolutions, and replace hard swish by the op of that name. Afterwards
 # the ledger has every place that a pass looked at and left alone: which, why, and what it costs,
-# the dearest first. Bytes are those of the values between, which would not have to be stored.
+# the most expensive first. Bytes are those of intermediate values, which need not be stored.
 
 
 # %%
@@ -108,7 +108,7 @@ explanation = hard_swish.explain(fused)
 print(explanation)
 
 # %% [markdown]
-# Or ask at one node: "why not here?" `find` gets it, by module and op.
+# Or ask about one node: "why not here?" `find` gets the node, by module and op.
 
 # %%
 (place,) = fused.graph.find('module("layers.2") div')
@@ -140,7 +140,7 @@ print(activations.statistics)
 print(len(fused.graph.find("hardswish")), "hardswish")
 
 # %% [markdown]
-# Rules that undo each other go on for ever. The set stops and names them; `analyze_rules` finds
+# Rules that undo each other would go on for ever. The set stops and names them; `analyze_rules` finds
 # such loops before there is a model, by trying the rules on each other's examples. It also finds
 # rules that never fire, and pairs that give different graphs in the two orders.
 
@@ -171,9 +171,9 @@ except passes.PassError as error:
 
 # %% [markdown]
 # # 5. Ask the graph
-# `find` takes queries in the manner of CSS: `a > b` is `b` that reads `a`. Which convolutions
-# are still in front of a batch norm? Which of their results are read more than once? What of the
-# first layer is left, and which are the largest values?
+# `find` takes queries like those of CSS: `a > b` is `b` that reads `a`. Which convolutions
+# are still in front of a batch norm? Which of their results are read more than once? What is left of
+# the first layer, and which values are the largest?
 
 # %%
 for query in (
@@ -189,7 +189,7 @@ for query in (
 # %% [markdown]
 # # 6. A model that does not trace
 # A branch or a loop on values is captured from its source. What no graph can hold is refused: an
-# error that depends on a value, a size that does. The trace doctor goes on and lists all problems
+# error, or a size, that depends on a value. The trace doctor goes on and lists all problems
 # at once, each with its line and what to write instead.
 
 

@@ -9,8 +9,8 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 # %% [markdown]
 # # 1. Sizes have names
 # A block of a language model. `B` texts of `T` words each: neither is known when the model is
-# written. `fx.dims` makes the names and says what is known of them. Types take them:
-# `fx.float32[B, T, 64]`; where nothing is to be said, the text `"f32[B,T,64]"` is the same.
+# written. `fx.dims` makes the names and says what is known about them. Types take them:
+# `fx.float32[B, T, 64]`; where there is nothing to say, the text `"f32[B,T,64]"` is the same.
 
 # %%
 import shutil
@@ -99,14 +99,14 @@ except fx.errors.FxliteError as error:
 
 # %% [markdown]
 # # 5. Costs are formulas
-# FLOPs, bytes and memory in the same names. `*` and `**` are Python's.
+# FLOPs, bytes and memory are formulas in the same names; `*` and `**` are Python's.
 
 # %%
 report = passes.cost(gm)
 print(report)
 
 # %% [markdown]
-# Put sizes in; make a table; draw a curve.
+# You can put sizes in, make a table, or draw a curve.
 
 # %%
 print(report.evaluate(B=8, T=128).total)
@@ -116,7 +116,7 @@ report.plot("flops", folder / "flops.svg", B=1, T=range(8, 513, 8))
 
 # %% [markdown]
 # The attention matrix grows with the square of `T`. From which `T` on does it take more FLOPs than
-# all the rest? The formulas are sympy's, and can be worked with.
+# all the rest? The formulas are sympy expressions, so you can compute with them.
 
 # %%
 flops = report.total.flops
@@ -137,7 +137,7 @@ print("x @ (a @ b) takes fewer FLOPs for", passes.pays_when(left, right, "N", by
 
 # %% [markdown]
 # # 6. Memory over time
-# Which values are there while each node runs, and when it is the most: as text, and as a picture.
+# Which values are held while each node runs, and when they take the most: as text and as a picture.
 
 # %%
 timeline = passes.memory_timeline(gm, {"B": 1, "T": 128})
@@ -169,7 +169,7 @@ for shape in [(1, 12, 64), (1, 520, 64), (1, 8, 60)]:
 
 # %% [markdown]
 # # 8. Fixed sizes
-# Where only one size is needed, `specialize` puts it in, and says so ever after. A size that
+# Where only one size is needed, `specialize` puts it in, and the graph remembers that. A size that
 # breaks a condition is refused.
 
 # %%

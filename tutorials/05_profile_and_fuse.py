@@ -44,14 +44,14 @@ words = np.random.default_rng(0).integers(0, 1000, (4, 128))
 
 # %% [markdown]
 # # 2. Where does the time go?
-# `passes.profile` measures each node as NumPy runs it, beside what the machine can do at most.
+# `passes.profile` measures each node as NumPy runs it, and compares it with the machine's limits.
 
 # %%
 profile = passes.profile(gm, words)
 print(profile)
 
 # %% [markdown]
-# Compiled to C, the model has few kernels: what stands in one row is computed in one loop. The same
+# Compiled to C, the model has few kernels: the ops in one row are computed in one loop. The same
 # table by source line, and `blame`, the file with the time of each line.
 
 # %%
@@ -60,7 +60,7 @@ print(compiled)
 print(blame_text(compiled, __file__))
 
 # %% [markdown]
-# The last line takes most of the time. Its kernel is a matrix product, and it comes near what the
+# The last line takes most of the time. Its kernel is a matrix product, and it comes close to what the
 # machine can do ("bound"), so making the kernel faster would bring little. Less work would: the
 # mean of a linear layer's results is the layer applied to the mean of its inputs, and then there is
 # one row to multiply for each text instead of one for each word.
@@ -111,7 +111,7 @@ shutil.rmtree(folder)
 
 # %% [markdown]
 # # 5. What does it bring?
-# `before_after` runs the program before and after each pass in turns. "predicted" is the change of
+# `before_after` runs the program before and after each pass alternately. "predicted" is the change of
 # the least time that the machine's roofs allow, "measured" that of the clock, with its noise. In C,
 # all that `fx.compile` does by itself happens on both sides: what is left is the gain of the pass.
 
@@ -121,10 +121,10 @@ for backend in ("python", "c"):
 
 # %% [markdown]
 # # 6. Is every fusion a gain?
-# The activation by hand is `silu`: four nodes become one. But in C the four were one loop already,
+# The activation written by hand is `silu`: four nodes become one. But in C the four were one loop already,
 # part of the kernel of the linear layer before them. There are as many kernels after as before, so
 # nothing is predicted, and the clock says what the other way to compute it is worth. That is good
-# to know before anybody maintains a pass for it.
+# to know before somebody maintains a pass for it.
 
 
 # %%
@@ -143,7 +143,7 @@ print(f"silu: {step.before.parts} kernels before, {step.after.parts} after")
 
 # %% [markdown]
 # # 7. And now?
-# The result is that of the model. Profile again: another line comes first now.
+# The result is that of the model. Profiled again, another line comes first.
 
 # %%
 fast = fx.compile(fused)

@@ -52,8 +52,8 @@ for kernel in fn.kernels:
 
 # %% [markdown]
 # # 3. Reading the source from below
-# A file ends with the function to call. It says where each weight lies and each value, and then
-# it is one line for each kernel: what it reads, what it writes, and the type of what it makes.
+# A file ends with the function to call. It says where each weight and each value is stored, and then
+# has one line for each kernel: what it reads, what it writes, and the type of what it makes.
 
 
 # %%
@@ -88,7 +88,7 @@ print("\n".join(line[20:] for line in lines[place - 3 : place + 2]))
 # # 4. Why this plan?
 # The comment names it: Winograd's algorithm, which computes 4×4 output pixels by 36 products per
 # pair of channels where the definition has 144. It is right for a 3×3 kernel of stride 1 between
-# many channels. Others get other plans; each heading says which, and what spoke for it.
+# many channels. Other convolutions get other plans; each heading says which, and why.
 
 # %%
 for title, layer, size in [
@@ -151,8 +151,8 @@ for kernel in fn.kernels:
 
 # %% [markdown]
 # Two passes matter here. `merge_linears` made one product of query, key and value, which read the
-# same rows; its parts are slices, which cost nothing. `fuse_attention` recognized what the program
-# spells out, and made the op of it that has a kernel. Count before and after:
+# same rows; its parts are slices, which cost nothing. `fuse_attention` recognized attention in what
+# the program writes out, and made it the op that has a kernel. The counts before and after:
 
 # %%
 names = [n.target.name for n in fn.optimized.graph.nodes if n.op == "call_function"]
@@ -177,8 +177,8 @@ print(f"workspace grows {memory[2048] / memory[1024]:.1f} times where T doubles"
 print(heading(fn, len(fn.kernels) - 1))
 
 # %% [markdown]
-# That inner loop is the same for every product and convolution of a file. It stands at the top,
-# once, with what else the kernels call. What they do not call is left out.
+# That inner loop is the same for every product and convolution of a file. It is at the top,
+# once, with everything else that the kernels call. What they do not call is left out.
 
 # %%
 helpers = re.findall(r"^/\* -+ (.*?) -+ \*/$", next(iter(fn.sources.values())), re.M)
@@ -186,7 +186,7 @@ print(helpers)
 
 # %% [markdown]
 # # 6. The numbers
-# `profile` measures each kernel beside what the machine could do at most ("roof"): multiply-adds in
+# `profile` compares each kernel with what the machine could do at most ("roof"): multiply-adds in
 # registers, bytes from memory. Where a kernel is near its roof, only less work makes it faster.
 
 # %%
@@ -196,8 +196,8 @@ print(passes.profile(model, x, backend="c"))
 # %% [markdown]
 # # 7. Threads
 # Tasks do not depend on the number of threads, nor does the order of any sum, so results are equal
-# bit by bit. Kernels with little work use one thread: a comment at the top says from how much on
-# another one is worth it.
+# bit by bit. Kernels with little work use one thread: a comment at the top says from how much work on
+# another thread is worth it.
 
 # %%
 one, two = (fx.compile(model, threads=threads)(x) for threads in (1, 2))
@@ -219,8 +219,8 @@ for precision in ("highest", "high", "medium"):
 # %% [markdown]
 # # 9. To another machine
 # A saved folder needs a C compiler and make, no Python. Vector instructions are chosen when the C
-# is compiled, so one source serves all: `make` alone is for the machine at hand, and `ARCH` names
-# another. The test runs the model on stored inputs and compares with stored outputs.
+# is compiled, so one source serves all: `make` alone is for this machine, and `ARCH` names
+# another one. The test runs the model on stored inputs and compares with stored outputs.
 
 # %%
 folder = Path(tempfile.mkdtemp()) / "block"

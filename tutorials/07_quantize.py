@@ -71,8 +71,8 @@ for backend in ("python", "c"):
 
 # %% [markdown]
 # # 4. Other schemes
-# *dynamic* finds the scale of each image's activations while it runs; *weight only* computes with
-# floats and stores the weights alone as integers. The shorthand `quantize` is prepare, calibrate
+# *dynamic* finds the scale of each image's activations at run time; *weight only* computes with
+# floats and stores only the weights as integers. The shorthand `quantize` is prepare, calibrate
 # and convert.
 
 # %%
@@ -83,7 +83,7 @@ for config in (q.static_int8(), q.dynamic_int8(), q.weight_only_int8(), q.weight
 
 # %% [markdown]
 # # 5. A model that loses accuracy
-# Not every model is so kind. Relu passes positive factors on, so the first convolution's channels
+# Not every model is this easy. Relu passes positive factors on, so the first convolution's channels
 # can be scaled by any numbers and the second one's weights by their inverses: the same function,
 # in floats. Training does that by itself, most of all in networks with depthwise convolutions. Here
 # it is done by hand: channels between 1 and 256 times as large.
@@ -101,7 +101,7 @@ print(f"skewed, static_int8: {accuracy(broken):.2%} right")
 # %% [markdown]
 # # 6. Which layer is it?
 # `sensitivity` runs each layer in float and, from the same operands, by each scheme, and compares:
-# the signal-to-noise ratio (SQNR) in decibels. 6 dB are one bit.
+# the signal-to-noise ratio (SQNR) in decibels. 6 dB correspond to one bit.
 
 # %%
 found = q.sensitivity(skewed, batches)
@@ -110,8 +110,8 @@ worst = min(found.sqnr("static_int8").items(), key=lambda item: item[1])
 print(f"worst: {worst[0]}, {worst[1]:.1f} dB")
 
 # %% [markdown]
-# The second convolution: one scale has to do for all channels it reads, and for the small ones
-# nothing is left. The picture paints each layer by its ratio.
+# It is the second convolution: one scale has to serve all channels that it reads, and for the small
+# ones nothing is left. The picture paints each layer by its ratio.
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -120,10 +120,10 @@ print(f"sensitivity.svg: {(folder / 'sensitivity.svg').stat().st_size > 1000}")
 
 # %% [markdown]
 # # 7. A plan within a budget
-# At most half a point of accuracy may be lost. `plan` sends layers over to integers, most gain for
-# the least loss first, and runs the quantized model to see how far that may go. The gain is bytes
-# of weights here, which are the same everywhere. By default it is time, as the rates of this
-# machine foretell it (`fxlite info --roofs`): a processor that multiplies floats as fast as
+# At most half a point of accuracy may be lost. `plan` turns layers into integers, those with the most gain for
+# the least loss first, and runs the quantized model to see how far it can go. The gain is bytes
+# of weights here, which are the same everywhere. By default it is time, as predicted from the rates
+# of this machine (`fxlite info --roofs`): a processor that multiplies floats as fast as
 # integers keeps small layers in float.
 
 # %%
@@ -142,8 +142,8 @@ print(report)
 print(f"mixed: {accuracy(mixed):.2%} right, {report.integer_share:.0%} of the work in integers")
 
 # %% [markdown]
-# # 8. Or mend the model
-# The reason is known, so it can be taken away. `equalize` chooses the factors between two layers
+# # 8. Or repair the model
+# The reason is known, so it can be removed. `equalize` chooses the factors between two layers
 # so that their channels have ranges of equal size, which is the same function in floats. After it
 # everything can be int8.
 

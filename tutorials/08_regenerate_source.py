@@ -7,7 +7,7 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 
 # %% [markdown]
 # # 1. A model as somebody wrote it
-# It stands in a file of its own, as models do: with comments, a docstring and a list of blocks.
+# It is in a file of its own, as models are: with comments, a docstring and a list of blocks.
 
 # %%
 import difflib
@@ -82,9 +82,9 @@ print(len(gm.graph.nodes), "nodes")
 
 # %% [markdown]
 # # 2. The graph as a file again
-# The trace is a flat list of calls. `source()` makes of it what the person wrote: classes for
+# The trace is a flat list of calls. `source()` turns it into what the author wrote: classes for
 # modules, one for all four blocks, a loop over them, layers with their arguments, the names of
-# variables, comments and docstrings. Shapes stand behind the lines.
+# variables, comments and docstrings. Comments at the ends of lines say the shapes.
 
 # %%
 source = gm.source()
@@ -100,8 +100,8 @@ for line in difflib.unified_diff(source.splitlines(), fused.source().splitlines(
     print(line)
 
 # %% [markdown]
-# `to_folder` writes the file and its weights, ready to import. The weights have the names that they
-# had; what a pass made has the name of the layer that it is in.
+# `to_folder` writes the file and its weights, ready to import. The weights keep their
+# names; a weight that a pass made is named after its layer.
 
 # %%
 fused.to_folder(folder / "fused")
@@ -111,7 +111,7 @@ print(*sorted(p.name for p in (folder / "fused").iterdir()))
 print("the same to 1e-5:", np.abs(again(images) - net(images)).max() < 1e-5)
 
 # %% [markdown]
-# Edit that file, and `reimport` gives its graph: nodes that compute what they did keep their names,
+# Edit that file, and `reimport` returns its graph: nodes that still compute the same keep their names,
 # their `meta` and their places in the original program.
 
 # %%
@@ -122,7 +122,7 @@ print(fx.diff(fused, edited, context=0))
 
 # %% [markdown]
 # # 4. For those who do not have fxlite
-# The dialect `numpy` needs NumPy alone: what NumPy has no function for stands in the file.
+# The dialect `numpy` needs only NumPy: functions that NumPy does not have are in the file.
 # `torch` gives an `nn.Module` that takes the same weights.
 
 # %%

@@ -10,7 +10,7 @@ It needs a C compiler; steps that need a cross compiler or an emulator are left 
 # %% [markdown]
 # # 1. Sizes are numbers
 # The digits classifier of tutorial 1 takes `B` images at once. A microcontroller looks at one, and
-# has no use for a size that is known only when a call is made. So B gets a number.
+# has no use for a size that is only known when a call is made. So B becomes a number.
 
 # %%
 import shutil
@@ -34,7 +34,7 @@ gm = gm.specialize(B=1)
 
 # %% [markdown]
 # # 2. What it takes
-# The back end "embedded" emits loops and constants. What a device has to have is known before
+# The back end "embedded" emits loops and constants. What a device must have is known before
 # anything is put on it. Weights and arena follow from the model; code and stack are measured with
 # a compiler for Cortex-M4 if there is one here, else with this machine's.
 
@@ -52,10 +52,10 @@ header = floats.sources["digits.h"]
 print(header[header.index("/** Bytes of constants") : header.index("#ifdef __cplusplus\n}")])
 
 # %% [markdown]
-# The model is one file. Values take turns in the arena, and a comment says which lies where, and
-# when: this is the place to look if the arena is too large. A convolution is the loops that one
-# would write by hand. Those over the kernel go over the part of it that lies inside of the image,
-# and what follows the convolution (bias, relu) is done when a sum is complete.
+# The model is one file. Values share the arena, and a comment says which value is where, and
+# when: look there if the arena is too large. A convolution is the loops that one
+# would write by hand. The loops over the kernel cover the part of it that lies inside the image,
+# and what follows the convolution (bias, relu) is computed when a sum is complete.
 
 # %%
 source = floats.sources["digits.c"]
@@ -89,7 +89,7 @@ print("integers, C and NumPy equal:", np.array_equal(small(first), integers(firs
 
 # %% [markdown]
 # # 5. A folder
-# The self-test has its data in it, since there is no file system: it needs `printf`.
+# The self-test contains its data, since there is no file system; it only needs `printf`.
 
 # %%
 folder = Path(tempfile.mkdtemp()) / "digits"

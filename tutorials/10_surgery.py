@@ -9,8 +9,8 @@ It needs no C compiler.
 
 # %% [markdown]
 # # 1. Probes
-# What values are there inside of the model? Statistics of all of them on some images: ranges,
-# means, how many numbers a relu made zero.
+# What values occur inside the model? These are statistics of all of them on some images: ranges,
+# means, and how many numbers a relu made zero.
 
 # %%
 import numpy as np
@@ -24,8 +24,8 @@ gm = fx.symbolic_trace(trained(), x="f32[B,1,8,8]")
 print(passes.activation_statistics(gm, [images[:100]]))
 
 # %% [markdown]
-# A tap tells a function the values of some nodes whenever the module runs, here how often each
-# channel of the second relu is on. Compiled code would tell the same. `untap` takes it off.
+# A tap passes the values of some nodes to a function whenever the module runs, here to count how
+# often each channel of the second relu is on. Compiled code does the same. `untap` removes it.
 
 # %%
 alive = np.zeros(32)
@@ -42,9 +42,9 @@ assert passes.untap(tapped).graph == gm.graph
 
 # %% [markdown]
 # # 2. Pruning
-# 30 % of the channels go, those with the smallest weights, and with them what depends on them: the
-# norms' numbers and the features behind the flatten. Weights keep their names. A pass that means to
-# change results says so, and a metric holds it to a bound: more than that, and it is taken back.
+# 30 % of the channels are removed, those with the smallest weights, with all that depends on them:
+# the norms' numbers and the features after the flatten. Weights keep their names. A pass that is
+# meant to change results says so, and a metric bounds the loss: beyond it, the pass is undone.
 # The weights are not trained further here, as one would do next.
 
 
@@ -78,8 +78,8 @@ except fx.errors.ArgumentError as error:
 
 # %% [markdown]
 # # 3. Adapters
-# LoRA: two small weights beside the last layer, which begin as nothing. Here B is set to a number
-# that training would find, then the adapter is merged into the weight.
+# LoRA adds two small weights to the last layer, which change nothing at first. Here B is set to a
+# number that training would find, then the adapter is merged into the weight.
 
 # %%
 adapted = passes.add_lora(gm, "linear", rank=2, alpha=4)
@@ -93,7 +93,7 @@ assert merged.graph == gm.graph and passes.remove_lora(adapted).graph == gm.grap
 
 # %% [markdown]
 # # 4. Other layers
-# Another activation in the place of each relu; and three layers in that of one, with their weights
+# Another activation in place of each relu; and three layers in that of one, with their weights
 # under its path. Then two of them share a weight.
 
 # %%
@@ -108,8 +108,8 @@ assert passes.untie_weights(tied, "fc.1.weight").graph == deep.graph
 
 # %% [markdown]
 # # 5. Two stages
-# The convolutions on one machine, the classifier on another: each part is a module by itself, which
-# can be compiled and saved.
+# The convolutions run on one machine, the classifier on another: each part is a module of its own,
+# which can be compiled and saved.
 
 # %%
 (flatten,) = gm.graph.find("reshape")

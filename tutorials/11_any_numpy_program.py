@@ -9,7 +9,7 @@ It needs a C compiler.
 
 # %% [markdown]
 # # 1. The program
-# A filter for photographs with dead pixels, as people write one: loops over the picture, a window
+# A filter for photographs with dead pixels, as people write it: loops over the picture, a window
 # around each pixel, an `if` on values, writes into arrays, and masks that select as many pixels as
 # there happen to be. Nothing in it knows fxlite.
 
@@ -61,7 +61,7 @@ print(f"{len(compiled(photo, 2.0)[1])} with another one, by the same code: {len(
 # `return` says which. `explain` says why loops were kept, and why a version was needed.
 
 # %%
-text = str(compiled.graph)
+text = compiled.graph.text(full=True)
 print("\n".join(line for line in text.splitlines() if "for " in line or "return" in line))
 
 # %% [markdown]
@@ -78,7 +78,7 @@ for one, other in zip(function(photo, np.float64(2)), clean(photo, 2.0)):
     np.testing.assert_allclose(one, other, rtol=1e-12)
 
 # %% [markdown]
-# # 5. What it says no to
+# # 5. What is refused
 # An array that grows in a loop has no bound. The error names the line and both sizes.
 
 

@@ -9,8 +9,8 @@ It needs a C compiler.
 
 # %% [markdown]
 # # 1. A model with a memory
-# Attention over all that was read: what has followed characters like the last ones? The model has
-# learned nothing before; its cache is all that it knows. A key is made of the last five characters,
+# Attention over all that was read: what followed characters like the last ones? The model has
+# not been trained; its cache is all that it knows. A key is made of the last five characters,
 # a value is the character that came next. It is plain NumPy that assigns to buffers and writes into
 # them: the cache, how much of it is filled, the last characters, and its random numbers.
 
@@ -102,8 +102,8 @@ print("states in:", len(arrays), "states out:", len(after))
 # %% [markdown]
 # # 3. C
 # The states are a struct, which the caller owns; it begins with what the buffers hold when the
-# model is compiled, so this one is traced anew. A step writes one row of each cache where it lies,
-# not the cache; what it moves are the keys and values that it reads.
+# model is compiled, so this one is traced again. A step writes one row of each cache in place,
+# not the whole cache; it moves only the keys and values that it reads.
 
 # %%
 fn = fx.compile(Reader(), "i64[]", backend="c", threads=1)

@@ -43,7 +43,6 @@ def checked(function: F, is_whole: bool = False) -> F:
     """``function`` with errors that name its wrong argument. ``is_whole``: nothing of the user's
     runs inside, so that whatever it stumbles over is an argument."""
 
-    @functools.wraps(function)
     def steps(*args: Any, **kwargs: Any) -> Any:
         try:
             yield from function(*args, **kwargs)
@@ -51,7 +50,6 @@ def checked(function: F, is_whole: bool = False) -> F:
             _diagnose(error, function, args, kwargs, is_whole)
             raise
 
-    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
@@ -59,7 +57,8 @@ def checked(function: F, is_whole: bool = False) -> F:
             _diagnose(error, function, args, kwargs, is_whole)
             raise
 
-    return steps if inspect.isgeneratorfunction(function) else call  # type: ignore[return-value]
+    made = steps if inspect.isgeneratorfunction(function) else call
+    return functools.wraps(function)(made)  # type: ignore[return-value]
 
 
 def checked_methods(owner: C) -> C:

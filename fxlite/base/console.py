@@ -1,16 +1,24 @@
-"""What commands print and what is written to files: tables, coloured code, files whole or not at
-all.
+"""What commands print, what notebooks show and what is written to files: tables, coloured code,
+files whole or not at all.
 
 In: a rich console and what to print; a path and what it is to hold. Out: text without trailing
 spaces, never cut. A full disk or an interrupt while writing leaves the file that was there: the
 text goes into one beside it, which then takes the name.
+
+In: what prints as rich tables, a picture, or a whole page. Out: HTML that loads nothing and runs
+nothing, for ``_repr_html_``. JupyterLab, VS Code and nbconvert show it: tables as tables of the
+notebook, in its colours; pictures as SVG in the document, so that their tooltips work; pages in a
+frame of their own, whose style and scripts do not reach out of it.
 """
 
 from __future__ import annotations
 
+import html
+import itertools
 import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +38,7 @@ def plain_text(thing: Any, width: int = 100) -> str:
     """A table or other rich object as text of at most ``width`` columns, without colours."""
     from rich.console import Console
 
-    console = Console(width=width, no_color=True, highlight=False)
+    console = Console(width=width, no_color=True, highlight=False, force_jupyter=False, force_terminal=False)
     with console.capture() as captured:
         console.print(thing)
     return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
@@ -53,8 +61,17 @@ class Printed:
         return f"<{type(self).__name__}: {about}>" if about else f"<{type(self).__name__}>"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What notebooks show."""
+        """What IPython shows in a terminal."""
         printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from rich.console import Console
+
+        console = Console(width=110, force_jupyter=False)
+        whole = getattr(self, "__rich__", None)
+        parts = [whole()] if whole else self.__rich_console__(console, console.options)  # type: ignore[attr-defined]
+        return printed_html(parts)
 
 
 def borderless(texts: Iterable[str], numbers: Iterable[str] = (), folded: int | None = None, **options: Any) -> Table:
@@ -71,17 +88,100 @@ def borderless(texts: Iterable[str], numbers: Iterable[str] = (), folded: int | 
     return table
 
 
-def print_code(console: Console, text: str) -> None:
-    """Print Python text, in colour on a terminal; never wrapped or cut."""
+#: Columns of text where nobody says how many there are: in files and pipes.
+USUAL_WIDTH = 100
+
+
+def output_width() -> int:
+    """Columns of the standard output: the terminal's, or what ``COLUMNS`` says, or 100 where it is
+    no terminal."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or USUAL_WIDTH
+    except (OSError, AttributeError, ValueError):  # not a terminal; replaced by something without a number; closed
+        return USUAL_WIDTH
+
+
+def output_console(**options: Any) -> Console:
+    """A console on the standard output, of :func:`output_width` columns."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=output_width(), **options)
+
+
+def print_code(console: Console, text: str, links: Mapping[str, str] | None = None) -> None:
+    """Print Python text; on a terminal in colour, and with ``links`` (addresses by words of the
+    text) where the terminal can have them. Never wrapped or cut."""
     if not console.is_terminal:
-        print(text)
+        print(text, file=console.file)
         return
+    from rich.style import Style
     from rich.syntax import Syntax
 
     syntax = Syntax(text, "python", theme="ansi_dark", background_color="default")
-    console.print(syntax.highlight(text), soft_wrap=True, end="")
+    coloured = syntax.highlight(text)
+    for found in re.finditer(r"[^\s,()]+:\d+", coloured.plain) if links else ():
+        if found[0] in (links or {}):
+            coloured.stylize(Style(link=(links or {})[found[0]]), *found.span())
+    console.print(coloured, soft_wrap=True, end="")
 
 
+# -- notebooks -------------------------------------------------------------------------------------
+_HIGHEST = 640  # pixels of a picture that is seen at once
+
+
+def printed_html(parts: Iterable[Any]) -> str:
+    """What rich would print, one below the other: tables as tables, all else as text."""
+    from rich.console import Group
+    from rich.table import Table
+
+    pieces: list[str] = []
+    texts: list[str] = []
+    groups = (part.renderables if isinstance(part, Group) else [part] for part in parts)
+    for part in (*itertools.chain.from_iterable(groups), None):
+        if texts and (part is None or isinstance(part, Table)):
+            pieces.append(f"<pre>{html.escape(chr(10).join(texts))}</pre>")
+            texts = []
+        if isinstance(part, Table):
+            pieces.append(_table(part))
+        elif part is not None:
+            texts.append(plain_text(part))
+    return "\n".join(pieces)
+
+
+def _table(table: Table) -> str:
+    sides = ["right" if column.justify == "right" else "left" for column in table.columns]
+
+    def row(tag: str, cells: Iterable[Any]) -> str:
+        made = (
+            f'<{tag} style="text-align: {side}">{html.escape(plain_text(c))}</{tag}>' for side, c in zip(sides, cells)
+        )
+        return f"<tr>{''.join(made)}</tr>"
+
+    title = f"<caption>{html.escape(plain_text(table.title))}</caption>" if table.title else ""
+    head = f"<thead>{row('th', (column.header for column in table.columns))}</thead>" if table.show_header else ""
+    body = "\n".join(row("td", cells) for cells in zip(*(column.cells for column in table.columns)))
+    return f'<div style="overflow-x: auto"><table>{title}{head}<tbody>\n{body}\n</tbody></table></div>'
+
+
+def picture_html(svg: str) -> str:
+    """A picture in a box that scrolls where it is large."""
+    style = f"max-height: {_HIGHEST}px; overflow: auto"
+    return f'<div style="{style}" tabindex="0" role="group" aria-label="picture">{svg}</div>'
+
+
+def page_html(page: str, height: int, title: str) -> str:
+    """A whole page in a frame, ``height`` pixels high."""
+    style = "width: 100%; border: 1px solid #8c959f; border-radius: 4px"
+    return (
+        f'<iframe title="{html.escape(title)}" height="{height}" style="{style}" '
+        f'sandbox="allow-scripts allow-downloads" srcdoc="{html.escape(page)}"></iframe>'
+    )
+
+
+# -- files -----------------------------------------------------------------------------------------
 def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
     """Make ``content`` (a str as UTF-8) the file at ``path``; pipes and devices are written to.
     Raises OSError, and leaves an earlier file as it was."""

@@ -2,7 +2,7 @@
 
 Rooms know those below them. But people look for ``graph.draw`` at the graph, and a graph does not
 know of pictures. In: the name of a function in this table. Out: the function, from its module,
-which is imported when somebody asks.
+which is imported on demand.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ ABOVE = {
     # methods of graphs and nodes
     "find": "fxlite.show.query.search",
     "first_difference": "fxlite.show.comparison.compare",
-    "graph_text": "fxlite.show.text.pretty",
+    "text_of": "fxlite.show.text.reading",
+    "print_graph": "fxlite.show.text.reading",
     "node_line": "fxlite.show.text.pretty",
-    "print_table": "fxlite.show.text.pretty",
+    "print_table": "fxlite.show.text.reading",
     "draw": "fxlite.show.drawing.draw",
     "to_dot": "fxlite.show.drawing.draw",
+    "in_notebook": "fxlite.show.drawing.draw",
     # methods of modules
-    "forward_code": "fxlite.show.text.pretty",
+    "code_text": "fxlite.show.text.reading",
     "words_in_code": "fxlite.show.text.pretty",
     "compile_forward": "fxlite.show.text.pretty",
-    "readable": "fxlite.show.text.pretty",
+    "readable": "fxlite.show.text.reading",
+    "print_readable": "fxlite.show.text.reading",
     "summarize": "fxlite.show.summary",
     "specialize": "fxlite.tracing.symbolic_trace",
     "to_bytes": "fxlite.files.serialize",

@@ -1,7 +1,7 @@
 """Where a node comes from: file, line, function and expression of the user's program, and its scope
 in the module tree.
 
-In: the running frame. Out: :class:`Location` (resolved only when somebody looks) and
+In: the running frame. Out: :class:`Location` (resolved only on demand) and
 :class:`Scope`.
 """
 
@@ -47,7 +47,7 @@ class Scope:
 
 @dataclass(frozen=True, eq=False)
 class FunctionCall:
-    """A call of a function of the program while it was traced, which is no module's: where, the
+    """A call of a function of the program while it was traced, which is not a module's: where, the
     call around it, in which module, and what was given: (parameter, form with names of nodes)."""
 
     code: CodeType

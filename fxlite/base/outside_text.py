@@ -2,7 +2,7 @@
 writes.
 
 In: names, places, expressions, reasons and other texts that come from the user's program or from a
-file that somebody else made. Out: the same as a comment, a literal, markup, ... in which no text
+file that other people made. Out: the same as a comment, a literal, markup, ... in which no text
 can be more than text. Whoever prints C, CUDA, Python, HTML, SVG, DOT, JSON or TOML quotes by these
 functions, and readers of files refuse what :func:`forbidden_in` finds. Identifiers are not quoted:
 what is to be one must be a name (:func:`is_name`). Text that is nested too deeply for a parser is
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import html
 import json
 import keyword
 import re
@@ -25,7 +24,7 @@ from fxlite.base.errors import FxliteError, ParseError
 
 #: Characters that show nothing and act on what reads the text: control characters but for tab and
 #: newline, half of a surrogate pair, what turns the direction of writing, line and paragraph
-#: separators, tags, what is no character. Compilers, terminals and parsers differ about them.
+#: separators, tags, what is not a character. Compilers, terminals and parsers differ about them.
 _FORBIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
     "\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f"
@@ -123,6 +122,8 @@ def format_text(text: str) -> str:
 # -- markup and data -------------------------------------------------------------------------------
 def markup(text: str) -> str:
     """Text for HTML, SVG and XML, as content or between the quotes of an attribute."""
+    import html
+
     return html.escape(lines(text))
 
 

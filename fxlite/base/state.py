@@ -36,7 +36,7 @@ def is_traced(value: Any) -> TypeGuard[Proxy]:
     return hasattr(type(value), "__fx_record__")
 
 
-_state = {"generator": np.random.default_rng()}
+_state: dict[str, np.random.Generator] = {}  # made when somebody draws: np.random takes time to import
 
 
 def manual_seed(seed: int) -> None:
@@ -46,6 +46,8 @@ def manual_seed(seed: int) -> None:
 
 def generator() -> np.random.Generator:
     """The generator initialization and dropout draw from."""
+    if "generator" not in _state:
+        _state["generator"] = np.random.default_rng()
     return _state["generator"]
 
 

@@ -2,8 +2,11 @@
 others.
 
 In: arguments. Out: text on standard output, files, and an exit status: 0 OK, 1 the user's program
-or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the arguments are.
-``fxlite diff`` answers as diff(1) does: 0 the same, 1 different, 2 something is at fault.
+or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the arguments are, 130
+interrupted. ``fxlite diff`` answers as diff(1) does: 0 the same, 1 different, 2 something is at
+fault. Shells complete commands and options with argcomplete, where that is installed (the extra
+"completion"): unlike tools that write such scripts once, it asks the parser, whose options depend on
+the command, and it knows fish, too.
 """
 
 from __future__ import annotations
@@ -13,38 +16,50 @@ import importlib
 import io
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 
+from fxlite.base.console import output_console, output_width
 from fxlite.base.errors import FxliteError
 from fxlite.base.location import described
 from fxlite.types.dtypes import ALL
 
-_EXAMPLES = f"""\
-examples:
-  fxlite trace model.py:Net --input "x=f32[B,3,224,224]"
-  fxlite compile model.py:Net --input "x=f32[B,3,224,224]" --weights net.safetensors -o out/
-  fxlite check model.py:Net --input "x=f32[8,3,224,224]" --no-match dropout --max-peak 200MB
-  fxlite diff model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn,cse --html diff.html
-  fxlite step model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn,simplify
-  fxlite new-pass my_pass
-  fxlite cost model.py:Net --input "x=f32[B,T,64]" --size B=8 --range T=64,128,256
-  fxlite profile model.py:Net --input "x=f32[B,3,224,224]" --size B=8 --backend c --by module
-  fxlite blame model.py:Net --input "x=f32[8,3,224,224]"
-  fxlite report model.py:Net --input "x=f32[B,3,224,224]" --size B=8 -o report.html
-  fxlite quantize model.py:Net --input "x=f32[B,64]" --data calib.npz --min-sqnr 30 -o net.fxl
-  fxlite regenerate model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn -o out/
-  fxlite reimport model.py:Net out/net.py --input "x=f32[B,3,224,224]" -o edited.fxl
-  fxlite optimize model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn --diff
-  fxlite migrate my_torch_fx_passes.py -o ported/
-  fxlite import bert.onnx --size batch=B -o out/
-  fxlite export model.py:Net net.onnx --input "x=f32[B,3,224,224]"
-  fxlite weights net.safetensors
-  fxlite passes
-  fxlite info
+#: An example of each command, which the help of the command shows, too.
+_EXAMPLES = {
+    "trace": 'fxlite trace model.py:Net --input "x=f32[B,3,224,224]"',
+    "compile": 'fxlite compile model.py:Net --input "x=f32[B,3,224,224]" --weights net.safetensors -o out/',
+    "diff": 'fxlite diff model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn,cse --html diff.html',
+    "check": 'fxlite check model.py:Net --input "x=f32[8,3,224,224]" --no-match dropout --max-peak 200MB',
+    "passes": "fxlite passes",
+    "new-pass": "fxlite new-pass my_pass",
+    "bisect": 'fxlite bisect model.py:Net --input "x=f32[8,3,224,224]" --passes my_pass.py:my_pass,cse',
+    "cost": 'fxlite cost model.py:Net --input "x=f32[B,T,64]" --size B=8 --range T=64,128,256',
+    "profile": 'fxlite profile model.py:Net --input "x=f32[B,3,224,224]" --size B=8 --backend c --by module',
+    "blame": 'fxlite blame model.py:Net --input "x=f32[8,3,224,224]"',
+    "report": 'fxlite report model.py:Net --input "x=f32[B,3,224,224]" --size B=8 -o report.html',
+    "step": 'fxlite step model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn,simplify',
+    "quantize": 'fxlite quantize model.py:Net --input "x=f32[B,64]" --data calib.npz --min-sqnr 30 -o net.fxl',
+    "regenerate": 'fxlite regenerate model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn -o out/',
+    "reimport": 'fxlite reimport model.py:Net out/net.py --input "x=f32[B,3,224,224]" -o edited.fxl',
+    "optimize": 'fxlite optimize model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn --diff',
+    "migrate": "fxlite migrate my_torch_fx_passes.py -o ported/",
+    "import": "fxlite import bert.onnx --size batch=B -o out/",
+    "export": 'fxlite export model.py:Net net.onnx --input "x=f32[B,3,224,224]"',
+    "weights": "fxlite weights net.safetensors",
+    "textconv": "fxlite textconv net.fxl",
+    "info": "fxlite info",
+    "doctor": "fxlite doctor",
+    "completion": 'eval "$(fxlite completion bash)"',
+}
 
+_ABOUT = f"""\
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
 runs. dtypes: {" ".join(d.name for d in ALL)}. A program is FILE.py:NAME (a Module class,
 an instance, a function, or a function without arguments that makes a model), or a FILE.fxl.
+
+exit status: 0 all is well; 1 the program or its files are at fault, or what was asked about is not
+so (fxlite check, trace --doctor, doctor); 2 the arguments are; 130 interrupted. fxlite diff: 0 the
+same, 1 different, 2 something is at fault.
 """
 
 #: In the order in which help lists the commands, what each does. The file of its name has its
@@ -72,10 +87,15 @@ _COMMANDS = {
     "weights": "list the arrays of a file of weights",
     "textconv": "print a saved graph as text, for git diff",
     "info": "version, compiler, CPU, cache and devices",
+    "doctor": "try what fxlite uses on this machine, and say what to do about what is missing",
+    "completion": "print a script with which a shell completes the commands and their options",
 }
 
+#: What the exit status of a command means besides 0 for all is well, 1 for a fault and 2 for wrong arguments.
+_STATUS = {"doctor": "Status: 0 all that is needed works, 1 something does not."}
+
 #: Commands that read neither programs nor graphs.
-_READ_NO_PROGRAM = ("new-pass", "migrate", "import", "weights", "info")
+_READ_NO_PROGRAM = ("new-pass", "migrate", "import", "weights", "info", "doctor", "completion")
 
 
 #: Commands that stand in the file of others, with their names before those of its functions.
@@ -89,19 +109,21 @@ _BESIDE = {
     "import": "exchange",
     "export": "exchange",
     "weights": "exchange",
+    "doctor": "info",
+    "completion": "info",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    from rich.console import Console
-
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is a `?`
             stream.reconfigure(errors="replace")
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     options = _parser(given).parse_args(given)
-    console = Console(highlight=False)
+    console = output_console()
     try:
         if getattr(options, "imports", None):
             from fxlite.cli.program_file import import_named
@@ -125,6 +147,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _complain(_message(error))
         return int(options.trouble)
+
+
+def _complete() -> None:
+    """Answer a shell that asks how a line may go on, and exit."""
+    import shlex
+
+    import argcomplete
+
+    line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))]
+    try:
+        words = shlex.split(line)
+    except ValueError:  # a quotation that is not finished
+        words = line.split()
+    argcomplete.autocomplete(_parser(words[1:]))
 
 
 def _message(error: Exception) -> str:
@@ -153,7 +189,7 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fxlite",
         description="See, rewrite and compile models written with NumPy.",
-        epilog=_EXAMPLES,
+        epilog="\n".join(["examples:", *(f"  {text}" for text in _EXAMPLES.values()), "", _ABOUT]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     import fxlite
@@ -171,9 +207,16 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
             if name not in _READ_NO_PROGRAM:
                 from fxlite.cli.shared import repeated
 
-                text = "import this first, FILE.py or a.b, for the ops and passes that it registers; repeat for each"
-                repeated(command, "--import", metavar="MODULE", dest="imports", help=text)
+                what = "import this first, FILE.py or a.b, for the ops and passes that it registers; repeat for each"
+                repeated(command, "--import", metavar="MODULE", dest="imports", help=what)
             command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+            is_raw = command.formatter_class is argparse.RawDescriptionHelpFormatter
+            rest = command.epilog if is_raw else textwrap.fill(command.epilog or "", min(95, output_width() - 2))
+            if command.description and not is_raw:
+                command.description = textwrap.fill(command.description, min(95, output_width() - 2))
+            command.epilog = "\n\n".join(filter(None, [f"example:\n  {_EXAMPLES[name]}", rest, _STATUS.get(name)]))
+            command.formatter_class = argparse.RawDescriptionHelpFormatter
+            command.description = command.description or f"{text[0].upper()}{text[1:]}."
             run = getattr(found, f"{start}run")
             command.set_defaults(run=run, trouble=2 if name == "diff" else 1)
     return parser

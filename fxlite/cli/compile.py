@@ -7,14 +7,11 @@ table.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from fxlite.backend import DEFAULT, Backend, Case, find_backend, take_options
@@ -30,6 +27,7 @@ from fxlite.cli.shared import (
     program_options,
     size_option,
 )
+from fxlite.cli.steps import Steps
 from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.program.program import optimize_source
@@ -37,12 +35,10 @@ from fxlite.codegen.python.source import module_name, python_program, save_pytho
 from fxlite.codegen.reporting import check_and_time as report
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.manager import PassManager
-from fxlite.show.text.pretty import fitted_text
+from fxlite.show.text.reading import links
 
 #: Lines of a graph that are printed; the whole is in graph.txt.
 MOST_LINES = 200
-#: Lines of the list of weights that are printed.
-WEIGHT_LINES = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,51 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size_option(parser, "to check and time with")
     data_option(parser, "to check with and to store in the self-test")
     parser.add_argument("--force", action="store_true", help="write into a folder that holds other files, too")
-
-
-class Step:
-    """A step that runs: ``said`` is printed when it is done, ``advance`` moves the progress bar."""
-
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self.progress, self.task = progress, task
-        self.said: list[str] = []
-
-    def advance(self, what: str) -> None:
-        """One more part is done; the next is ``what``."""
-        self.progress.advance(self.task)
-        self.progress.update(self.task, what=what)
-
-
-class Steps:
-    """Prints one line for each step of the work; a progress bar says what runs meanwhile."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.live = Console(stderr=True, highlight=False)
-
-    @contextlib.contextmanager
-    def __call__(self, name: str, parts: int | None = None) -> Iterator[Step]:
-        """``with steps("write") as step: step.said.append("out/")``"""
-        columns = (
-            SpinnerColumn(),
-            TextColumn(name),
-            BarColumn(20),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[what]}"),
-        )
-        start = time.perf_counter()
-        quiet = not self.live.is_terminal
-        with Progress(*columns, console=self.live, transient=True, disable=quiet) as progress:
-            step = Step(progress, progress.add_task(name, total=parts, what=""))
-            yield step
-        seconds = time.perf_counter() - start
-        taken = f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.0f} ms"
-        table = Table.grid(expand=True, padding=(0, 1, 0, 0))
-        table.add_column(width=8, style="bold")
-        table.add_column(ratio=1)
-        table.add_column(justify="right", no_wrap=True, style="dim")
-        table.add_row(name, ", ".join(step.said), taken)
-        show(self.console, table)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -136,12 +87,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if "autotune" in given:
         given["tune_sizes"] = cases[-1].dims
 
-    @contextlib.contextmanager
-    def stage(name: str) -> Iterator[list[str]]:
-        with steps(name) as step:
-            yield step.said
-
-    function = backend.compile(module, stage, **given)
+    function = backend.compile(module, steps.stage, **given)
     checked = _check(backend.language, program, function, cases, steps)
     if checked:
         with steps("time", len(checked)) as step:
@@ -165,12 +111,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _print_graph(console: Console, module: GraphModule) -> None:
-    lines = fitted_text(module.graph, console.width, WEIGHT_LINES).splitlines()
+    lines = module.graph.text(width=console.width).splitlines()
     if len(lines) > MOST_LINES:
         left_out = len(lines) - MOST_LINES
         middle = f"    # ... {left_out} lines more: they are in graph.txt ..."
         lines = [*lines[: MOST_LINES - 20], middle, *lines[-20:]]
-    print_code(console, "\n".join(lines))
+    print_code(console, "\n".join(lines), links(module.graph))
 
 
 def _check(language: str, program: Any, function: Any, cases: list[Case], steps: Steps) -> list[report.Checked]:
@@ -211,9 +157,9 @@ def _check(language: str, program: Any, function: Any, cases: list[Case], steps:
 def _write(options: argparse.Namespace, backend: Backend, function: Any, cases: list[Case]) -> None:
     def write(work: Path) -> Mapping[str, Any]:
         module, optimized = function.graph_module, function.optimized
-        (work / "graph.txt").write_text(f"{module.graph}\n", encoding="utf-8")
+        (work / "graph.txt").write_text(f"{module.graph.text(full=True)}\n", encoding="utf-8")
         if optimized is not module:
-            text = f"{optimized.graph}\n"
+            text = f"{optimized.graph.text(full=True)}\n"
             (work / "graph_optimized.txt").write_text(text, encoding="utf-8")
         facts = backend.save(function, work, cases)
         save_python(optimize_source(module), work / "python")

@@ -26,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite cost``."""
     program_options(parser)
     size_option(parser, "to put into the formulas")
-    parser.add_argument(
-        "--by", default="module", choices=("module", "op", "node"), help="one row for each module (default), op or node"
-    )
+    parser.add_argument("--by", choices=("module", "op", "node"), help="one row for each module (default), op or node")
     parser.add_argument("--compare", metavar="OTHER", help="a program to compare with, after the first")
     purpose = "in place of OTHER: the program after these passes; your own: FILE.py:NAME; "
     passes_option(parser, f"{purpose}standard: those that fxlite compile runs")
@@ -37,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--quantity",
-        default="flops",
         metavar="COST",
         help="what --draw plots, and what must be less for the second program to pay: flops "
         "(default), bytes, read, written, peak",
@@ -50,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite cost``. Raises UsageError, and what tracing, passes and costs raise."""
+    _check_combination(options)
     sizes = unique(options.size, "--size")
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)
     other = _other(options, module)
@@ -57,10 +55,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _timeline(options, module if other is None else other, sizes, console)
     elif options.range:
         _range(options, module, other, sizes, console)
-    elif options.draw:
-        raise UsageError("--draw draws what --range or --timeline shows; give one of them")
     elif other is None:
-        show(console, cost(module, sizes).listing(options.by, console.width))
+        show(console, cost(module, sizes).listing(options.by or "module", console.width))
     else:
         comparison = cost(other, sizes) - cost(module, sizes)
         show(console, comparison)
@@ -71,18 +67,35 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _other(options: argparse.Namespace, module: GraphModule) -> GraphModule | None:
-    """The program to compare with, if any."""
+def _check_combination(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that do not go together, and for those without effect."""
+    if options.by and options.range:
+        raise UsageError("--range shows the whole program at each size; --by is for one size: leave out one of them")
+    if options.by and options.timeline:
+        raise UsageError("--timeline shows memory node by node; leave out --by")
+    if options.by and (options.compare or options.passes):
+        raise UsageError("a comparison lists the modules that change; leave out --by")
+    if options.range and options.timeline:
+        raise UsageError("--timeline shows one size; --range is for costs")
+    if options.draw and not (options.range or options.timeline):
+        raise UsageError("--draw draws what --range or --timeline shows; give one of them")
+    if options.quantity and options.timeline:
+        raise UsageError("--timeline shows memory; leave out --quantity")
+    if options.quantity and not (options.range or options.compare or options.passes):
+        raise UsageError("--quantity is for --draw and for comparisons; give --range, --compare or --passes")
     if options.compare and options.passes:
         raise UsageError("give --compare OTHER or --passes NAMES, not both")
+    options.quantity = options.quantity or "flops"
+
+
+def _other(options: argparse.Namespace, module: GraphModule) -> GraphModule | None:
+    """The program to compare with, if any."""
     if options.compare:
         return trace_program(options.compare, None, options.input, need_types=True)[1]
     return pipeline(options.passes)(module) if options.passes else None
 
 
 def _timeline(options: argparse.Namespace, module: GraphModule, sizes: Mapping[str, int], console: Console) -> None:
-    if options.range:
-        raise UsageError("--timeline shows one size; --range is for costs")
     found = memory_timeline(module, sizes)
     show(console, found)
     if options.draw:

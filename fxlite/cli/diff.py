@@ -106,7 +106,7 @@ def _graph(module: GraphModule, path: str) -> Iterator[str]:
         yield f"dim {name}: {symbol.facts}"
     for name, size in graph.specialized.items():
         yield f"dim {name}: {size}"
-    yield from ("", *str(graph).rstrip("\n").split("\n"), "")
+    yield from ("", *graph.text(full=True).rstrip("\n").split("\n"), "")
     for target in dict.fromkeys(n.target for n in graph.find_nodes(op="call_module")):
         inner = module.get_submodule(target)
         assert isinstance(inner, GraphModule)  # as files hold no others

@@ -2,6 +2,9 @@
 
 In: parsed options and a console. Out: a table of versions, compilers, processor, cache and devices;
 or what the machine can do at most; or an empty cache.
+
+``fxlite doctor``: what of it works: a line for each part, tried where that is possible, with what to
+do about what does not. ``fxlite completion``: a script for a shell.
 """
 
 from __future__ import annotations
@@ -13,8 +16,12 @@ import math
 import os
 import platform
 import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,10 +30,12 @@ import fxlite
 from fxlite.backend import backends
 from fxlite.base.console import show
 from fxlite.base.errors import FxliteError
+from fxlite.cli.shared import UsageError
 from fxlite.codegen.reporting import check_and_time as report
 from fxlite.codegen.runtime import toolchain
 from fxlite.codegen.runtime.cache import PROGRAMS, STAMP, cache_folder, cache_limit, is_entry, named_folder
 from fxlite.codegen.runtime.roofs import machine_roofs
+from fxlite.compiler import compile as compile_program
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,3 +117,156 @@ def clear_cache() -> str:
         with contextlib.suppress(OSError):
             os.rmdir(folder)
     return f"removed {content}, from {folder}"
+
+
+# -- doctor ----------------------------------------------------------------------------------------
+def doctor_add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite doctor``, which has no options."""
+    parser.description = "Try what fxlite uses on this machine, and say what to do about what is missing."
+
+
+def doctor_run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite doctor``. Returns 1 where something that is there does not work."""
+    found = list(findings())
+    marks = {"works": ("works", "green"), "missing": ("missing", "yellow"), "broken": ("BROKEN", "bold red")}
+    table = Table.grid(padding=(0, 2))
+    for finding in found:
+        mark, style = marks[finding.state]
+        advice = f"\n→ {finding.advice}" if finding.advice else ""
+        table.add_row(Text(mark, style=style), finding.part, Text(f"{finding.said}{advice}"))
+    show(console, table)
+    return int(any(finding.state == "broken" for finding in found))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is known of a part: its ``state`` is "works", "missing" (it is not needed for what does
+    not use it) or "broken"; ``advice`` says what to do about it."""
+
+    part: str
+    state: str
+    said: str
+    advice: str = ""
+
+
+def findings() -> Iterator[Finding]:
+    """What there is to say of each part of the environment."""
+    yield Finding(
+        "Python", "works", f"{platform.python_version()}, NumPy {_version('numpy')}, fxlite {fxlite.__version__}"
+    )
+    yield _processor()
+    yield from _compiler()
+    yield _cache()
+    for backend in backends():
+        for name, value in backend.describe().items():
+            if name in ("CUDA", "GPU"):
+                yield Finding(
+                    name,
+                    "missing" if value.startswith(("none", "not")) else "works",
+                    value,
+                    _ADVICE[name] * value.startswith(("none", "not")),
+                )
+    dot = shutil.which("dot")
+    said = dot or "pictures are SVG, HTML and DOT; PNG and PDF need Graphviz"
+    yield Finding(
+        "dot",
+        "works" if dot else "missing",
+        said,
+        "" if dot else "install Graphviz: apt install graphviz, brew install graphviz",
+    )
+    for package, purpose in _EXTRAS.items():
+        version = _version(package)
+        advice = "" if version else f"pip install {package}"
+        yield Finding(
+            package, "works" if version else "missing", f"{version}, {purpose}" if version else purpose, advice
+        )
+
+
+#: Packages that fxlite uses where they are installed, and what for.
+_EXTRAS = {
+    "libcst": "for fxlite optimize, which edits your files",
+    "onnx": "for models of ONNX",
+    "torch": "for models of PyTorch",
+    "argcomplete": "for fxlite completion",
+}
+_ADVICE = {
+    "CUDA": 'pip install "fxlite[cuda]" for compiling CUDA C; it needs no GPU',
+    "GPU": "CUDA C can be written and compiled without one, and runs on another machine",
+}
+
+
+def _processor() -> Finding:
+    try:
+        sets = toolchain.instruction_sets()
+        tiers = [name for name in _TIERS if name in sets]
+        said = f"{toolchain.processor_name()}, {toolchain.usable_cpus()} usable"
+        return Finding("processor", "works", f"{said}; {', '.join(tiers) or 'no vector instructions that are known'}")
+    except FxliteError as error:
+        return Finding("processor", "broken", str(error), "set FXLITE_MARCH to a processor that the compiler knows")
+
+
+#: Instruction sets that decide which kernels are chosen, the oldest first.
+_TIERS = ("sse41", "avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "amxint8", "amxbf16")
+
+
+def _compiler() -> Iterator[Finding]:
+    """The C compiler, tried on a program, and OpenMP."""
+    try:
+        compiler = toolchain.find_compiler()
+    except FxliteError as error:
+        yield Finding("C compiler", "missing", str(error), "install gcc or clang, or set CC; Python runs without")
+        return
+    name = f"{' '.join(compiler.command)}: {compiler.version.splitlines()[0]}"
+    try:
+        x = np.arange(4, dtype=np.float32)
+        made = compile_program(fxlite.symbolic_trace(lambda x: x * 2 + 1, x="f32[4]"), backend="c")
+        is_right = np.array_equal(made(x), x * 2 + 1)
+        yield Finding(
+            "C compiler",
+            "works" if is_right else "broken",
+            f"{name}; a program was built and is right" if is_right else f"{name}: a program that it built is wrong",
+        )
+    except FxliteError as error:
+        yield Finding("C compiler", "broken", f"{name}: {error}", "set CC to another compiler")
+    if compiler.openmp:
+        yield Finding("OpenMP", "works", "programs run on several threads")
+    else:
+        yield Finding(
+            "OpenMP",
+            "missing",
+            "programs run on one thread",
+            "install the compiler's OpenMP: libgomp, or libomp for clang",
+        )
+
+
+def _cache() -> Finding:
+    """The folder of the cache, in which a file is written."""
+    folder = cache_folder()
+    said = f"{folder}: {_cache_content(folder)} ({_limit_text()})"
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return Finding("cache", "works", said)
+    except OSError as error:
+        return Finding(
+            "cache", "broken", f"{said}; {error.strerror}", "set FXLITE_CACHE to a folder that can be written"
+        )
+
+
+# -- completion ------------------------------------------------------------------------------------
+def completion_add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite completion``."""
+    parser.epilog = (
+        "bash and zsh: put the line of the example, with the shell's name, into ~/.bashrc or ~/.zshrc. fish: fxlite "
+        "completion fish > ~/.config/fish/completions/fxlite.fish"
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
+
+
+def completion_run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite completion``. Raises UsageError without argcomplete."""
+    try:
+        from argcomplete import shellcode
+    except ImportError:
+        raise UsageError('completion needs the package argcomplete: pip install "fxlite[completion]"') from None
+    print(shellcode(["fxlite"], shell=options.shell))
+    return 0

@@ -30,6 +30,7 @@ from fxlite.cli.shared import (
     say,
     size_option,
 )
+from fxlite.cli.steps import steps_aside
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.compiler import standard_passes
 from fxlite.graph.graph_module import GraphModule
@@ -67,12 +68,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
             )
         chosen = None if options.passes == STANDARD else pipeline(options.passes)
         module, given = _subject(options)
-        show(console, before_after(module, passes=chosen, **given))
+        with steps_aside()("measure") as step:
+            found = before_after(module, passes=chosen, **given)
+            step.said.append(f"{len(found)} passes in turns")
+        show(console, found)
         return 0
-    found = measured(options, options.matmul_precision, options.autotune)
-    show(console, found.table(options.by or "kernel", console.width))
+    profiled = measured(options, options.matmul_precision, options.autotune)
+    show(console, profiled.table(options.by or "kernel", console.width))
     if options.trace:
-        found.to_chrome_trace(options.trace)
+        profiled.to_chrome_trace(options.trace)
         say(console, f"{options.trace} written")
     return 0
 
@@ -81,7 +85,10 @@ def measured(options: argparse.Namespace, matmul_precision: str = "highest", aut
     """The profile of the program that the options name. Raises what tracing, loading data and
     running raise."""
     module, given = _subject(options)
-    return profile(module, matmul_precision=matmul_precision, autotune=autotune, **given)
+    with steps_aside()("measure") as step:
+        found = profile(module, matmul_precision=matmul_precision, autotune=autotune, **given)
+        step.said.append(f"{len(found.whole_seconds)} calls in {found.target.language}")
+    return found
 
 
 def pipeline(text: str) -> PassManager:
@@ -156,9 +163,14 @@ def report_run(options: argparse.Namespace, console: Console) -> int:
         raise ArgumentError(f"a report is one HTML page: -o {path.stem or 'report'}.html")
     if not path.absolute().parent.is_dir():
         raise ArgumentError(f"there is no folder {path.parent}")
-    module, inputs = _program_and_inputs(options)
+    steps = steps_aside()
+    with steps("trace") as step:
+        module, inputs = _program_and_inputs(options)
+        step.said.append(f"{module.name}, {len(module.graph)} nodes")
     how = {name: getattr(options, name) for name in ("backend", "profile", "repeat", "threads")}
-    found = report(module, inputs=inputs, **how)
-    found.to_html(path)
+    found = report(module, inputs=inputs, stage=steps.stage, **how)
+    with steps("page") as step:
+        found.to_html(path)
+        step.said.append(str(path))
     say(console, str(found), f"{path} written")
     return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -20,13 +21,12 @@ from typing import Any
 
 from fxlite.base.errors import FxliteError, did_you_mean
 from fxlite.base.location import described, is_own_file
-from fxlite.files.serialize import load
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module, StateDictError
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.types import shapes
-from fxlite.types.symbols import Facts, symbol
+from fxlite.types.facts import Facts
 
 
 class ProgramError(FxliteError):
@@ -62,7 +62,7 @@ def with_facts(inputs: Sequence[tuple[str, Any]], facts: Sequence[tuple[str, Fac
         if name not in have:
             listed = ", ".join(sorted(have)) or "there is none"
             raise ProgramError(f"--dim {name}: no --input has that named dim ({listed})")
-    dims = {name: symbol(name, found) for name, found in known.items()}
+    dims = {name: shapes.symbols.symbol(name, found) for name, found in known.items()}
     return [(name, type.substitute(dims)) for name, type in inputs]
 
 
@@ -86,6 +86,8 @@ def load_program(text: str, weights: str | None = None, sources: Mapping[str, by
     if text.endswith(".fxl"):
         if not Path(text).is_file():
             raise ProgramError(f"there is no file {text}")
+        from fxlite.files.serialize import load
+
         program = load(text)
     else:
         path, colon, name = text.rpartition(":")
@@ -196,8 +198,20 @@ def fresh_modules(folder: Path, sources: Mapping[str, bytes]) -> Iterator[None]:
 
 
 def _is_below(file: str, folder: Path) -> bool:
-    path = Path(file).resolve() if file else Path("/")
-    return path.is_relative_to(folder) and "site-packages" not in path.parts and not is_own_file(str(path))
+    if not file:
+        return False
+    above, name = os.path.split(file)
+    path = os.path.join(_real_folder(above), name)
+    if os.path.islink(path):
+        path = os.path.realpath(path)
+    found = Path(path)
+    return found.is_relative_to(folder) and "site-packages" not in found.parts and not is_own_file(path)
+
+
+@functools.cache
+def _real_folder(folder: str) -> str:
+    """A folder without links; asked for every module that is imported, of few folders."""
+    return os.path.realpath(folder)
 
 
 def _near_files(path: Path) -> str:

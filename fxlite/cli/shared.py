@@ -12,13 +12,15 @@ import argparse
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxlite.backend import backends, declared_options
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import ProgramError, find_object
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.base import Pass, as_pass
+
+if TYPE_CHECKING:
+    from fxlite.passes.base import Pass
 
 
 class UsageError(FxliteError):
@@ -116,6 +118,8 @@ def find_passes(text: str) -> list[Pass]:
 
 
 def _find(text: str) -> Pass:
+    from fxlite.passes.base import as_pass
+
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
         return as_pass(text)
@@ -172,7 +176,7 @@ def dim_sizes(text: str) -> tuple[str, list[int]]:
 
 def dim_facts(text: str) -> tuple[str, Any]:
     """``T=1..512%8``: a dim and what is known of it."""
-    from fxlite.types.symbols import parse_facts
+    from fxlite.types.facts import parse_facts
 
     name, value = _pair(text, 'DIM=FACTS, such as "T=1..512%8"')
     with _told(f"{text!r}: "):

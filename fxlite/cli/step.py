@@ -18,7 +18,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.base.console import print_code, show
+from fxlite.base.console import show
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import data_option, find_passes, passes_option, program_options, size_option
@@ -26,7 +26,7 @@ from fxlite.codegen.program import example_inputs as examples
 from fxlite.passes.base import PassError
 from fxlite.passes.manager import PassManager
 from fxlite.passes.stepper import HEADINGS, Rewrite, Rewrites
-from fxlite.show.text.pretty import fitted_text
+from fxlite.show.text.reading import print_graph
 
 #: What each key does; the first of them is shown.
 KEYS = {
@@ -230,7 +230,7 @@ class Viewer:
         else:
             self._rewrite(self.rewrites[self.place - 1])
         if self.with_graph:
-            print_code(console, fitted_text(self.rewrites.program(self.place).graph, console.width))
+            print_graph(self.rewrites.program(self.place).graph, console=console)
         if self.note:
             console.print(Text(self.note, style="yellow"), soft_wrap=True)
         if self.is_listed and not console.is_terminal:

@@ -9,19 +9,28 @@ import argparse
 
 from rich.console import Console
 
-from fxlite.cli.shared import after_passes, checked_query, number, passes_option, program_options, say
+from fxlite.cli.shared import UsageError, after_passes, checked_query, number, passes_option, program_options, say
 from fxlite.graph.graph import Graph
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite trace``."""
     program_options(parser)
-    parser.add_argument("--table", action="store_true", help="print a table instead of code")
-    parser.add_argument(
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--table", action="store_true", help="print a table with a line for each node instead of code")
+    shown.add_argument(
         "--tree", action="store_true", help="print the modules with result, parameters and FLOPs instead of code"
     )
-    parser.add_argument(
+    shown.add_argument(
         "--draw", metavar="FILE", help="write a picture instead: .svg, .html (to explore), .dot, .png or .pdf"
+    )
+    shown.add_argument(
+        "--full",
+        action="store_true",
+        help="print the exact code, which fx.parse reads back: a line for each node, nothing left out",
+    )
+    parser.add_argument(
+        "--all-weights", action="store_true", help="list all weights below the code, however many there are"
     )
     parser.add_argument(
         "--depth",
@@ -35,13 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("op", "dtype", "change", "scope"),
         help="for --draw: what colours say; default op, its kind; change: what --passes did",
     )
-    parser.add_argument(
+    shown.add_argument(
+        "--direction",
+        choices=("TB", "LR"),
+        default="TB",
+        help="for --draw: from top to bottom (the default) or from left to right",
+    )
+    shown.add_argument(
         "--query",
         metavar="QUERY",
         type=checked_query,
         help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
     )
-    parser.add_argument(
+    shown.add_argument(
         "--doctor",
         action="store_true",
         help="find all that keeps the program from being traced, with fixes; status 1 if anything",
@@ -51,10 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite trace``."""
-    from fxlite.base.console import print_code, show
+    from fxlite.base.console import show
     from fxlite.cli.program_file import trace_program
-    from fxlite.show.text.pretty import fitted_text, node_table
+    from fxlite.show.text.reading import node_table, print_graph
 
+    _check_combination(options)
     if options.doctor:
         return _doctor(options, console)
     _, traced = trace_program(options.program, options.weights, options.input)
@@ -63,31 +79,41 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _print_matches(module.graph, options.query, console)
     elif options.draw:
         before = traced.graph if options.color == "change" else None
-        module.graph.draw(options.draw, depth=options.depth, color=options.color, changed_from=before)
+        module.graph.draw(
+            options.draw, depth=options.depth, color=options.color, direction=options.direction, changed_from=before
+        )
         say(console, f"{options.draw} written")
     elif options.table:
         show(console, node_table(module.graph, console.width))
     elif options.tree:
         show(console, module.summary(options.depth))
     else:
-        text = str(module.graph)
-        if console.is_terminal:
-            text = fitted_text(module.graph, console.width)
-        print_code(console, text)
+        print_graph(module.graph, full=options.full, weights=options.all_weights, console=console)
     return 0
+
+
+def _check_combination(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that say how something is shown which is not shown."""
+    if options.depth is not None and not (options.draw or options.tree):
+        raise UsageError("--depth is for --draw and --tree; give one of them")
+    if options.color and not options.draw:
+        raise UsageError("--color is for --draw FILE")
+    if options.all_weights and (options.table or options.tree or options.draw or options.query or options.doctor):
+        raise UsageError("--all-weights is for the code; leave out --table, --tree, --draw, --query and --doctor")
+    if options.doctor and options.passes:
+        raise UsageError("--doctor looks at the program before any passes; leave out --passes")
 
 
 def _print_matches(graph: Graph, query: str, console: Console) -> None:
     """The nodes of each match with their places, matches of several nodes apart; then how many."""
     from fxlite.show.query.search import unknown_places
-    from fxlite.show.text.pretty import node_line
+    from fxlite.show.text.reading import node_text
 
     matches = graph.find(query)
     apart = any(len(match.nodes) > 1 for match in matches)
     for match in matches:
         for node in match.nodes:
-            place = f"  # {node.origin}" if node.origin and node.op != "output" else ""
-            say(console, node_line(node) + place)
+            say(console, node_text(node, console.width))
         if apart:
             console.print()
     for said in [] if matches else unknown_places(graph, query):
