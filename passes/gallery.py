@@ -21,6 +21,7 @@ from fxlite.passes.checking.verify import run_example, source_of
 from fxlite.passes.ledger import ledger
 from fxlite.passes.rewrite.rule_set import RuleSet
 from fxlite.show.drawing.draw import to_svg
+from fxlite.show.drawing.svg import ROOT
 from fxlite.show.text.pretty import call_text
 
 PAGE = "passes.md"
@@ -30,16 +31,16 @@ _ARROW = 70  # pixels between the two graphs
 _EXACTNESS = {
     "exact": "exact: the results are the same bit for bit",
     "allclose": "allclose: the results may differ by rounding",
-    "sqnr": "sqnr: the results differ by a noise that is bounded",
-    "changes": "changes: the results are others; their structure, shapes and dtypes stay",
+    "sqnr": "sqnr: the results differ by noise within a bound",
+    "changes": "changes: the results differ; their structure, shapes and dtypes stay",
 }
 
 HEAD = """\
 # Passes
 
-What `fxlite.passes` brings along, each pass on small examples: a program, its graph before and
-after, and programs that the pass leaves alone, with the reason. The examples stand below each pass
-in its source and run as tests. This page is made from them by `python -m fxlite.passes.gallery`.
+The passes that come with `fxlite.passes`, each on small examples: a program, its graph before and
+after, and programs that the pass leaves alone, with the reason. The examples are next to each pass
+in its source and run as tests. `python -m fxlite.passes.gallery` makes this page from them.
 
 Run passes with `passes.cse(gm)`, `passes.PassManager(["cse", "dce"])(gm)` or `fxlite trace
 model.py:Net --passes cse,dce`; start one of your own with `fxlite new-pass NAME`."""
@@ -55,12 +56,12 @@ def gallery(items: Iterable[Pass]) -> dict[str, str]:
     """The files of the gallery: contents by path."""
     items = list(items)
     files: dict[str, str] = {}
-    rows = [f"| [{p.name}](#{p.name}) | {_markdown(p.summary)} | {p.exactness} |" for p in items]
+    rows = [f"| [{p.name}](#{p.name}) | {markdown(p.summary)} | {p.exactness} |" for p in items]
     page = [HEAD, "| pass | what it does | results |\n| --- | --- | --- |\n" + "\n".join(rows)]
     for item in items:
         picture = _picture(item)
         page.append(f"## {item.name}")
-        page.append(_markdown(inspect.cleandoc(item.__doc__ or "")))
+        page.append(markdown(inspect.cleandoc(item.__doc__ or "")))
         page.append(f"Results: {_EXACTNESS[item.exactness.kind]}. Source: `{_source_file(item)}`.")
         for number, example in enumerate(item.examples):
             page.append(_example_text(item, example))
@@ -125,14 +126,14 @@ def _program(example: Example) -> str:
 
 def _graph_text(graph: Graph) -> str:
     """The text of a graph, without the lines of source that it comes from."""
-    return "\n".join(re.sub(r"(?<=\S)  # .*", "", line) for line in str(graph).splitlines())
+    return "\n".join(re.sub(r"(?<=\S)  # .*", "", line) for line in graph.text(full=True).splitlines())
 
 
 def _fence(language: str, text: str) -> str:
     return f"```{language}\n{text}\n```"
 
 
-def _markdown(text: str) -> str:
+def markdown(text: str) -> str:
     """Docstrings are written in reStructuredText; these are the two marks they use."""
     text = re.sub(r":[a-z]+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
     return text.replace("``", "`")
@@ -157,7 +158,7 @@ def side_by_side(before: str, after: str) -> str:
     (w0, h0), (w1, h1) = map(_size, (before, after))
     height, middle = max(h0, h1), max(h0, h1) / 2
     inner = [
-        re.sub(r"<svg [^>]*?width", f'<svg x="{x}" y="{(height - h) / 2:.0f}" width', svg, count=1)
+        re.sub(r"<svg [^>]*?width", f'<svg class="{ROOT}" x="{x}" y="{(height - h) / 2:.0f}" width', svg, count=1)
         for svg, x, h in ((before, 0, h0), (after, w0 + _ARROW, h1))
     ]
     width = w0 + _ARROW + w1
@@ -168,9 +169,9 @@ def side_by_side(before: str, after: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}">\n'
-        f'<rect width="{width}" height="{height}" fill="white"/>\n{places}'
+        f'<g class="{ROOT}"><rect class="page" width="{width}" height="{height}"/></g>\n{places}'
         f'<path d="M{w0 + 16},{middle:.0f} H{tip} m-9,-6 l9,6 l-9,6" fill="none" '
-        f'stroke="#102a43" stroke-width="2"/>\n</svg>\n'
+        f'stroke="#7d8b99" stroke-width="2"/>\n</svg>\n'
     )
 
 
@@ -192,7 +193,7 @@ def _rules_table(rules: RuleSet) -> str:
         left = _line(other.program)
         cells = (
             rule.name,
-            _markdown(" ".join((rule.__doc__ or "").split())),
+            markdown(" ".join((rule.__doc__ or "").split())),
             f"`{_line(example.program)}`",
             f"`{_expression(after.graph)}`",
             f"`{left}`: {other.about}" if left else other.about,

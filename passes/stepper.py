@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from fxlite.graph.graph import Graph, Node, map_nodes, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.graph.node_store import undo_assign, undo_erase, undo_set_field
+from fxlite.graph.subgraph import bodies_of
 from fxlite.passes.checking.verify import module_at
 from fxlite.passes.manager import Report, Step
 from fxlite.passes.rewrite.rewire import needed_by
@@ -48,6 +49,7 @@ class Rewrite:
     count: int
     before: GraphModule
     after: GraphModule
+    _runs: _Runs = field(default_factory=lambda: _Runs(), compare=False, repr=False)
 
     @functools.cached_property
     def diff(self) -> GraphDiff:
@@ -67,7 +69,7 @@ class Rewrite:
     def values(self, inputs: Mapping[str, Any]) -> RewriteValues:
         """The values of what it removed and made, for inputs by placeholder. Raises what running
         the two programs raises."""
-        (env, was), (new_env, now) = (_run(m, inputs) for m in (self.before, self.after))
+        (env, was), (new_env, now) = (self._runs.run(m, inputs) for m in (self.before, self.after))
         named = [("-", n, env) for n in self.removed] + [("+", n, new_env) for n in self.made]
         rows = [
             (mark, name, *_told(np.asarray(found[name])))
@@ -98,6 +100,7 @@ class Rewrites(Sequence[Rewrite]):
         self.module, self.report = module, report
         self._places: list[_Place] = []
         self._near: dict[int, GraphModule] = {}
+        self._runs = _Runs()
         live = None
         for step in report:
             records, end = step.records, step._snapshot.position
@@ -116,7 +119,8 @@ class Rewrites(Sequence[Rewrite]):
             return [self[i] for i in range(*index.indices(len(self)))]
         place = self._places[index]
         index %= len(self)
-        return Rewrite(place.step.name, place.number, place.count, self.program(index), self.program(index + 1))
+        programs = self.program(index), self.program(index + 1)
+        return Rewrite(place.step.name, place.number, place.count, *programs, self._runs)
 
     def count_of(self, step: Step) -> int:
         """How many of them are of one pass."""
@@ -243,7 +247,7 @@ def _view(gm: GraphModule, living: set[Node], going: set[Node]) -> list[Any]:
 
 
 def _by_number(view: list[Any]) -> list[Any]:
-    """The same with a number for each node: equal nodes in the place of others are no change."""
+    """The same with a number for each node: equal nodes in place of others are no change."""
     number = {entry[0]: i for i, entry in enumerate(view)}
     return [
         (op, target, map_nodes(args, number.get), map_nodes(kwargs, number.get), *rest)
@@ -260,12 +264,63 @@ def _is_valid(graph: Graph) -> bool:
 
 
 # -- values ----------------------------------------------------------------------------------------
-def _run(module: GraphModule, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """The value of each node by name, and the result."""
-    runner = Interpreter(module, garbage_collect_values=False)
-    with np.errstate(all="ignore"):
-        result = runner.run(*[inputs[n.target] for n in module.graph.placeholders])
-    return {node.name: value for node, value in runner.env.items()}, result
+class _Runs:
+    """Runs programs that have most of their nodes in common, such as those before and after each
+    rewrite: what the last two programs computed is not computed again.
+
+    A call has a number, which is that of every call of the same op with the same attributes and
+    weights on operands of the same numbers. Random and impure calls have one of their own."""
+
+    def __init__(self) -> None:
+        self._inputs: Mapping[str, Any] | None = None
+        self._numbers: dict[Any, int] = {}
+        self._held: list[Any] = []  # weights, of which the numbers know the addresses
+        self._last: dict[int, Any] = {}
+        self._before: dict[int, Any] = {}
+
+    def run(self, module: GraphModule, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """The value of each node by name, and the result."""
+        if inputs is not self._inputs:
+            self.__init__()  # type: ignore[misc]
+            self._inputs = inputs
+        runner = Interpreter(module, garbage_collect_values=False)
+        runner.start(*[inputs[n.target] for n in module.graph.placeholders])
+        known = {**self._before, **self._last}
+        found: dict[int, Any] = {}
+        numbers: dict[Node, int] = {}
+        result = None
+        with np.errstate(all="ignore"):
+            for node in module.graph.nodes:
+                number = numbers[node] = self._number(module, node, numbers)
+                if node.op in ("placeholder", "output") or number not in known:
+                    found[number] = runner.run_node(node)
+                else:
+                    found[number] = known[number]
+                runner.env[node] = found[number]
+                if node.op == "output":
+                    result = runner.env[node]
+        self._before, self._last = self._last, found
+        return {node.name: value for node, value in runner.env.items()}, result
+
+    def _number(self, module: GraphModule, node: Node, numbers: Mapping[Node, int]) -> int:
+        key: Any = object()
+        if node.op == "get_attr":
+            array = module.get_attribute(node.target)
+            self._held.append(array)
+            key = "weight", id(array)
+        elif node.op == "placeholder":
+            key = "input", node.target
+        elif node.op == "call_function" and not (node.is_impure() or node.target.is_random or bodies_of(node)):
+            marked = map_nodes((node.args, dict(node.kwargs)), lambda read: _Number(numbers[read]))
+            key = node.target.name, id(node.target), repr(marked)
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+class _Number(int):
+    """The number of an operand, which prints as no number does."""
+
+    def __repr__(self) -> str:
+        return f"%{int(self)}"
 
 
 def _told(value: np.ndarray[Any, Any]) -> tuple[str, ...]:

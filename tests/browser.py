@@ -1,17 +1,17 @@
 """HTML pages in a headless Chromium, and as elements, for tests.
 
-In: a page, and a script that clicks and types. Out: what the script returns: a copy of the page
-runs it and writes the result into itself.
+In: a page, and a script that clicks and types. Out: what the script returns, or the page itself for keys,
+the mouse and screenshots. Playwright drives the Chromium that is installed.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import atexit
+import functools
+import importlib.util
 import shutil
-import subprocess
-from collections.abc import Callable
-from html import unescape
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,11 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 
 def browser(test: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a test that opens a page: ``python -m pytest -m browser``; skipped without Chromium."""
-    skipped = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+    """Marks a test that opens a page: ``python -m pytest -m browser``; skipped without a browser."""
+    missing = "no Chromium is installed" if CHROMIUM is None else ""
+    if not missing and importlib.util.find_spec("playwright") is None:
+        missing = "Playwright is not installed: pip install 'fxlite[browser]'"
+    skipped = pytest.mark.skipif(bool(missing), reason=missing)
     return pytest.mark.browser(skipped(test))
 
 
@@ -46,10 +49,13 @@ class Elements(HTMLParser):
 HELPERS = """
 const $ = what => document.querySelector(what);
 const press = thing => thing.dispatchEvent(new MouseEvent("click", { bubbles: true }));
-const names = () => [...document.querySelectorAll(".part")].map(
-  part => (part.querySelector(".name, .handle") || part).textContent);
-const part = name => [...document.querySelectorAll(".part")].find(
-  p => [...p.querySelectorAll(".name, .handle")].some(t => t.textContent.includes(name)));
+const nameOf = part => {  // of a node, or the title of a module
+  const more = part.querySelector("text.more");
+  const shown = more && !/ nodes$/.test(more.textContent) ? more : part.querySelector(".name, .handle");
+  return (shown || part).textContent;
+};
+const names = () => [...document.querySelectorAll(".part")].map(nameOf);
+const part = name => [...document.querySelectorAll(".part")].find(p => nameOf(p).includes(name));
 const type = text => {
   $("#search").value = text;
   $("#search").dispatchEvent(new Event("input", { bubbles: true }));
@@ -57,32 +63,62 @@ const type = text => {
 """
 
 
+@functools.cache
+def _chromium() -> Any:
+    """A browser for the whole run, which ends with it."""
+    from playwright.sync_api import sync_playwright
+
+    assert CHROMIUM is not None
+    running = sync_playwright().start()
+    atexit.register(running.stop)
+    quiet = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    quiet += ["--disable-component-update", "--disable-sync"]
+    return running.chromium.launch(executable_path=CHROMIUM, args=quiet, chromium_sandbox=False)
+
+
+@contextmanager
+def opened(
+    tmp_path: Path,
+    text: str,
+    size: tuple[int, int] = (1200, 800),
+    dark: bool = False,
+    place: str = "",
+    scale: float = 1,
+) -> Iterator[Any]:
+    """The page in a window of that size, as Playwright's Page; ``place`` is what follows its address. Whatever
+    is an error for the browser's console fails the test, and so does every request but the one for the page."""
+    file = tmp_path / "page.html"
+    file.write_text(text, encoding="utf-8")
+    window = {"width": size[0], "height": size[1]}
+    scheme = "dark" if dark else "light"
+    context = _chromium().new_context(viewport=window, color_scheme=scheme, device_scale_factor=scale)
+    problems: list[str] = []
+    try:
+        page = context.new_page()
+        page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda asked: problems.append(asked.url) if asked.url.startswith("http") else None)
+        page.goto(file.as_uri() + place)
+        yield page
+    finally:
+        context.close()
+    assert not problems
+
+
 def in_browser(tmp_path: Path, text: str, script: str) -> Any:
     """What ``script``, the body of a function, returns in the page."""
-    assert CHROMIUM is not None
-    probe = f"""<script>addEventListener("load", () => {{
-      let result;
-      try {{ result = (() => {{ {HELPERS} {script} }})(); }}
-      catch (error) {{ result = {{ error: String(error.stack) }}; }}
-      const made = document.createElement("pre");
-      made.id = "result";
-      made.textContent = JSON.stringify(result);
-      document.body.append(made);
-    }});</script>"""
-    file = tmp_path / "page.html"
-    file.write_text(text.replace("</body>", f"{probe}</body>"), encoding="utf-8")
-    command = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--window-size=1200,800",
-        "--disable-background-networking",
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--dump-dom",
-        file.as_uri(),
+    with opened(tmp_path, text) as page:
+        return page.evaluate(f"() => {{ {HELPERS} {script} }}")
+
+
+def no_serious_findings(page: Any) -> None:
+    """Fails for what axe-core finds in a page that is serious for people who need a keyboard or a screen
+    reader, or see little; skips where axe-core is not installed."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed").Axe
+    found = axe().run(page).response["violations"]
+    serious = [
+        (rule["id"], rule["help"], [node["html"][:200] for node in rule["nodes"][:3]])
+        for rule in found
+        if rule["impact"] in ("serious", "critical")
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    found = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None, done.stderr[-2000:]
-    return json.loads(unescape(found[1]))
+    assert not serious

@@ -1,19 +1,33 @@
-"""The pictures of docs/pictures.md: models of :mod:`tests.models`, drawn in several ways.
+"""The pictures of docs/pictures.md: models of :mod:`tests.models`, drawn in several ways; and looks at pages.
 
 In: nothing. Out: SVG texts by path. ``python -m tests.pictures`` writes them again after a change;
 a test compares them with the files.
+
+``python -m tests.pictures --screenshots FOLDER`` opens the pages of models, a report, a diff and a notebook in a
+headless Chromium and writes what is seen, light and dark, wide and narrow, for somebody to look at.
+``python -m tests.pictures --times`` prints how much processor time pictures and pages take, how long a browser takes
+to open them, and how long the frames are while they are moved.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
+import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fxlite import passes
-from fxlite.show.drawing.draw import to_svg
+import numpy as np
+
+import fxlite as fx
+from fxlite import nn, passes
+from fxlite.show.drawing.draw import to_html, to_svg
 from tests import models
+from tests.benchmarks.models import ResNet50
+from tests.roofs import ROOFS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "models"
 
@@ -39,11 +53,119 @@ def pictures() -> dict[str, str]:
 
 
 def _without_places(svg: str) -> str:
-    return re.sub(r"(<title>[^<\n]*)\n[^<]*(</title>)", r"\1\2", svg)
+    return re.sub(r"(<title>[^<]*?)\n[^\n<]*\.py:[^<]*(</title>)", r"\1\2", svg)
+
+
+# -- models to look at -----------------------------------------------------------------------------
+class Step(nn.Module):
+    """Nodes that differ from those of the step before, so that nothing is folded."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number, self.linear = number, nn.Linear(16, 16)
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        for power in range(self.number % 5 + 1):
+            y = np.tanh(y) + np.exp(y) * (self.number + power)
+        return y + x
+
+
+def large(groups: int) -> fx.GraphModule:
+    """About 160 nodes for each group of ten steps."""
+    model = nn.Sequential(*(nn.Sequential(*(Step(10 * g + s) for s in range(10))) for g in range(groups)))
+    return fx.symbolic_trace(model, x="f32[B,16]")
+
+
+#: Name -> makes the graph.
+LOOKED_AT: dict[str, Callable[[], fx.GraphModule]] = {
+    "resnet50": lambda: fx.symbolic_trace(ResNet50().eval(), x="f32[B,3,224,224]"),
+    "bert": lambda: models.traced("bert"),
+    "unet": lambda: models.traced("unet"),
+    "lstm": lambda: models.traced("lstm_tagger"),
+    "5000 nodes": lambda: large(31),
+    "50000 nodes": lambda: large(313),
+}
+
+
+def pages() -> dict[str, str]:
+    """Pages by name: of models, a report and a diff."""
+    found = {name: to_html(make().graph, name) for name, make in LOOKED_AT.items() if name != "50000 nodes"}
+    block, resnet = models.traced("gpt_block"), models.traced("resnet18")
+    found["report"] = fx.report(block, sizes={"B": 2, "T": 64}, repeat=3, roofs=ROOFS).to_html()
+    found["diff"] = fx.diff(resnet, passes.fuse_conv_bn(resnet)).to_html()
+    return found
+
+
+def screenshots(folder: Path) -> None:
+    """Write what is seen of each page, light and dark, wide and narrow."""
+    from tests.browser import opened
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        for shape, size in (("wide", (1280, 900)), ("narrow", (420, 800))):
+            for dark in (False, True):
+                file = folder / f"{name.replace(' ', '_')}-{shape}-{'dark' if dark else 'light'}.png"
+                with tempfile.TemporaryDirectory() as space, opened(Path(space), text, size, dark) as page:
+                    page.screenshot(path=file)
+                sys.stdout.write(f"{file} written\n")
+
+
+# -- times -----------------------------------------------------------------------------------------
+#: Drags the picture over 120 frames; their lengths in milliseconds.
+_DRAG = """async () => {
+  const picture = document.querySelector("#picture"), lengths = [];
+  const at = (name, x, y) => new PointerEvent(name, { bubbles: true, clientX: x, clientY: y, buttons: 1 });
+  picture.dispatchEvent(at("pointerdown", 600, 400));
+  let last = await new Promise(requestAnimationFrame);
+  for (let step = 1; step <= 120; step++) {
+    window.dispatchEvent(at("pointermove", 600 + step % 40 * 4, 400 - step * 10));
+    const now = await new Promise(requestAnimationFrame);
+    lengths.push(now - last);
+    last = now;
+  }
+  window.dispatchEvent(at("pointerup", 0, 0));
+  return lengths.sort((a, b) => a - b);
+}"""
+
+
+def times() -> None:
+    """Print a row for each model."""
+    from tests.browser import opened
+
+    sys.stdout.write(
+        "model: nodes; SVG s, page s (processor); opens ms; frames ms folded, all open: median/95 %/worst\n"
+    )
+    for name, make in LOOKED_AT.items():
+        graph = make().graph
+        start = time.process_time()
+        to_svg(graph)
+        drawn = time.process_time()
+        text = to_html(graph, name)
+        done = time.process_time()
+        with tempfile.TemporaryDirectory() as space, opened(Path(space), text) as page:
+            opens = page.evaluate("() => performance.getEntriesByType('navigation')[0].loadEventEnd")
+            folded = page.evaluate(_DRAG)
+            page.click("#open-all")
+            page.evaluate("() => new Promise(requestAnimationFrame)")
+            whole = page.evaluate(_DRAG)
+        frames = ", ".join("/".join(f"{x[at]:.1f}" for at in (60, 114, 119)) for x in (folded, whole))
+        row = f"{len(graph):,}; {drawn - start:.2f}, {done - drawn:.2f}; {opens:.0f}; {frames}"
+        sys.stdout.write(f"{name}: {row}\n")
 
 
 def main() -> None:
-    """Write the pictures."""
+    """Write the pictures; or screenshots, or times."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--screenshots", metavar="FOLDER", type=Path, help="what a browser shows of pages")
+    parser.add_argument("--times", action="store_true", help="how long pictures, pages and frames take")
+    options = parser.parse_args()
+    if options.screenshots or options.times:
+        if options.screenshots:
+            screenshots(options.screenshots)
+        if options.times:
+            times()
+        return
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in pictures().items():
         (FOLDER / name).write_text(text, encoding="utf-8")

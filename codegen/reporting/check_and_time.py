@@ -138,7 +138,8 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
     before, after = len(module.graph), len(function.optimized.graph)
     work = flops(module)
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("nodes", f"{before} before optimization, {after} after")
+    apart = ", since composite ops were taken apart" if after > before else ""
+    facts.add_row("nodes", f"{before} before optimization, {after} after{apart}")
     rows: list[dict[str, str]] = []
     program = function.program if hasattr(function, "workspace_bytes") else None
     if program is not None:

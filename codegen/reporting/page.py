@@ -32,10 +32,23 @@ from fxlite.passes.profiling.record import Profile, Row, flame_svg
 from fxlite.passes.profiling.tables import fact_lines, seconds_text
 from fxlite.passes.stepper import HEADINGS, Rewrite, Rewrites
 from fxlite.show.comparison.graph_diff import row_elements, weight_elements
-from fxlite.show.drawing.colours import CHANGES, DTYPES, KINDS, OTHER, SCHEMES, Colour, Colours, by_share, kind_of
-from fxlite.show.drawing.draw import MARKER, STYLE, json_element, page_data, svg_text, viewer_script, viewer_style
+from fxlite.show.drawing.colours import (
+    CHANGES,
+    DTYPES,
+    KINDS,
+    OTHER,
+    SCHEMES,
+    Colour,
+    Colours,
+    by_share,
+    css_class,
+    every_colour,
+    kind_of,
+)
 from fxlite.show.drawing.outline import Outline, Part, close_below, outline
-from fxlite.show.drawing.picture import Picture, ratios_by_node
+from fxlite.show.drawing.page import BUTTONS, SEARCH, json_element, page_data, panes, viewer_script, viewer_style
+from fxlite.show.drawing.picture import Picture, counted, ratios_by_node
+from fxlite.show.drawing.svg import style_text
 from fxlite.show.node_cost import Roofs, rate_text, short_text
 from fxlite.show.text.pretty import type_text
 from fxlite.types.tensor_type import TensorType
@@ -58,16 +71,17 @@ def stage_data(report: ModelReport, stage: Stage, source: SourceLines) -> tuple[
     ratios = ratios_by_node(stage.module.graph, report.sqnr)
     if ratios:
         colours["SQNR"] = SCHEMES["sqnr"](found, ratios)
-    palette: dict[Colour, int] = {}
+    palette: dict[str, int] = {}
 
     def number(colour: Colour) -> int:
-        return palette.setdefault(colour, len(palette))
+        return palette.setdefault(css_class(colour), len(palette))
 
     def more(part: Part) -> dict[str, Any]:
         paint = {name: [number(c.of(part)), c.note(part)] for name, c in colours.items()}
         return {"paint": paint, "facts": facts.of(part)}
 
-    drawn = Picture(found, colours["op"], "")
+    graph = stage.module.graph
+    drawn = Picture(found, colours["op"], "", counted(graph, graph, found))
     data = page_data(drawn, more, LARGEST_STAGE)
     for part in data["parts"]:
         if "source" in part["facts"]:  # its lines are shown
@@ -75,16 +89,12 @@ def stage_data(report: ModelReport, stage: Stage, source: SourceLines) -> tuple[
 
     data |= {
         "title": stage.title,
-        "nodes": len(found.nodes),
-        "held": sum(part["kind"] == "node" for part in data["parts"]),
+        "count": drawn.count,
         "colours": {
             name: {"legend": [(row, number(c)) for row, c in colour.legend], "remark": colour.remark}
             for name, colour in colours.items()
         },
     }
-    numbers = {p["label"]: n for n, p in enumerate(data["parts"]) if p["kind"] == "node"}
-    pairs = ((n.name, found.nodes[place].name) for n, place in zip(found.nodes, found.drawn_as))
-    data["aliases"] = {name: numbers[drawn] for name, drawn in pairs if name != drawn and drawn in numbers}
     data["palette"] = list(palette)
     return data, drawn
 
@@ -129,7 +139,7 @@ def _flops_text(value: float) -> str:
 MOST_ROWS = 100
 _WIDTH = 110  # columns of text tables
 #: What a browser may do on the page: nothing but show it.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def page_text(report: ModelReport) -> str:
@@ -144,7 +154,7 @@ def page_text(report: ModelReport) -> str:
         "functions": {call.function: call.text for call in calls},
     }
     tabs = {
-        "graph": _graph(svg_text(pictures[0])),
+        "graph": _graph(pictures[0]),
         "time": "".join(_time(report)),
         "memory": "".join(_memory(report)),
         "modules": _pre(report.traced.module.summary().table(_WIDTH)),
@@ -154,7 +164,7 @@ def page_text(report: ModelReport) -> str:
     }
     buttons = "".join(f'<button role="tab" id="tab-{name}" aria-controls="{name}">{name}</button>' for name in tabs)
     panels = "\n".join(
-        f'<section id="{name}" role="tabpanel" aria-labelledby="tab-{name}">\n'
+        f'<section id="{name}" role="tabpanel" tabindex="0" aria-labelledby="tab-{name}">\n'
         f'<h2 class="tab-title">{name}</h2>\n{text}\n</section>'
         for name, text in tabs.items()
     )
@@ -167,8 +177,10 @@ def page_text(report: ModelReport) -> str:
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{markup(report.name)}</title>
+<style id="picture-style">
+{style_text(every_colour())}</style>
 <style>
-{STYLE}{viewer_style()}{_resource("report.css")}</style>
+{viewer_style()}{_resource("report.css")}</style>
 </head>
 <body>
 <header>
@@ -178,7 +190,6 @@ def page_text(report: ModelReport) -> str:
 </header>
 {notes}
 {panels}
-<template id="marker"><svg>{MARKER}</svg></template>
 {json_element("report", data)}
 <script>
 {viewer_script()}{_resource("report.js")}</script>
@@ -233,26 +244,17 @@ def _kernels(report: ModelReport) -> list[dict[str, Any]]:
 
 
 # -- tabs ------------------------------------------------------------------------------------------
-def _graph(picture: str) -> str:
+def _graph(drawn: Picture) -> str:
     return f"""\
 <div class="bar">
 <label class="slider"><span>traced</span><input type="range" id="stage" min="0" max="1" value="0"
  aria-label="before or after optimization"><span>optimized</span></label>
 <label>colour <select id="colour"></select></label>
-<input id="search" type="search" placeholder="search: name, op, type, module, file:line  ( / )">
-<span class="buttons"><button id="fit">fit</button><button id="in">+</button><button
- id="out">−</button><button id="open-all">open all</button><button id="close-all">close
- all</button></span>
+{SEARCH}
+{BUTTONS}
 </div>
 <div class="view">
-<div id="picture">{picture}</div>
-<aside>
-<div id="results"></div>
-<div id="details"><p>Click a node, or search for one, to see what it costs, how long it takes, where
-it stands in the program, which kernel computes it and what passes did to it. Click a closed module
-to open it, and the title of an open one to close it. Drag to move, turn the wheel to zoom; keys:
-/ search, arrows, + and −, 0.</p></div>
-</aside>
+{panes(drawn, ", what it costs, how long it takes, which kernel computes it and what passes did to it")}
 </div>
 <div id="legend"></div>"""
 
@@ -268,6 +270,8 @@ def _time(report: ModelReport) -> Iterator[str]:
         facts = "\n".join(line.plain for line in fact_lines(profile))
         yield f"<pre>{markup(facts)}</pre>"
         yield _isolated(flame_svg(profile))
+        if profile.roofs is not None and any(row.flops and row.bytes for row in profile.rows):
+            yield _isolated(profile.to_roofline())
         yield _times(profile, 0 if is_traced else 1)
 
 

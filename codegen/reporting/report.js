@@ -3,7 +3,7 @@
 
 (() => {
   const data = JSON.parse(document.getElementById("report").textContent);
-  const LINE_HEIGHT = 15, NOTE_WIDTH = 10.5 * 0.605, PADDING = 18;
+  const LINE_HEIGHT = 15, NOTE_WIDTH = 11 * 0.605, PADDING = 18;
   const slider = document.getElementById("stage");
   const colour = document.getElementById("colour");
   const legend = document.getElementById("legend");
@@ -48,7 +48,7 @@
     const way = colour.value;
     for (const part of stage.parts) {
       const [number, note] = part.paint[way];
-      [part.fill, part.border] = stage.palette[number];
+      part.css = stage.palette[number];
       part.plain ??= { texts: part.texts, width: part.width, height: part.height };
       const { texts, width, height } = part.plain;
       part.texts = note ? [...texts, ["note", note]] : texts;
@@ -58,12 +58,11 @@
     const { legend: rows, remark } = stage.colours[way];
     legend.replaceChildren();
     for (const [name, number] of rows) {
-      const row = add(legend, "span"), square = add(row, "i");
-      [square.style.background, square.style.borderColor] = stage.palette[number];
+      const row = add(legend, "span", "", "fx-picture");
+      add(row, "i", "", stage.palette[number]);
       row.append(name);
     }
-    const held = stage.held === stage.nodes ? "" : `, ${stage.held} drawn`;
-    add(legend, "span", `${stage.nodes} nodes${held}${remark ? `; ${remark}` : ""}`);
+    add(legend, "span", `${stage.count}${remark ? `; ${remark}` : ""}`);
   }
 
   function setStage(number) {

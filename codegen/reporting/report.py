@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite import compiler
-from fxlite.backend import DEFAULT, Backend, find_backend, measured_backends
+from fxlite.backend import DEFAULT, Backend, find_backend, measured_backends, silent
+from fxlite.backend import Stage as Step
 from fxlite.base.checked import checked
-from fxlite.base.console import write_whole
+from fxlite.base.console import page_html, write_whole
 from fxlite.base.errors import ArgumentError, CodegenError, GraphError
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.program.program import memory_plan, optimize
@@ -33,8 +34,7 @@ from fxlite.graph.node_store import undo_assign, undo_erase
 from fxlite.passes.costing.cost_report import CostReport, cost
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.manager import Report
-from fxlite.passes.profiling.profile import input_values
-from fxlite.passes.profiling.profile import profile as measure
+from fxlite.passes.profiling.profile import input_values, profile_alone
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.show.comparison.graph_diff import GraphDiff, diff
@@ -281,6 +281,10 @@ class ModelReport:
             found.append((f"Compiled {self.backend.language}: the slots of its arena", plan))
         return found
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the page, in a frame."""
+        return page_html(self.to_html(), 760, f"report of {self.name}")
+
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """One page that loads nothing from anywhere; written to ``path`` if there is one. Returns
         it."""
@@ -294,7 +298,9 @@ class ModelReport:
     def __str__(self) -> str:
         sizes = "".join(f", {name}={size}" for name, size in self.dims.items())
         nodes = [len(stage.module.graph) for stage in (self.traced, self.optimized)]
-        lines = [f"{self.name}: {nodes[0]} nodes, {nodes[1]} after optimization{sizes}"]
+        kernels = f" in {len(self.program.calls)} kernels" if self.program is not None else ""
+        apart = "; composite ops were taken apart" if nodes[1] > nodes[0] else ""
+        lines = [f"{self.name}: {nodes[0]} nodes traced, {nodes[1]} after optimization{kernels}{apart}{sizes}"]
         for stage in (self.traced, self.optimized):
             if stage.profile is not None:
                 runner = stage.profile.target.runner
@@ -317,6 +323,7 @@ def report(
     threads: int | None = None,
     roofs: Roofs | None = None,
     sqnr: Mapping[str, float] | None = None,
+    stage: Step = silent,
 ) -> ModelReport:
     """A report on a program, to look at: ``fx.report(gm, sizes={"B": 8}).to_html("report.html")``.
 
@@ -324,8 +331,10 @@ def report(
     :func:`fxlite.passes.profile`; without inputs random ones are drawn. The traced graph is timed
     node by node in NumPy. With ``backend="c"`` the optimized one is compiled and timed kernel by
     kernel, with ``"python"`` node by node, too. By default it is C where that is possible; what was
-    not is said in ``notes``. ``profile=False`` measures nothing and needs no compiler. With
-    ``sqnr``, dB by module path as ``q.sensitivity`` finds them, graphs can be coloured by it.
+    not is said in ``notes``. Few calls are measured, and none without counters:
+    :func:`fxlite.passes.profile` measures more. ``stage`` hears of the steps of the work.
+    ``profile=False`` measures nothing and needs no compiler. With ``sqnr``, dB by module path as
+    ``q.sensitivity`` finds them, graphs can be coloured by it.
 
     Raises ArgumentError for other back ends, for inputs and sizes that do not fit, and for inputs
     without types; with ``backend="c"`` CodegenError for what cannot be compiled, and
@@ -335,18 +344,8 @@ def report(
         raise ArgumentError(f"a report is made for {measured_backends()}, not for {backend!r}")
     values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
-    optimized, manager = optimize(gm)
-    program, notes = None, []
+    notes: list[str] = []
     is_compiled = profile and target.part == "kernel"
-    try:
-        program = target.emit(optimized)
-    except CodegenError as error:
-        if backend is not None:
-            raise
-        is_compiled = False
-        notes.append(f"No {target.language} could be made of it, both graphs were timed in NumPy: {error}")
-    if not profile:
-        notes.append("Nothing was measured, as asked for.")
     if is_compiled and backend is None:
         try:
             target.require()
@@ -356,20 +355,42 @@ def report(
                 f"There is no {target.language} compiler: both graphs were timed in "
                 "NumPy, and the machine's roofs are not known."
             )
-    known = compiler.machine_roofs() if roofs is None and profile else roofs
-
-    def timed(module: GraphModule, **chosen: Any) -> Profile | None:
-        if not profile:
-            return None
-        return measure(module, inputs=values, repeat=repeat, threads=threads, roofs=known, **chosen)
-
-    before = timed(gm)
-    after = timed(gm, backend=target.name) if is_compiled else timed(optimized)
+    if not profile:
+        notes.append("Nothing was measured, as asked for.")
+    made = None
+    try:
+        if is_compiled:
+            given = target.checked({"profile": True, "threads": threads})
+            made = target.compile(gm, **({} if stage is silent else {"stage": stage}), **given)
+            optimized, manager, program = made.optimized, made.passes, made.program
+        else:
+            with stage("optimize"):
+                optimized, manager = optimize(gm)
+                program = target.emit(optimized)
+    except CodegenError as error:
+        if backend is not None:
+            raise
+        optimized, manager = optimize(gm)
+        made, program = None, None
+        notes.insert(0, f"No {target.language} could be made of it, both graphs were timed in NumPy: {error}")
+    known, before, after = roofs, None, None
+    if profile:
+        with stage("roofs"):
+            known = compiler.machine_roofs() if roofs is None else roofs
+        with stage("NumPy"):
+            before = profile_alone(gm, values, known, repeat, threads)
+        with stage(target.language if made is not None else "NumPy"):
+            if made is not None:
+                after = profile_alone(gm, values, known, repeat, threads, target.name, made)
+            else:
+                after = profile_alone(optimized, values, known, repeat, threads)
+    with stage("costs"):
+        costs = cost(gm, dims), cost(optimized, dims)
     return ModelReport(
         gm.name,
         dims,
-        Stage("traced", gm, cost(gm, dims), before),
-        Stage("optimized", optimized, cost(optimized, dims), after),
+        Stage("traced", gm, costs[0], before),
+        Stage("optimized", optimized, costs[1], after),
         manager.report,
         target,
         program,

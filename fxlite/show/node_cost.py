@@ -28,10 +28,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
-
 from fxlite.base.console import Printed
 from fxlite.base.errors import GraphError
+from fxlite.base.on_demand import sympy
 from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -43,8 +42,7 @@ from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import shapes
 from fxlite.types.agreement import USUAL, Chain
-from fxlite.types.shapes import Dim
-from fxlite.types.symbols import symbol
+from fxlite.types.shapes import Dim, symbols
 from fxlite.types.tensor_type import TensorType
 
 
@@ -467,7 +465,7 @@ def loop_cost(node: Node, cost_of: CostOf, env: Env | None = None) -> Dim:
     if "true_fn" in bodies:
         one, other = (_body_cost(node, body, cost_of, env, 0) for body in bodies.values())
         return shapes.maximum(one, other)
-    trips = symbol(f"{node.name}_trips")
+    trips = symbols.symbol(f"{node.name}_trips")
     if "cond_fn" in bodies:
         test, body = (_body_cost(node, b, cost_of, env, 0) for b in bodies.values())
         return shapes.normalize(trips * (test + body) + test)

@@ -9,11 +9,13 @@ up over it. And a :class:`Summary`, which prints as a table.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from fxlite import nn
 from fxlite.base.console import Printed
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -68,7 +70,7 @@ class ModuleTree:
 def module_tree(graph: Graph, name: str, depth: int | None = None) -> ModuleTree:
     """The rows of a graph called ``name``. With ``depth``, modules that many levels down are not
     opened: 1 shows the modules of the root alone."""
-    found = outline(graph)
+    found = outline(graph, lambda node: node.op == "get_attr")
     nodes = found.nodes
     rows: list[TreeRow] = []
     work: list[tuple[TreeRow, Part, str]] = [(TreeRow("module", name, "", 1, 0, "", 0, len(nodes)), found.root, "")]
@@ -154,13 +156,16 @@ class SummaryRow:
     """One row: where it stands (``row``), the types of what later nodes read of it, the number of
     its parameters, and its FLOPs (None: unknown), all of one copy where it stands for several.
 
-    ``parameters`` leaves out those of rows further up; ``is_shared`` if there are such."""
+    ``parameters`` leaves out those of rows further up; ``is_shared`` if there are such.
+    ``computes`` names the ops of a layer of which passes made others than its class is called:
+    ``norm rms_norm (was LayerNorm)``."""
 
     row: TreeRow
     types: tuple[Any, ...]
     parameters: int
     is_shared: bool
     flops: Dim | None
+    computes: str = ""
 
     @property
     def result(self) -> str:
@@ -174,11 +179,12 @@ class SummaryRow:
 @dataclass(frozen=True, repr=False)
 class Summary(Printed):
     """The rows, the first for the whole; all weights that are read, and how many nodes there
-    are."""
+    are, in all and of each kind."""
 
     rows: tuple[SummaryRow, ...]
     weights: tuple[Weight, ...]
     nodes: int
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def about(self) -> str:
@@ -201,10 +207,10 @@ class Summary(Printed):
         types = max((len(row.result) for row in self.rows), default=4)
         most = _WIDE_TYPE if width >= 100 else _NARROW_TYPE
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column("module", no_wrap=True, overflow="ellipsis")
-        table.add_column("result", overflow="fold", max_width=min(types, most))
+        table.add_column("module", min_width=12)  # gives way where the width does not suffice
+        table.add_column("result", no_wrap=True, overflow="ellipsis", max_width=min(types, most))
         table.add_column("parameters", justify="right", no_wrap=True)
-        table.add_column("FLOPs", justify="right", overflow="fold")
+        table.add_column("FLOPs", justify="right", no_wrap=True, overflow="ellipsis")
         for row in self.rows:
             table.add_row(*_cells(row))
         return table
@@ -214,7 +220,8 @@ class Summary(Printed):
         """One line about the whole."""
         parameters = [w for w in self.weights if w.is_parameter]
         buffers = [w for w in self.weights if not w.is_parameter]
-        texts = [f"{self.nodes} nodes", f"{self.parameters:,} parameters ({_bytes(parameters)})"]
+        kinds = ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in self.kinds.items())
+        texts = [f"{self.nodes} nodes ({kinds})", f"{self.parameters:,} parameters ({_bytes(parameters)})"]
         if buffers:
             texts.append(f"{sum(w.size for w in buffers):,} other weights ({_bytes(buffers)})")
         return ", ".join(texts)
@@ -238,7 +245,12 @@ def summarize(module: GraphModule, depth: int | None = None) -> Summary:
     places = {node: place for place, node in enumerate(tree.nodes)}
     rows = tuple(_summary_row(tree, row, weights, first_reader, places) for row in tree.rows)
     everything = weights_of(tree.nodes, weights)
-    return Summary(rows, tuple(everything), len(module.graph))
+    kinds = Counter(_KINDS.get(node.op, "call") for node in module.graph.nodes)
+    return Summary(rows, tuple(everything), len(module.graph), dict(kinds))
+
+
+#: What nodes are counted as; all others are calls.
+_KINDS = {"placeholder": "input", "get_attr": "weight", "output": "output"}
 
 
 def _summary_row(
@@ -254,7 +266,18 @@ def _summary_row(
     counts = Counter(node_cost(node) for node in nodes if node.op.startswith("call_"))
     types = _results(nodes, row, places) if row.depth else ()
     size = sum(w.size for w in own)
-    return SummaryRow(row, types, size, len(own) < len(read), sum_of_costs(counts).flops)
+    return SummaryRow(row, types, size, len(own) < len(read), sum_of_costs(counts).flops, _instead(row, nodes))
+
+
+def _instead(row: TreeRow, nodes: list[Node]) -> str:
+    """The ops of a layer of which passes made something else than what its class is called."""
+    if row.kind != "module" or not row.depth or not any("from" in (node._meta or {}) for node in nodes):
+        return ""
+    if not hasattr(nn, row.class_name) or len({node.scope.path for node in nodes if node.scope is not None}) > 1:
+        return ""
+    title = ops_title(nodes)
+    named = re.sub(r"[\d_]|1d|2d|3d", "", row.class_name.lower())
+    return "" if named in re.sub(r"[\d_]|1d|2d|3d", "", title) else title
 
 
 def _results(nodes: list[Node], row: TreeRow, places: dict[Node, int]) -> tuple[Any, ...]:
@@ -286,7 +309,10 @@ def _cells(row: SummaryRow) -> list[Any]:
     flops = "?" if row.flops is None else short_text(row.flops) if row.flops != 0 else ""
     if row.row.kind == "input":
         flops = ""
-    return [label(row.row), Text(row.result), Text(parameters), Text(flops)]
+    now = f"{row.computes} (was {row.row.class_name})" if row.computes else row.row.class_name
+    first = label(replace(row.row, class_name=now))
+    first.no_wrap, first.overflow = True, "ellipsis"
+    return [first, Text(row.result), Text(parameters), Text(flops)]
 
 
 def _bytes(weights: list[Weight]) -> str:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from fxlite.base.errors import ArgumentError
 from fxlite.base.outside_text import markup
 from fxlite.passes.costing.costs import QUANTITIES, TITLES, SizeRanges, sizes_that_pay
-from fxlite.show.drawing.colours import KINDS, OTHER, Colour, kind_of
-from fxlite.show.drawing.draw import FONT, legend_row
+from fxlite.show.drawing.colours import KINDS, OTHER, Colour, css_class, kind_of
+from fxlite.show.drawing.svg import legend_row, opening, style_text
 from fxlite.show.node_cost import short_text
 from fxlite.show.text.pretty import type_text
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 900, 320, 76, 58, 66
 #: Values with an area of their own, and columns; of the steps in a column the fullest is drawn.
 _MOST_AREAS, _MOST_COLUMNS = 200, 450
-_REST: Colour = ("#e4e7eb", "#9aa5b1")
+_REST: Colour = ("#e4e7eb", "#7b8794")
 _LETTER = 6.4  # pixels that a letter takes
 
 
@@ -69,37 +69,35 @@ def svg_text(timeline: MemoryTimeline) -> str:
     width, height = _LEFT + _WIDTH + 24, _TOP + _HEIGHT + _BELOW
     around = [*_heading(timeline), *_axes(timeline, columns, highest, scale, step_width)]
     body += _peak_mark(timeline, columns, step_width)
-    return _picture(width, height, _STYLE, around, _TOP, body, legend)
+    shown = f"{timeline.name}: memory by step, {_about(timeline)}"
+    return plot_picture(width, height, shown, [*kinds.values(), _REST], around, _TOP, body, legend)
 
 
-def _picture(
-    width: int, height: int, style: str, around: Iterable[str], top: int, body: Iterable[str], legend: str | None
+def plot_picture(
+    width: int,
+    height: int,
+    name: str,
+    colours: Iterable[Colour],
+    around: Iterable[str],
+    top: int,
+    body: Iterable[str],
+    legend: str | None,
+    left: float = _LEFT,
 ) -> str:
     """SVG text: what stands around the plot, the plot, and the legend if there is one."""
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}" font-family="{FONT}" font-size="11">',
-            style,
-            f'<rect width="{width}" height="{height}" fill="white"/>',
+            opening(width, height, name, size=11),
+            f"<style>\n{style_text(dict.fromkeys(colours))}</style>",
+            f'<rect class="page" width="{width}" height="{height}"/>',
             *around,
-            f'<g transform="translate({_LEFT} {top})">',
+            f'<g transform="translate({left:g} {top})">',
             *body,
             "</g>",
-            "" if legend is None else f'<g transform="translate({_LEFT} 0)">{legend}</g>',
+            "" if legend is None else f'<g transform="translate({left:g} 0)">{legend}</g>',
             "</svg>\n",
         ]
     )
-
-
-_STYLE = """<style>
-.heading { font-weight: bold; font-size: 13px; fill: #102a43; }
-.note, .title { fill: #486581; }
-.axis { stroke: #9aa5b1; }
-.grid { stroke: #e4e7eb; }
-.label { fill: #243b53; pointer-events: none; }
-.peak { stroke: #8e1f14; stroke-dasharray: 4 3; }
-</style>"""
 
 
 def _columns(timeline: MemoryTimeline) -> list[int]:
@@ -150,8 +148,7 @@ def _drawn(timeline: MemoryTimeline, area: _Area, colour: Colour, step_width: fl
     upper = _edge([high for _, high in area.spans], left, step_width, scale)
     lower = _edge([low for low, _ in area.spans], left, step_width, scale)
     path = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)]) + "z"
-    fill, border = colour
-    shape = f'<path d="{path}" fill="{fill}" stroke="{border}" stroke-width="0.7"/>'
+    shape = f'<path class="{css_class(colour)}" d="{path}" stroke-width="0.7"/>'
     tooltip = f"<title>{markup(_tooltip(timeline, area))}</title>"
     return f"<g>{tooltip}{shape}{_name(area, left, step_width, scale)}</g>"
 
@@ -184,7 +181,7 @@ def _name(area: _Area, left: float, step_width: float, scale: float) -> str:
         return ""
     x = left + (at + best / 2) * step_width
     y = _HEIGHT - (low + high) / 2 * scale + 4
-    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{markup(name)}</text>'
+    return f'<text class="type" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{markup(name)}</text>'
 
 
 def _tooltip(timeline: MemoryTimeline, area: _Area) -> str:
@@ -205,13 +202,15 @@ def _tooltip(timeline: MemoryTimeline, area: _Area) -> str:
 # -- around the plot -------------------------------------------------------------------------------
 def _heading(timeline: MemoryTimeline) -> Iterator[str]:
     sizes = "".join(f", {name}={size}" for name, size in timeline.sizes.items())
-    what = f"arena {timeline.arena_text}"
-    if not timeline.slots:
-        what = f"peak {timeline.peak:,} bytes"
-        if timeline.steps:
-            what += f" while {timeline.steps[timeline.fullest]} runs"
     yield f'<text class="heading" x="{_LEFT}" y="20">{markup(timeline.name + sizes)}</text>'
-    yield f'<text class="note" x="{_LEFT}" y="37">{markup(what)}</text>'
+    yield f'<text class="small" x="{_LEFT}" y="37">{markup(_about(timeline))}</text>'
+
+
+def _about(timeline: MemoryTimeline) -> str:
+    if timeline.slots:
+        return f"arena {timeline.arena_text}"
+    while_ = f" while {timeline.steps[timeline.fullest]} runs" if timeline.steps else ""
+    return f"peak {timeline.peak:,} bytes{while_}"
 
 
 def _axes(timeline: MemoryTimeline, columns: list[int], highest: int, scale: float, step_width: float) -> Iterator[str]:
@@ -231,7 +230,7 @@ def _axes(timeline: MemoryTimeline, columns: list[int], highest: int, scale: flo
 
 def note(x: float, y: float, text: str, anchor: str) -> str:
     """A few words beside a mark or a line; ``anchor``: which end of them stands at ``x``."""
-    return f'<text class="note" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
+    return f'<text class="small" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
 def ticks(highest: int) -> list[int]:
@@ -256,7 +255,7 @@ def _peak_mark(timeline: MemoryTimeline, columns: list[int], step_width: float) 
         return
     column = next(c for c, step in enumerate(columns) if step >= timeline.fullest)
     x = (column + 0.5) * step_width
-    yield f'<path class="peak" d="M{x:.1f},-6 v{_HEIGHT + 6}"/>'
+    yield f'<path class="mark" d="M{x:.1f},-6 v{_HEIGHT + 6}"/>'
 
 
 # -- plots of costs --------------------------------------------------------------------------------
@@ -306,14 +305,7 @@ def _break_even(before: CostReport, after: CostReport, dim: str, quantity: str, 
 # -- SVG -------------------------------------------------------------------------------------------
 #: Pixels of the plot and of what is around it.
 _PLOT_WIDTH, _PLOT_TOP, _PLOT_BELOW = 640, 42, 76
-_COLOURS: tuple[Colour, ...] = (("#2f6f9f", "#2f6f9f"), ("#c05621", "#c05621"))
-_PLOT_STYLE = """<style>
-.heading { font-weight: bold; font-size: 13px; fill: #102a43; }
-.note, .title { fill: #486581; }
-.axis { stroke: #9aa5b1; fill: none; }
-.grid { stroke: #e4e7eb; }
-.mark { stroke: #8e1f14; stroke-dasharray: 4 3; }
-</style>"""
+_COLOURS: tuple[Colour, ...] = (("#0b62a8", "#0b62a8"), ("#b34700", "#b34700"))
 
 
 @dataclass(frozen=True)
@@ -339,7 +331,9 @@ def plot_svg(plot: Plot) -> str:
     legend, _ = legend_row(tuple(colours.items()), _PLOT_TOP + _HEIGHT + 50)
     body = [*_plot_axes(plot, highest, widest, across, upwards), *_plot_lines(plot, colours, across, upwards)]
     heading = f'<text class="heading" x="{_LEFT}" y="20">{markup(plot.title)}</text>'
-    return _picture(width, height, _PLOT_STYLE, [heading], _PLOT_TOP, body, legend if len(plot.lines) > 1 else None)
+    return plot_picture(
+        width, height, plot.title, colours.values(), [heading], _PLOT_TOP, body, legend if len(plot.lines) > 1 else None
+    )
 
 
 def _plot_axes(plot: Plot, highest: float, widest: int, across: float, upwards: float) -> Iterator[str]:
@@ -361,6 +355,6 @@ def _plot_lines(plot: Plot, colours: Mapping[str, Colour], across: float, upward
     for name, values in plot.lines.items():
         points = [f"{size * across:.1f},{_HEIGHT - value * upwards:.1f}" for size, value in zip(plot.sizes, values)]
         yield (
-            f'<path d="M{" L".join(points)}" fill="none" stroke="{colours[name][0]}" '
+            f'<path class="{css_class(colours[name])}" d="M{" L".join(points)}" style="fill: none" '
             f'stroke-width="2"><title>{markup(name)}</title></path>'
         )

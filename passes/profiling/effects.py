@@ -183,6 +183,10 @@ class State:
         return statistics.median(self.seconds)
 
 
+#: Width of an interval from which on a change is not shown.
+_WIDEST_INTERVAL = 1.5
+
+
 @dataclass(frozen=True)
 class Change:
     """A relative change of the time: -0.25 is a quarter less. It lies between ``low`` and ``high``
@@ -197,7 +201,15 @@ class Change:
         """True if no change at all is as likely as that."""
         return self.low <= 0 <= self.high
 
+    @property
+    def is_known(self) -> bool:
+        """False where the times varied so much that the interval says nothing: it is wider than from
+        half of the time to twice as much."""
+        return self.high - self.low <= _WIDEST_INTERVAL
+
     def __str__(self) -> str:
+        if not self.is_known:
+            return "unclear: times vary"
         return f"{100 * self.value:+.1f}% ±{50 * (self.high - self.low):.1f}"
 
 
@@ -272,7 +284,7 @@ class BeforeAfter(Printed):
         for step in self.steps:
             if step.name == name:
                 return step
-        raise KeyError(f"{name!r} is none of the passes: {', '.join(s.name for s in self.steps)}")
+        raise KeyError(f"{name!r} is not one of the passes: {', '.join(s.name for s in self.steps)}")
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield from effects_parts(self, options.max_width)
@@ -387,7 +399,7 @@ def _percent(change: float | None) -> str:
 
 
 def _measured(change: Change) -> Text:
-    style = "" if change.is_noise else "green" if change.value < 0 else "red"
+    style = "" if change.is_noise or not change.is_known else "green" if change.value < 0 else "red"
     return Text(str(change), style=style)
 
 

@@ -8,11 +8,12 @@ the same load.
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -148,6 +149,8 @@ def _dtype(node: Node) -> str:
 #: Without ``repeat``: as many calls as fit into so many seconds, but some, and not too many.
 SECONDS, LEAST_CALLS, MOST_CALLS = 0.5, 5, 200
 _WARM_UP = 2
+#: The same where a call is measured alone, as on a page of many facts.
+_ALONE = (0.25, 2, 50)
 
 #: One measured call: nanoseconds of a clock before the first part and after each.
 Ticks = Sequence[int]
@@ -192,6 +195,29 @@ def profile(
     else:
         subject = _compiled(gm, values, target, threads, options)
     known = above("machine_roofs")() if roofs is None else roofs
+    return _measured(gm.name, backend, subject, dims, known, repeat)
+
+
+def profile_alone(
+    gm: GraphModule,
+    inputs: Mapping[str, Any],
+    roofs: Roofs | None,
+    repeat: int | None = None,
+    threads: int | None = None,
+    backend: str = "python",
+    function: Any = None,
+) -> Profile:
+    """A profile of few calls without a comparison with unmeasured ones, whose seconds are taken to
+    be the measured ones: a third of the work of :func:`profile`, and one build. ``function``: what
+    ``backend`` made of ``gm`` with counters; without one its nodes are timed as NumPy runs them."""
+    dims = check_inputs(gm.name, gm.graph.placeholders, inputs)
+    subject = _interpreted(gm, inputs, threads) if function is None else _counting(function, inputs)
+    return _measured(gm.name, backend, replace(subject, plain=None), dims, roofs, repeat)
+
+
+def _measured(
+    name: str, backend: str, subject: _Subject, dims: dict[str, int], known: Roofs | None, repeat: int | None
+) -> Profile:
     with np.errstate(all="ignore"):
         whole, plain, ticks = _measure(subject, repeat)
     shown = min(range(len(whole)), key=lambda i: abs(whole[i] - statistics.median(whole)))
@@ -201,17 +227,17 @@ def profile(
         for part, times in zip(subject.parts, _times(ticks, shown))
         if isinstance(part, KernelInfo) or part.op.startswith("call_")
     )
-    return Profile(gm.name, backend, subject.threads, dims, rows, whole, plain, shown, known)
+    return Profile(name, backend, subject.threads, dims, rows, whole, plain, shown, known)
 
 
 @dataclass(frozen=True)
 class _Subject:
     """What is measured: ``run`` makes a call, of which ``ticks`` then gives the times; ``plain``
-    does the same unmeasured; ``parts`` are what runs between two ticks."""
+    does the same unmeasured (None: nothing is compared with it); ``parts`` are what runs between two ticks."""
 
     run: Callable[[], Any]
     ticks: Callable[[], Ticks]
-    plain: Callable[[], Any]
+    plain: Callable[[], Any] | None
     parts: Sequence[Node | KernelInfo]
     threads: int
 
@@ -241,13 +267,13 @@ def _compiled(
     given = {**target.checked({"threads": threads}), **options}
     counting = target.compile(gm, **given, **target.checked({"profile": True}))
     bare = target.compile(gm, **given)
-    return _Subject(
-        lambda: counting.run_flat(values),
-        counting.kernel_ticks,
-        lambda: bare.run_flat(values),
-        counting.kernels,
-        counting.threads,
-    )
+    return replace(_counting(counting, values), plain=lambda: bare.run_flat(values))
+
+
+def _counting(function: Any, values: Mapping[str, Any]) -> _Subject:
+    """A function with counters."""
+    run = functools.partial(function.run_flat, values)
+    return _Subject(run, function.kernel_ticks, None, function.kernels, function.threads)
 
 
 class _TimedInterpreter(Interpreter):
@@ -292,21 +318,26 @@ def input_values(
 
 def _measure(subject: _Subject, repeat: int | None) -> tuple[tuple[float, ...], tuple[float, ...], list[Ticks]]:
     """Seconds of measured calls, of unmeasured ones, and the ticks of the former."""
-    for _ in range(_WARM_UP):
-        subject.plain()
+    alone = subject.plain is None
+    seconds, least, most = _ALONE if alone else (SECONDS, LEAST_CALLS, MOST_CALLS)
+    for _ in range(1 if alone else _WARM_UP):
+        if subject.plain is not None:
+            subject.plain()
         subject.run()
     whole: list[float] = []
     plain: list[float] = []
     ticks: list[Ticks] = []
-    end = time.perf_counter() + SECONDS
-    least, most = (LEAST_CALLS, MOST_CALLS) if repeat is None else (repeat, repeat)
+    end = time.perf_counter() + seconds
+    if repeat is not None:
+        least = most = repeat
     while len(whole) < least or (len(whole) < most and time.perf_counter() < end):
         start = time.perf_counter()
-        subject.plain()
+        if subject.plain is not None:
+            subject.plain()
         middle = time.perf_counter()
         subject.run()
         whole.append(time.perf_counter() - middle)
-        plain.append(middle - start)
+        plain.append(whole[-1] if alone else middle - start)
         ticks.append(subject.ticks())
     return tuple(whole), tuple(plain), ticks
 

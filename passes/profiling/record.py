@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite.backend import Backend, find_backend
-from fxlite.base.console import Printed, write_whole
+from fxlite.base.console import Printed, picture_html, write_whole
 from fxlite.base.errors import ArgumentError
 from fxlite.base.location import Location
 from fxlite.base.outside_text import markup
 from fxlite.graph.graph import Node
 from fxlite.passes.profiling.tables import profile_table, seconds_text
-from fxlite.show.drawing.colours import KINDS, Colour, kind_of
-from fxlite.show.drawing.draw import FONT
+from fxlite.show.drawing.colours import KINDS, Colour, css_class, kind_of
+from fxlite.show.drawing.svg import opening, style_text
 from fxlite.show.node_cost import Limits, Roofs
 from fxlite.show.summary import outer_modules
 
@@ -139,7 +139,7 @@ class Profile(Printed):
     """The times of a program's nodes or kernels, in order of execution.
 
     ``whole_seconds`` are the times of the calls in which the parts were measured, ``plain_seconds``
-    those of calls without any measuring, made in turns with them; ``dims`` are the sizes of the
+    those of calls without any measuring, made alternately with them; ``dims`` are the sizes of the
     named dims, ``shown`` the number of the repetition that a trace shows."""
 
     name: str
@@ -194,11 +194,11 @@ class Profile(Printed):
 
     # -- groups --------------------------------------------------------------------------------
     def by_op(self) -> list[Entry]:
-        """Time of each op, most first."""
+        """Time of each op, the longest first."""
         return self._grouped(op_name, op_name)
 
     def by_line(self) -> list[Entry]:
-        """Time of each line of the user's program, ``model.py:31``, most first."""
+        """Time of each line of the user's program, ``model.py:31``, the longest first."""
         return self._grouped(
             lambda node: str(node.loc),  # two files may have the same name
             lambda node: node.loc.short if node.loc is not None else "(unknown)",
@@ -268,10 +268,25 @@ class Profile(Printed):
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield self.table(width=options.max_width)
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the flame graph, and the table."""
+        return picture_html(self.to_flame_graph()) + super()._repr_html_()
+
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write one call, of about the median time, as JSON for ``chrome://tracing`` and
         https://ui.perfetto.dev: modules with the kernels inside them."""
         write_chrome_trace(self, path)
+
+    def to_roofline(self, path: str | os.PathLike[str] | None = None) -> str:
+        """A roofline plot as SVG: the FLOP/s that each row reaches, by its FLOPs per byte, below what the
+        machine can do; written to ``path`` if there is one. Returns it. Raises ArgumentError for a profile
+        without roofs, and where no row has FLOPs."""
+        from fxlite.passes.profiling.roofline import roofline_svg
+
+        text = roofline_svg(self)
+        if path is not None:
+            write_whole(path, text)
+        return text
 
     def to_flame_graph(self, path: str | os.PathLike[str] | None = None) -> str:
         """A flame graph as SVG: modules with those inside them, and what runs, as wide as their
@@ -298,8 +313,8 @@ def _entry(label: str, parts: list[tuple[Part, float]], depth: int = 0, own: flo
 # -- over time: a flame graph, and a trace ---------------------------------------------------------
 #: Pixels: of the picture, of a bar, of a letter, and of the narrowest bar that is drawn by itself.
 _WIDTH, _HEIGHT, _LETTER, _NARROWEST = 1000.0, 22, 6.4, 1.0
-_MODULE: Colour = ("#eaf0f7", "#627d98")
-_REST: Colour = ("#e4e7eb", "#9aa5b1")
+_MODULE: Colour = ("#e6edf5", "#4a6076")
+_REST: Colour = ("#e4e7eb", "#7b8794")
 
 
 @dataclass
@@ -323,11 +338,10 @@ def flame_svg(profile: Profile) -> str:
         deepest = max(deepest, depth)
         body.append(_drawn(bar, depth, x, width, total))
     height = (deepest + 1) * _HEIGHT + 4
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH:.0f}" height="{height}" '
-        f'viewBox="-1 -1 {_WIDTH + 2:.0f} {height}" font-family="{FONT}" font-size="10.5">'
-    )
-    style = "<style>\ntext { fill: #102a43; pointer-events: none; }\n</style>"
+    name = f"{profile.name}: where the time of {seconds_text(total)} goes"
+    head = opening(_WIDTH, height, name, size=11)
+    style = f"<style>\n{style_text([*KINDS.values(), _MODULE, _REST])}</style>"
+    body.insert(0, f'<rect class="page" width="{_WIDTH:.0f}" height="{height}"/>')
     return "\n".join([head, style, *body, "</svg>\n"])
 
 
@@ -378,7 +392,6 @@ def _rest(width: float, depth: int, x: float, scale: float) -> Iterator[tuple[_B
 
 
 def _drawn(bar: _Bar, depth: int, x: float, width: float, total: float) -> str:
-    fill, border = bar.colour
     y = depth * _HEIGHT
     letters = int((width - 6) / _LETTER)
     name = bar.name if len(bar.name) <= letters else f"{bar.name[: letters - 1]}…"
@@ -386,10 +399,10 @@ def _drawn(bar: _Bar, depth: int, x: float, width: float, total: float) -> str:
     parts = [
         f"<g><title>{markup(told.rstrip())}</title>",
         f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_HEIGHT - 2}" rx="2" '
-        f'fill="{fill}" stroke="{border}" stroke-width="0.6"/>',
+        f'class="{css_class(bar.colour)}" stroke-width="0.6"/>',
     ]
     if letters >= 3:
-        parts.append(f'<text x="{x + 4:.1f}" y="{y + 14}">{markup(name)}</text>')
+        parts.append(f'<text class="type" x="{x + 4:.1f}" y="{y + 14}">{markup(name)}</text>')
     return "".join([*parts, "</g>"])
 
 

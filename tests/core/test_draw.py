@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import struct
 import sys
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from fxlite.base.location import Scope
 from fxlite.ops.op import REGISTRY
 from fxlite.show.drawing import colours, draw, picture
 from fxlite.show.drawing.layout import Box, layout
-from fxlite.show.drawing.outline import Part, outline
+from fxlite.show.drawing.outline import Part, outline, stands_on_readers
 from tests.zoo import ZOO
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -65,8 +66,8 @@ def test_every_node_is_drawn_with_its_type(program: Any) -> None:
     graph = program.trace()[0].graph
     shown = texts(draw.to_svg(graph, fold=False))
     for node in graph.nodes:
-        if node.op == "get_attr":
-            assert node.target not in shown
+        if stands_on_readers(node):
+            assert not any(t.split()[0] in (node.target, node.name) for t in shown)
         else:
             assert any(t.split()[0] == node.name for t in shown), node.name
             if isinstance(node.type, fx.TensorType):
@@ -260,7 +261,10 @@ def test_dot(graph: fx.Graph) -> None:
     edges = {(a.name, b.name) for b in drawn for a in b.all_input_nodes if a in drawn}
     assert set(re.findall(r'^  "(\w+)" -> "(\w+)";$', text, re.M)) == edges
     assert set(re.findall(r'^ +"(\w+)" \[label=', text, re.M)) == {n.name for n in drawn}
-    assert '"batch_norm" [label="norm (BatchNorm2d)\\nbatch_norm\\nf32[B,4,8,8]"' in text
+    assert (
+        '"batch_norm" [label="norm (BatchNorm2d)\\nbatch_norm\\nrunning_mean, running_var, … [4]\\nf32[B,4,8,8]"'
+        in text
+    )
     assert text.count("subgraph cluster_") == 2
     assert text.count("{") == text.count("}")
 
@@ -281,27 +285,46 @@ def test_unknown_endings(graph: fx.Graph, tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_without_graphviz(graph: fx.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("resvg_py", "cairosvg"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.parametrize(("ending", "library"), [("png", "resvg-py"), ("pdf", "cairosvg")])
+def test_without_a_library(
+    graph: fx.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, library: str
+) -> None:
+    without_libraries(monkeypatch)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    with pytest.raises(draw.DrawError, match=r"(?s)a\.png.*\.svg.*\.html.*fxlite\[draw\].*dot"):
-        graph.draw(tmp_path / "a.png")
+    wanted = rf"(?s)a\.{ending}.*{library}.*dot.*\.svg.*\.html.*fxlite\[draw\]"
+    with pytest.raises(draw.DrawError, match=wanted):
+        graph.draw(tmp_path / f"a.{ending}")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
-def test_by_the_dot_program(graph: fx.Graph, tmp_path: Path, ending: str, start: bytes) -> None:
+FORMATS = [("png", b"\x89PNG", "resvg_py"), ("pdf", b"%PDF", "cairosvg")]
+
+
+@pytest.mark.parametrize(("ending", "start"), [each[:2] for each in FORMATS])
+def test_by_the_dot_program(
+    graph: fx.Graph, tmp_path: Path, ending: str, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if shutil.which("dot") is None:
         pytest.skip("the program dot is not installed")
+    without_libraries(monkeypatch)
     graph.draw(tmp_path / f"a.{ending}")
     assert (tmp_path / f"a.{ending}").read_bytes().startswith(start)
 
 
-@pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
-def test_by_pygraphviz(
-    graph: fx.Graph, tmp_path: Path, ending: str, start: bytes, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("ending", "start", "library"), FORMATS)
+def test_by_a_library(
+    graph: fx.Graph, tmp_path: Path, ending: str, start: bytes, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pygraphviz")
+    pytest.importorskip(library)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     graph.draw(tmp_path / f"a.{ending}")
     assert (tmp_path / f"a.{ending}").read_bytes().startswith(start)
+    if ending == "png":  # twice the size of the SVG: width and height are the first numbers of a PNG
+        size = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
+        root = ElementTree.fromstring(draw.to_svg(graph))
+        assert list(size) == [2 * int(root.get(side, "0")) for side in ("width", "height")]

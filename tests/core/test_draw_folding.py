@@ -15,7 +15,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, passes
 from fxlite.show.drawing import draw
-from fxlite.show.drawing.colours import CHANGES, DTYPES, OTHER, SHARES, SQNR, DrawError
+from fxlite.show.drawing.colours import CHANGES, DTYPES, OTHER, SHARES, SQNR, DrawError, css_class
 from fxlite.show.drawing.outline import LIMIT, Outline, close_below, outline
 from fxlite.show.drawing.picture import picture, texts, title
 from tests import models
@@ -46,14 +46,16 @@ def shown(found: Outline) -> list[str]:
 
 
 def boxes(graph: fx.Graph, **options: Any) -> dict[str, tuple[str, list[str]]]:
-    """Fill and texts of each node and closed box of a picture, by its bold text."""
+    """Fill and texts of each node and closed box of a picture, by its name, a module's for a closed one."""
     tree = ElementTree.fromstring(draw.to_svg(graph, **options))
     found = {}
     for group in tree.iter(f"{SVG}g"):
         rect = group.findall(f"{SVG}rect")
         if group.find(f"{SVG}title") is not None:
             lines = {t.get("class"): "".join(t.itertext()) for t in group.iter(f"{SVG}text")}
-            found[lines["name"].split()[0]] = (str(rect[-1].get("fill")), list(lines.values()))
+            more = lines.get("more", "")
+            name = more if more and not re.fullmatch(r"[\d,]+ nodes", more) else lines["name"]
+            found[name.split()[0]] = (str(rect[-1].get("class")), list(lines.values()))
     return found
 
 
@@ -107,7 +109,7 @@ def test_modules_that_are_not_traced_are_drawn_each() -> None:
 
 
 def test_weights_do_not_keep_modules_from_being_equal() -> None:
-    found = outline(stack(Step(), Step(), Step()), weights=True)
+    found = outline(stack(Step(), Step(), Step()), left_out=lambda node: False)
     assert [p.title for p in found.parts() if p.times > 1] == ["0…2 (Step)"]
 
 
@@ -214,7 +216,8 @@ def test_large_graphs_are_closed_by_themselves() -> None:
     found = picture(graph)
     drawn = [p for p in found.outline.visible() if p.is_drawn_whole]
     assert len(drawn) == 12 * 24 + 2
-    assert "2,018 nodes, 2 levels of modules shown" in found.caption
+    assert "2 drawn, 2,016 in closed boxes" in found.caption
+    assert "2 levels of modules shown" in found.caption
     assert len([p for p in picture(graph, depth=3).outline.visible() if p.is_drawn_whole]) == 2018
 
 
@@ -242,7 +245,7 @@ def test_twenty_thousand_nodes() -> None:
     assert drawn[0].start == 0
     assert drawn[-1].end == len(graph.nodes)
     assert all(a.end == b.start for a, b in pairwise(drawn))
-    assert "consecutive ones in a box" in found.caption
+    assert "consecutive ones are in a box" in found.caption
     assert all(len(p.children) <= LIMIT for p in found.outline.parts())
     assert len(draw.to_svg(graph)) < 10**6
     assert len(draw.to_html(graph)) < 10**7
@@ -264,8 +267,8 @@ def test_a_module_too_large_to_open_stays_closed() -> None:
 def test_int8_stands_out() -> None:
     graph = fx.symbolic_trace(lambda x: x.astype("int8") + np.int8(1), x="f32[B]").graph
     found = boxes(graph, color="dtype")
-    assert found["x"][0] == DTYPES["f32"][0]
-    assert found["add"][0] == DTYPES["i8"][0]
+    assert found["x"][0] == css_class(DTYPES["f32"])
+    assert found["add"][0] == css_class(DTYPES["i8"])
 
 
 def test_all_dtypes_have_a_colour() -> None:
@@ -277,9 +280,9 @@ def test_time() -> None:
     times = {n: 1e-3 for n in graph.nodes if n.name.startswith("linear")} | {"exp_1": 0.096}
     found = boxes(graph, times=times)
     assert found["exp"][1][-1] == "96 ms · 96 %"  # the folded copy's time, too
-    assert found["exp"][0] == SHARES[-1][1][0]
+    assert found["exp"][0] == css_class(SHARES[-1][1])
     assert found["linear"][1][-1] == "2 ms · 2.0 %"
-    assert found["tanh"][0] == SHARES[0][1][0]
+    assert found["tanh"][0] == css_class(SHARES[0][1])
     assert boxes(graph, times=times, depth=1)["0…1"][1][-1] == "100 ms · 100 %"
     assert "100 ms in all" in draw.to_svg(graph, times=times)
 
@@ -303,14 +306,14 @@ def test_change() -> None:
     tanh.replace_all_uses_with(tanh.all_input_nodes[0])
     after.erase_node(tanh)
     found = boxes(after, changed_from=before)
-    assert found["relu"][0] == CHANGES["added"][0]
-    assert found["exp_1"][0] == CHANGES["unchanged"][0]
+    assert found["relu"][0] == css_class(CHANGES["added"])
+    assert found["exp_1"][0] == css_class(CHANGES["unchanged"])
     assert "1 removed: tanh_2" in draw.to_svg(after, changed_from=before)
     power = next(n for n in after.nodes if n.name == "pow")
     power.args = (power.args[0], 3.0)
     found = boxes(after, changed_from=before, depth=1)
-    assert found["0"][0] == CHANGES["changed"][0]
-    assert found["2"][0] == CHANGES["unchanged"][0]
+    assert found["0"][0] == css_class(CHANGES["changed"])
+    assert found["2"][0] == css_class(CHANGES["unchanged"])
 
 
 def test_scope() -> None:
@@ -323,12 +326,12 @@ def test_sqnr() -> None:
     graph = stack(Step(), Step())
     ratios = {"linear": 35.0, "linear_2": 12.0, "exp": math.inf}
     found = boxes(graph, sqnr=ratios)
-    assert found["linear"][0] == SQNR[0][1][0]  # the worse of both copies
+    assert found["linear"][0] == css_class(SQNR[0][1])  # the worse of both copies
     assert found["linear"][1][-1] == "12.0 dB" and found["exp"][1][-1] == "exact"
-    assert found["exp"][0] == SQNR[-1][1][0] and found["tanh"][0] == OTHER[0]
+    assert found["exp"][0] == css_class(SQNR[-1][1]) and found["tanh"][0] == css_class(OTHER)
     assert boxes(graph, sqnr=ratios, depth=1)["0…1"][1][-1] == "12.0 dB"
     by_path = boxes(graph, sqnr={"1": 25.0}, fold=False)
-    assert by_path["tanh"][0] == OTHER[0] and by_path["tanh_1"][1][-1] == "25.0 dB"
+    assert by_path["tanh"][0] == css_class(OTHER) and by_path["tanh_1"][1][-1] == "25.0 dB"
     text = draw.to_svg(graph, sqnr=ratios)
     assert all(row in text for row in ("&lt; 20 dB", "20–30 dB", "30–40 dB", "≥ 40 dB", "float"))
 

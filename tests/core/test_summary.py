@@ -154,7 +154,8 @@ def test_models(name: str) -> None:
     assert summary.rows[0].parameters == summary.parameters
     for width in (80, 100):
         lines = plain_text(summary, width).splitlines()
-        assert max(map(len, lines)) <= width and "…  " not in "".join(lines)
+        assert max(map(len, lines)) <= width
+        assert lines[1 + len(summary.rows)] == ""  # a line for each row
 
 
 def test_parameters_of_known_models() -> None:
@@ -175,3 +176,23 @@ def test_many_nodes() -> None:
     summary = fx.symbolic_trace(chain, "f32[4]", loops="unroll").summary()
     assert [r.row.kind for r in summary.rows] == ["module", "input", "ops"]
     assert summary.rows[-1].row.name == "exp, sub" and summary.flops == 80_000
+
+
+def test_a_layer_that_passes_rewrote_says_what_it_computes_now() -> None:
+    gm = fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)), x="f32[B,8]")
+    assert "1 LayerNorm " in str(gm.summary())
+
+    def pattern(x: Any, weight: Any, bias: Any) -> Any:
+        return fx.ops.layer_norm(x, weight, bias, normalized_shape=(8,))
+
+    def replacement(x: Any, weight: Any, bias: Any) -> Any:
+        return fx.ops.rms_norm(x, weight, normalized_shape=(8,))
+
+    assert len(fx.replace_pattern(gm, pattern, replacement)) == 1
+    text = str(gm.summary())
+    assert "1 rms_norm (was LayerNorm)" in text and "0 Linear " in text
+
+
+def test_nodes_are_counted_by_kind() -> None:
+    gm = fx.symbolic_trace(nn.Linear(8, 4), x="f32[B,8]")
+    assert gm.summary().facts.startswith("5 nodes (1 input, 2 weights, 1 call, 1 output), 36 parameters")

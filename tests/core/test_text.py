@@ -10,6 +10,7 @@ import pickle
 import re
 import traceback
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from fxlite.base.console import show
 from fxlite.base.errors import ParseError
 from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.graph.graph import Graph
-from fxlite.show.text.pretty import executable_code, fitted_text, forward_code, node_table
+from fxlite.show.text.pretty import executable_code, forward_code
+from fxlite.show.text.reading import links, node_table, print_graph
 from tests.core.test_parse_save import facts
 from tests.strategies import Drawn, programs
 from tests.zoo import ZOO, Program
@@ -107,22 +109,131 @@ def test_very_deep_graphs() -> None:
     gm = fx.symbolic_trace(program, "f32[1]", loops="unroll")
     assert len(gm.graph) == 20_002
     assert np.array_equal(gm(np.zeros(1, np.float32)), np.float32([10_000]))
-    parsed = fx.parse(str(gm.graph))
+    parsed = fx.parse(gm.graph.text(full=True))
     assert [n.name for n in parsed.nodes] == [n.name for n in gm.graph.nodes]
     for made in (copy.deepcopy(gm), from_bytes(to_bytes(gm)), pickle.loads(pickle.dumps(gm))):
         assert facts(made) == facts(gm)
 
 
 # -- text that people edited -----------------------------------------------------------------------
-@pytest.mark.parametrize("width", [40, 100])
+@pytest.mark.parametrize("width", [40, 80, 100])
 @pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
-def test_text_fitted_to_a_terminal_parses_back(program: Program, width: int) -> None:
+def test_text_for_a_reader_parses_back_or_says_that_it_leaves_out_something(program: Program, width: int) -> None:
     gm = program.trace()[0]
-    parsed = fx.parse(fitted_text(gm.graph, width))
+    text = gm.graph.text(width=width, weights=True)
+    if re.search(r"^ *# ×", text, re.M):
+        assert len(text) < len(gm.graph.text(full=True)) or width < 100
+        with pytest.raises(ParseError, match=r"leaves out something.*full=True"):
+            fx.parse(text)
+        return
+    parsed = fx.parse(text)
     assert parsed == gm.graph
     assert [n.scope for n in parsed.nodes if n.op == "call_function" and n.scope] == [
         n.scope for n in gm.graph.nodes if n.op == "call_function" and n.scope and n.scope.path
     ]
+    if width == 100:  # what cannot be broken may stick out: comments, names of a long path, types
+        assert all(len(line) <= width or "# " in line or "(" not in line[:-1] for line in text.splitlines())
+
+
+@pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
+def test_code_is_whole_and_runs(program: Program) -> None:
+    gm = program.trace()[0]
+    assert fx.parse(gm.code) == gm.graph
+    namespace = gm.graph.python_code().globals
+    exec(gm.graph.python_code().src, namespace)
+    assert callable(namespace["forward"])
+
+
+class Layers(nn.Module):
+    """Equal layers, one of another size, and an equal one again."""
+
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(8, w), nn.GELU(), nn.Linear(w, 8)) for w in widths))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = x + layer(x) * 2
+        return x
+
+
+def test_equal_layers_are_printed_once() -> None:
+    graph = fx.symbolic_trace(Layers((16,) * 12), x="f32[B,8]").graph
+    text = graph.text(width=80)
+    assert "# ×12: the 5 nodes above stand here 12 times; the last gives add_11" in text
+    assert text.count("ops.gelu") == 1 and "return add_11" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert graph.text(full=True).count("ops.gelu") == 12
+    assert fx.parse(graph.text(full=True)) == graph
+
+
+def test_equal_modules_are_named() -> None:
+    graph = fx.symbolic_trace(nn.Sequential(*(Layers((4, 4, 5)) for _ in range(4))), x="f32[B,8]").graph
+    text = str(graph)
+    assert "# ×4: 1 … 3 are the same; the last gives add_11" in text
+    assert "# ×2" not in text  # five nodes more are not worth a fold of no module
+    assert text.count("ops.gelu") == 3
+
+
+def test_different_layers_are_all_printed() -> None:
+    text = str(fx.symbolic_trace(Layers((4, 5, 6, 7)), x="f32[B,8]").graph)
+    assert text.count("ops.gelu") == 4 and "×" not in text
+
+
+def test_many_weights_are_counted_and_few_are_listed() -> None:
+    many = fx.symbolic_trace(Layers(tuple(range(4, 24))), x="f32[B,8]").graph
+    elements = sum(8 * w * 2 + w + 8 for w in range(4, 24))
+    assert str(many).splitlines()[-1].strip() == (
+        f"# 80 weights with {elements:,} elements, not listed: weights=True lists them"
+    )
+    assert "f32[B,8]" in str(many).splitlines()[0] and "=" in str(many).splitlines()[2]  # ops come first
+    assert many.text(weights=True).count(".weight f32[") == 40
+    with pytest.raises(ParseError, match="full=True"):
+        fx.parse(str(many))
+    few = fx.symbolic_trace(nn.Linear(3, 2), x="f32[B,3]").graph
+    assert str(few).splitlines()[-1].strip() == "# weights: weight f32[2,3], bias f32[2]"
+
+
+def test_names_and_types_stand_in_columns() -> None:
+    def program(x: Any, y: Any) -> Any:
+        return np.maximum(x, 0) @ y + np.exp(y).sum()
+
+    text = str(fx.symbolic_trace(program, "f32[B,8]", "f32[8,3]").graph)
+    lines = [line for line in text.splitlines() if " = ops" in line or " @ " in line or " + " in line]
+    assert len(lines) == 5
+    assert len({line.index("f32") for line in lines}) == len({line.index(" = ") for line in lines}) == 1
+
+
+def test_width_is_that_of_the_output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = fx.symbolic_trace(Layers((4, 4)), x="f32[B,8]").graph
+    monkeypatch.delenv("COLUMNS", raising=False)
+    wide = str(graph)  # no terminal
+    assert wide == graph.text(width=100) != graph.text(width=60)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert str(graph) == graph.text(width=60)
+    graph.print()
+    assert capsys.readouterr().out == f"{graph}\n"
+    graph.print(full=True)
+    assert capsys.readouterr().out == f"{graph.text(full=True)}\n"
+
+
+def test_a_terminal_gets_colours_and_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = fx.symbolic_trace(Layers((4,)), x="f32[B,8]").graph
+
+    def printed(**options: Any) -> str:
+        console = Console(file=io.StringIO(), width=80, highlight=False, **options)
+        print_graph(graph, console=console)
+        return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+    (place,) = {n.loc.short for n in graph.nodes if n.loc and n.target is ops.gelu} or [""]
+    assert links(graph)[place] == f"{Path(__file__).as_uri()}#{place.partition(':')[2]}"
+    coloured = printed(force_terminal=True, color_system="standard", legacy_windows=False)
+    assert f";{links(graph)[place]}\x1b\\" in coloured and "\x1b[94" in coloured
+    text = re.sub(r"\x1b\[[\d;]*m|\x1b\]8;[^\x1b]*\x1b\\", "", coloured)
+    assert text.rstrip() == graph.text(width=80)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[\d;]*[349]\d", printed(force_terminal=True))
+    assert printed() == graph.text(width=80) + "\n"
 
 
 CARETS = {
@@ -150,7 +261,7 @@ def test_a_weight_read_twice_is_listed_once() -> None:
     x = graph.placeholder("x", fx.parse_type("f32[3,4]"))
     weights = [graph.get_attr("weight") for _ in range(2)]
     graph.output(tuple(graph.call_function("linear", (x, w)) for w in weights))
-    assert str(graph).count("weight f32[2,4]") == 1 and fx.parse(str(graph)) == graph
+    assert graph.text(full=True).count("weight f32[2,4]") == 1 and fx.parse(graph.text(full=True)) == graph
 
 
 def test_arrays_that_calls_were_given_are_the_modules() -> None:
@@ -169,11 +280,11 @@ def test_arrays_that_calls_were_given_are_the_modules() -> None:
 def test_random_graphs_survive_text_files_and_copies(drawn: Drawn) -> None:
     gm, graph = drawn.module, drawn.module.graph
     graph.lint(full=True)
-    parsed = fx.parse(str(graph))
+    parsed = fx.parse(graph.text(full=True))
     assert parsed == graph
     unread = [n for n in graph.nodes if n.op == "get_attr" and not n.users]
     if not unread:  # the text has no line for them
-        assert str(parsed) == str(graph)
+        assert parsed.text(full=True) == graph.text(full=True)
         assert {n.name for n in parsed.nodes} == {n.name for n in graph.nodes}
     for made in (from_bytes(to_bytes(gm)), copy.deepcopy(gm)):
         made.graph.lint(full=True)
@@ -238,7 +349,4 @@ def test_table_fits_and_holds_every_node(program: Program, width: int) -> None:
     show(console, node_table(graph, width))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= width
-    starts = [line for line in lines[1:] if line[:1].strip()]
-    assert len(starts) >= len(graph)
-    if width >= 80:  # words stay whole where there is room for them
-        assert all(len(line.split("  ")[0]) > 5 for line in starts)
+    assert len(lines) == 1 + len(graph)  # a line for each

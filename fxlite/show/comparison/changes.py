@@ -258,7 +258,9 @@ def weight_types(graph: Graph) -> dict[str, Any]:
 def _renamed(
     gone: Mapping[str, Any], come: Mapping[str, Any], modules: tuple[GraphModule, GraphModule] | None
 ) -> dict[str, str]:
-    """Old path -> new path of weights with the same type and the same bytes."""
+    """Old path -> new path of weights with the same type and the same bytes. Those of which all
+    elements are alike, as the zeros of a bias, have these by chance: they are renamed where other
+    weights have gone from the one module to the other, or inside of one module."""
     if modules is None:
         return {}
 
@@ -271,8 +273,31 @@ def _renamed(
         return found
 
     left, right = by_bytes(modules[0], gone, come), by_bytes(modules[1], come, gone)
-    pairs = {key: zip(paths, right.get(key, ())) for key, paths in left.items()}
-    return {one: other for zipped in pairs.values() for one, other in zipped}
+    found: dict[str, str] = {}
+    moved = {("", "")}  # modules whose weights have gone from one to the other
+    for key in sorted(left, key=lambda key: _is_uniform(key[1])):
+        others = list(right.get(key, ()))
+        for path in left[key]:
+            best = max(others, key=lambda other: _alike(path, other, moved), default=None)
+            if best is None or (_is_uniform(key[1]) and not _alike(path, best, moved)[0]):
+                continue
+            found[path] = best
+            others.remove(best)
+            moved.add((path.rpartition(".")[0], best.rpartition(".")[0]))
+    return found
+
+
+def _alike(old: str, new: str, moved: set[tuple[str, str]]) -> tuple[bool, bool]:
+    """Whether two paths are of modules of which one has become the other, and have the same last
+    name."""
+    (inside, _, name), (other, _, new_name) = old.rpartition("."), new.rpartition(".")
+    return inside == other or (inside, other) in moved, name == new_name
+
+
+def _is_uniform(content: bytes) -> bool:
+    """True for the bytes of an array of which every element is alike, as zeros and ones are: others
+    have them by chance."""
+    return len(content) <= 8 or content[8:] == content[:-8]
 
 
 def _array(module: GraphModule, path: str) -> np.ndarray[Any, Any]:

@@ -51,7 +51,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import write_whole
+from fxlite.base.console import output_width, page_html, write_whole
 from fxlite.base.outside_text import markup
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
@@ -61,7 +61,8 @@ from fxlite.show.comparison.changes import NodeChange, Row, WeightChange, change
 from fxlite.show.comparison.compare import graph_of, title
 from fxlite.show.comparison.pairing import pair_nodes
 from fxlite.show.node_cost import Cost, short_text, total, total_cost
-from fxlite.show.text.pretty import attribute_text, type_text, wrap_code
+from fxlite.show.text.pretty import attribute_text, type_text
+from fxlite.show.text.reading import broken_code
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
@@ -104,7 +105,7 @@ class GraphDiff:
         return f"{counts}; weights: {told}" if told else counts
 
     def __str__(self) -> str:
-        return "\n".join(str(item).rstrip() for item in diff_lines(self))
+        return "\n".join(str(item).rstrip() for item in diff_lines(self, output_width()))
 
     __repr__ = __str__
 
@@ -132,6 +133,11 @@ class GraphDiff:
             "nodes": [_change(row) for row in self.rows if isinstance(row, NodeChange)],
             "weights": [_weight(change) for change in self.weights],
         }
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the page, in a frame."""
+        shown = len([row for row in self.rows if isinstance(row, NodeChange)])
+        return page_html(page(self), min(240 + 26 * shown, 640), f"graph diff: {self.summary}")
 
     def to_html(self, path: str | Path | None = None) -> str:
         """One page that needs nothing else; written to ``path`` if there is one. Returns it."""
@@ -392,7 +398,7 @@ def _code(mark: str, text: str, width: int, note: str = "") -> list[Line]:
     if len(whole) <= width - 2:
         return [Line(mark, whole)]
     before = _note(note, width)
-    return [*before, *(Line(mark, part) for part in wrap_code(text, width - 2))]
+    return [*before, *(Line(mark, part) for part in broken_code(text, width - 2))]
 
 
 def _note(text: str, width: int) -> list[Line]:

@@ -2,11 +2,15 @@
 quantization keeps it.
 
 In: an outline and one of :data:`SCHEMES`. Out: :class:`Colours`: fill and border of each part, a
-short note on it where there is one (its time), and the legend.
+short note on it where there is one (its time), and the legend. Colours are those of a light page;
+:func:`dark` makes those of a dark one. Borders stand out from the page (3 to 1, as WCAG asks of
+what carries meaning) and stay apart for people who do not tell red from green, or blue from yellow;
+what colours say stands in words, too. Tests hold the palette to that.
 """
 
 from __future__ import annotations
 
+import colorsys
 import itertools
 import math
 from collections import Counter
@@ -25,58 +29,82 @@ Colour = tuple[str, str]  # fill, border
 
 #: Kind of node -> colour; ops by :attr:`Op.kind`.
 KINDS: dict[str, Colour] = {
-    "input": ("#eceff1", "#78909c"),
-    "weight": ("#f5f5f5", "#bdbdbd"),
-    "contraction": ("#dbe7fd", "#5c85d6"),
-    "composite": ("#dceefb", "#4f9fd0"),
-    "window": ("#d9f2ee", "#3fa796"),
-    "pointwise": ("#e3f3dc", "#6aa84f"),
-    "reduction": ("#fdebd0", "#e09b3d"),
-    "scan": ("#fdebd0", "#e09b3d"),
-    "view": ("#f4f4f4", "#a6a6a6"),
-    "gather": ("#ece3f8", "#9673c9"),
-    "scatter": ("#ece3f8", "#9673c9"),
-    "creation": ("#fbf6d5", "#c9b037"),
-    "opaque": ("#fbe0e0", "#d06a6a"),
-    "random": ("#fbe0e0", "#d06a6a"),
-    "module": ("#fbe0e0", "#d06a6a"),
-    "control": ("#dceefb", "#4f9fd0"),
+    "input": ("#e6eaee", "#64727e"),
+    "weight": ("#f5f5f5", "#767676"),
+    "contraction": ("#d5e6f5", "#0f6eac"),
+    "composite": ("#e1f1ff", "#2194f7"),
+    "window": ("#d9ebe6", "#11322b"),
+    "pointwise": ("#eff6da", "#77a008"),
+    "reduction": ("#f8e8d6", "#7f4606"),
+    "scan": ("#f8e8d6", "#7f4606"),
+    "view": ("#f1f2f3", "#55595e"),
+    "gather": ("#ebdff3", "#560678"),
+    "scatter": ("#ebdff3", "#560678"),
+    "creation": ("#f4efd2", "#85731a"),
+    "opaque": ("#fbe3e8", "#cd6078"),
+    "random": ("#fbe3e8", "#cd6078"),
+    "module": ("#fbe3e8", "#cd6078"),
+    "control": ("#e1f1ff", "#2194f7"),
 }
 DTYPES: dict[str, Colour] = {d.name: d.colours for d in dtypes.ALL}
 CHANGES: dict[str, Colour] = {
-    "added": ("#c8f0cf", "#1f8a3b"),
-    "removed": ("#fbd5d5", "#b3202a"),
-    "changed": ("#ffe9b0", "#c08a00"),
-    "unchanged": ("#f6f7f8", "#b8c0c8"),
+    "added": ("#cfe5fb", "#0b62a8"),
+    "removed": ("#fbd9c8", "#b34700"),
+    "changed": ("#fff2b8", "#8f7300"),
+    "unchanged": ("#f6f7f8", "#7d8790"),
 }
 #: Time as a share of the whole: up to this much -> colour.
 SHARES: tuple[tuple[float, Colour], ...] = (
-    (0.01, ("#f6f7f8", "#b8c0c8")),
-    (0.03, ("#fdeedd", "#d8a878")),
-    (0.10, ("#fbd0a4", "#cf7a2e")),
-    (0.25, ("#f59f6c", "#b5481a")),
-    (1.00, ("#e5604d", "#8e1f14")),
+    (0.01, ("#f6f7f8", "#7d8790")),
+    (0.03, ("#fdeedd", "#a8763e")),
+    (0.10, ("#fcd5ad", "#a85a14")),
+    (0.25, ("#f8b184", "#a03c10")),
+    (1.00, ("#ef8268", "#7d160c")),
 )
 #: Signal-to-noise ratio in dB: below this -> colour.
 SQNR: tuple[tuple[float, Colour], ...] = (
-    (20.0, ("#f7b0a6", "#b3261e")),
-    (30.0, ("#fbd0a4", "#b5671a")),
-    (40.0, ("#fbf0b5", "#b8a02c")),
-    (math.inf, ("#c8f0cf", "#1f8a3b")),
+    (20.0, ("#f39a83", "#a32712")),
+    (30.0, ("#fbd0a4", "#a85a14")),
+    (40.0, ("#fbf3c4", "#8f7b1a")),
+    (math.inf, ("#cfe5fb", "#0b62a8")),
 )
-_MODULES: tuple[Colour, ...] = (
-    ("#dbe7fd", "#5c85d6"),
-    ("#e3f3dc", "#6aa84f"),
-    ("#fdebd0", "#e09b3d"),
-    ("#ece3f8", "#9673c9"),
-    ("#d9f2ee", "#3fa796"),
-    ("#fbe0e0", "#d06a6a"),
-    ("#fbf6d5", "#c9b037"),
-    ("#f5ddf0", "#b565a3"),
+_MODULES: tuple[Colour, ...] = tuple(
+    KINDS[kind]
+    for kind in ("contraction", "pointwise", "reduction", "gather", "window", "opaque", "creation", "composite")
 )
 _LONGEST_LEGEND = 12  # modules; the boxes have titles, too
-CLOSED: Colour = ("#eaf0f7", "#627d98")
-OTHER: Colour = ("#f4f4f4", "#a6a6a6")
+CLOSED: Colour = ("#e6edf5", "#4a6076")
+OTHER: Colour = ("#f1f2f3", "#7d8790")
+
+
+# -- as CSS ----------------------------------------------------------------------------------------
+def every_colour() -> list[Colour]:
+    """All colours that pictures of graphs may have."""
+    ramps = (colour for _, colour in (*SHARES, *SQNR))
+    return list(dict.fromkeys([*KINDS.values(), *DTYPES.values(), *CHANGES.values(), *ramps, *_MODULES, CLOSED, OTHER]))
+
+
+def css_class(colour: Colour) -> str:
+    """The class of what has this fill and border."""
+    return "k" + "".join(part[1:] for part in colour)
+
+
+def dark(colour: Colour) -> Colour:
+    """The colour on a dark page: the hue of the border, and a fill that is the lighter the fuller the fill
+    of the light page is, so that ramps stay ramps."""
+    fill, border = (_hls(part) for part in colour)
+    hue, saturation = border[0], border[2]
+    filled = (hue, 0.15 + 0.55 * (0.96 - min(fill[1], 0.96)), 0.6 * saturation)
+    outlined = (hue, 0.36 + 0.86 * border[1], 0.8 * saturation)
+    return _hex(filled), _hex(outlined)
+
+
+def _hls(text: str) -> tuple[float, float, float]:
+    return colorsys.rgb_to_hls(*(int(text[at : at + 2], 16) / 255 for at in (1, 3, 5)))
+
+
+def _hex(hls: tuple[float, float, float]) -> str:
+    return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(*hls))
 
 
 class DrawError(FxliteError, RuntimeError):

@@ -6,16 +6,19 @@
 "use strict";
 
 const fxLayout = (() => {
-  const PAD = 14, TITLE = 20, SPACE = 18, GAP = 26, TIP = 6, SWEEPS = 12;
+  const PAD = 14, TITLE = 24, SPACE = 18, GAP = 26, TIP = 6, SWEEPS = 12;
 
-  function layout(root, edges) {
+  function layout(root, edges, sideways = false) {
     const ways = new Map(), order = [], stack = [[root]];
     while (stack.length) {
       const way = stack.pop(), box = way[way.length - 1];
       if (box.children.length) {
         order.push(box);
         for (const child of box.children) stack.push([...way, child]);
-      } else ways.set(box, way);
+      } else {
+        ways.set(box, way);
+        if (sideways) turn(box);
+      }
     }
     const inner = new Map(order.map(box => [box, new Edges()]));
     for (const [source, target] of edges) {
@@ -26,7 +29,7 @@ const fxLayout = (() => {
       for (let i = common; i + 1 < b.length; i++) inner.get(b[i]).add(null, b[i + 1], source);
       inner.get(a[common - 1]).add(a[common], b[common], source);
     }
-    for (const box of order.slice().reverse()) arrange(box, inner.get(box).list, box === root);
+    for (const box of order.slice().reverse()) arrange(box, inner.get(box).list, box === root, sideways);
     root.x = root.y = 0;
     for (const box of order) {
       for (const child of box.children) { child.x += box.x; child.y += box.y; }
@@ -35,6 +38,11 @@ const fxLayout = (() => {
         for (const key of ["y0", "bend0", "bend1", "y1"]) line[key] += box.y;
       }
     }
+    if (sideways) for (const box of [...order, ...ways.keys()]) turn(box);
+  }
+
+  function turn(box) {
+    [box.width, box.height, box.x, box.y] = [box.height, box.width, box.y, box.x];
   }
 
   // Edges inside one box, each once: [child or null for its entry, child or null, value].
@@ -59,7 +67,7 @@ const fxLayout = (() => {
   const top = (slot, value) => slot.x + (slot.box ? entry(slot.box, value) : 0);
   const bottom = (slot, value) => slot.x + (slot.box ? exit(slot.box, value) : 0);
 
-  function arrange(box, edges, isRoot) {
+  function arrange(box, edges, isRoot, sideways) {
     const layers = layersOf(box, edges);
     orderLayers(layers);
     place(layers);
@@ -67,13 +75,22 @@ const fxLayout = (() => {
     const entries = layers[0].filter(s => s.isEntry);
     const exits = layers[layers.length - 1].filter(s => s.isExit);
     const pad = isRoot ? 4 : PAD;
-    let left = least(slots.map(s => s.x)) - pad;
-    if (entries.length) left = Math.min(left, least(entries.map(s => s.x)) - box.titleWidth - PAD);
-    const right = Math.max(most(slots.map(s => s.x + width(s))) + pad, left + box.titleWidth + PAD);
+    const across = sideways ? 0 : box.titleWidth;
+    let left = least(slots.map(s => s.x)) - (sideways && !isRoot ? TITLE : pad);
+    if (entries.length && !sideways) left = Math.min(left, least(entries.map(s => s.x)) - across - PAD);
+    const right = Math.max(most(slots.map(s => s.x + width(s))) + pad, left + across + PAD);
     for (const slot of slots) slot.x -= left;
-    const [tops, bottoms] = rows(layers, entries.length ? 0 : isRoot ? pad : TITLE);
+    const strip = sideways ? 0 : TITLE;
+    const start = entries.length ? 0 : isRoot || sideways ? pad : TITLE;
+    const [tops, bottoms] = rows(layers, start, strip);
+    const last = bottoms.length - 1;
+    const missing = box.titleWidth + PAD - bottoms[last] - (exits.length ? 0 : pad);
+    if (sideways && missing > 0) {
+      bottoms[last] += missing;
+      tops[last] += missing;
+    }
     box.width = right - left;
-    box.height = bottoms[bottoms.length - 1] + (exits.length ? 0 : pad);
+    box.height = bottoms[last] + (exits.length ? 0 : pad);
     box.entries = new Map(entries.map(s => [s.value, s.x]));
     box.exits = new Map(exits.map(s => [s.value, s.x]));
     box.lines = [];
@@ -84,30 +101,31 @@ const fxLayout = (() => {
       slot.box.y = middle - slot.box.height / 2;
     }
     for (const slot of slots) for (const [above, value] of slot.above) {
-      const start = bottom(above, value), isLeaf = slot.box && !slot.box.children.length;
+      const from = bottom(above, value), isLeaf = slot.box && !slot.box.children.length;
       let end = top(slot, value);
       if (isLeaf && slot.above.length > 1) {
         const reach = width(slot) * 0.3;
-        end = Math.min(Math.max(start, end - reach), end + reach);
+        end = Math.min(Math.max(from, end - reach), end + reach);
       }
       box.lines.push({
-        value, x0: start, y0: above.box ? above.box.y + above.box.height : bottoms[above.layer],
+        value, x0: from, y0: above.box ? above.box.y + above.box.height : (above.isEntry ? tops : bottoms)[above.layer],
         bend0: bottoms[above.layer], x1: end, bend1: tops[slot.layer] - (isLeaf ? TIP : 0),
         y1: slot.box ? slot.box.y : bottoms[slot.layer], ends: Boolean(isLeaf),
       });
     }
   }
 
-  function rows(layers, start) {
+  function rows(layers, start, strip) {
     const tops = [], bottoms = [];
     for (const layer of layers) {
       const far = most([0, ...layer.flatMap(s => s.above.map(
         ([u, v]) => Math.abs(bottom(u, v) - top(s, v))))]);
-      let gap = !tops.length ? start : layers[0][0].isEntry && tops.length === 1 ? TITLE : GAP;
-      if (layer[0].isExit) gap = PAD;
+      let gap = tops.length ? GAP : start;
+      if (layer[0].isExit || (layers[0][0].isEntry && tops.length === 1)) gap = PAD;
       const last = bottoms.length ? bottoms[bottoms.length - 1] : 0;
       tops.push(last + gap + (tops.length ? Math.min(far / 6, GAP) : 0));
-      bottoms.push(tops[tops.length - 1] + most([0, ...layer.map(s => s.box ? s.box.height : 0)]));
+      const height = layer[0].isEntry ? strip : most([0, ...layer.map(s => s.box ? s.box.height : 0)]);
+      bottoms.push(tops[tops.length - 1] + height);
     }
     return [tops, bottoms];
   }

@@ -8,7 +8,11 @@ never overlap and a folded box is simply a leaf.
 How, per box (Sugiyama's method): layers by longest path; edges over several layers get a *bend* in
 each, shared by all edges of the same value; barycentre sweeps order the layers; then each layer is
 placed as near to its neighbours as the order allows (least squares, pooling adjacent violators).
-Lines run straight down inside a layer and curve only between layers: they never cross a box.
+Lines run straight down inside a layer and curve only between layers: they never cross a box, nor the
+title of one.
+
+``sideways`` is the same from left to right: boxes are laid on their side, laid out, and put up again.
+Titles stay level, so they have a strip of their own on that side of a box which is the upper one then.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from itertools import pairwise
 from typing import Any
 
 #: Pixels: box border, box title, sideways, between layers, and straight before an arrow head.
-PAD, TITLE, SPACE, GAP, TIP = 14.0, 20.0, 18.0, 26.0, 6.0
+PAD, TITLE, SPACE, GAP, TIP = 14.0, 24.0, 18.0, 26.0, 6.0
 SWEEPS = 12
 
 
@@ -52,7 +56,8 @@ class Box:
 
 @dataclass(eq=False)
 class Line:
-    """A piece of an edge: down from (x0, y0) to bend0, a curve to (x1, bend1), down to y1."""
+    """A piece of an edge: down from (x0, y0) to bend0, a curve to (x1, bend1), down to y1. In a layout
+    from left to right x and y have changed places."""
 
     value: Hashable
     x0: float
@@ -105,7 +110,7 @@ class _Slot:
 _Edge = tuple[Box | None, Box | None, Hashable]
 
 
-def layout(root: Box, edges: Iterable[tuple[Hashable, Hashable]]) -> None:
+def layout(root: Box, edges: Iterable[tuple[Hashable, Hashable]], sideways: bool = False) -> None:
     """Place everything in ``root``; ``edges`` are pairs of leaf keys, all forward in tree order."""
     paths: dict[Hashable, list[Box]] = {}
     stack = [[root]]
@@ -117,6 +122,8 @@ def layout(root: Box, edges: Iterable[tuple[Hashable, Hashable]]) -> None:
             stack += [[*path, child] for child in path[-1].children]
         else:
             paths[path[-1].key] = path
+            if sideways:
+                _turn(path[-1])
     inner: dict[Box, dict[_Edge, None]] = {box: {} for box in order}
     for source, target in edges:
         a, b = paths[source], paths[target]
@@ -127,15 +134,22 @@ def layout(root: Box, edges: Iterable[tuple[Hashable, Hashable]]) -> None:
             inner[box][None, child, source] = None
         inner[a[common - 1]][a[common], b[common], source] = None
     for box in reversed(order):  # inner boxes first
-        _arrange(box, list(inner[box]), is_root=box is root)
+        _arrange(box, list(inner[box]), is_root=box is root, sideways=sideways)
     for box in order:
         for child in box.children:
             child.x, child.y = child.x + box.x, child.y + box.y
         for line in box.lines:
             line.move(box.x, box.y)
+    if sideways:
+        for box in (*order, *(path[-1] for path in paths.values())):
+            _turn(box)
 
 
-def _arrange(box: Box, edges: Sequence[_Edge], is_root: bool) -> None:
+def _turn(box: Box) -> None:
+    box.width, box.height, box.x, box.y = box.height, box.width, box.y, box.x
+
+
+def _arrange(box: Box, edges: Sequence[_Edge], is_root: bool, sideways: bool) -> None:
     """Give ``box`` its size, and its children and lines their places in it."""
     layers = _layers(box, edges)
     _order(layers)
@@ -144,13 +158,20 @@ def _arrange(box: Box, edges: Sequence[_Edge], is_root: bool) -> None:
     entries = [s for s in layers[0] if s.is_entry]
     exits = [s for s in layers[-1] if s.is_exit]
     pad = 4.0 if is_root else PAD
-    left = min(s.x for s in slots) - pad
-    if entries:  # the title stands free of the lines that come in
-        left = min(left, min(s.x for s in entries) - box.title_width - PAD)
-    right = max(max(s.x + s.width for s in slots) + pad, left + box.title_width + PAD)
+    across = 0.0 if sideways else box.title_width
+    left = min(s.x for s in slots) - (TITLE if sideways and not is_root else pad)
+    if entries and not sideways:  # the title stands free of the lines that come in
+        left = min(left, min(s.x for s in entries) - across - PAD)
+    right = max(max(s.x + s.width for s in slots) + pad, left + across + PAD)
     for slot in slots:
         slot.x -= left
-    tops, bottoms = _rows(layers, 0.0 if entries else pad if is_root else TITLE)
+    strip = 0.0 if sideways else TITLE  # through which lines that enter go straight down
+    start = 0.0 if entries else pad if is_root or sideways else TITLE
+    tops, bottoms = _rows(layers, start, strip)
+    missing = box.title_width + PAD - bottoms[-1] - (0.0 if exits else pad)
+    if sideways and missing > 0:  # the title is longer than what is below it
+        bottoms[-1] += missing
+        tops[-1] += missing
     box.width, box.height = right - left, bottoms[-1] + (0.0 if exits else pad)
     box.entries = {s.value: s.x for s in entries}
     box.exits = {s.value: s.x for s in exits}
@@ -164,24 +185,28 @@ def _arrange(box: Box, edges: Sequence[_Edge], is_root: bool) -> None:
             if slot.box and not slot.box.children and len(slot.above) > 1:
                 reach = slot.width * 0.3  # several lines into a leaf come in side by side
                 end = min(max(start, end - reach), end + reach)
-            y0 = above.box.y + above.box.height if above.box else bottoms[above.layer]
+            y0 = tops[above.layer] if above.is_entry else bottoms[above.layer]
+            if above.box:
+                y0 = above.box.y + above.box.height
             y1 = slot.box.y if slot.box else bottoms[slot.layer]
             ends = slot.box is not None and not slot.box.children
             bends = bottoms[above.layer], tops[slot.layer] - (TIP if ends else 0.0)
             box.lines.append(Line(value, start, y0, bends[0], end, bends[1], y1, ends))
 
 
-def _rows(layers: list[list[_Slot]], start: float) -> tuple[list[float], list[float]]:
-    """Top and bottom of each layer, with more room between them where lines run far sideways."""
+def _rows(layers: list[list[_Slot]], start: float, strip: float) -> tuple[list[float], list[float]]:
+    """Top and bottom of each layer, with more room between them where lines run far sideways; ``start``
+    is above the first, ``strip`` the height of entries."""
     tops: list[float] = []
     bottoms: list[float] = []
     for layer in layers:
         far = max((abs(u.bottom(v) - s.top(v)) for s in layer for u, v in s.above), default=0.0)
-        gap = start if not tops else TITLE if layers[0][0].is_entry and len(tops) == 1 else GAP
-        if layer[0].is_exit:
+        gap = start if not tops else GAP
+        if layer[0].is_exit or (layers[0][0].is_entry and len(tops) == 1):
             gap = PAD
         tops.append((bottoms[-1] if bottoms else 0.0) + gap + (min(far / 6, GAP) if tops else 0.0))
-        bottoms.append(tops[-1] + max((s.box.height for s in layer if s.box), default=0.0))
+        height = strip if layer[0].is_entry else max((s.box.height for s in layer if s.box), default=0.0)
+        bottoms.append(tops[-1] + height)
     return tops, bottoms
 
 

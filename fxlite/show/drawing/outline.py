@@ -13,22 +13,57 @@ other with the same content: ops, attributes, types and wiring inside. Only the 
 the values read from outside may differ; and indices may count, as those of the steps of a recurrent
 layer do. Ranges are compared by numbers: a node's own (op, attributes, types) and, for each
 operand, how far from the start of the range it stands, or which of the outside values it is.
-Stretches of up to ``_LONGEST_PERIOD`` ranges are tried, so that the work is linear in the number of
-nodes.
+Stretches of up to ``_LONGEST_PERIOD`` ranges are tried, and only ranges whose nodes have the same
+numbers (told by a hash of the numbers) are compared, so that the work is linear in the number of nodes.
+
+Some nodes are not drawn, but stand on the nodes that read them: weights, elements of tuples
+(``getitem``), and constants that only composite ops read, such as the zeros an LSTM starts from.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.node import map_nodes
+from fxlite.ops.op import Op
 from fxlite.show.comparison.compare import operands
 from fxlite.show.comparison.pairing import call_key
 from fxlite.show.text.pretty import type_text
+
+
+# -- what stands on its readers --------------------------------------------------------------------
+def is_element(node: Node) -> bool:
+    """True for a call that takes one value of a tuple."""
+    return isinstance(node.target, Op) and node.target.name == "getitem"
+
+
+def is_constant(node: Node) -> bool:
+    """True for a call that makes a value out of nothing, for composite ops alone."""
+    return (
+        isinstance(node.target, Op)
+        and node.target.kind == "creation"
+        and bool(node.users)
+        and not node.all_input_nodes
+        and all(isinstance(user.target, Op) and user.target.kind == "composite" for user in node.users)
+    )
+
+
+def stands_on_readers(node: Node) -> bool:
+    """True for nodes that are drawn only where all are asked for (``weights=True``)."""
+    return node.op == "get_attr" or is_element(node) or is_constant(node)
+
+
+def source_of(node: Node) -> Node:
+    """The node that a value is taken from: the node itself, unless it is an element of a tuple."""
+    while is_element(node):
+        node = node.all_input_nodes[0]
+    return node
+
 
 # -- what repeats ----------------------------------------------------------------------------------
 _LONGEST_PERIOD = 32
@@ -36,6 +71,7 @@ _LONGEST_PERIOD = 32
 _FEWEST_IN_MODULES, _FEWEST_ELSEWHERE = 5, 12
 #: Attributes that may count up or down from one stretch to the next.
 _COUNTING = ("index", "start", "stop")
+_BASE, _PRIME = 1_000_003, (1 << 61) - 1  # of a hash of numbers
 
 #: The rows of a range: numbers of its nodes and of what they read; and its indices.
 Content = tuple[list[tuple[int, ...]], list[int]]
@@ -59,18 +95,37 @@ class Signatures:
         numbers: dict[Hashable, int] = defaultdict()
         numbers.default_factory = numbers.__len__  # type: ignore[attr-defined]
         self._place = {node: place for place, node in enumerate(nodes)}
-        self._reads = [operands(node) for node in nodes]
-        self._indices = [_indices(node) for node in nodes]
+        taken = [[self._taken(read) for read in operands(node)] for node in nodes]
+        self._reads = [[read for read, _ in reads] for reads in taken]
+        self._indices = [
+            [*_indices(node), *(index for _, indices in reads for index in indices)]
+            for node, reads in zip(nodes, taken)
+        ]
         self._numbers = [
             numbers[
-                _own_key(node), tuple(type_text(read.type) for read in reads if read.op == "get_attr"), marks.get(node)
+                _own_key(node),
+                tuple(type_text(read.type) for read in reads if stands_on_readers(read)),
+                tuple(len(indices) for _, indices in also),
+                marks.get(node),
             ]
-            for node, reads in zip(nodes, self._reads)
+            for node, reads, also in zip(nodes, self._reads, taken)
         ]
+        self._hashes, self._powers = [0], [1]
+        for number in self._numbers:
+            self._hashes.append((self._hashes[-1] * _BASE + number + 1) % _PRIME)
+            self._powers.append(self._powers[-1] * _BASE % _PRIME)
 
-    def number(self, place: int) -> int:
-        """The number of a node by itself."""
-        return self._numbers[place]
+    def _taken(self, read: Node) -> tuple[Node, list[int]]:
+        """The node that is drawn for an operand, and the indices by which the operand is taken from it."""
+        indices: list[int] = []
+        while read not in self._place and is_element(read):
+            indices += _indices(read)
+            read = read.all_input_nodes[0]
+        return read, indices
+
+    def hash_of(self, start: int, stop: int) -> int:
+        """A number that ranges of nodes with equal numbers share."""
+        return (self._hashes[stop] - self._hashes[start] * self._powers[stop - start]) % _PRIME
 
     def content(self, start: int, stop: int) -> Content:
         """What stands in a range of nodes, the indices apart."""
@@ -106,7 +161,7 @@ def _indices(node: Node) -> list[int]:
 def find_repeats(ranges: Sequence[range], signatures: Signatures) -> list[Repeat]:
     """Stretches that repeat at once, in order, none inside another. ``ranges`` follow each other
     without a gap."""
-    keys = [(len(r), signatures.number(r.start)) for r in ranges]
+    keys = [(len(r), signatures.hash_of(r.start, r.stop)) for r in ranges]
     found = []
     first = 0
     while first < len(ranges):
@@ -209,6 +264,14 @@ class Outline:
     #: For each node the folded parts around it, outer ones first: start, and number of the copy.
     _copies: list[tuple[tuple[int, int], ...]]
 
+    def __contains__(self, node: Node) -> bool:
+        """Whether a node is one of ``nodes``, and not only told on those that read it."""
+        return node in self._places
+
+    @functools.cached_property
+    def _places(self) -> dict[Node, int]:
+        return {node: place for place, node in enumerate(self.nodes)}
+
     def parts(self, in_closed: bool = True) -> Iterator[Part]:
         """The parts below the root, outer ones first, in order; ``in_closed``: also those in closed boxes."""
         stack = self.root.children[::-1]
@@ -225,14 +288,66 @@ class Outline:
     def node_edges(self) -> dict[tuple[int, int], None]:
         """Pairs of places of nodes, as drawn: who is read by whom. What leads from one copy in a
         folded part to the next is left out."""
-        place = {node: i for i, node in enumerate(self.nodes)}
         edges: dict[tuple[int, int], None] = {}
-        for reader, node in enumerate(self.nodes):
-            for used in node.all_input_nodes:
-                source = place.get(used)
-                if source is not None and not self._are_apart(source, reader):
+        for reader, reads in enumerate(self._reads):
+            for source, _ in reads:
+                if not self._are_apart(source, reader):
                     edges[self.drawn_as[source], self.drawn_as[reader]] = None
         return edges
+
+    @functools.cached_property
+    def _reads(self) -> list[list[tuple[int, Node]]]:
+        """For each node what it reads of the others: the place of the source, and the value, which is an
+        element of it where that is a tuple."""
+        place = self._places
+        rows = []
+        for node in self.nodes:
+            row = []
+            for used in node.all_input_nodes:
+                source = place.get(used if used in place else source_of(used))
+                if source is not None:
+                    row.append((source, used))
+            rows.append(row)
+        return rows
+
+    @functools.cached_property
+    def _read_last(self) -> list[int]:
+        """For each node the place of its last reader; -1 without one."""
+        last = [-1] * len(self.nodes)
+        for reader, reads in enumerate(self._reads):
+            for source, _ in reads:
+                last[source] = reader
+        return last
+
+    @functools.cached_property
+    def _known_ends(self) -> dict[Part, tuple[list[Node], list[Node]]]:
+        return {}
+
+    def ends(self, part: Part) -> tuple[list[Node], list[Node]]:
+        """The values that go into a box and those that come out, weights and constants left out."""
+        found = self._known_ends.get(part)
+        if found is None:
+            reads = itertools.chain.from_iterable(self._reads[part.start : part.stop])
+            entering = dict.fromkeys(value for source, value in reads if source < part.start)
+            outside = itertools.chain.from_iterable(
+                self._reads[reader] for reader in sorted(self._readers_behind(part))
+            )
+            leaving = dict.fromkeys(value for source, value in outside if part.start <= source < part.end)
+            found = self._known_ends[part] = list(entering), list(leaving)
+        return found
+
+    def _readers_behind(self, part: Part) -> set[int]:
+        """The places of what reads a value of a box from outside of it."""
+        read = [self.nodes[p] for p in range(part.start, part.end) if self._read_last[p] >= part.end]
+        readers: set[int] = set()
+        while read:
+            for user in read.pop().users:
+                place = self._places.get(user)
+                if place is None:
+                    read.append(user)
+                elif place >= part.end:
+                    readers.add(place)
+        return readers
 
     def _are_apart(self, one: int, other: int) -> bool:
         """True if the two stand in different copies in a folded part."""
@@ -254,13 +369,16 @@ class Outline:
 
 
 def outline(
-    graph: Graph, weights: bool = False, fold: bool = True, marks: Mapping[Node, Hashable] | None = None
+    graph: Graph,
+    left_out: Callable[[Node], bool] = stands_on_readers,
+    fold: bool = True,
+    marks: Mapping[Node, Hashable] | None = None,
 ) -> Outline:
     """The nodes of a graph in boxes, one for each call of a module; all boxes are open.
 
     ``fold``: draw equal boxes and stretches that follow each other once. ``marks``: nodes with
-    different marks are not equal. ``weights``: draw the get_attr nodes, too."""
-    nodes = [n for n in graph.nodes if weights or n.op != "get_attr"]
+    different marks are not equal. ``left_out`` says which nodes are not drawn."""
+    nodes = [n for n in graph.nodes if not left_out(n)]
     paths = [tuple(n.scope.path.split(".")) if n.scope and n.scope.path else () for n in nodes]
     classes = {n.scope.path: n.scope.class_name for n in nodes if n.scope}
     signatures = Signatures(nodes, marks or {}) if fold else None

@@ -11,27 +11,36 @@ It is no program.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
+
+import numpy as np
 
 from fxlite.base.location import Scope
 from fxlite.graph.graph import Graph, Node, map_nodes, nodes_in
 from fxlite.graph.node import new_node, stored_args, stored_kwargs
 from fxlite.graph.subgraph import SubGraph, bodies_of
+from fxlite.nn.module import Parameter
 from fxlite.ops.control import BODIES
 from fxlite.ops.op import lookup
 from fxlite.show.drawing.colours import SCHEMES, Colours, DrawError, changes_between
 from fxlite.show.drawing.layout import Box, layout
-from fxlite.show.drawing.outline import Outline, Part, close_below, outline
+from fxlite.show.drawing.outline import Outline, Part, close_below, is_element, outline, stands_on_readers
 from fxlite.show.node_cost import node_flops
 from fxlite.show.text.pretty import node_line, type_text, value_text
+from fxlite.types.tensor_type import TensorType
 
-LINE_HEIGHT, BIG, SMALL = 15.0, 12.0, 10.5  # pixels: text lines, names and types, titles
+LINE_HEIGHT, BIG, SMALL = 15.0, 12.0, 11.0  # pixels: text lines; names, titles and types; notes and the legend
 ADVANCE = 0.605  # width of a character of a monospaced font, in ems
 LONGEST = 34  # characters of one text
 _MOST_TYPES = 3  # of the inputs (and outputs) of a closed box
 _MOST_REMOVED = 8  # nodes named in the caption
+_MOST_NAMED = 30  # modules in a description
+_MOST_HELD, _MOST_ROWS, _WIDEST_HELD = 2, 3, 40  # weights of one type that are named on a node; lines, characters
+#: From top to bottom, and from left to right; as Graphviz calls them.
+DIRECTIONS = ("TB", "LR")
 
 #: What a colouring must be given.
 _NEEDS = {
@@ -45,11 +54,14 @@ Text = tuple[str, str]
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn, in which colours, and a caption ("" where nothing is folded or closed)."""
+    """What is drawn, in which colours, a caption ("" where nothing is folded or closed), what is known
+    of the number of nodes, and one of :data:`DIRECTIONS`."""
 
     outline: Outline
     colours: Colours
     caption: str
+    count: str = ""
+    direction: str = "TB"
 
 
 class Options(TypedDict, total=False):
@@ -59,6 +71,7 @@ class Options(TypedDict, total=False):
     color: str | None
     depth: int | None
     fold: bool
+    direction: str
     times: Any
     changed_from: Graph | None
     sqnr: Mapping[str, float] | None
@@ -71,6 +84,7 @@ def picture(
     color: str | None = None,
     depth: int | None = None,
     fold: bool = True,
+    direction: str = "TB",
     times: Any = None,
     changed_from: Graph | None = None,
     sqnr: Mapping[str, float] | None = None,
@@ -84,6 +98,8 @@ def picture(
         raise DrawError(f"color={color!r} needs {_NEEDS[color]}")
     if depth is not None and depth < 1:
         raise DrawError(f"depth={depth}: at least one level of modules is drawn, depth=1")
+    if direction not in DIRECTIONS:
+        raise DrawError(f"direction={direction!r}: a picture goes from top to bottom, TB, or from left to right, LR")
     seconds = _seconds_by_name(graph, times)
     changes: dict[Node, str] = {}
     removed: list[str] = []
@@ -91,7 +107,8 @@ def picture(
         changes, removed = changes_between(changed_from, graph)
     drawn, copies = with_open_bodies(graph)
     changes = {copies.get(node, node): text for node, text in changes.items()}
-    found = outline(drawn, weights, fold, marks=changes if color == "change" else None)
+    left_out = (lambda node: False) if weights else stands_on_readers
+    found = outline(drawn, left_out, fold, marks=changes if color == "change" else None)
     closed_at = close_below(found, depth)
     ratios = ratios_by_node(drawn, sqnr or {})
     if sqnr and not ratios:
@@ -99,11 +116,41 @@ def picture(
         raise DrawError(f"sqnr= has {names}, …, but no module or node of this graph")
     coloured_by = {"time": seconds, "change": changes, "sqnr": ratios}
     colours = SCHEMES[color](found, coloured_by.get(color))
-    remarks = [_closed_remark(found, closed_at), _folded_remark(found), colours.remark]
+    count = counted(graph, drawn, found)
+    remarks = [count] if closed_at is not None else []
+    remarks += [_closed_remark(found, closed_at), _folded_remark(found), colours.remark]
     if color == "change" and removed:
         names = ", ".join(removed[:_MOST_REMOVED]) + (" …" if len(removed) > _MOST_REMOVED else "")
         remarks.append(f"{len(removed)} removed: {names}")
-    return Picture(found, colours, "; ".join(filter(None, remarks)))
+    caption = "; ".join(filter(None, remarks))
+    return Picture(found, colours, caption, count, direction)
+
+
+def counted(graph: Graph, drawn: Graph, found: Outline) -> str:
+    """``173 nodes: 71 drawn, 102 weights``: how the number of nodes of the graph comes about. ``drawn`` is
+    the graph with its bodies open."""
+    shown = set(found.nodes)
+    apart = Counter(_apart(node) for node in drawn.nodes if node not in shown)
+    copies = sum(place != own for own, place in enumerate(found.drawn_as))
+    closed = [part for part in found.visible() if part.children and not part.is_open]
+    inside = sum(found.drawn_as[place] == place for part in closed for place in range(part.start, part.stop))
+    amounts = {
+        "drawn": len(shown) - copies - inside,
+        "in closed boxes": inside,
+        "in equal copies (×N)": copies,
+        **apart,
+    }
+    opened = len(drawn) - len(graph)
+    amounts["in bodies of loops and conditions"] = -max(opened, 0)
+    parts = [f"{abs(number):,} {what}" for what, number in amounts.items() if number]
+    total = f"{len(graph):,} nodes"
+    if len(parts) <= 1:
+        return total
+    return f"{total}: {', '.join(parts)}"
+
+
+def _apart(node: Node) -> str:
+    return "weights" if node.op == "get_attr" else "elements of tuples" if is_element(node) else "constants"
 
 
 def _seconds_by_name(graph: Graph, times: Any) -> dict[str, float]:
@@ -137,13 +184,26 @@ def _computes(node: Node) -> bool:
     return reads_weights or node.op != "call_function" or node_flops(node) != 0
 
 
+def described(drawn: Picture) -> tuple[str, str]:
+    """The name and the description of a picture, for people who do not see it."""
+    found = drawn.outline
+    ports = [line_type(node) for node in found.nodes if node.op == "placeholder"]
+    into = ", ".join(ports[:_MOST_REMOVED]) + (", …" if len(ports) > _MOST_REMOVED else "")
+    out = next((type_text(node.type) for node in reversed(found.nodes) if node.op == "output" and node.type), "")
+    boxes = [title(part) for part in found.root.children if part.title]
+    modules = ", ".join(boxes[:_MOST_NAMED]) + (", …" if len(boxes) > _MOST_NAMED else "")
+    rows = [("Inputs", into), ("Result", out), ("In order", modules), ("", drawn.caption)]
+    told = ". ".join(f"{name}: {text}" if name else text for name, text in rows if text)
+    return f"Graph of {drawn.count}", told
+
+
 def _closed_remark(found: Outline, closed_at: int | None) -> str:
     if closed_at is None:
         return ""
     if closed_at == 0:
-        return f"{len(found.nodes):,} nodes, consecutive ones in a box: too many to be drawn"
+        return "too many nodes to be drawn: consecutive ones are in a box"
     levels = f"{closed_at} level{'s' if closed_at > 1 else ''}"
-    return f"{len(found.nodes):,} nodes, {levels} of modules shown (depth={closed_at + 1} shows more)"
+    return f"{levels} of modules shown (depth={closed_at + 1} shows more)"
 
 
 def _folded_remark(found: Outline) -> str:
@@ -164,18 +224,70 @@ def repeated(part: Part) -> str:
 
 
 def texts(drawn: Picture, part: Part) -> list[Text]:
-    """The lines of a node or closed box: title, name and attributes, type, and a note."""
-    lines: list[Text] = [("title", title(part))]
+    """The lines of a node or closed box: the layer, name and attributes, weights, type, and a note."""
+    lines: list[Text] = [("name", title(part))]
     if part.children:
         count = part.stop - part.start
-        lines = [("name", title(part)), ("more", f"{count:,} nodes"), *_ends(drawn.outline, part)]
+        lines += [("more", f"{count:,} nodes"), *_ends(drawn.outline, part)]
     else:
         node = drawn.outline.nodes[part.start]
         name = str(node.target) if node.op == "get_attr" else node.name
-        lines.append(("name", f"{name} {_attributes(node)}".rstrip()))
+        called = f"{name} {_attributes(node)}".rstrip()
+        if called != part.title.partition(" ")[0]:
+            lines.append(("more" if title(part) else "name", called))
+        lines += [("weight", text) for text in _held_texts(drawn.outline, node)]
         lines.append(("type", _short(type_text(node.type) if node.type is not None else "")))
     lines.append(("note", drawn.colours.note(part)))
     return [(css, text) for css, text in lines if text]
+
+
+def _held(found: Outline, node: Node) -> list[tuple[str, Node]]:
+    """The operands that stand on a node instead of beside it, with the names of their parameters."""
+    if node.op != "call_function":
+        return []
+    named = node.arguments.items()
+    pairs = ((name, read) for name, value in named for read in nodes_in(value))
+    held = [
+        (name, read) for name, read in pairs if stands_on_readers(read) and read not in found and not is_element(read)
+    ]
+    return sorted(held, key=lambda pair: pair[1].op != "get_attr")  # constants behind weights
+
+
+def _held_texts(found: Outline, node: Node) -> list[str]:
+    """``weight [64,3,7,7]``, ``bias [64]``: names and shapes, and dtypes where they are not the result's."""
+    by_type: dict[str, list[str]] = {}
+    dtype = node.type.dtype if isinstance(node.type, TensorType) else None
+    for name, read in _held(found, node):
+        text = type_text(read.type) if read.type is not None else ""
+        if isinstance(read.type, TensorType) and dtype in (read.type.dtype, None):
+            text = text.removeprefix(repr(read.type.dtype)) or text
+        value = _number(read)
+        names = by_type.setdefault(f"= {value}" if value else text, [])
+        if name not in names:
+            names.append(name)
+    rows: list[str] = []
+    for text, names in by_type.items():
+        told = f"{', '.join(names[:_MOST_HELD])}{', …' * (len(names) > _MOST_HELD)} {text}".rstrip()
+        if rows and len(rows[-1]) + len(told) + 2 <= _WIDEST_HELD:
+            rows[-1] += f"  {told}"
+        else:
+            rows.append(told)
+    return [_short(row, _WIDEST_HELD) for row in rows[:_MOST_ROWS]] + ["…"] * (len(rows) > _MOST_ROWS)
+
+
+def _number(read: Node) -> str:
+    """The value of a constant that is one number, and no weight that is learned; otherwise nothing."""
+    owner, kind = read.graph.owning_module, read.type
+    if read.op != "get_attr" or owner is None or not isinstance(kind, TensorType) or kind.shape:
+        return ""
+    try:
+        value = owner.get_attribute(read.target)
+    except AttributeError:  # of a graph that is being edited
+        return ""
+    number = np.asarray(value).item()
+    if isinstance(value, Parameter):
+        return ""
+    return f"{number:.6g}" if isinstance(number, float) else str(number)
 
 
 def _attributes(node: Node) -> str:
@@ -185,19 +297,13 @@ def _attributes(node: Node) -> str:
     return _short(" ".join(parts))
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+def _short(text: str, longest: int = LONGEST) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _ends(found: Outline, part: Part) -> list[Text]:
-    """The types that go into a closed box and those that come out, weights left out."""
-    inside = found.nodes[part.start : part.end]
-    known = set(inside)
-    reads = (u for n in inside[: part.stop - part.start] for u in n.all_input_nodes)
-    entering = dict.fromkeys(u for u in reads if u not in known and u.op != "get_attr")
-    leaving = [n for n in inside if any(user not in known for user in n.users)]
-    rows = [("→", _types(list(entering))), ("←", _types(leaving))]
-    into, out = (text for _, text in rows)
+    """The types that go into a closed box and those that come out."""
+    into, out = map(_types, found.ends(part))
     if len(into) + len(out) + 3 <= 1.4 * LONGEST:
         return [("type", f"{into} → {out}")] if into or out else []
     return [("type", f"{into} →"), ("type", f"→ {out}")]
@@ -213,8 +319,18 @@ def tooltip(found: Outline, part: Part) -> str:
     node = found.nodes[part.start]
     if part.children:
         last = found.nodes[part.stop - 1]
-        return f"{part.title}: {node.name} … {last.name}"
-    return f"{node_line(node)}\n{node.origin}" if node.origin else node_line(node)
+        told = f"{part.title}: {node.name} … {last.name}"
+        into, out = found.ends(part)
+        return "\n".join([told, *(f"in: {line_type(n)}" for n in into), *(f"out: {line_type(n)}" for n in out)])
+    held = (f"\n  {name}: {line_type(read)}" for name, read in _held(found, node))
+    line = node_line(node) + "".join(held)
+    return f"{line}\n{node.origin}" if node.origin else line
+
+
+def line_type(node: Node) -> str:
+    """``relu: f32[B,10]``, or a weight's path and type; in full."""
+    name = str(node.target) if node.op == "get_attr" else node.name
+    return f"{name}: {type_text(node.type)}" if node.type is not None else name
 
 
 # -- layout ----------------------------------------------------------------------------------------
@@ -225,7 +341,9 @@ def size(lines: list[Text]) -> tuple[float, float]:
 
 
 #: CSS classes of texts in the small font.
-SMALL_TEXTS = frozenset(("title", "note"))
+SMALL_TEXTS = frozenset(("note", "weight"))
+#: What the title of an open box begins with on a page.
+_OPENED = "▾ "
 
 
 def laid_out(drawn: Picture) -> tuple[Box, list[tuple[Part, Box]]]:
@@ -239,12 +357,12 @@ def laid_out(drawn: Picture) -> tuple[Box, list[tuple[Part, Box]]]:
             box.width, box.height = size(texts(drawn, part))
         else:
             box.title = title(part)
-            box.title_width = len(box.title) * SMALL * ADVANCE
+            box.title_width = (len(_OPENED) + len(box.title)) * BIG * ADVANCE
         assert part.parent is not None
         boxes[part.parent].children.append(box)
         placed.append((part, box))
     if placed:
-        layout(root, drawn.outline.edges())
+        layout(root, drawn.outline.edges(), sideways=drawn.direction == "LR")
     return root, placed
 
 

@@ -14,14 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
-
 from fxlite.base.errors import ParseError, QueryError
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.base.outside_text import syntax_tree
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
-from fxlite.types.shapes import Dim
-from fxlite.types.symbols import fact_symbols, symbol
+from fxlite.types.shapes import Dim, symbols
 from fxlite.types.tensor_type import TensorType
 
 #: Attributes that are read off the type of a node's result.
@@ -69,7 +67,7 @@ def _in_same_dims(wanted: Any, value: Any, sizes: Mapping[str, int]) -> tuple[An
     """What a query says and what a graph has, with sizes in place of named dims; the other names of
     the query mean the graph's dims, whatever is known of those."""
     value = shapes.substitute(value, sizes)
-    known = {dim.name: dim for dim in fact_symbols(value)}
+    known = {dim.name: dim for dim in symbols.fact_symbols(value)}
     return shapes.substitute(wanted, {**known, **sizes}), value
 
 
@@ -165,7 +163,7 @@ def _from_ast(tree: ast.expr, text: str) -> Any:
 
 
 def _as_dim(value: Any) -> Any:
-    return symbol(value.text) if isinstance(value, Word) else value
+    return symbols.symbol(value.text) if isinstance(value, Word) else value
 
 
 def _is_number(value: Any) -> bool:
@@ -193,7 +191,7 @@ def is_equal(value: Any, wanted: Any, sizes: Mapping[str, int]) -> bool:
     if not (_is_number(value) and _is_number(wanted)):
         return type(value) is type(wanted) and bool(value == wanted)
     wanted, value = _in_same_dims(wanted, value, sizes)
-    if isinstance(value, sympy.Expr) or isinstance(wanted, sympy.Expr):
+    if is_expression(value) or is_expression(wanted):
         return bool(value == wanted) or shapes.normalize(value - wanted) == 0
     return bool(value == wanted)
 
@@ -218,7 +216,7 @@ def is_ordered(value: Any, sign: str, wanted: Any, sizes: Mapping[str, int]) -> 
     if not _is_number(value):
         return False
     wanted, value = _in_same_dims(wanted, value, sizes)
-    if not (isinstance(value, sympy.Expr) or isinstance(wanted, sympy.Expr)):
+    if not (is_expression(value) or is_expression(wanted)):
         return COMPARE[sign](value, wanted)
     low, high = (wanted, value) if sign in (">", ">=") else (value, wanted)
     step = 1 if sign in (">", "<") else 0

@@ -1,7 +1,9 @@
-"""Reading a graph back from its text: ``parse(str(graph)) == graph``, also after an edit by hand.
+"""Reading a graph back from its text: ``parse(graph.text(full=True)) == graph``, also after an edit
+by hand.
 
-In: what ``print(graph)`` shows. Out: a :class:`~fxlite.graph.graph.Graph`, or a ParseError that
-names the line and what was expected there. The text is taken apart with :mod:`ast` and never run.
+In: the exact text of a graph, or what ``print(graph)`` shows where that leaves out nothing. Out: a
+:class:`~fxlite.graph.graph.Graph`, or a ParseError that names the line and what was expected there.
+The text is taken apart with :mod:`ast` and never run.
 
 Each line is ``name: type = expression``; an expression is a call ``ops.NAME(...)``, an operator on
 values (``x + y``, ``-x``, ``x @ w``), a weight ``self.fc.weight``, or a call of a leaf module
@@ -91,6 +93,7 @@ class _Parser(BlockParser):
         if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
             raise self.error(1, "expected one function: def forward(self, x: f32[B,3]):")
         function = body[0]
+        self._refuse_shortened()
         self.weight_types = listed_weights(self.lines)
         self._reserve(function)
         conditions = [s for s in function.body if isinstance(s, ast.Assert)]
@@ -106,6 +109,12 @@ class _Parser(BlockParser):
         if self.graph._store.root._prev.op != "output":
             raise self.error(len(self.lines), "expected a last line: return value")
         return self.graph
+
+    def _refuse_shortened(self) -> None:
+        """Raise the error for a text that stands for more than it says."""
+        for number, line in enumerate(self.lines, 1):
+            if _SHORTENED.match(line):
+                raise self.error(number, "this text leaves out something; fx.parse reads graph.text(full=True)")
 
     def _reserve(self, function: ast.FunctionDef) -> None:
         """Keep the names of the text for their lines: weights get other ones. Note which of the
@@ -555,6 +564,8 @@ _PLACE = re.compile(r"(?:^|, )([^,]+):(\d+)$")
 _CHECK = re.compile(r"([^,]+?):(\d+)(?:: (.*))?")
 _SELF_PATH = re.compile(rf"self((?:\.\w+|\[\d+\]|\[(?:{_STRING})\])+)")
 _CALLED = re.compile(r"\s*# input: (\w+) is (self)$")
+#: What :mod:`fxlite.show.text.reading` writes in place of nodes and of weights.
+_SHORTENED = re.compile(r"\s*# (×\d+: |\d+ weights\b.*, not listed)")
 _STEP = re.compile(rf"\[({_STRING})\]|(\w+)")
 
 

@@ -1,9 +1,10 @@
-"""Text of graphs: readable code with a type on every line, the code that runs, and a table.
+"""Exact text of graphs: code with a type on every line, and the code that runs.
 
-In: graphs. Out: strings. ``str(graph)`` parses back with :func:`fxlite.parse`; ``forward_code`` is
-the same text as a Python function, and ``executable_code`` is that function stripped for running,
-which :func:`compile_forward` compiles. Tracebacks and debuggers show the readable text, which is
-written only when somebody looks.
+In: graphs. Out: strings. ``graph_text`` leaves out nothing, has one line for each node and parses
+back with :func:`fxlite.parse`; ``forward_code`` is the same text as a Python function, and
+``executable_code`` is that function stripped for running, which :func:`compile_forward` compiles.
+Tracebacks and debuggers show the readable text, which is written only when somebody looks. What
+``print(graph)`` shows is made of the same lines in :mod:`fxlite.show.text.reading`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import linecache
 import math
 import re
 import weakref
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-import sympy
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Any
 
 from fxlite.base import outside_text
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.graph.pytree import fits, state_target
 from fxlite.show.text.blocks import Writer
@@ -28,11 +28,6 @@ from fxlite.types import shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.guards import facts_text
 from fxlite.types.tensor_type import TensorType
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from fxlite.graph.graph_module import GraphModule
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -73,7 +68,7 @@ def value_text(value: Any, words: Words = USUAL) -> str:
         return repr(value) if kind is not float or words is USUAL else _float_text(value, words)
     if isinstance(value, DType):
         return repr(value.name)
-    if isinstance(value, sympy.Expr):
+    if is_expression(value):
         return dim_text(value, words)
     if isinstance(value, tuple):
         inner = ", ".join([value_text(v, words) for v in value])
@@ -172,7 +167,7 @@ def _key_text(key: Any) -> str:
     return str(key) if outside_text.is_name(key) else repr(key)
 
 
-def _remembering(write: Callable[[Any], str]) -> Callable[[Any], str]:
+def remembering(write: Callable[[Any], str]) -> Callable[[Any], str]:
     """``write``, with its answers kept by the identity of the value. Only for the length of one
     walk over a graph, which keeps the values alive; most nodes share their types and scopes."""
     known: dict[int, str] = {}
@@ -186,7 +181,8 @@ def _remembering(write: Callable[[Any], str]) -> Callable[[Any], str]:
     return remembered
 
 
-def _annotation(type: Any) -> str:
+def annotation_of(type: Any) -> str:
+    """``: f32[B,4]``, what stands behind a name; nothing without a type."""
     return f": {type_text(type)}" if type is not None else ""
 
 
@@ -196,8 +192,8 @@ def node_line(node: Node, words: Words = USUAL) -> str:
     if node.op == "output":
         return f"return {value_text(node.args[0], words)}" + _written(node) + _counted(node)
     if node.op == "placeholder":
-        return node.name + _annotation(node.type)
-    return f"{node.name}{_annotation(node.type)} = {call_text(node, words)}"
+        return node.name + annotation_of(node.type)
+    return f"{node.name}{annotation_of(node.type)} = {call_text(node, words)}"
 
 
 def _written(output: Node) -> str:
@@ -250,7 +246,7 @@ def _signature(graph: Graph, words: Words) -> str:
         has_default = has_default or bool(node.args)
         if has_default and not node.args:
             default = " = ..."  # it has none, but stands behind one that has
-        parts.append(f"{_parameter(node)}{_annotation(node.type)}{default}")
+        parts.append(f"{_parameter(node)}{annotation_of(node.type)}{default}")
     return ", ".join(parts)
 
 
@@ -284,18 +280,27 @@ def condition_lines(graph: Graph, words: Words = USUAL) -> Iterator[tuple[str, s
 
 def _lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
     """(code, comment) for each line of the body."""
-    yield from ((line, "") for line in _head_lines(graph, words))
-    yield from condition_lines(graph, words)
-    for _, lines in _node_lines(graph, words, _remembering(_annotation), _origins()):
+    yield from first_lines(graph, words)
+    for _, lines in node_lines(graph, words, remembering(annotation_of), origins()):
         yield from lines
 
 
-def _node_lines(
-    graph: Graph, words: Words, annotation: Callable[[Any], str], origin: Callable[[Node], str]
+def first_lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
+    """(code, comment) for each line of the body that stands before the nodes."""
+    yield from ((line, "") for line in _head_lines(graph, words))
+    yield from condition_lines(graph, words)
+
+
+def node_lines(
+    graph: Graph,
+    words: Words,
+    annotation: Callable[[Any], str],
+    origin: Callable[[Node], str],
+    nodes: Iterable[Node] | None = None,
 ) -> Iterator[tuple[Node, Iterable[tuple[str, str]]]]:
-    """The nodes that have lines, with these."""
+    """The nodes that have lines, with these; of ``nodes``, or of all."""
     writer = _writer(graph, words, annotation, origin)
-    for node in graph.nodes:
+    for node in graph.nodes if nodes is None else nodes:
         op = node.op
         if op == "output":
             yield node, [(node_line(node, words), "")]
@@ -305,7 +310,7 @@ def _node_lines(
             yield node, [writer.line(node)]
 
 
-def _origins() -> Callable[[Node], str]:
+def origins() -> Callable[[Node], str]:
     """What to say of where a node comes from: nothing where that was said of the one before."""
     places: dict[Any, str] = {}
     scope = loc = None
@@ -356,7 +361,15 @@ def _dim_lines(graph: Graph, words: Words) -> Iterator[str]:
     plain, solved = dims_read(placeholders, needed)
     yield from (f"{name} = {node.name}.shape[{axis}]" for node, read in plain for axis, name in read.items())
     for name, node, axis, scale, offset in solved:
-        yield f"{name} = ({node.name}.shape[{axis}] - ({dim_text(offset, words)}))//({dim_text(scale, words)})"
+        size, scale, offset = f"{node.name}.shape[{axis}]", shapes.normalize(scale), shapes.normalize(offset)
+        if type(offset) is int:
+            size += f" - {offset}" if offset > 0 else f" + {-offset}" if offset else ""
+        else:
+            size += f" - ({dim_text(offset, words)})"
+        by = f"{scale}" if type(scale) is int else f"({dim_text(scale, words)})"
+        yield (
+            f"{name} = {size}" if by == "1" else f"{name} = ({size})//{by}" if " " in size else f"{name} = {size}//{by}"
+        )
 
 
 def dims_read(
@@ -390,7 +403,7 @@ def dims_read(
 _PLAIN_PATH = re.compile(r"[^\s,\"'\\]+")
 
 
-def _weights_comment(graph: Graph, width: int = 100) -> list[str]:
+def weights_comment(graph: Graph, width: int = 100) -> list[str]:
     """``# weights: fc1.weight f32[32,64], fc1.bias f32[32]``, wrapped at 100 columns."""
     weights = list({n.target: n for n in graph.nodes if n.op == "get_attr"}.values())
     if not weights:
@@ -412,8 +425,8 @@ def _weights_comment(graph: Graph, width: int = 100) -> list[str]:
 def graph_text(graph: Graph) -> str:
     """Readable code, a type on every line, where it comes from on the right."""
     words = words_of(graph)
-    lines = [*_head(graph, words), *_weights_comment(graph)]
-    lines += (f"    {_with_comment(code, comment)}" for code, comment in _lines(graph, words))
+    lines = [*function_head(graph, words), *weights_comment(graph)]
+    lines += (f"    {with_comment(code, comment)}" for code, comment in _lines(graph, words))
     return "\n".join([*lines, *_nothing(graph)])
 
 
@@ -424,7 +437,7 @@ def _nothing(graph: Graph) -> list[str]:
     return ["    pass"] if all(node.op in given for node in graph.nodes) else []
 
 
-def _head(graph: Graph, words: Words, width: int = 0) -> list[str]:
+def function_head(graph: Graph, words: Words, width: int = 0) -> list[str]:
     """The function's head, which is broken at ``width`` columns, and what stands before the body's
     lines: imports of words, and what the parameter ``_self`` is called."""
     head = f"def forward({_signature(graph, words)}):"
@@ -434,39 +447,19 @@ def _head(graph: Graph, words: Words, width: int = 0) -> list[str]:
     return [*lines, *(c for n, c in zip(graph.placeholders, called) if n.target == "self")]
 
 
-def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None) -> str:
-    """The text of a graph for a reader with ``width`` columns: comments that do not fit stand on
-    the line before, long calls are broken. ``weight_lines`` limits the list of weights."""
-    listed = _weights_comment(graph, width)
-    if weight_lines is not None and len(listed) > weight_lines:
-        weights = sum(node.op == "get_attr" for node in graph.nodes)
-        left_out = weights - sum(line.count("[") for line in listed[:weight_lines])
-        listed = [*listed[:weight_lines], f"    #    and {left_out} more"]
-    words = words_of(graph)
-    lines = [*_head(graph, words, width), *listed]
-    for code, comment in _lines(graph, words):
-        whole = f"    {_with_comment(code, comment)}"
-        if len(whole) <= width:
-            lines.append(whole)
-            continue
-        if comment:
-            lines.append(f"    # {comment}")
-        lines += wrap_code(f"    {code}", width)
-    return "\n".join(lines)
-
-
-def _with_comment(code: str, comment: str) -> str:
+def with_comment(code: str, comment: str) -> str:
+    """A line with a comment on its right, if there is one."""
     if not comment:
         return code
     return f"{code}  # {comment}" if code else f"# {comment}"
 
 
-_IMPORT = "from __future__ import annotations\n\n\n"
+FUTURE_IMPORT = "from __future__ import annotations\n\n\n"
 
 
 def forward_code(graph: Graph) -> str:
     """Source of the function that runs the graph: ``def forward(self, x): ...``."""
-    return f"{_IMPORT}{graph_text(graph)}\n"
+    return f"{FUTURE_IMPORT}{graph_text(graph)}\n"
 
 
 def executable_code(graph: Graph) -> str:
@@ -476,18 +469,18 @@ def executable_code(graph: Graph) -> str:
     Every expression has the line and column it has in :func:`forward_code`, so that tracebacks can
     show the readable text."""
     words = words_of(graph)
-    lines = [*_head(graph, words), *_weights_comment(graph)]
+    lines = [*function_head(graph, words), *weights_comment(graph)]
     lines += [f"    {line}" for line in _head_lines(graph, words)]
-    lines += [f"    {_with_comment(*line)}" for line in condition_lines(graph, words)]
-    width = _remembering(lambda type: " " * len(_annotation(type)))
+    lines += [f"    {with_comment(*line)}" for line in condition_lines(graph, words)]
+    width = remembering(lambda type: " " * len(annotation_of(type)))
     deletions = _deletions(graph)
-    for node, own in _node_lines(graph, words, width, lambda node: ""):
+    for node, own in node_lines(graph, words, width, lambda node: ""):
         lines += [f"    {line}" for line, _ in own]
         dead = deletions.get(node)
         if dead and lines[-1].startswith(f"    {node.name}"):  # else in a branch, or returned
             lines[-1] += f"; del {dead}"
     lines += _nothing(graph)
-    return _IMPORT + "\n".join(lines) + "\n"
+    return FUTURE_IMPORT + "\n".join(lines) + "\n"
 
 
 def _deletions(graph: Graph) -> dict[Node, str]:
@@ -506,68 +499,6 @@ def _deletions(graph: Graph) -> dict[Node, str]:
         if names:
             dead[node] = ", ".join(names)
     return dead
-
-
-def readable(module: GraphModule) -> str:
-    """The module as a class with its forward."""
-    name = re.sub(r"\W", "_", module.name, flags=re.ASCII)
-    name = name if outside_text.is_name(name) else f"_{name}"
-    body = "\n".join(f"    {line}" for line in str(module.graph).splitlines())
-    return f"class {name}(nn.Module):\n{body}"
-
-
-# -- tables ----------------------------------------------------------------------------------------
-def print_table(graph: Graph) -> None:
-    """Print opcode, name, type, value and place of every node as a table."""
-    from rich.console import Console
-
-    from fxlite.base.console import show
-
-    console = Console(highlight=False)
-    show(console, node_table(graph, console.width))
-
-
-def node_table(graph: Graph, width: int = 100) -> Table:
-    """The table of :func:`print_table` for ``width`` columns. Where a column of its own would leave
-    too little, the origin stands under the value of the first node that has it."""
-    from rich.table import Table
-
-    rows = [_table_row(node) for node in graph.nodes]
-    room = width - 2 * 4
-    names, types = (min(24, max(len(row[n]) for row in rows)) if rows else 0 for n in (1, 2))
-    room -= len("call_function") + names + types
-    is_wide = room >= 50
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("opcode", no_wrap=True)
-    table.add_column("name", overflow="fold", width=max(names, 4))
-    table.add_column("type", overflow="fold", width=max(types, 4))
-    table.add_column("value" if is_wide else "value  # origin", overflow="fold", ratio=3)
-    if is_wide:
-        table.add_column("origin", overflow="fold", ratio=2)
-    shown = ""
-    for *cells, origin in rows:
-        if not is_wide and origin != shown:
-            cells[-1] += f"\n# {origin}" if origin else ""
-        shown = origin or shown
-        table.add_row(*_plain((*cells, origin) if is_wide else cells))
-    return table
-
-
-def _table_row(node: Node) -> list[str]:
-    if node.op == "placeholder":
-        value, origin = str(node.target), ""
-    elif node.op == "output":
-        value, origin = value_text(node.args[0]), ""
-    else:
-        value, origin = call_text(node), node.origin
-    return [node.op, node.name, type_text(node.type) if node.type is not None else "", value, origin]
-
-
-def _plain(cells: Sequence[str]) -> list[Any]:
-    """Cells whose brackets are not markup."""
-    from rich.text import Text
-
-    return list(map(Text, cells))
 
 
 # -- the function that runs a GraphModule ----------------------------------------------------------

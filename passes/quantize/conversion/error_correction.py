@@ -269,7 +269,7 @@ def _why_not(product: Product, readers: Counter[str]) -> str | None:
         return "a transposed convolution has no rows of inputs that its weights share"
     is_matmul = product.node.target.name == "matmul"
     if is_matmul and (product.position == 0 or product.source.type.rank != 2):
-        return "its weight is no matrix on the right-hand side"
+        return "its weight is not a matrix on the right-hand side"
     return None
 
 

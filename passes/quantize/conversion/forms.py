@@ -147,7 +147,7 @@ class Forms:
         happens if the graph was edited after prepare."""
         if value not in self.integers:
             raise QuantizationError(
-                f"{reader.describe()} is to read integers of {value.name}, which has no observer: "
+                f"{reader.describe()} has to read integers of {value.name}, which has no observer: "
                 f"the graph was edited after prepare; prepare it again"
             )
         return self.integers[value]

@@ -68,7 +68,7 @@ def float_results(interpreter: Interpreter) -> list[Any]:
 # -- without data ----------------------------------------------------------------------------------
 @graph_pass(exactness=sqnr(20), inside=False)
 def quantize_dynamic(gm: GraphModule) -> GraphModule | None:
-    """Products with weights in 8-bit integers, activations quantized row by row while it runs.
+    """Compute products with weights in 8-bit integers; activations are quantized row by row at run time.
 
     The scale of each row of a linear layer (of each image for a convolution) is its largest
     magnitude over 127; weights have a scale for each output channel. Nothing is calibrated.
@@ -78,10 +78,10 @@ def quantize_dynamic(gm: GraphModule) -> GraphModule | None:
 
 @graph_pass(exactness=sqnr(10), inside=False)
 def quantize_weights(gm: GraphModule, bits: int = 8, group_size: int = 32) -> GraphModule | None:
-    """Weights stored as 8-bit or 4-bit integers; arithmetic in float.
+    """Store weights as 8-bit or 4-bit integers; arithmetic stays in float.
 
-    Linear layers and embeddings read integers, convolutions floats, which their integers become
-    when the program is compiled. 8 bits have a scale for each row, 4 bits for each ``group_size``
+    Linear layers and embeddings read integers; for convolutions the integers become floats when the
+    program is compiled. 8 bits have a scale for each row, 4 bits for each ``group_size``
     (32, 64 or 128) numbers of a row."""
     if bits not in (4, 8):
         raise unknown("number of bits", bits, ("4", "8"))
@@ -90,9 +90,9 @@ def quantize_weights(gm: GraphModule, bits: int = 8, group_size: int = 32) -> Gr
 
 @graph_pass(exactness=sqnr(20), inside=False)
 def cast_floats(gm: GraphModule, dtype: str = "bf16") -> GraphModule | None:
-    """All float32 arithmetic and weights in bfloat16, or ``dtype="f16"``: half the bytes.
+    """Turn all float32 arithmetic and weights into bfloat16, or float16 with ``dtype="f16"``, which halves the bytes.
 
-    Inputs and results keep their types. float16 ends at 65504: weights beyond it are an error,
+    Inputs and results keep their types. float16 ends at 65504: larger weights are an error, larger
     values become infinite."""
     configs = {"bf16": bf16(), "f16": fp16()}
     if dtype not in configs:

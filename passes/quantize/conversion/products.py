@@ -255,7 +255,7 @@ def _observed_states(forms: Forms, node: Node) -> Integers:
     observer = forms.prepared.get_submodule(h0.target) if h0.op == "call_module" else None
     if not isinstance(observer, Observer):
         raise QuantizationError(
-            f"{node.describe()} is to round its states, which have no observer: the graph was "
+            f"{node.describe()} has to round its states, which have no observer: the graph was "
             f"edited after prepare; prepare it again"
         )
     scale, zero_point = (number.item() for number in observer.calculate_qparams())

@@ -2,7 +2,7 @@
 
 In: what the planner chose, or a file that was edited. Out: a :class:`Plan`, which prints as a
 table, is kept as a TOML file, with what each layer costs in a comment, and gives the mapping that
-prepare takes. Files are read strictly: what is misspelt, missing, or not possible in the program is
+prepare takes. Files are read strictly: what is misspelled, missing, or not possible in the program is
 an error that names file and line, and the nearest name.
 """
 
@@ -166,7 +166,7 @@ def _options(name: str, config: QConfig) -> dict[str, Any]:
         options = {n: values[n] for n, p in parameters.items() if values[n] != p.default}
     if preset is None or preset(**options) != config:
         raise QConfigError(
-            f"the scheme {name!r} is no preset with other options, so a file cannot hold it: "
+            f"the scheme {name!r} is not a preset with changed options, so a file cannot hold it: "
             f"{config}; presets are {', '.join(PRESETS)}"
         )
     return options
@@ -189,9 +189,9 @@ def load_plan(path: str | os.PathLike[str], program: Any) -> Plan:
         text = Path(path).read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except ValueError as error:  # what is no TOML or no UTF-8, numbers of thousands of digits
-        raise QConfigError(f"{path}: this is no TOML: {lines(str(error))[:500]}") from None
+        raise QConfigError(f"{path}: this is not TOML: {lines(str(error))[:500]}") from None
     except RecursionError:
-        raise QConfigError(f"{path}: this is no plan: a value is nested too deeply") from None
+        raise QConfigError(f"{path}: this is not a plan: a value is nested too deeply") from None
     return _Reader(str(path), text).plan(data, as_module(program))
 
 
@@ -222,7 +222,7 @@ class _Reader:
         def scheme(key: str, value: Any, *keys: str) -> PlannedLayer:
             if not isinstance(value, str):
                 hint = ' (write paths in quotes: "encoder.fc" = ...)' if _is_table(value) else ""
-                raise self.error(f"{key} is to be the name of a scheme, not {value!r}{hint}", *keys)
+                raise self.error(f"{key} must be the name of a scheme, not {value!r}{hint}", *keys)
             self.known("scheme", value, names, *keys)
             if value != FLOAT and value not in schemes:
                 schemes[value] = PRESETS[value]()
@@ -230,7 +230,7 @@ class _Reader:
 
         given = data.get("layers", {})
         if not _is_table(given):
-            raise self.error("layers is to be a table, [layers]", "layers")
+            raise self.error("layers must be a table, [layers]", "layers")
         paths = _layer_paths(module)
         for path in given:
             if not _is_table(given[path]):
@@ -250,17 +250,17 @@ class _Reader:
     def schemes(self, given: Any) -> dict[str, QConfig]:
         """The configs that the file gives names to."""
         if not _is_table(given):
-            raise self.error("schemes is to be a table, [schemes]", "schemes")
+            raise self.error("schemes must be a table, [schemes]", "schemes")
         found: dict[str, QConfig] = {}
         for name, options in given.items():
             keys = ("schemes", name)
             if name == FLOAT:
                 raise self.error('"float" is what it says and no name for a scheme', *keys)
             if not _is_table(options) or "preset" not in options:
-                raise self.error(f'{name} is to be {{ preset = "static_int8", ... }}', *keys)
+                raise self.error(f'{name} must be {{ preset = "static_int8", ... }}', *keys)
             others = {key: value for key, value in options.items() if key != "preset"}
             if not isinstance(options["preset"], str):
-                raise self.error(f"{name} is to have the name of a preset", *keys)
+                raise self.error(f"{name} must have the name of a preset", *keys)
             self.known("preset", options["preset"], PRESETS, *keys)
             preset = PRESETS[options["preset"]]
             for key in others:

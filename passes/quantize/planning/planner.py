@@ -86,7 +86,7 @@ def _along_hull(layer: str, choices: Sequence[Option]) -> list[Move]:
     hull = [choices[0]]
     made: list[Move] = []
     useful = [o for o in choices[:0:-1] if o.cost < choices[0].cost and math.isfinite(o.loss)]
-    # from the dearest to the cheapest; of equal cost, the last one stays: the least loss, and of
+    # from the most to the least expensive; of equal cost, the last one stays: the least loss, and of
     # equal loss the one that was given first
     for option in sorted(useful, key=lambda o: (-o.cost, -o.loss)):
         while made and (option.loss <= hull[-1].loss or _slope(hull[-1], option) <= made[-1].slope):

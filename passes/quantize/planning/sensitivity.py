@@ -16,12 +16,13 @@ code computes it in their loops. What a whole model takes is measured by
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed, borderless
+from fxlite.base.console import Printed, borderless, picture_html, write_whole
 from fxlite.base.facade import above
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -115,6 +116,19 @@ class Sensitivity(Printed):
         self._check(scheme)
         found = [_chosen(x, scheme).seconds for x in self.layers]
         return None if None in found else math.fsum(s for s in found if s is not None)
+
+    def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
+        """A picture: the ratio of each layer by each scheme; written to ``path`` if there is one. Returns it."""
+        from fxlite.passes.quantize.planning.sensitivity_plot import sensitivity_svg
+
+        text = sensitivity_svg(self)
+        if path is not None:
+            write_whole(path, text)
+        return text
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the picture, and the table."""
+        return picture_html(self.to_svg()) + super()._repr_html_()
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
 

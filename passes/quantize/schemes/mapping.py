@@ -51,7 +51,7 @@ class QConfigMapping:
         try:
             re.compile(_name(pattern, "a pattern"))
         except re.error as error:
-            raise QConfigError(f"{pattern!r} is no regular expression: {error}") from None
+            raise QConfigError(f"{pattern!r} is not a regular expression: {error}") from None
         self.module_name_regexes[pattern] = as_qconfig(qconfig)
         return self
 

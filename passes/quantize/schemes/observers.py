@@ -134,7 +134,7 @@ def _divergence(magnitudes: Any, stop: int, levels: int) -> float:
 
 # -- modules ---------------------------------------------------------------------------------------
 class Observer(Module):
-    """Base of all observers: counts what it sees and refuses what is no number.
+    """Base of all observers: counts what it sees and refuses what is not a number.
 
     ``of`` says which value it observes and where that is computed, for messages. ``axis`` is the
     axis that keeps ranges of its own: for a scheme per channel (default 1 of three axes or more,
@@ -195,7 +195,7 @@ class Observer(Module):
             kind = "NaN" if np.isnan(slices).any() else "an infinity"
             raise QuantizationError(
                 f"calibration: {self.of} holds {kind} (in {np.sum(~np.isfinite(slices))} of "
-                f"{array.size} numbers); a range with it means nothing. Find it with "
+                f"{array.size} numbers); a range computed from it is meaningless. Find it with "
                 f"fx.Interpreter, or leave this part in float: set_module_name(name, None)"
             )
         low, high = slices.min(axis=1), slices.max(axis=1)

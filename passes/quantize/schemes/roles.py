@@ -109,7 +109,7 @@ def moved(node: Node) -> list[Node]:
 
 
 def _runs_on_integers(node: Node) -> bool:
-    """True if the op's type rule takes u8 in the place of float32."""
+    """True if the op's type rule takes u8 in place of float32."""
 
     def as_integers(value: Any) -> Any:
         found = value.type if isinstance(value, Node) else value
@@ -227,7 +227,7 @@ def depth(node: Node) -> Dim:
 
 
 def multiply_adds(node: Node) -> Dim:
-    """Multiply-adds of a call; 0 for what is no product."""
+    """Multiply-adds of a call; 0 for what is not a product."""
     if node.op != "call_function":
         return 0
     name, arguments = node.target.name, node.arguments
@@ -304,7 +304,7 @@ def _why_not_matmul(node: Node, qconfig: QConfig) -> str | None:
     if qconfig.mode == "static":
         return _why_not_exact(node, qconfig)
     if not is_weight(y) or y.type.rank != 2:
-        return "the right operand is no [K, N] weight; static_int8 quantizes products of activations"
+        return "the right operand is not a [K, N] weight; static_int8 quantizes products of activations"
     return None if qconfig.mode == "weight_only" else _why_not_exact(node, qconfig)
 
 

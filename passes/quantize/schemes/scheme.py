@@ -3,7 +3,7 @@
 
 In: the names a user gives. Out: frozen records that print as what they say, and the presets
 ``static_int8()``, ``dynamic_int8()``, ``weight_only_int8()``, ``weight_only_int4()``, ``fp16()``
-and ``bf16()``. What is no scheme is refused here, with the nearest names. Records are plain data
+and ``bf16()``. What is not a scheme is refused here, with the nearest names. Records are plain data
 (numbers, text, named dims), which files keep, and from which the report is made.
 
 In: ranges or arrays, and a scheme. Out: float32 scales, int32 zero points, int8 arrays. The
