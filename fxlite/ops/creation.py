@@ -11,9 +11,9 @@ import math
 from typing import Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.base.on_demand import is_expression
 from fxlite.ops.op import Op, Tensor, op
 from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import S
@@ -38,7 +38,7 @@ def _default_dtype(*values: Any) -> DType:
 
 
 def _fill(value: Any, dtype: DType) -> Any:
-    return value if isinstance(value, sympy.Expr) else fill_value(value, dtype)
+    return value if is_expression(value) else fill_value(value, dtype)
 
 
 def _created(shape: Any, dtype: DType) -> TensorType:
@@ -87,7 +87,7 @@ def _(shape: Any, value: Any, dtype: Any = None) -> TensorType:
 @full.body
 def _(i: MultiIndex, shape: Any, value: Any, dtype: Any = None) -> Expr:
     target = _default_dtype(value) if dtype is None else dtype
-    if isinstance(value, sympy.Expr):
+    if is_expression(value):
         return expr.cast(expr.index_value(value), target)
     return expr.const(fill_value(value, target), target)
 

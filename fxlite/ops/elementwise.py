@@ -363,7 +363,7 @@ def _power_dtype(x: Any, y: Any) -> DType:
     """NumPy's dtype of a power; it has no negative powers of integers."""
     found = as_numpy(np.power)(x, y)
     if not found.is_inexact and type(y) is int and y < 0:
-        raise LiteralError(f"integers have no power {y} among the integers; raise floats to it: .astype('f32')")
+        raise LiteralError(f"an integer raised to {y} is not an integer; raise floats to it: .astype('f32')")
     return found
 
 

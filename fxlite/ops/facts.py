@@ -100,6 +100,9 @@ class Facts:
     role: str = ""
     #: Whether integer weights are expanded to floats when the program is compiled.
     expands_weight: bool = False
+    #: Whether it is a convolution of ``x`` with ``weight``, over any number of axes, of floats or integers
+    #: as they are.
+    is_convolution: bool = False
     #: The convolution that this one is the transpose of.
     transposes: str | None = None
     #: What a weight is called that the op made of one with another name: ``permuted``.

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.base.on_demand import is_expression
 from fxlite.ops.op import Op, Tensor, Tensors, broadcast_shapes, normalize_axis, op, shape_of, weak_dtype
 from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S, uniform
@@ -70,7 +70,7 @@ def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[In
 )
 def take(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
     """Elements of ``x`` at the integers ``index`` along ``axis``, as np.take: the axes of ``index``
-    stand in the place of ``axis``.
+    stand in place of ``axis``.
 
     Raises DTypeError unless ``index`` holds integers, IndexError for one out of range."""
     return np.take(x, index, axis)
@@ -498,7 +498,7 @@ def one_hot(x: Tensor, num_classes: int, dtype: DType = "i64") -> Tensor:  # typ
 @one_hot.infer
 def _(x: Any, num_classes: Any, dtype: Any = "i64") -> TensorType:
     require_integers(x, "x")
-    if not (type(num_classes) is int or isinstance(num_classes, sympy.Expr)):
+    if not (type(num_classes) is int or is_expression(num_classes)):
         raise ArgumentError(f"num_classes must be an int or a named dim, not {num_classes!r}")
     if type(num_classes) is int and num_classes < 1:
         raise ShapeError(f"num_classes must be at least 1, not {num_classes}")

@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import (
     ArgumentError,
@@ -40,6 +39,7 @@ from fxlite.base.errors import (
     ShapeError,
     did_you_mean,
 )
+from fxlite.base.on_demand import is_expression
 from fxlite.base.state import active_tracer, stands_for_any
 from fxlite.ops.facts import Facts
 from fxlite.ops.parameters import OptionalTensor as OptionalTensor
@@ -53,7 +53,7 @@ from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
-from fxlite.types.symbols import symbol
+from fxlite.types.shapes import symbols
 from fxlite.types.tensor_type import TensorType, type_of
 
 Axis: TypeAlias = int | tuple[int, ...] | None
@@ -197,7 +197,7 @@ class Op(Facts):
     # -- facts -------------------------------------------------------------------------------
     @functools.cached_property
     def samples(self) -> list[Sample]:
-        """Example arguments; of text they are made when somebody asks, which users do not."""
+        """Example arguments; those given as text are parsed on demand."""
         return list(parsed(self._written_samples))
 
     #: Calls are kept and stay single, though nobody reads what they return; see fx.has_side_effect.
@@ -497,7 +497,7 @@ def _type_or_value(value: Any) -> Any:
     if isinstance(value, dtypes.NUMBERS):
         return value
     if not hasattr(value, "type"):
-        raise ArgumentError(f"a tensor is expected where {value!r} stands")
+        raise ArgumentError(f"expected a tensor, not {value!r}")
     return value.type
 
 
@@ -558,7 +558,7 @@ def to_dim(index: Index) -> shapes.Dim:
 
     def atom_dim(atom: Any) -> Any:
         if isinstance(atom, DimVar):
-            return symbol(atom.name, atom.facts)
+            return symbols.symbol(atom.name, atom.facts)
         if isinstance(atom, Quotient):
             return shapes.floordiv(to_dim(atom.a), to_dim(atom.b))
         if isinstance(atom, Remainder):
@@ -595,7 +595,7 @@ def freeze(value: Any, depth: int = 0) -> Any:
         if isinstance(value, (int, str)):
             return value.value
         raise ArgumentError(
-            f"{value} cannot stand in a graph, which is data and knows no class "
+            f"{value} cannot be part of a graph, which is data and does not know the class "
             f"{type(value).__name__}; pass its value, {value.value!r}"
         )
     if isinstance(value, (tuple, list)):
@@ -604,7 +604,7 @@ def freeze(value: Any, depth: int = 0) -> Any:
         return tuple(freeze(v, depth + 1) for v in value)
     if isinstance(value, shapes.NamedDim):
         return shapes.normalize(value.expr)
-    if isinstance(value, sympy.Expr):
+    if is_expression(value):
         return shapes.normalize(value)
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return value.item()

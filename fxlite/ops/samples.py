@@ -16,6 +16,7 @@ them, blanks between the arguments of one, and a size of a named dim is given as
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,12 +33,17 @@ from fxlite.types.tensor_type import TensorType, parse_type
 class Random:
     """A random array: normal for floats (unless ``low``/``high`` are given), uniform integers in
     ``[low, high)`` else; of complex numbers both parts are such floats. ``special`` mixes in zeros,
-    NaN and infinities."""
+    NaN and infinities. The type may be given as text, which is read when somebody asks for it."""
 
-    type: TensorType
+    given: TensorType | str
     low: float | None = None
     high: float | None = None
     special: bool = False
+
+    @functools.cached_property
+    def type(self) -> TensorType:
+        """The type of the array."""
+        return parse_type(self.given) if isinstance(self.given, str) else self.given
 
     def make(self, rng: np.random.Generator, dims: Mapping[str, int]) -> np.ndarray[Any, Any]:
         """The array, with named dims replaced by ``dims``."""
@@ -76,12 +82,12 @@ _SPECIAL_PARTS = ((0.0, 0.0), (0.0, 1.5), (np.inf, 1.0), (np.nan, 1.0))
 
 def uniform(text: str, low: float, high: float) -> Random:
     """Random array with values (or integers) in ``[low, high)``."""
-    return Random(parse_type(text), low, high)
+    return Random(text, low, high)
 
 
 def special(text: str) -> Random:
     """Random array that starts with 0, -0, NaN, +inf, -inf."""
-    return Random(parse_type(text), special=True)
+    return Random(text, special=True)
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,7 @@ class BadSample:
 
 def _lift(value: Any) -> Any:
     if isinstance(value, str) and "[" in value:
-        return Random(parse_type(value))
+        return Random(value)
     if isinstance(value, list):
         return [_lift(v) for v in value]
     return value
@@ -187,7 +193,7 @@ def _of_word(word: str) -> Any:
     text, is_special, low, high = found.groups()
     if is_special:
         return special(text)
-    return Random(parse_type(text)) if low is None else uniform(text, ast.literal_eval(low), ast.literal_eval(high))
+    return Random(text) if low is None else uniform(text, ast.literal_eval(low), ast.literal_eval(high))
 
 
 def Bad(*args: Any, match: str, **kwargs: Any) -> BadSample:

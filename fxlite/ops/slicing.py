@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ArgumentError, DTypeError, PositionError, ShapeError
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.ops.op import Tensor, Tensors, broadcast_shapes, normalize_axis, op
 from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S
@@ -29,8 +29,8 @@ from fxlite.ops.view import as_shape, dims_of, fill_value, known_type, unsqueeze
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
-from fxlite.types import dtypes, shapes, symbols
-from fxlite.types.shapes import Dim
+from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim, symbols
 from fxlite.types.tensor_type import TensorType
 
 
@@ -112,7 +112,7 @@ def slice_(x: Tensor, axis: int, start: int = 0, stop: int | None = None, step: 
 
 def _check_bounds(*bounds: Any) -> None:
     for bound in bounds:
-        if not (bound is None or type(bound) is int or isinstance(bound, sympy.Expr)):
+        if not (bound is None or type(bound) is int or is_expression(bound)):
             raise ArgumentError(f"bounds must be ints, named dims or None, not {bound!r}")
 
 
@@ -204,7 +204,7 @@ def _(x: Any, axis: Any, index: Any) -> Any:
 def _(x: TensorType, axis: int, index: Any) -> TensorType:
     axis = normalize_axis(axis, x.rank)
     size = x.shape[axis]
-    if not (type(index) is int or isinstance(index, sympy.Expr)):
+    if not (type(index) is int or is_expression(index)):
         raise ArgumentError(f"index must be an int or a named dim, not {index!r}; arrays: use take")
     if type(size) is int and type(index) is int and not -size <= index < size:
         raise PositionError(f"index {index} is out of range for axis {axis} of size {size}")
@@ -242,7 +242,7 @@ def parts_of(at: Any, shape: Sequence[Any]) -> list[Any]:
             first, last, length = slice_bounds(size, *part)
             result.append((first, last, length, part[2]))
             continue
-        if not (type(part) is int or isinstance(part, sympy.Expr)):
+        if not (type(part) is int or is_expression(part)):
             raise ArgumentError(f"at holds ints and (start, stop, step), not {part!r}")
         if type(part) is int and type(size) is int and not -size <= part < size:
             raise PositionError(f"index {part} is out of range for axis {axis} of size {size}")

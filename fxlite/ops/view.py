@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.ops.op import Op, Tensor, normalize_axis, op, to_dim
 from fxlite.ops.samples import Bad, S, special
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index, extremum, flatten, unflatten
-from fxlite.types import dtypes, shapes, symbols
-from fxlite.types.shapes import Dim, Shape
+from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim, Shape, symbols
 from fxlite.types.tensor_type import TensorType
 
 
@@ -342,7 +342,7 @@ def flip(x: Tensor, axis: int) -> Tensor:
 
 def _same_type(x: TensorType, axis: int, shift: Any = 0) -> TensorType:
     normalize_axis(axis, x.rank)
-    if not (type(shift) is int or isinstance(shift, sympy.Expr)):
+    if not (type(shift) is int or is_expression(shift)):
         raise ArgumentError(f"shift must be an int or a named dim, not {shift!r}")
     return x
 
@@ -391,6 +391,58 @@ def _(i: MultiIndex, x: Reader, shift: Any, axis: int) -> Expr:
     before, behind = expr.less(place, start), expr.less(start - 1, place)
     wrapped = expr.add_guard(moved(size - start), before)
     return expr.where(before, wrapped, expr.add_guard(moved(-start), behind))
+
+
+@op(
+    "view",
+    moves_values=True,
+    samples=[
+        "f32[B,6] 1 3 B=2; f32[T,2] 0 2 2 T=7; f64[5] 0 5; f64[4] 0 1 3; i32[2,4] -1 2; bool[3,2] 0 3; bf16[6] 0 2 3",
+        "f32[T] 0 3 T=6; f32[2] 0 3; f16[0,3] 1 2",
+    ],
+    bad=[
+        Bad("f32[3]", 0, 5, match="a window of 5 is larger than axis 0 of f32[3]"),
+        Bad("f32[3]", 1, 1, match="out of range"),
+        Bad("f32[3]", 0, 2, 0, match="step must be an int >= 1"),
+        Bad("f32[3]", 0, -1, match="size must be at least 0"),
+    ],
+)
+def unfold(x: Tensor, axis: int, size: int, step: int = 1) -> Tensor:
+    """All windows of ``size`` neighbours along ``axis``, each ``step`` further than the one before, as
+    torch.Tensor.unfold: ``out[..., w, ..., k]`` is ``x[..., step * w + k, ...]``, the axis of the places in a window
+    is the last one. There are ``(n - size) // step + 1`` of them, perhaps none.
+
+    Raises ShapeError for a window that is larger than the axis by more than one step."""
+    axis = normalize_axis(axis, np.ndim(x))
+    count = (np.shape(x)[axis] - size) // step + 1
+    places = step * np.arange(count)[:, None] + np.arange(size)
+    return np.ascontiguousarray(np.moveaxis(np.take(x, places, axis), axis + 1, -1))
+
+
+@unfold.infer
+def _(x: TensorType, axis: int, size: Any, step: int = 1) -> TensorType:
+    axis = normalize_axis(axis, x.rank)
+    if type(step) is not int or step < 1:
+        raise ArgumentError(f"step must be an int >= 1, not {step!r}")
+    (size,) = as_shape(size, "size")
+    if type(size) is int and size < 0:
+        raise ShapeError(f"size must be at least 0, not {size}")
+    count = shapes.normalize(shapes.floordiv(x.shape[axis] - size, step) + 1)
+    if type(count) is int and count < 0:
+        raise ShapeError(f"a window of {size} is larger than axis {axis} of {x}")
+    return x.with_shape((*x.shape[:axis], count, *x.shape[axis + 1 :], size))
+
+
+@unfold.elements
+def _(x: TensorType, axis: int, size: Any, step: int = 1) -> list[Dim]:
+    count = shapes.floordiv(x.shape[normalize_axis(axis, x.rank)] - size, step) + 1
+    return [] if shapes.at_least(count, 0) else [shapes.normalize(count + 1)]
+
+
+@unfold.body
+def _(i: MultiIndex, x: Reader, axis: int, size: Any, step: int = 1) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    return x[(*i[:axis], i[axis] * step + i[-1], *i[axis + 1 : -1])]
 
 
 # -- with a constant outside -----------------------------------------------------------------------
@@ -471,7 +523,7 @@ def triu(x: Tensor, k: int = 0) -> Tensor:
 def _infer_triangle(x: TensorType, k: Any = 0) -> TensorType:
     if x.rank < 2:
         raise ShapeError(f"x must have rank 2 or more, not {x.rank}")
-    if not (type(k) is int or isinstance(k, sympy.Expr)):
+    if not (type(k) is int or is_expression(k)):
         raise ArgumentError(f"k must be an int or a named dim, not {k!r}")
     return x
 

@@ -18,10 +18,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ArgumentError, expect
 from fxlite.base.location import here, with_place
+from fxlite.base.on_demand import sympy
 from fxlite.base.state import is_traced, stands_for_any
 from fxlite.ops.op import WRAPPED, Op
 from fxlite.ops.own.foreign import ForeignOp
@@ -133,7 +133,7 @@ def wrap(fn_or_name: Any = None, *, infer: Any = None) -> Any:
     ``fx.wrap("name")`` or ``fx.wrap(function)`` at module level for a function of that module,
     imported ones included.
 
-    The function must be pure: a node nobody reads is removed. Parameters without annotation, or
+    The function must be pure: a node that is not read is removed. Parameters without annotation, or
     annotated as arrays, take arrays and numbers; others (``axis: int``, ``mode="nearest"``) are
     stored as they are. ``infer`` gives the result's type: type text, or a function from the
     arguments' TensorTypes to a type (a tuple of them for several results); without it the result
@@ -192,7 +192,7 @@ def _is_statement(frame: Any) -> bool:
 
 
 def has_side_effect(fn: Any) -> Any:
-    """Keep every call of a function, though nobody reads its result: no pass removes, folds or
+    """Keep every call of a function, even if its result is not read: no pass removes, folds or
     merges such nodes, and they keep their order. ``fn`` is an op or a function, which is wrapped as
     by :func:`wrap`; returns it. Raises what that raises."""
     if isinstance(fn, Op):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
-from fxlite.scalar.index import Extremum, Index, Quotient, Remainder, Value, Var
+from fxlite.scalar.index import Index, Value, Var
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType, Number
 
@@ -59,17 +59,7 @@ class Expr:
 
 def run_time_values(index: MultiIndex) -> list[Value]:
     """The run-time values inside indices, each once, in the order they are written."""
-    found: dict[Value, None] = {}
-    stack: list[Any] = list(reversed(index))
-    while stack:
-        item = stack.pop()
-        if isinstance(item, Value):
-            found[item] = None
-        elif isinstance(item, Index):
-            stack += reversed([atom for monomial in item.terms for atom in monomial])
-        elif isinstance(item, (Quotient, Remainder, Extremum)):
-            stack += [item.b, item.a]
-    return list(found)
+    return list(dict.fromkeys(value for i in index for value in i.run_time_values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,16 +466,17 @@ def transform(expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr
     calls that share ``done`` (results by the id of the old node). Run-time values inside indices
     are nodes like others."""
     done = {} if done is None else done
-    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    stack: list[tuple[Expr, tuple[Expr, ...] | None]] = [(expr, None)]
     while stack:
-        node, ready = stack.pop()
+        node, children = stack.pop()
         if id(node) in done:
             continue
-        children = node.children
-        if not ready:
-            stack.append((node, True))
-            stack += [(c, False) for c in children if id(c) not in done]
-            continue
+        if children is None:
+            children = node.children
+            if pending := [(c, None) for c in children if id(c) not in done]:
+                stack.append((node, children))
+                stack += pending
+                continue
         new = [done[id(c)] for c in children]
         if any(n is not c for n, c in zip(new, children, strict=True)):
             result = function(node.with_children(new))
@@ -496,7 +487,7 @@ def transform(expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr
 
 
 def with_label(expr: Expr, label: str) -> Expr:
-    """Name an expression that has no name yet, in place (a label is no part of its meaning)."""
+    """Name an expression that has no name yet, in place (a label is not part of its meaning)."""
     if label and not expr.label and not isinstance(expr, (Load, Const, Local, IndexValue)):
         object.__setattr__(expr, "label", label)
     return expr

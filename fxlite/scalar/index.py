@@ -16,13 +16,15 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any, TypeAlias
 
 import numpy as np
-import sympy
 
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.types import shapes
-from fxlite.types.symbols import NO_FACTS, Facts, FloorDiv, facts_of
+from fxlite.types.facts import NO_FACTS, Facts
+from fxlite.types.shapes import symbols
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Given(Var):
 
 @dataclass(frozen=True)
 class DimVar:
-    """A named dim, ``>= 0``, and what else is known of its values."""
+    """A named dim, ``>= 0``, and what else is known of its values: proofs ask for the lowest."""
 
     name: str
     facts: Facts = NO_FACTS
@@ -106,12 +108,14 @@ class Index:
     """An integer polynomial: ``terms`` maps a monomial (sorted tuple of atoms) to its
     coefficient."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_upper", "_values", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         zeros = 0 in terms.values()
         self.terms = {m: c for m, c in terms.items() if c} if zeros else dict(terms)
         self._hash: int | None = None
+        self._values: tuple[Value, ...] | None = None
+        self._upper: Index | EllipsisType | None = ...  # not known yet
 
     # -- building ---------------------------------------------------------------------------
     @staticmethod
@@ -125,7 +129,7 @@ class Index:
             return Index({(value,): 1})
         if isinstance(value, shapes.NamedDim):
             value = value.expr
-        if isinstance(value, sympy.Expr):
+        if is_expression(value):
             return _from_sympy(value)
         return Index({(): int(value.__index__())})
 
@@ -167,6 +171,8 @@ class Index:
         exact, rest = _split(self, by)
         if rest.constant == 0 or _lies_within(rest, by):
             return exact
+        if _lies_within(rest + by, by):
+            return exact + -1
         if rest.constant is not None and by.constant is not None:
             return exact + rest.constant // by.constant
         inner = rest.single_atom
@@ -175,13 +181,15 @@ class Index:
         return exact + Index({(Quotient(rest, by),): 1})
 
     def __mod__(self, divisor: Any) -> Index:
-        divisor = Index.of(divisor)
-        _, rest = _split(self, divisor)
-        if rest.constant == 0 or _lies_within(rest, divisor):
+        by = Index.of(divisor)
+        _, rest = _split(self, by)
+        if rest.constant == 0 or _lies_within(rest, by):
             return rest
-        if rest.constant is not None and divisor.constant is not None:
-            return Index.of(rest.constant % divisor.constant)
-        return Index({(Remainder(rest, divisor),): 1})
+        if _lies_within(rest + by, by):
+            return rest + by
+        if rest.constant is not None and by.constant is not None:
+            return Index.of(rest.constant % by.constant)
+        return Index({(Remainder(rest, by),): 1})
 
     # -- looking ----------------------------------------------------------------------------
     @property
@@ -218,6 +226,20 @@ class Index:
         """Loop variables the index depends on (not those inside run-time values)."""
         return {a for a in self.atoms() if isinstance(a, Var)}
 
+    def run_time_values(self) -> tuple[Value, ...]:
+        """The run-time values inside, each once, in the order they are written; found once, for
+        whoever walks over an expression asks each index in it."""
+        if self._values is None:
+            found: dict[Value, None] = {}
+            for monomial in self.terms:
+                for atom in monomial:
+                    if isinstance(atom, Value):
+                        found[atom] = None
+                    elif isinstance(atom, (Quotient, Remainder, Extremum)):
+                        found |= dict.fromkeys((*atom.a.run_time_values(), *atom.b.run_time_values()))
+            self._values = tuple(found)
+        return self._values
+
     @property
     def is_polynomial(self) -> bool:
         """True if made of loop variables and dims alone: no division, extremum, run-time value."""
@@ -242,15 +264,14 @@ class Index:
         return Index(terms)
 
     def substitute(self, env: Mapping[Any, Any]) -> Index:
-        """Replace atoms (loop variables, dims) by other indices."""
-        if not env:
+        """Replace atoms (loop variables, dims) by other indices; the same index where it has none
+        of them."""
+        if not any(atom in env or hasattr(atom, "a") for monomial in self.terms for atom in monomial):
             return self
         result = Index({})
         for monomial, coeff in self.terms.items():
-            term = Index.of(coeff)
-            for atom in monomial:
-                term = term * _substitute_atom(atom, env)
-            result = result + term
+            atoms = [_substitute_atom(atom, env) for atom in monomial]
+            result = result + functools.reduce(operator.mul, atoms or [Index.of(1)]) * coeff
         return result
 
     def evaluate(self, env: Mapping[str, Any], value_of: Callable[[Any], Any] | None = None) -> Any:
@@ -265,7 +286,12 @@ class Index:
 
     # -- bounds -----------------------------------------------------------------------------
     def upper(self) -> Index | None:
-        """A polynomial in dims that is >= the index wherever its loops run, or None."""
+        """A polynomial in dims that is >= the index wherever its loops run, or None; found once."""
+        if isinstance(self._upper, EllipsisType):
+            self._upper = self._found_upper()
+        return self._upper
+
+    def _found_upper(self) -> Index | None:
         result = Index({})
         for monomial, coeff in self.terms.items():
             bound = _bound_monomial(monomial, largest=coeff > 0)
@@ -282,7 +308,7 @@ class Index:
     def is_nonnegative(self) -> bool:
         """True if provably >= 0."""
         low = self.lower()
-        if low is not None and all(c >= 0 for c in low.terms.values()):
+        if low is not None and (_is_plain(low) or _is_plain(_from_lowest(low))):
             return True
         for monomial, coeff in self.terms.items():  # j of ``i - 1 - j`` with j < i, whatever i is
             match monomial:
@@ -309,6 +335,17 @@ class Index:
 
     def __repr__(self) -> str:
         return to_text(self)
+
+
+def _is_plain(index: Index) -> bool:
+    """True for a polynomial in dims without a subtraction."""
+    return all(c >= 0 for c in index.terms.values())
+
+
+def _from_lowest(index: Index) -> Index:
+    """A polynomial in dims, over what each of them is larger than its lowest value."""
+    found = {a for m in index.terms for a in m if isinstance(a, DimVar) and a.facts.lowest > 0}
+    return index.substitute({d: Index.of(DimVar(f"{d.name}+")) + d.facts.lowest for d in found})
 
 
 def _split(index: Index, divisor: Index) -> tuple[Index, Index]:
@@ -455,24 +492,27 @@ def _from_sympy(value: Any) -> Index:
     if value.is_Integer:
         return Index.of(int(value))
     if value.is_Symbol:
-        return Index.of(DimVar(value.name, facts_of(value)))
+        return Index.of(DimVar(value.name, symbols.facts_of(value)))
     args = value.args
     if value.is_Pow and args[1].is_Integer and int(args[1]) > 0:
         return functools.reduce(operator.mul, [_from_sympy(args[0])] * int(args[1]))
-    for kind, combine in _COMBINED.items():
+    for kind, combine in _combined().items():
         if isinstance(value, kind):
             return functools.reduce(combine, map(_from_sympy, args))
     raise TypeError(f"cannot use the dim {value} as an index")
 
 
-_COMBINED: dict[Any, Callable[[Any, Any], Index]] = {
-    sympy.Add: operator.add,
-    sympy.Mul: operator.mul,
-    FloorDiv: operator.floordiv,
-    sympy.Mod: operator.mod,
-    sympy.Min: functools.partial(extremum, "min"),
-    sympy.Max: functools.partial(extremum, "max"),
-}
+@functools.cache
+def _combined() -> dict[Any, Callable[[Any, Any], Index]]:
+    """How the parts of each kind of expression are put together."""
+    return {
+        sympy.Add: operator.add,
+        sympy.Mul: operator.mul,
+        symbols.FloorDiv: operator.floordiv,
+        sympy.Mod: operator.mod,
+        sympy.Min: functools.partial(extremum, "min"),
+        sympy.Max: functools.partial(extremum, "max"),
+    }
 
 
 def product(values: Iterable[Any]) -> Index:

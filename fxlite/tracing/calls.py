@@ -1,7 +1,7 @@
 """Where a trace is: the line of the program that runs, and the calls of its functions around it.
 
 In: the running frames. Out: a :class:`~fxlite.base.location.Location`, one for each place and call.
-A method that fxlite calls, such as ``forward``, is no call of a function: its module is a scope.
+A method that fxlite calls, such as ``forward``, is not a call of a function: its module is a scope.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ _DoctorProxy.__hash__ = Proxy.__hash__  # type: ignore[method-assign]
 
 
 def _example(proxy: Any) -> Any:
-    """An array in the place of a proxy."""
+    """An array in place of a proxy."""
     if isinstance(proxy, _Poison) or not proxy.is_typed:
         return np.ones(())
     sizes = [d if type(d) is int else 2 for d in proxy.type.shape]
@@ -377,7 +377,7 @@ class _PoisonShape:
 
 
 class _Poison(_DoctorProxy):
-    """In the place of a value that could not be computed."""
+    """In place of a value that could not be computed."""
 
     __slots__ = ()
 

@@ -16,13 +16,13 @@ import functools
 import inspect
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, FxliteError, expect
+from fxlite.base.errors import ArgumentError, DTypeError, FxliteError, expect
 from fxlite.base.outside_text import is_name
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
@@ -31,12 +31,12 @@ from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import Op
 from fxlite.tracing.proxy import Proxy
 from fxlite.types import dtypes
-from fxlite.types.shapes import NamedDim
-from fxlite.types.symbols import FactSymbol, ordered_facts
+from fxlite.types.shapes import NamedDim, symbols
 from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
+    from fxlite.types.symbols import FactSymbol
 
 
 #: Types of values that nodes hold as they are.
@@ -56,6 +56,39 @@ def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, An
         elif kind not in PLAIN:
             return None
     return found
+
+
+def with_lists_as_arrays(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
+    """Lists and tuples of numbers among the operands as the arrays that NumPy makes of them, as in
+    ``x * [1, 2, 3]``; those that hold traced values are stacked. Raises TraceError for what is no
+    array."""
+    if not any(type(v) in (list, tuple) for v in bound.values()):
+        return bound
+    lists = {
+        n: v for n, v in bound.items() if type(v) in (list, tuple) and op.tensor_kinds.get(n, "Tensors") != "Tensors"
+    }
+    return {**bound, **{name: _array_of_list(tracer, op.name, value) for name, value in lists.items()}}
+
+
+def _array_of_list(tracer: Tracer, name: str, value: Any) -> Any:
+    """The array that a list or tuple beside a traced value stands for."""
+    from fxlite.tracing.capture.answers import stacked
+
+    if any(is_traced(leaf) or isinstance(leaf, NamedDim) for leaf in _leaves_of_list(value)):
+        return stacked(tracer, value)
+    try:
+        return dtypes.plain_array(np.asarray(value))
+    except (DTypeError, ValueError) as error:
+        problem = f"{name}: {str(value)[:100]} is no array: {error}"
+        raise tracer.error(problem, "give numbers in rows of one length") from None
+
+
+def _leaves_of_list(value: Any) -> Iterator[Any]:
+    for part in value:
+        if isinstance(part, (list, tuple)):
+            yield from _leaves_of_list(part)
+        else:
+            yield part
 
 
 def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +138,7 @@ class Inputs:
     """Untyped inputs with a default."""
 
     def bake(self, name: str, kind: Any, value: Any) -> None:
-        """A parameter has a value and is no input."""
+        """A parameter has a value and is not an input."""
         if kind in ONE_BY_ONE:
             self.baked.append(Baked(len(self.parameters), name, kind.name, value))
 
@@ -172,7 +205,7 @@ def declare(
 
 
 def is_concrete(function: Any, value: Any) -> bool:
-    """Whether what is given by position is no input type but torch.fx's ``concrete_args``: a dict
+    """Whether what is given by position is not an input type but torch.fx's ``concrete_args``: a dict
     by names of parameters that holds no type and no array."""
     if not isinstance(value, dict) or not callable(function) or not value:
         return False
@@ -310,7 +343,7 @@ def declared_dims(declared: Mapping[str, Any]) -> dict[str, FactSymbol]:
             )
         if not isinstance(value, TensorType) or value.is_concrete:
             continue
-        for dim in ordered_facts(value.shape):
+        for dim in symbols.ordered_facts(value.shape):
             known = found.setdefault(dim.name, dim)
             first = places.setdefault(dim.name, path)
             if known != dim:

@@ -90,8 +90,8 @@ def element_guards(
     if any(type(size) is int and size == 0 for size in needed):
         shown = ", ".join(str(t) for t in op.tensors(types))
         raise ShapeError(
-            f"{op.name}({shown}): there is no {op.name} of an axis without elements; make the axis "
-            f"longer, or join one with what an empty one is to give"
+            f"{op.name}({shown}): {op.name} is not defined for an axis without elements; make the axis "
+            f"longer, or join it with the value that an empty axis should give"
         )
     found: list[Guard] = []
     for size in needed:

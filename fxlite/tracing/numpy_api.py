@@ -13,8 +13,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import sympy
 
+from fxlite.base.on_demand import is_expression
 from fxlite.base.state import is_traced
 from fxlite.ops.op import REGISTRY, Op, lookup, normalize_axis
 from fxlite.tracing import numpy_functions as functions
@@ -208,7 +208,7 @@ def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...],
     name = f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method}"
     if out is None and where is not True and method == "__call__":
         raise tracer.error(
-            f"{name}(..., where=...) leaves elements that nobody computes", "use np.where(mask, a, b), or give out="
+            f"{name}(..., where=...) leaves elements that are not computed", "use np.where(mask, a, b), or give out="
         )
     if method == "__call__":
         implementation: Callable[..., Any] = partial(_called, tracer, casting)
@@ -322,7 +322,7 @@ def _computed_as(tracer: Tracer, ufunc: Any, operands: list[Any], dtype: Any, ca
     target = dtypes.dtype(dtype)
     try:
         if target.is_bool and any(type(v) in (int, float, complex) for v in operands):
-            raise TypeError("a number is no bool")
+            raise TypeError("a number is not a bool")
         with np.errstate(all="ignore"):
             ufunc(*[np.ones((), target.numpy) for _ in operands], dtype=target.numpy)
         return [
@@ -337,7 +337,7 @@ def _computed_as(tracer: Tracer, ufunc: Any, operands: list[Any], dtype: Any, ca
 
 def _number(value: Any) -> Any:
     """sympy's dims, as ``fx.dims`` makes them, as sizes; everything else as it is."""
-    return shapes.for_user(shapes.own_dims(value)) if isinstance(value, sympy.Expr) else value
+    return shapes.for_user(shapes.own_dims(value)) if is_expression(value) else value
 
 
 #: Functions of NumPy that arrays have as methods, too, with the same arguments.
@@ -460,8 +460,16 @@ def _refused_write(name: str, instead: str) -> Callable[..., Any]:
     return call
 
 
+def _takes_out(implementation: Callable[..., Any]) -> bool:
+    """Whether there is a parameter ``out``. (A signature would take ten times as long.)"""
+    code = getattr(inspect.unwrap(implementation), "__code__", None)
+    if code is None:
+        return "out" in inspect.signature(implementation).parameters
+    return "out" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
 for _function, _implementation in [*_FUNCTIONS.items()]:
-    if "out" in inspect.signature(_implementation).parameters:
+    if _takes_out(_implementation):
         _FUNCTIONS[_function] = _storing(f"np.{_function.__name__}", _implementation)
 
 
@@ -485,5 +493,5 @@ METHODS: dict[str, Callable[..., Any]] = {
     "resize": _refused_write("resize", "use np.pad, or a slice"),
 }
 for _name, _implementation in [*METHODS.items()]:
-    if "out" in inspect.signature(_implementation).parameters:
+    if _takes_out(_implementation):
         METHODS[_name] = _storing(f".{_name}", _implementation)

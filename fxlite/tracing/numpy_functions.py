@@ -446,7 +446,7 @@ def _repeated(term: str) -> str:
 
 
 def _with_diagonals(term: str, x: Any) -> tuple[str, Any]:
-    """The term of an operand and the operand, with its diagonals in the place of two axes each."""
+    """The term of an operand and the operand, with its diagonals in place of two axes each."""
     while letter := _repeated(term):
         if "..." in term:
             raise ValueError(f"{letter!r} twice beside '...' is not traced; take the diagonal first: np.diagonal")

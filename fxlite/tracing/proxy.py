@@ -112,7 +112,9 @@ class Proxy:
         elif memory.is_number(self):
             problem = "the shape of a number is set"
         elif self._node.op == "placeholder":
-            problem = f"the shape of the input {self._node.name} is set, and the array belongs to who calls the program"
+            problem = (
+                f"the shape of the input {self._node.name} is set, and the array belongs to the caller of the program"
+            )
         if problem:
             raise tracer.error(problem, "give the result a name: y = x.reshape(...)", self._node)
         view = numpy_functions.reshape(self, sizes)
@@ -289,12 +291,22 @@ class Proxy:
 
 def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if not is_operand(other):
+        if not is_operand(other) or (type(other) in (list, tuple) and _is_number_beside(self, name)):
             return NotImplemented
         op = lookup(name)
         return op(other, self) if reflected else op(self, other)
 
     return method
+
+
+def _is_number_beside(self: Any, name: str) -> bool:
+    """Whether a value is to a list what numbers of Python are: with integers it is repeated, and
+    anything else is an error. NumPy's own numbers make an array of a list, but for that."""
+    if isinstance(self, PythonNumber):
+        return True
+    kind = self._node.type
+    integer = isinstance(kind, TensorType) and kind.dtype.is_integer and not kind.shape
+    return name == "mul" and integer and memory.is_number(self) is not False
 
 
 def _power(self: Any, other: Any) -> Any:

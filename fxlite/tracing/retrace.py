@@ -23,13 +23,13 @@ from fxlite.tracing.writes.in_place import store
 from fxlite.tracing.writes.shared_memory import note_retraced
 from fxlite.types import shapes
 from fxlite.types.guards import remaining
-from fxlite.types.shapes import Dim
-from fxlite.types.symbols import FactSymbol, symbol
+from fxlite.types.shapes import Dim, symbols
 from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
     from fxlite.graph.graph_module import GraphModule
     from fxlite.tracing.tracer import Tracer
+    from fxlite.types.symbols import FactSymbol
 
 
 def retrace(tracer: Tracer, module: GraphModule, declared: Mapping[str, Any], concrete: Mapping[str, Any]) -> None:
@@ -230,13 +230,13 @@ def kept_facts(
     types: Mapping[str, Any], new: Mapping[str, Any], declared: Mapping[str, TensorType]
 ) -> dict[str, FactSymbol]:
     """The named dims with facts after a retrace: those of inputs that keep their types; those of
-    the new types; and a plain name in the place of a dim with facts has these from then on."""
+    the new types; and a plain name in place of a dim with facts has these from then on."""
     found = declared_dims({t: type for t, type in types.items() if t not in new})
     for target, type in new.items():
         before = types.get(target)
         for old, after in zip(getattr(before, "shape", ()), type.shape):
-            if isinstance(old, FactSymbol) and getattr(after, "is_Symbol", False):
-                found.setdefault(after.name, symbol(after.name, old.facts))
+            if isinstance(old, symbols.FactSymbol) and getattr(after, "is_Symbol", False):
+                found.setdefault(after.name, symbols.symbol(after.name, old.facts))
     return found | declared_dims(declared)
 
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ArgumentError, FxliteError, ShapeError
 from fxlite.base.location import here
+from fxlite.base.on_demand import sympy
 from fxlite.base.state import is_traced
 from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take

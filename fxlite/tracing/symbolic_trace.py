@@ -2,12 +2,11 @@
 a GraphModule to one for fixed values of some of its named dims.
 
 Specialization is a retrace over the same weights, whose types, attributes and guards have these
-sizes. Nothing else in fxlite ever puts a number in the place of a named dim by itself.
+sizes. Nothing else in fxlite ever puts a number in place of a named dim by itself.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import types as python_types
 from collections.abc import Callable, Mapping
@@ -119,12 +118,12 @@ def _check_numbers(root: Any, tracer: Tracer, trace: Callable[[Tracer], Any]) ->
     trace(again)
     for module, name, value in before:  # tracing changes nothing of it
         setattr(module, name, value)
-    if str(again.graph) != str(tracer.graph):
+    if again.graph.text(full=True) != tracer.graph.text(full=True):
         module, name, value = changed[0]
         path = tracer.path_of_module(module)
         raise tracer.error(
             f"the program changes {f'{path}.' if path else ''}{name}, a number of its own, while it runs, and "
-            "computes with it; a graph would compute with one of its values in every call",
+            "computes with it; a graph would use one and the same value in every call",
             f'make it a buffer, which is a state: self.register_buffer("{name}", np.array({value!r}))',
             location=definition_of(root.forward if isinstance(root, Module) else root),
         )
@@ -143,6 +142,8 @@ def specialize(module: GraphModule, sizes: Mapping[str, Any]) -> GraphModule:
     known = module.graph.input_dims
     for name in dims:
         if name not in known:
+            import difflib
+
             near = difflib.get_close_matches(name, known, 1)
             listed = ", ".join(sorted(known)) or "none"
             hint = f"did you mean {near[0]}?" if near else f"there are {listed}"

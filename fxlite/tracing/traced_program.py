@@ -166,7 +166,7 @@ def leaf_paths(leaves: Iterable[Any], root: Module) -> frozenset[str]:
 def _listed(paths: Iterable[str]) -> str:
     shown = list(paths)[:8]
     if not shown:
-        return "the program is no module with children: give the module itself or its class"
+        return "the program is not a module with children: give the module itself or its class"
     return f"there are {', '.join(shown)}"
 
 

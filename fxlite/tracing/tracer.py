@@ -52,6 +52,7 @@ from fxlite.tracing.inputs import (
     number_as_array,
     operand_nodes,
     title,
+    with_lists_as_arrays,
     with_sizes_as_tensors,
 )
 from fxlite.tracing.nonempty import guards_of_call
@@ -98,7 +99,7 @@ class Tracer(Capturing):
     proxy_buffer_attributes = record_stack_traces = True
     #: What is traced is a pattern, whose parameters stand for operands and attributes.
     is_pattern = False
-    #: A program may write into its inputs; False for what is no program, as a pattern.
+    #: A program may write into its inputs; False for what is not a program, as a pattern.
     writes_inputs = True
 
     def __init__(
@@ -399,7 +400,8 @@ class Tracer(Capturing):
             node = self._insert("call_function", called, args, stored_kwargs(kwargs), called.node_name)
             proxy = Proxy(node, self)
         else:
-            bound, is_number = settled_numbers(op, with_sizes_as_tensors(self, op, bound))
+            bound = with_sizes_as_tensors(self, op, with_lists_as_arrays(self, op, bound))
+            bound, is_number = settled_numbers(op, bound)
             args, kwargs = op.split_arguments(op.map_tensors(self.create_arg, bound))
             proxy = self.create_proxy("call_function", op, args, kwargs, op.node_name)
             node = proxy.node
@@ -739,7 +741,7 @@ class Tracer(Capturing):
                 raise
             raise ArgumentError(
                 f"{title(function)} was traced with nothing for {' and '.join(inputs.not_given)}, "
-                f"and the program fails so ({type(error).__name__}: {error}); give their types, "
+                f"and the program fails ({type(error).__name__}: {error}); give their types, "
                 '*args by position and **kwargs by name: symbolic_trace(program, "f32[B]", '
                 'name="f32[B]")'
             ) from error
@@ -812,14 +814,14 @@ class Tracer(Capturing):
         return found
 
     def _result(self, value: Any) -> Any:
-        """A part of the program's result that is no container."""
+        """A part of the program's result that is not a container."""
         is_tensor = value is None or is_traced(value) or isinstance(value, (np.ndarray, np.generic, NamedDim, *NUMBERS))
         if is_tensor or hasattr(value, "__fx_create_arg__"):
             return number_as_array(value)
         shown = f", {value!r}" if isinstance(value, str) else ""
         raise self.error(
             f"a {type(value).__name__} cannot be used as a tensor, and the program returns one{shown}",
-            "return arrays and numbers, in tuples, lists, dicts or dataclasses, and make the rest behind the call",
+            "return arrays and numbers, in tuples, lists, dicts or dataclasses, and make other objects after the call",
             location=self._definition,
         )
 

@@ -13,6 +13,7 @@ and the standard library are taken not to change.
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import types
 import weakref
@@ -400,11 +401,20 @@ class Version:
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
 
+    @functools.cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """Of its parameters, where all of them can be given by position."""
+        parameters = self.signature.parameters
+        return tuple(parameters) if all(p.kind is PLAIN for p in parameters.values()) else None
+
     def call(self, bound: Mapping[str, Any]) -> Any:
         """Call it with those of the bound arguments that are inputs."""
-        given = {name: bound[name] for name in self.signature.parameters}
-        arguments = inspect.BoundArguments(self.signature, given)
-        args, kwargs = arguments.args, arguments.kwargs
+        if self.names is not None:
+            args, kwargs = tuple([bound[name] for name in self.names]), {}
+        else:
+            given = {name: bound[name] for name in self.signature.parameters}
+            arguments = inspect.BoundArguments(self.signature, given)
+            args, kwargs = arguments.args, arguments.kwargs
         if not self.states:
             return self.compiled(*args, **kwargs)
         holder: GraphModule = getattr(self.compiled, "holder", self.compiled.graph_module)

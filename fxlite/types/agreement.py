@@ -234,7 +234,7 @@ class Agreement:
 
 
 def leaves(value: Any) -> list[Array]:
-    """The arrays of a nested result, in order; None is a part that is no array."""
+    """The arrays of a nested result, in order; None is a part that is not an array."""
     if value is None:
         return []
     if isinstance(value, dict):

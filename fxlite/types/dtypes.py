@@ -146,10 +146,10 @@ class DType:
 
     def __getitem__(self, shape: Any) -> TensorType:
         """``fx.float32[B, T, 64]``: the type ``f32[B,T,64]``, with the dims' facts. Raises
-        ShapeError for what is no size."""
+        ShapeError for what is not a size."""
         return above("array_type")(self, shape)  # type: ignore[no-any-return]
 
-    __iter__ = None  # a dtype is no sequence of types: a loop over it would not end
+    __iter__ = None  # a dtype is not a sequence of types: a loop over it would not end
 
     def __repr__(self) -> str:
         return self.name
@@ -162,13 +162,13 @@ bool_ = DType(
     "bool", "bool", "bool", "?", "bool", ("#f3dbe3", "#bb6f8a"), c_stored="unsigned char", c_note="one byte, 0 or 1"
 )
 uint8 = DType("u8", "uint8", "unsigned", "B", "uint8_t", ("#ffd08a", "#c47a00"))
-uint16 = DType("u16", "uint16", "unsigned", "H", "uint16_t", ("#fbe3bd", "#a8843a"))
-uint32 = DType("u32", "uint32", "unsigned", "IL", "uint32_t", ("#ece4d3", "#9c8a62"), c_suffix="u")
-uint64 = DType("u64", "uint64", "unsigned", "LQ", "uint64_t", ("#f0ebe0", "#a89c84"), c_suffix="ULL")
+uint16 = DType("u16", "uint16", "unsigned", "H", "uint16_t", ("#fbe3bd", "#94722c"))
+uint32 = DType("u32", "uint32", "unsigned", "IL", "uint32_t", ("#ece4d3", "#85744e"), c_suffix="u")
+uint64 = DType("u64", "uint64", "unsigned", "LQ", "uint64_t", ("#f0ebe0", "#857a63"), c_suffix="ULL")
 int8 = DType("i8", "int8", "signed", "b", "int8_t", ("#ffb454", "#b85f00"))
-int16 = DType("i16", "int16", "signed", "h", "int16_t", ("#f6e39a", "#b39a1e"))
-int32 = DType("i32", "int32", "signed", "il", "int32_t", ("#e9e6d4", "#a09a6b"))
-int64 = DType("i64", "int64", "signed", "lq", "int64_t", ("#eeece2", "#aaa58a"), c_suffix="LL")
+int16 = DType("i16", "int16", "signed", "h", "int16_t", ("#f6e39a", "#8f7b14"))
+int32 = DType("i32", "int32", "signed", "il", "int32_t", ("#e9e6d4", "#7d7748"))
+int64 = DType("i64", "int64", "signed", "lq", "int64_t", ("#eeece2", "#7f7a60"), c_suffix="LL")
 float16 = DType(
     "f16",
     "float16",
@@ -189,7 +189,7 @@ bfloat16 = DType(
     c_stored="uint16_t",
     c_note="the upper half of a float, in uint16_t",
 )
-float32 = DType("f32", "float32", "float", "f", "float", ("#e8eef4", "#8aa0b5"))
+float32 = DType("f32", "float32", "float", "f", "float", ("#e8eef4", "#6a8299"))
 float64 = DType("f64", "float64", "float", "d", "double", ("#d9c8ee", "#7d55b3"))
 complex64 = DType("c64", "complex64", "complex", "f", "float _Complex", ("#cfe6c4", "#5b9441"), cuda_name="fx_c64")
 complex128 = DType("c128", "complex128", "complex", "d", "double _Complex", ("#a9d6b5", "#2f7d4a"), cuda_name="fx_c128")
@@ -314,7 +314,7 @@ def plain_array(value: Any, what: str = "") -> Array:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RecursionError) as error:
-        raise DTypeError(f"{_start(what)}{type(value).__name__} is no array: {error}") from None
+        raise DTypeError(f"{_start(what)}{type(value).__name__} is not an array: {error}") from None
     try:
         dtype(array.dtype)
     except DTypeError as error:

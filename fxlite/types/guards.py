@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import sympy
-
 from fxlite.base.errors import ArgumentError, ParseError, ShapeError
 from fxlite.base.location import Location
+from fxlite.base.on_demand import sympy
 from fxlite.base.outside_text import bounded, syntax_tree
 from fxlite.types import shapes
-from fxlite.types.shapes import Dim
-from fxlite.types.symbols import Facts, FactSymbol, ordered_facts, symbol
+from fxlite.types.facts import Facts
+from fxlite.types.shapes import Dim, symbols
 from fxlite.types.tensor_type import TensorType
 
 #: A relation and what holds where it does not.
@@ -31,6 +30,7 @@ OPPOSITE = {"<=": ">", ">": "<=", "<": ">=", ">=": "<", "==": "!=", "!=": "=="}
 
 if TYPE_CHECKING:
     from fxlite.graph.node import Node
+    from fxlite.types.symbols import FactSymbol
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _function(guard: Guard) -> tuple[list[str], Any]:
 
 def of_facts(dim: FactSymbol) -> list[Guard]:
     """The facts of a named dim as guards."""
-    plain, facts = symbol(dim.name), dim.facts
+    plain, facts = symbols.symbol(dim.name), dim.facts
     found = []
     if facts.minimum > 0:
         found.append(Guard(plain, ">=", facts.minimum))
@@ -219,7 +219,7 @@ def facts_from(guards: Iterable[Guard], text: str) -> FactSymbol:
             raise ParseError(f"{text!r} does not say what fx.dims can declare")
     if len(names) != 1:
         raise ParseError(f"{text!r} is not about one named dim")
-    made: FactSymbol = symbol(names.pop(), Facts(**facts))
+    made: FactSymbol = symbols.symbol(names.pop(), Facts(**facts))
     return made
 
 
@@ -278,7 +278,7 @@ class DimConditions:
     def declare(self, target: str, type: TensorType, inputs: Iterable[Node]) -> TensorType:
         """Enter the named dims of a new input beside ``inputs``; its type with the graph's symbols.
         Raises ArgumentError for a name that was declared with other facts."""
-        for dim in ordered_facts(type.shape):
+        for dim in symbols.ordered_facts(type.shape):
             name = dim.name
             known = self.declared.get(name)
             if known == dim:

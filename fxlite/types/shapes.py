@@ -16,17 +16,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import sympy
 
 from fxlite.base.checked import checked, public_names
 from fxlite.base.errors import ArgumentError, ParseError, ShapeError, TraceError
+from fxlite.base.on_demand import OnDemand, is_expression, sympy
 from fxlite.base.outside_text import LARGEST_INT, bounded, syntax_tree
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.types import symbols
-from fxlite.types.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
+from fxlite.types.facts import Facts
 
 if TYPE_CHECKING:
     from fxlite.types.guards import Guard
+
+#: Symbols and floor division, whose classes are sympy's: imported when the first named dim is made.
+symbols: Any = OnDemand("fxlite.types.symbols")
 
 Dim: TypeAlias = Any  # int | sympy.Expr; sympy has no types to check against
 Shape: TypeAlias = tuple[Dim, ...]
@@ -60,7 +62,7 @@ def dims(
                 given = given.get(name)
             if given is not None:
                 facts[fact] = given
-        made.append(symbol(name, Facts(**facts)))
+        made.append(symbols.symbol(name, Facts(**facts)))
     return made[0] if len(made) == 1 else tuple(made)
 
 
@@ -70,7 +72,7 @@ def normalize(value: Any) -> Dim:
         return value
     if isinstance(value, NamedDim):
         value = value.expr
-    if isinstance(value, sympy.Expr):
+    if is_expression(value):
         if value.is_Integer:
             return int(value)
         return value if value.is_Symbol else _normal_form(value)
@@ -83,12 +85,12 @@ def normalize(value: Any) -> Dim:
 def _normal_form(value: Any) -> Any:
     if value.has(sympy.floor):  # B // 2 on sympy's own symbols
         value = value.replace(sympy.floor, _floor_as_division)
-    found = expanded(value) if value.is_Add or value.is_Mul or value.is_Pow else value
+    found = symbols.expanded(value) if value.is_Add or value.is_Mul or value.is_Pow else value
     return int(found) if found.is_Integer else found
 
 
 def _floor_as_division(argument: Any) -> Any:
-    return FloorDiv(*sympy.fraction(sympy.together(argument)))
+    return symbols.FloorDiv(*sympy.fraction(sympy.together(argument)))
 
 
 def equal(a: Dim, b: Dim) -> bool:
@@ -98,7 +100,7 @@ def equal(a: Dim, b: Dim) -> bool:
     if a == b:
         return True
     difference = normalize(a - b)
-    return (type(difference) is not int and symbols.is_zero(difference)) or difference == 0
+    return bool(difference == 0 or (type(difference) is not int and symbols.is_zero(difference)))
 
 
 def shapes_equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
@@ -113,7 +115,8 @@ def at_least(a: Dim, b: Dim) -> bool:
         return difference >= 0
     if difference.is_nonnegative:
         return True
-    return bool(fact_symbols(difference)) and symbols.never_negative(difference)
+    is_bounded = symbols.fact_symbols(difference) or difference.has(symbols.FloorDiv)
+    return bool(is_bounded) and symbols.never_negative(difference)
 
 
 #: A relation with its sides exchanged.
@@ -174,7 +177,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     """``a // b``, rounded down."""
     if type(a) is int and type(b) is int:
         return a // b
-    return normalize(FloorDiv(sympy.sympify(a), sympy.sympify(b)))
+    return normalize(symbols.FloorDiv(sympy.sympify(a), sympy.sympify(b)))
 
 
 def remainder(a: Dim, b: Dim) -> Dim:
@@ -223,7 +226,7 @@ def names(value: Any) -> frozenset[str]:
         return frozenset().union(*(names(v) for v in value))
     if isinstance(value, NamedDim):
         value = value.expr
-    if isinstance(value, sympy.Expr):
+    if is_expression(value):
         return frozenset(s.name for s in value.free_symbols)
     return value.__fx_dims__() if hasattr(value, "__fx_dims__") else frozenset()
 
@@ -235,7 +238,7 @@ def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
         return type(value)(substitute(v, env) for v in value)
     if isinstance(value, NamedDim):
         value = value.expr
-    if isinstance(value, sympy.Expr):
+    if is_expression(value):
         found = {s: sympy.sympify(env[s.name]) for s in value.free_symbols if s.name in env}
         return normalize(value.xreplace(found) if found else value)  # `subs` takes 7 times as long
     return value.__fx_substitute__(env) if hasattr(value, "__fx_substitute__") else value
@@ -243,7 +246,7 @@ def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
 
 def to_text(value: Dim) -> str:
     """Dim as Python text: ``4*D``, ``(H + 1)//2``."""
-    return str(value)
+    return value.name if getattr(value, "is_Symbol", False) else str(value)  # sympy's printer takes its time
 
 
 _MOST_TERMS, _HIGHEST_POWER, _MOST_PARTS, _MOST_CALLS = 1000, 64, 4000, 64
@@ -287,7 +290,7 @@ _FUNCTIONS = {"Min": minimum, "Max": maximum, "min": minimum, "max": maximum}
 @bounded(ParseError, "a dim")
 def from_ast(node: ast.expr, text: str) -> Dim:
     """A dim from a parsed Python expression: names, ints, ``+ - * // % **``, ``Min`` and ``Max``.
-    Raises ParseError, also for what would take long or is no size: numbers of more than 63 bits,
+    Raises ParseError, also for what would take long or is not a size: numbers of more than 63 bits,
     powers above 64, more than 1000 terms."""
     if isinstance(node, ast.Name | ast.Constant):
         return _small(_from_ast(node, text), text)
@@ -313,7 +316,7 @@ def _small(dim: Dim, text: str) -> Dim:
     """The dim, if no number in it is larger than sizes are."""
     numbers = [dim] if type(dim) is int else map(int, dim.atoms(sympy.Integer))
     if any(abs(number) > LARGEST_INT for number in numbers):
-        raise ParseError(f"{text[:200]!r} has a number of more than 63 bits, which is no size")
+        raise ParseError(f"{text[:200]!r} has a number of more than 63 bits, which is too large for a size")
     return dim
 
 
@@ -321,7 +324,7 @@ def _from_ast(node: ast.expr, text: str) -> Dim:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
     if isinstance(node, ast.Name):
-        return symbol(node.id)
+        return symbols.symbol(node.id)
     if isinstance(node, ast.BinOp):
         chain: list[ast.BinOp] = []  # a + b + c + ... may be longer than the stack is deep
         first: ast.expr = node
@@ -397,7 +400,7 @@ def _operators(
     def applied(dim: NamedDim, other: Any, reflected: bool) -> Any:
         if is_traced(other):
             return NotImplemented  # its own operators take over
-        if isinstance(other, sympy.Expr):
+        if is_expression(other):
             other = for_user(own_dims(other))
         elif not hasattr(other, "__index__") and not isinstance(other, (float, complex)):
             return NotImplemented

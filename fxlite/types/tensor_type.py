@@ -12,15 +12,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-import sympy
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import DTypeError, ParseError, ShapeError, expect
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.base.outside_text import bounded, syntax_tree
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType, plain_array, require_plain
-from fxlite.types.shapes import Dim, Shape
-from fxlite.types.symbols import FactSymbol
+from fxlite.types.shapes import Dim, Shape, symbols
 
 
 class TensorType:
@@ -143,7 +142,7 @@ def array_type(dtype: DType, shape: Any) -> TensorType:
 
 
 def checked_shape(sizes: tuple[Any, ...]) -> Shape:
-    """Sizes in normal form. Raises ShapeError for a negative one and for what is no size."""
+    """Sizes in normal form. Raises ShapeError for a negative one and for what is not a size."""
     shape = tuple(map(shapes.normalize, sizes))
     for dim in shape:
         if type(dim) is int and dim < 0:
@@ -209,7 +208,7 @@ def bind_dims(
 
 
 def _check_facts(dim: Any, value: int, start: str) -> None:
-    if isinstance(dim, FactSymbol):
+    if isinstance(dim, symbols.FactSymbol):
         required = dim.facts.broken_by(value)
         if required is not None:
             raise ShapeError(f"{start} {dim} must be {required} (declared by fx.dims)")
@@ -220,7 +219,7 @@ def _solve(
 ) -> int:
     """Solve a*X + b == size for the one unknown named dim of ``value`` and enter it in ``env``."""
     unknown = sorted(value.free_symbols, key=str)
-    if len(unknown) == 1 and isinstance(value, sympy.Expr) and value.is_polynomial(unknown[0]):
+    if len(unknown) == 1 and is_expression(value) and value.is_polynomial(unknown[0]):
         polynomial = sympy.Poly(value, unknown[0])
         if polynomial.degree() == 1:
             a, b = (int(c) for c in polynomial.all_coeffs())

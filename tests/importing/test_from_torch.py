@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+from fxlite.importing.torch import table  # noqa: E402
 from fxlite.importing.torch.table import array_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -182,6 +183,9 @@ OPS = {
         x.tril(),
         x.triu(1),
         x.diagonal(),
+        torch.linalg.diagonal(x.expand(2, 3, 4)),
+        torch.cross(x, x + 1),
+        torch.linalg.cross(x.t(), x.t() + 1),
         x.movedim(0, 1),
         x.permute(1, 0),
         x.broadcast_to(2, 3, 4),
@@ -412,3 +416,42 @@ def test_nothing_needs_torch_but_the_importer() -> None:
 
     text = "import sys, fxlite as fx, fxlite.cli; fx.from_torch; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], check=True)
+
+
+#: Defaults that stand for another one of torch's: an empty list of strides is that of the window, and so on.
+MEANS_THE_SAME = {"padding", "stride", "unbiased", "p", "dim"}
+
+
+def defaults_of(entry: Any) -> dict[str, Any]:
+    """The parameters of an entry of the importer's table that have a default."""
+    names = entry.__code__.co_freevars
+    wrapped = "function" in names  # by table.same
+    own = entry.__closure__[names.index("function")].cell_contents if wrapped else entry
+    try:
+        parameters = [*inspect.signature(own).parameters.values()][0 if wrapped else 1 :]
+    except (TypeError, ValueError):  # a ufunc
+        return {}
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def test_defaults_are_torch_s() -> None:
+    """What a call leaves out is what torch's schema says, of each op of the table and its overloads."""
+    compared, wrong = 0, []
+    for name, entry in table.ENTRIES.items():
+        packet, own = getattr(torch.ops.aten, name, None), defaults_of(entry)
+        for overload in packet.overloads() if packet is not None else ():
+            for argument in getattr(packet, overload)._schema.arguments:
+                if not argument.has_default_value() or argument.name not in own:
+                    continue
+                compared += 1
+                found, wanted = own[argument.name], argument.default_value
+                if isinstance(wanted, list):
+                    found = [*found] if isinstance(found, tuple) else [found] * len(wanted)
+                same = found == wanted
+                if (
+                    not same
+                    and not (own[argument.name] is None and argument.name in MEANS_THE_SAME)
+                    and wanted != "valid"
+                ):
+                    wrong.append((name, overload, argument.name, found, wanted))
+    assert compared > 500 and wrong == []

@@ -250,7 +250,8 @@ def test_official_cases_in_the_graph() -> None:
     assert len(wrong) < 0.1 * len(outcomes)
 
 
-@pytest.mark.parametrize("name", ["light_squeezenet", "test_lstm_with_peepholes", "test_qlinearconv", "test_scan_sum"])
+# Not squeezenet: its weights are all one number, and a BLAS may round its equal, large scores apart.
+@pytest.mark.parametrize("name", ["light_resnet50", "test_lstm_with_peepholes", "test_qlinearconv", "test_scan_sum"])
 def test_official_cases_in_c(name: str) -> None:
     outcome = onnx_cases.check(name)
     assert (outcome.graph, outcome.c) == ("", "")

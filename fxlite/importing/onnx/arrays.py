@@ -144,7 +144,7 @@ def constant(n: Call) -> Any:
             return np.asarray(value, kinds[name])
         if name in ("value_string", "value_strings"):
             return np.asarray(value, dtype="U")
-    raise n.refuse("it holds a sparse tensor, which no value of fxlite stands for")
+    raise n.refuse("it holds a sparse tensor, which fxlite cannot represent")
 
 
 @onnx_op("ConstantOfShape", sizes=(0,), folds=True)
@@ -216,7 +216,7 @@ def converted(n: Call, x: Any, wanted: np.dtype[Any]) -> Any:
     if held.kind in "OUS" or (is_sizes(x) and wanted == np.int64):
         if is_sizes(x):
             return x
-        raise n.refuse("it holds text (string), which no dtype of fxlite stands for")
+        raise n.refuse("it holds text (string), for which fxlite has no dtype")
     if is_sizes(x):
         x = n.proxy(x)
     if wanted == held:
@@ -234,7 +234,7 @@ def bit_cast(n: Call, x: Any) -> Any:
     """The bytes of each element as another type of the same size: constants only."""
     wanted = proto.element(n["to"], "the result")
     if is_traced(x):
-        raise n.refuse("no fxlite op reads the bytes of a value as another type; of constants it is done")
+        raise n.refuse("no fxlite op reads the bytes of a value as another type; only constants can be read so")
     return np.asarray(x).view(wanted)
 
 

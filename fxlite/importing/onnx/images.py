@@ -81,7 +81,7 @@ def _cropped(n: Call, x: Any, roi: Any, scales: Any, sizes: Any, along: Sequence
     """The region ``roi`` of the image (starts, then ends, as parts of the axes), resized; what lies
     outside of the image is the ``extrapolation_value``."""
     if n["mode"] == "cubic":
-        raise n.refuse("tf_crop_and_resize is not done with mode cubic")
+        raise n.refuse("tf_crop_and_resize is not supported with mode cubic")
     if sizes is None:
         factors = n.known(scales, "the scales").reshape(-1)
         wanted = [math.floor(shape(x)[a] * (e - s) * f) for a, s, e, f in zip(along, roi, roi[len(along) :], factors)]

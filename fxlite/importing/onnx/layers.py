@@ -141,7 +141,7 @@ def attention_microsoft(
 ) -> Any:
     """Projections of queries, keys and values in one product."""
     if past is not None or any(r is not None for r in rest) or n.wants(1):
-        raise n.refuse("a past of keys and values is not done")
+        raise n.refuse("a past of keys and values is not supported")
     x, weight, bias, mask, position = n.proxies((x, weight, bias, mask, position))
     whole = np.matmul(x, weight)
     whole = whole if bias is None else whole + bias
@@ -185,7 +185,7 @@ def multi_head_attention(
     return (_joined(found), k, v) if n.wants(1) else _joined(found)
 
 
-@onnx_op("GroupQueryAttention", domain=MICROSOFT, partly="the cache grows; one of a fixed size is not done")
+@onnx_op("GroupQueryAttention", domain=MICROSOFT, partly="the cache grows; one of a fixed size is not supported")
 def group_query_attention(
     n: Call,
     q: Any,
@@ -201,7 +201,7 @@ def group_query_attention(
 ) -> Any:
     """Fewer heads of keys and values than of queries, causal, with rotary positions where asked for."""
     if any(r is not None for r in rest) or (n["local_window_size"] or -1) >= 0 or n["softcap"] or n["smooth_softmax"]:
-        raise n.refuse("position ids, a bias, a window, a cap of scores and a smooth softmax are not done")
+        raise n.refuse("position ids, a bias, a window, a cap of scores and a smooth softmax are not supported")
     q, k, v, past_k, past_v, cos, sin = n.proxies((q, k, v, past_k, past_v, cos, sin))
     heads, own = n["num_heads"], n["kv_num_heads"]
     if k is None:  # packed
@@ -245,7 +245,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Callable[
     }
     found = table.get(name.lower())
     if found is None:
-        raise ValueError(f"the activation {name!r} is none of ONNX's")
+        raise ValueError(f"the activation {name!r} is not one of ONNX's")
     return found
 
 

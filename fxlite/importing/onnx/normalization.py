@@ -213,7 +213,7 @@ def embed_layer_normalization(
     n: Call, ids: Any, segments: Any, words: Any, places: Any, kinds: Any, scale: Any, beta: Any, *rest: Any
 ) -> Any:
     if n.wants(1) or any(r is not None for r in rest[1:]):
-        raise n.refuse("the mask index and position ids are not done")
+        raise n.refuse("the mask index and position ids are not supported")
     ids, segments, words, places, kinds, scale, beta = n.proxies((ids, segments, words, places, kinds, scale, beta))
     whole = ops.embedding(ids, words) + places[: shape(ids)[1]]
     if segments is not None:

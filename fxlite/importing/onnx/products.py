@@ -398,7 +398,7 @@ def mel_weight_matrix(n: Call, bins: Any, length: Any, rate: Any, low: Any, high
 @onnx_op("FusedMatMul", domain=MICROSOFT, traced=True)
 def fused_matmul(n: Call, a: Any, b: Any) -> Any:
     if n["transBatchA"] or n["transBatchB"]:
-        raise n.refuse("transBatchA and transBatchB are not done")
+        raise n.refuse("transBatchA and transBatchB are not supported")
     found = np.matmul(np.swapaxes(a, -1, -2) if n["transA"] else a, np.swapaxes(b, -1, -2) if n["transB"] else b)
     return found if n["alpha"] in (None, 1.0) else found * n["alpha"]
 
@@ -419,5 +419,5 @@ def fused_conv(n: Call, x: Any, weight: Any, bias: Any = None, other: Any = None
     }
     name = n["activation"]
     if name and name not in activations:
-        raise n.refuse(f"the activation {name} is not done")
+        raise n.refuse(f"the activation {name} is not supported")
     return activations[name](found) if name else found

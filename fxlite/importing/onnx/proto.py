@@ -99,7 +99,7 @@ def load(source: Any) -> tuple[Any, Path | None, str]:
         raise ModelImportError(f"ONNX: {name} is damaged, or no ONNX file: {error}") from error
     wrong = _text_that_is_none(model)
     if wrong is not None:
-        raise ModelImportError(f"ONNX: {name} is damaged: the {wrong} of a part of it is no text (UTF-8)")
+        raise ModelImportError(f"ONNX: {name} is damaged: the {wrong} of a part of it is not text (UTF-8)")
     if not model.HasField("graph") or not model.opset_import:
         raise ModelImportError(f"ONNX: {name} has no graph and opset; it is damaged, or no ONNX file")
     return model, folder, name
@@ -184,7 +184,7 @@ class Tensors:
         try:
             offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
         except ValueError as error:
-            raise ModelImportError(f"ONNX: {what} has a place in {location!r} that is no number: {error}") from error
+            raise ModelImportError(f"ONNX: {what} has a place in {location!r} that is not a number: {error}") from error
         if location not in self._maps:
             try:
                 self._maps[location] = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)

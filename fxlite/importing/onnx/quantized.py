@@ -274,7 +274,7 @@ def matmul_n_bits(
     elif np.asarray(zeros).dtype == np.uint8:
         points = _unpacked(np.asarray(zeros).reshape(rows, -1), bits)[:, :count].astype(np.int32).repeat(block, axis=1)
     else:
-        raise n.refuse("its zero points are floats; integers are done")
+        raise n.refuse("its zero points are floats; only integers are supported")
     whole = held.astype(np.int32) - points
     (x, scales, bias) = n.proxies((x, scales, bias))
     kind = np.int8 if np.abs(whole).max(initial=0) <= 127 else np.int16

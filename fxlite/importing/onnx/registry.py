@@ -180,7 +180,7 @@ def shape(value: Any) -> tuple[Any, ...]:
 def axis_of(axis: int, rank: int) -> int:
     """An axis counted from the front. Raises ModelImportError for one that is not there."""
     if not -rank <= axis < max(rank, 1):
-        raise ValueError(f"there is no axis {axis} among {rank}")
+        raise ValueError(f"axis {axis} is out of range for rank {rank}")
     return axis % rank if rank else 0
 
 

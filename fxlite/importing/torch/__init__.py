@@ -35,7 +35,7 @@ def from_torch(model: Any, *example: Any, dynamic_shapes: Any = None, **named: A
     buffers that the model changes are states of the graph.
 
     Raises ModelImportError, which names each op that fxlite lacks, or the op, module and line of a
-    node that cannot be imported; ArgumentError for what is no model; MissingLibraryError without
+    node that cannot be imported; ArgumentError for anything that is not a model; MissingLibraryError without
     torch."""
     with _needing_torch("from_torch"):
         from fxlite.importing.torch.run import import_model

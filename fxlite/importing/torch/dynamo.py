@@ -127,7 +127,7 @@ class _Part:
             for position in self.moving
         )
         examples = tuple(inputs[position].detach() for position in self.moving)
-        context: Any = torch._guards.tracing  # export is no part of what TorchDynamo traces
+        context: Any = torch._guards.tracing  # export is not part of what TorchDynamo traces
         with context(None), torch.no_grad():
             program = program_of(wrapped, examples, {}, (dims,) if any(dims) else None)
         if program.exported.graph_signature.buffers_to_mutate:

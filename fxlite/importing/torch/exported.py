@@ -26,7 +26,8 @@ from fxlite.base.errors import ArgumentError, ModelImportError
 from fxlite.importing.importer import valid_name
 from fxlite.importing.torch.table import TORCH, dtype_of
 from fxlite.types import shapes
-from fxlite.types.symbols import Facts, symbol
+from fxlite.types.facts import Facts
+from fxlite.types.symbols import symbol
 from fxlite.types.tensor_type import TensorType, parse_type
 
 #: Ops whose result may be their operand itself, though their schema does not say so.
@@ -146,7 +147,7 @@ def _why_not(error: Exception, name: str) -> str:
 def _with_types(
     example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any
 ) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
-    """Examples with a tensor in the place of each type (``"f32[B,3,64,64]"``), and dynamic_shapes
+    """Examples with a tensor in place of each type (``"f32[B,3,64,64]"``), and dynamic_shapes
     for its named dims. Raises ArgumentError where these are given, too."""
     values = [*example, *named.values()]
     if not any(isinstance(v, (str, TensorType)) for v in values):

@@ -219,9 +219,15 @@ def _tensordot(c: Call, x: Any, y: Any, dims_x: Any, dims_y: Any) -> Any:
     return np.tensordot(x, y, (tuple(dims_x), tuple(dims_y)))
 
 
-@aten("cross", "linalg_cross")
-def _cross(c: Call, x: Any, y: Any, dim: int = -1) -> Any:
+@aten("linalg_cross")
+def _linalg_cross(c: Call, x: Any, y: Any, dim: int = -1) -> Any:
     return np.cross(x, y, axis=dim)
+
+
+@aten("cross")
+def _cross(c: Call, x: Any, y: Any, dim: int | None = None) -> Any:
+    """Along the first axis of three elements, where none is given."""
+    return np.cross(x, y, axis=[*shape_of(x)].index(3) if dim is None else dim)
 
 
 @aten("cdist", "_cdist_forward")

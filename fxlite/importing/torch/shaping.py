@@ -168,7 +168,8 @@ def _unbind(c: Call, x: Any, dim: int = 0) -> Any:
     return [_select(c, x, dim, i) for i in range(shape_of(x)[axis_of(x, dim)])]
 
 
-same("diagonal diagonal_copy linalg_diagonal", lambda x, offset=0, dim1=0, dim2=1: np.diagonal(x, offset, dim1, dim2))
+same("diagonal diagonal_copy", lambda x, offset=0, dim1=0, dim2=1: np.diagonal(x, offset, dim1, dim2))
+same("linalg_diagonal", lambda x, offset=0, dim1=-2, dim2=-1: np.diagonal(x, offset, dim1, dim2))
 same("diag", lambda x, diagonal=0: np.diag(x, diagonal))
 
 
@@ -187,13 +188,7 @@ def _tril(c: Call, x: Any, diagonal: int = 0) -> Any:
 
 @aten("unfold", "unfold_copy")
 def _unfold(c: Call, x: Any, dimension: int, size: int, step: int) -> Any:
-    axis = axis_of(x, dimension)
-    whole = shape_of(x)[axis]
-    if type(whole) is not int:
-        raise c.refuse(f"windows of an axis of {whole} elements")
-    starts = np.arange(0, whole - size + 1, step)[:, None] + np.arange(size)
-    taken = op("take")(x, starts, axis)
-    return op("permute")(taken, (*range(axis + 1), *range(axis + 2, rank_of(taken)), axis + 1))
+    return op("unfold")(x, axis_of(x, dimension), size, step)
 
 
 # -- joined and repeated ---------------------------------------------------------------------------

@@ -265,6 +265,7 @@ def add_bias(total: Expr, channel: Index, bias: Reader | None, result: DType) ->
     weight="weight",
     role="product",
     expands_weight=True,
+    is_convolution=True,
     samples=[
         "f32[B,3,H] f32[4,3,3] f32[4] padding=1 B=2 H=7; f32[2,4,9] f32[6,2,2] stride=2 groups=2",
         "f32[2,3,9] f32[2,3,3] dilation=2; f32[2,2,6] f32[3,2,4] padding='same'; f64[1,2,5] f64[3,2,1] f64[3]",
@@ -300,6 +301,7 @@ def conv1d(
     weight="weight",
     role="product",
     expands_weight=True,
+    is_convolution=True,
     samples=[
         "f32[B,3,H,W] f32[4,3,3,3] f32[4] padding=1 B=2 H=6 W=5; f32[2,3,7,8] f32[4,3,3,2] stride=(2,1) padding=(1,0)",
         "f32[B,4,H,W] f32[6,2,3,3] f32[6] stride=2 padding=1 groups=2 B=1 H=7 W=8",

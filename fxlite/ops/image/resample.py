@@ -20,9 +20,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.base.on_demand import is_expression
 from fxlite.ops.image.spatial import checked_type, reduce_over
 from fxlite.ops.op import Tensor, normalize_axis, op, require_float
 from fxlite.ops.parameters import Attribute
@@ -225,7 +225,7 @@ def _(
     exclude_outside: bool = False,
 ) -> TensorType:
     axis = normalize_axis(axis, x.rank)
-    if not isinstance(size, sympy.Expr) and (type(size) is not int or size < 1):
+    if not is_expression(size) and (type(size) is not int or size < 1):
         raise ArgumentError(f"size must be an int >= 1 or a named dim, not {size!r}")
     named = {"mode": (mode, MODES), "coordinates": (coordinates, COORDINATES), "rounding": (rounding, ROUNDINGS)}
     for name, (value, known) in named.items():

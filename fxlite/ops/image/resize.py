@@ -17,9 +17,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.ops.image.spatial import LAYOUTS, checked_type, require_layout, requires_elements, rewrite, shortest
 from fxlite.ops.op import Tensor, op, require_float
 from fxlite.ops.parameters import Attribute
@@ -43,7 +43,7 @@ def _per_axis(value: Any, rank: int, what: str, kinds: tuple[type, ...]) -> tupl
     if len(values) == 1:
         values = tuple(values) * rank
     wanted = "ints >= 1 or named dims" if what == "size" else "numbers > 0"
-    good = (isinstance(v, sympy.Expr) or (type(v) is not bool and v > 0) for v in values)
+    good = (is_expression(v) or (type(v) is not bool and v > 0) for v in values)
     if len(values) != rank or not all(isinstance(v, kinds) for v in values) or not all(good):
         raise ArgumentError(f"{what} must be one or {rank} {wanted}, not {value!r}")
     return tuple(values)

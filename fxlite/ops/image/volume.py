@@ -23,6 +23,7 @@ _UNBATCHED = "add the batch axis with x[None]"
     "contraction",
     weight="weight",
     expands_weight=True,
+    is_convolution=True,
     samples=[
         "f32[B,3,D,H,W] f32[4,3,3,3,3] f32[4] padding=1 B=2 D=4 H=5 W=3",
         "f32[1,4,5,4,6] f32[6,2,2,1,3] stride=(2,1,2) groups=2 padding=(1,0,1)",

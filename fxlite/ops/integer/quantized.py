@@ -10,7 +10,7 @@ fused multiply-add: all back ends give the same bits. NaN becomes the least inte
 
 Values that are quantized by their own range get their scale while the program runs
 (:func:`dynamic_scale`): it is one op, so that a back end may find the scale where the tensor is
-computed. :func:`fake_quantize` is what quantization-aware training puts in the place of quantize
+computed. :func:`fake_quantize` is what quantization-aware training puts in place of quantize
 and dequantize: the values are those of the integer program, the type stays float32, and gradients
 pass ("straight through") as if nothing were rounded.
 """

@@ -309,7 +309,7 @@ def _ones(x: Expr) -> Expr:
 def _kept(dtype: Any) -> DType:
     found = dtypes.result_type(dtype)
     if found.is_inexact:
-        raise DTypeError(f"bits are counted of integers, not of {dtype}")
+        raise DTypeError(f"bits are counted in integers, not in {dtype}")
     return found
 
 

@@ -61,7 +61,7 @@ def philox(key: Tensor, start: Tensor, shape: tuple[int, ...], stream: int = 0) 
     """Random bits, u32: element i in row-major order is word i % 4 of Philox 4x32-10 for the
     counter ``(start + i // 4, stream)``, whose parts are 64 bits each. ``key``: u32[2].
 
-    Raises DTypeError and ShapeError for another key, a start that is no integer, a negative size."""
+    Raises DTypeError and ShapeError for another key, a start that is not an integer, a negative size."""
     count = math.prod(as_shape(shape))
     block = np.asarray(start).astype(np.int64) + np.arange(-(-count // 4), dtype=np.int64)
     low, high = (block & _MASK).astype(np.uint64), ((block >> 32) & _MASK).astype(np.uint64)
@@ -90,7 +90,7 @@ def _(key: Any, start: Any, shape: Any, stream: int = 0) -> Any:
 @philox.infer
 def _(key: Any, start: Any, shape: Any, stream: int = 0) -> TensorType:
     if not isinstance(key, TensorType) or key.shape != (2,) or key.dtype is not _U32:
-        raise DTypeError(f"a key is u32[2], as fx.random.key gives it, not {key}")
+        raise DTypeError(f"a key must be u32[2], as fx.random.key gives it, not {key}")
     is_integer = start.dtype.is_integer if isinstance(start, TensorType) else type(start) is int
     if shape_of(start) or not is_integer:
         raise ShapeError(f"start must be an integer, not {start}")
@@ -140,17 +140,17 @@ def key(seed: Any) -> Any:
         parts = (lookup("cast")(part, "u32") for part in (word, lookup("right_shift")(word, 32)))
         return lookup("stack")(tuple(parts))
     if np.ndim(seed) or np.asarray(seed).dtype.kind not in "iu":
-        raise ArgumentError(f"a seed is an integer, not {seed!r}")
+        raise ArgumentError(f"a seed must be an integer, not {seed!r}")
     return np.array([int(seed) & _MASK, int(seed) >> 32 & _MASK], np.uint32)
 
 
 def split(key: Any, count: int = 2) -> Any:
-    """``count`` keys, u32[count, 2], that have nothing to do with each other or with ``key``."""
+    """``count`` keys, u32[count, 2], that are independent of each other and of ``key``."""
     return philox(key, 0, (count, 4), _SPLIT)[:, :2]
 
 
 def fold_in(key: Any, number: Any) -> Any:
-    """The key of a number, of a step or a layer: another one for each integer."""
+    """The key for a number, such as a step or a layer: a different one for each integer."""
     return philox(key, number, (2,), _FOLDED)
 
 
@@ -163,7 +163,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = "u32") -> Any:
     """Random bits, as u8, u16, u32 or u64."""
     kind = dtypes.dtype(dtype)
     if not kind.is_unsigned:
-        raise ArgumentError(f"bits are of a dtype u8, u16, u32 or u64, not {kind}")
+        raise ArgumentError(f"random bits must have dtype u8, u16, u32 or u64, not {kind}")
     if kind is not _U64:
         return lookup("cast")(philox(key, 0, _sizes(shape)), kind)
     words = lookup("cast")(philox(key, 0, (*_sizes(shape), 2)), _U64)
@@ -187,12 +187,12 @@ def _unit(words: Any, kind: dtypes.DType) -> Any:
 def _float(dtype: Any) -> dtypes.DType:
     kind = dtypes.dtype(dtype)
     if kind.name not in _DIGITS:
-        raise ArgumentError(f"random numbers are of a float dtype, not {kind}")
+        raise ArgumentError(f"random numbers must have a float dtype, not {kind}")
     return kind
 
 
 def uniform(key: Any, shape: Any = (), dtype: Any = "f32", low: Any = 0.0, high: Any = 1.0) -> Any:
-    """Numbers evenly spread from ``low`` to ``high``, without ``high`` but for rounding."""
+    """Numbers distributed evenly from ``low`` to ``high``, which only rounding can reach."""
     kind = _float(dtype)
     sizes = (*_sizes(shape), 2) if kind is dtypes.float64 else _sizes(shape)
     found = _unit(philox(key, 0, sizes), kind)
@@ -200,7 +200,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = "f32", low: Any = 0.0, high:
 
 
 def normal(key: Any, shape: Any = (), dtype: Any = "f32") -> Any:
-    """Numbers of the standard normal distribution, each of two even ones (G. Box, M. Muller, "A note
+    """Numbers of the standard normal distribution, each computed from two uniform ones (G. Box, M. Muller, "A note
     on the generation of random normal deviates", 1958)."""
     kind = _float(dtype)
     wide = kind.compute
@@ -247,7 +247,8 @@ def permutation(key: Any, x: Any, axis: int = 0) -> Any:
 
 
 def choice(key: Any, x: Any, shape: Any = ()) -> Any:
-    """Parts of an array along its first axis, or numbers below an int, each any of them."""
+    """Random elements of an array along its first axis, or numbers below an int, drawn with
+    replacement."""
     is_count = isinstance(x, int)
     places = randint(key, shape, 0, x if is_count else x.shape[0])
     return places if is_count else lookup("take")(x, places, axis=0)

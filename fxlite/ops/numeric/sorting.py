@@ -1,4 +1,4 @@
-"""Sorting: ``sort``, ``argsort``, ``argtopk``, ``searchsorted``.
+"""Sorting: ``sort``, ``argsort``, ``argtopk``, ``searchsorted``, ``flatnonzero``.
 
 In: a tensor and an axis. Out: its elements in ascending order, equal ones as they stood, NaN last,
 as NumPy has it; or their positions (int64), of all or of the k first. C merges
@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.base.on_demand import is_expression
 from fxlite.ops.composite import created
 from fxlite.ops.op import Tensor, normalize_axis, op, ops, shape_of, weak_dtype
 from fxlite.ops.parameters import Attribute
@@ -29,7 +29,7 @@ _SAMPLES = [
 _BAD = [
     Bad("f32[3]", axis=1, match="out of range"),
     Bad("f32[]", match="out of range"),
-    Bad("c64[3]", match="in no order"),
+    Bad("c64[3]", match="cannot be ordered"),
 ]
 
 
@@ -85,7 +85,7 @@ def _require_order(x: TensorType, axis: int) -> None:
     """Raise unless ``x`` has that axis, and numbers that are in an order."""
     normalize_axis(axis, x.rank)
     if x.dtype.is_complex:
-        raise DTypeError(f"{x.dtype} is in no order; sort by .real, .imag or abs of the numbers")
+        raise DTypeError(f"{x.dtype} cannot be ordered; sort by .real, .imag or abs of the numbers")
 
 
 @op("composite", stands_alone=True, needs_whole={"x": "axis"}, samples=_SAMPLES, bad=_BAD)
@@ -144,7 +144,7 @@ _TOP_SAMPLES = [
         Bad("f32[3]", 4, match="has 3 elements, not 4"),
         Bad("f32[3]", -1, match="k must be"),
         Bad("f32[3]", 1, axis=1, match="out of range"),
-        Bad("c64[3]", 1, match="in no order"),
+        Bad("c64[3]", 1, match="cannot be ordered"),
     ],
 )
 def argtopk(x: Tensor, k: Attribute, axis: int = -1, largest: bool = True) -> Tensor:
@@ -166,7 +166,7 @@ def argtopk(x: Tensor, k: Attribute, axis: int = -1, largest: bool = True) -> Te
 @argtopk.infer
 def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> TensorType:
     _require_order(x, axis)
-    if not isinstance(k, sympy.Expr) and (type(k) is not int or k < 0):
+    if not is_expression(k) and (type(k) is not int or k < 0):
         raise ArgumentError(f"k must be an int >= 0 or a named dim, not {k!r}")
     axis = normalize_axis(axis, x.rank)
     room = shapes.normalize(x.shape[axis] - k)
@@ -229,7 +229,7 @@ def _(x: TensorType, values: Any, side: str = "left") -> TensorType:
     if weak_dtype(values) is not x.dtype:
         raise DTypeError(f"x and values must have one dtype, not {x.dtype} and {values}")
     if x.dtype.is_complex:
-        raise DTypeError(f"{x.dtype} is in no order; search among .real, .imag or abs")
+        raise DTypeError(f"{x.dtype} cannot be ordered; search among .real, .imag or abs")
     if side not in ("left", "right"):
         raise ArgumentError(f'side must be "left" or "right", not {side!r}')
     return TensorType(shape_of(values), dtypes.int64)
@@ -249,3 +249,43 @@ def _(x: TensorType, values: Any, side: str = "left") -> Dim:
     length = x.shape[0]
     depth = length.bit_length() if type(length) is int else 10
     return shapes.normalize(shapes.product(shape_of(values)) * depth)
+
+
+# -- what holds in front ---------------------------------------------------------------------------
+@op(
+    "composite",
+    stands_alone=True,
+    needs_whole={"x": (0,)},
+    samples=["bool[N] N=9; bool[1]; bool[300]; bool[0]"],
+    bad=[Bad("bool[3,2]", match="rank 1"), Bad("f32[3]", match="bool")],
+)
+def flatnonzero(x: Tensor) -> Tensor:
+    """Positions (int64 [n]) where the mask ``x`` (bool [n]) holds, in their order, then zeros:
+    jnp.nonzero with ``size=n``.
+
+    Raises ShapeError unless ``x`` has rank 1, DTypeError unless it is bool."""
+    found = np.zeros(len(x), np.int64)
+    places = np.flatnonzero(x)
+    found[: len(places)] = places
+    return found
+
+
+@flatnonzero.infer
+def _(x: TensorType) -> TensorType:
+    if x.rank != 1:
+        raise ShapeError(f"x must have rank 1, not {x.rank}")
+    if not x.dtype.is_bool:
+        raise DTypeError(f"x must be bool, not {x.dtype}; compare it with 0")
+    return TensorType(x.shape, dtypes.int64)
+
+
+@flatnonzero.expansion
+def _(x: Any) -> Any:
+    size = x.shape[0]
+    place = ops.where(x, ops.cumsum(ops.cast(x, "i64"), axis=0) - 1, size)
+    empty = created(x, ops.full, (size + 1,), 0, "i64")
+    found = ops.scatter_set(empty, place, created(x, ops.arange, 0, size, 1, "i64"), axis=0)
+    return ops.slice(found, 0, 0, size)
+
+
+flatnonzero.cost(lambda x: x.size)

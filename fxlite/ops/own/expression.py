@@ -115,15 +115,15 @@ class Scalar:
         if found is None or method != "__call__" or kwargs:
             name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
             raise ArgumentError(
-                f"{name}{' with these options' if kwargs else ''} cannot stand in a body; there "
-                f"are {', '.join(_FUNCTIONS)}"
+                f"{name}{' with these options' if kwargs else ''} cannot be used in a body; "
+                f"those that can: {', '.join(_FUNCTIONS)}"
             )
         return _apply(found, inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function not in (np.where, np.clip):
             raise ArgumentError(
-                f"np.{function.__name__} cannot stand in a body, where x is one number; there are "
+                f"np.{function.__name__} cannot be used in a body, where x is one number; there are "
                 f"{', '.join(_FUNCTIONS)}"
             )
         return _MADE[function.__name__](*args, **kwargs)
@@ -291,7 +291,7 @@ class Operand:
 
     def _computed(self, part: Any, size: Index) -> tuple[Index, Expr]:
         if not isinstance(part, Scalar) or not part.dtype.is_integer:
-            raise ArgumentError(f"{self._name} is read with {part!r}, where an integer or a position must stand")
+            raise ArgumentError(f"{self._name} is read with {part!r}, but an integer or a position is needed")
         whole = expr.cast(part.expr, dtypes.int64)
         checked = expr.CheckedIndex(dtypes.int64, whole, size, self._name)
         holds = expr.apply("ge", checked, expr.const(0, dtypes.int64))
@@ -321,8 +321,7 @@ def _reader(value: Any) -> Reader:
         return _Number(value.expr)
     if isinstance(value, np.ndarray) and value.ndim:
         raise ArgumentError(
-            f"a body computes with numbers, and an array of shape {value.shape} stands in it; make "
-            f"it an operand of the op"
+            f"a body computes with numbers, but it uses an array of shape {value.shape}; make it an operand of the op"
         )
     if isinstance(value, (np.generic, np.ndarray)):  # of a dtype, as in NumPy
         return _Number(expr.const(value.item(), dtypes.dtype(value.dtype)))

@@ -325,7 +325,7 @@ def _as_type(op: OwnOp, found: Any) -> Any:
     if isinstance(found, (tuple, list)):
         return tuple(_as_type(op, f) for f in found)
     if not isinstance(found, (TensorType, str)):
-        raise op._wrong(f"its type rule gives {found!r}, which is no type", op._infer)
+        raise op._wrong(f"its type rule gives {found!r}, which is not a type", op._infer)
     made = type_of(found)
     return TensorType(made.shape, dtypes.dtype(made.dtype))
 

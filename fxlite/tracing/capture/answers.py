@@ -122,7 +122,7 @@ def _filled(value: Any) -> Make:
 
 
 def _unwritten(zeros: Any) -> Make:
-    """Arrays that hold nothing yet hold zeros: what happens to stand in memory is no part of a
+    """Arrays that hold nothing yet hold zeros: what happens to stand in memory is not part of a
     graph."""
     made = _made(_filled(0))
 
@@ -229,7 +229,7 @@ _OF_LISTS = frozenset(
 
 
 def with_stacked(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The arguments of one of NumPy's functions, with arrays in the place of lists and tuples that
+    """The arguments of one of NumPy's functions, with arrays in place of lists and tuples that
     hold traced values: NumPy asks no value in a list how it is computed with."""
     if getattr(function, "__name__", "") in _OF_LISTS:
         return args, kwargs

@@ -15,6 +15,7 @@ import __future__
 import ast
 import functools
 import linecache
+import sys
 import sysconfig
 import warnings
 import weakref
@@ -29,9 +30,10 @@ from fxlite.base.state import active_tracer, is_traced
 from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, fresh_array, with_stacked
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
+from fxlite.tracing.capture.rounds import number_of_rounds, with_count
 
 #: Rounds of a loop that is not looked at.
-_FEW_ROUNDS = 16
+_FEW_ROUNDS = 5
 _STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _FUTURE: int = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
@@ -80,7 +82,7 @@ class Caller:
         kind = type(function)
         if kind in _BOUND:
             owner = function.__self__
-            if isinstance(owner, _DRAWING):
+            if _draws(owner):
                 if not tracer.is_own_generator(owner):
                     raise _drawn(tracer, function.__name__)
                 if any(map(is_traced, (*args, *kwargs.values()))):
@@ -105,7 +107,9 @@ class Caller:
             if initialize is not function.__init__:
                 return self._object(tracer, function, initialize, args, kwargs)
         result = function(*args, **kwargs)
-        if isinstance(result, _DRAWING) and args and isinstance(args[0], (int, np.integer)):
+        if kind is type and tracer.measures_loops:
+            return with_count(function, args, result)
+        if _draws(result) and args and isinstance(args[0], (int, np.integer)):
             tracer.generators.append((result, tracer.bodies[-1:]))
         if type(result) is np.ndarray and kind in _NUMPYS:
             return fresh_array(tracer, result, (getattr(function, "__self__", None), *args))
@@ -132,18 +136,26 @@ class Caller:
         return make(tracer, owner, index if isinstance(index, tuple) else (index,))
 
     def rounds(self, values: Any) -> Any:
-        """The numbers of a range that a ``for`` statement goes through. Where unrolling it would
-        take very many nodes, an error says so, and the loop stays one."""
+        """What a ``for`` statement goes through. Where unrolling it would take very many nodes, an
+        error says so, and the loop stays one."""
         tracer = active_tracer.get()
-        if tracer is None or type(values) is not range or len(values) < _FEW_ROUNDS:
+        if tracer is None or not tracer.measures_loops:
             return values
-        return tracer.measured(values) if tracer.measures_loops else values
+        count = number_of_rounds(values)
+        return values if count is None or count < _FEW_ROUNDS else tracer.measured(values, count)
 
 
 #: What a method is that was taken from an object.
 _BOUND = (MethodType, BuiltinFunctionType)
-#: What draws random numbers from a state, and with what a program draws them instead.
-_DRAWING = (np.random.Generator, np.random.RandomState)
+
+
+def _draws(value: Any) -> bool:
+    """True for what draws random numbers from a state, which nothing is before NumPy's part for them
+    was imported."""
+    return "numpy.random" in sys.modules and isinstance(value, (np.random.Generator, np.random.RandomState))
+
+
+#: With what a program draws random numbers instead of drawing them from a state.
 _KEYED = {
     "uniform": ("uniform", "random", "rand", "random_sample", "ranf", "sample"),
     "normal": ("normal", "randn", "standard_normal"),
@@ -273,7 +285,7 @@ def why_plain(frame: FrameType | None) -> str:
         return ""
     code = frame.f_code
     if not linecache.getlines(code.co_filename):
-        return f"the source of {code.co_name} is not at hand"
+        return f"the source of {code.co_name} is not available"
     reason = _plain.get((code.co_filename, code.co_firstlineno))
     return f"{code.co_name} {reason}" if reason else ""
 

@@ -33,8 +33,9 @@ from fxlite.tracing.capture.regions import Outcome, Region, run
 MOST_UNROLLED = 2000
 #: Rounds of a loop whose body has loops that stay such.
 _FEW_ROUNDS = 4
-#: Rounds of a loop that writes into parts of arrays, which unrolled would be kernels one by one.
-FEW_WRITES = 16
+#: Writes into parts of arrays in all rounds of a loop, which unrolled would be kernels one by one; and the rounds
+#: of one inside of a loop that stays.
+FEW_WRITES, _FEW_INSIDE = 16, 4
 #: Ops of these kinds are computed by templates where a loop is unrolled.
 _LARGE = frozenset(("contraction", "window", "composite", "opaque"))
 
@@ -107,8 +108,8 @@ class Flow(Expressions):
             return None if outcome is None else outcome.value
         flag = outcome.flags["RETURN"]
         raise flag.tracer.error(
-            "the function returns a value on one way, and comes to its end without one on another; "
-            "which it is, is not known while tracing",
+            "the function returns a value on one path, and reaches its end without one on another; "
+            "which path it takes is not known while tracing",
             "return a value of the same type at the end, too",
             flag.node,
         )
@@ -228,7 +229,8 @@ class Flow(Expressions):
             return ""
         if size * over.count > MOST_UNROLLED:
             return f"unrolled it would have {size} x {over.count} nodes"
-        if over.count > FEW_WRITES and only_writes(way.region.graph.nodes):
+        writes = number_of_writes(way.region.graph.nodes)
+        if writes * over.count > FEW_WRITES or (writes and tracer.bodies and over.count > _FEW_INSIDE):
             return f"it has {over.count} rounds, which write into arrays"
         has_loops = any(_has_loops(node) for node in way.region.graph.nodes)
         return "there are loops in it" if has_loops and over.count > _FEW_ROUNDS else ""
@@ -282,11 +284,12 @@ def _variables(parts: Sequence[Callable[..., Any]], names: Names, exposed: Names
     return Variables(variables(names, parts), frozenset(exposed), frozenset(later))
 
 
-def only_writes(nodes: Iterable[Any]) -> bool:
-    """Whether nodes write into parts of arrays, and none gains by being unrolled."""
+def number_of_writes(nodes: Iterable[Any]) -> int:
+    """How many of these nodes write into parts of arrays; 0 where one of them gains by being unrolled."""
     calls = [node for node in nodes if node.op == "call_function"]
-    large = any(node.target.kind in _LARGE and getattr(node.type, "rank", 0) > 1 for node in calls)
-    return not large and any(node.target.writes_part for node in calls)
+    if any(node.target.kind in _LARGE and getattr(node.type, "rank", 0) > 1 for node in calls):
+        return 0
+    return sum(node.target.writes_part for node in calls)
 
 
 def _has_loops(node: Any) -> bool:
@@ -384,16 +387,16 @@ class Capturing:
         """Whether loops are looked at while they are unrolled."""
         return self._measures
 
-    def measured(self, values: range) -> Iterator[int]:
-        """The numbers of a range, one round after the other; an error once it shows that all would
-        take very many nodes. Raises LoopTooLong."""
+    def measured(self, values: Iterable[Any], count: int) -> Iterator[Any]:
+        """What a loop of ``count`` rounds goes through, one after the other; an error once it shows
+        that all would take very many nodes. Raises LoopTooLong."""
         before = len(self.graph.nodes)
         for number, value in enumerate(values):
             made = len(self.graph.nodes) - before
-            if number and made * len(values) > MOST_UNROLLED * number:
+            if number and made * count > MOST_UNROLLED * number:
                 self.needs_flow = True
-                raise LoopTooLong(f"{len(values)} rounds of a loop would take {made // number} nodes each")
-            if number == 1 and len(values) > FEW_WRITES and only_writes(islice(reversed(self.graph.nodes), made)):
+                raise LoopTooLong(f"{count} rounds of a loop would take {made // number} nodes each")
+            if number == 1 and number_of_writes(islice(reversed(self.graph.nodes), made)) * count > FEW_WRITES:
                 self.needs_flow = True
-                raise LoopTooLong(f"{len(values)} rounds of a loop write into arrays")
+                raise LoopTooLong(f"{count} rounds of a loop write into arrays")
             yield value

@@ -46,8 +46,7 @@ class Counted:
             return (self.item(k) for k in range(operator.index(self.count)))
         if type(self.count) is not int:
             raise self.tracer.error(
-                "the elements are as many as a number that is not known while tracing says, so no "
-                "list can be made of them",
+                "the number of elements is not known while tracing, so no list can be made of them",
                 "write into an array of the largest size in a for statement",
                 getattr(self.count, "node", None),
             )
@@ -180,8 +179,8 @@ def _nditer(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[s
     if not any(map(is_traced, given)):
         return function(*args, **kwargs)
     raise tracer.error(
-        "np.nditer goes through elements in the order of memory, which is not known while tracing",
-        "go through positions: for index in np.ndindex(x.shape): x[index] = ...",
+        "np.nditer visits elements in the order of memory, which is not known while tracing",
+        "loop over positions: for index in np.ndindex(x.shape): x[index] = ...",
     )
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
+#: Elements of an array that is made of a few numbers up to which it becomes a constant.
+MOST_ELEMENTS = 4096
 #: Kinds of ops that are never computed while tracing.
 _UNKNOWN = ("random", "opaque", "control")
 
@@ -75,15 +77,16 @@ def _compute(tracer: Tracer, node: Node) -> Any:
 
 
 def fold_known(tracer: Tracer) -> None:
-    """Put constants in the place of what is known, and erase what nobody reads then: it was written
-    over, or Python only asked what it holds. A new array that is written into stays as it is."""
+    """Put constants in place of what is known, and erase what nobody reads then: it was written
+    over, or Python only asked what it holds. A new array that is written into stays as it is, and
+    so does a large one that is made of a few numbers."""
     graph, known = tracer.graph, set[Node]()
     for node in graph.nodes:
         if _may_be_known(tracer, node) and known.issuperset(node.all_input_nodes):
             known.add(node)
     for node in [n for n in graph.nodes if n in known and n.op == "call_function"]:
         readers = [user for user in node.users if user not in known]
-        value = _value(tracer, node) if readers and not _is_written(node) else None
+        value = _value(tracer, node) if readers and not _stays(node) else None
         if isinstance(value, np.ndarray | np.generic):
             tracer.origin = (node.scope, node.loc)
             with graph.inserting_before(node):
@@ -96,9 +99,12 @@ def fold_known(tracer: Tracer) -> None:
             graph.erase_node(node)
 
 
-def _is_written(node: Node) -> bool:
+def _stays(node: Node) -> bool:
+    """Whether an array is written into, or large and made of a few numbers."""
+    if node.target.kind != "creation":
+        return False
     updates = [user for user in node.users if user.op == "call_function"]
     is_update = any(
         user.target.kind == "control" or (user.target.writes_part and user.args[0] is node) for user in updates
     )
-    return node.target.kind == "creation" and is_update
+    return is_update or node.type.size > MOST_ELEMENTS

@@ -431,7 +431,7 @@ class Loop:
         found = self._entry(outcome.value, "the returned value")
         if found is None:
             raise self.tracer.error(
-                f"{self.what} is left by a return of {shown(outcome.value)}, whether it is is not known while tracing",
+                f"{self.what} is left by returning {shown(outcome.value)}, whether it is is not known while tracing",
                 "return arrays and numbers, or leave the loop with break",
             )
         return found

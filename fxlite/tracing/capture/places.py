@@ -118,7 +118,7 @@ def variables(names: Iterable[str], parts: Iterable[Callable[..., Any] | None]) 
 
 
 class Unavailable:
-    """In the place of a variable whose value is not to be had behind a branch or a loop: whoever
+    """In place of a variable whose value is not to be had behind a branch or a loop: whoever
     reads it gets the error that says why."""
 
     __slots__ = ("_advice", "_place", "_reason", "_tracer")

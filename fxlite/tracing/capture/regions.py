@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
-#: In the place of a value that a way has not, and that nobody reads on it.
+#: In place of a value that a way has not, and that nobody reads on it.
 FILLER: Any = type("Filler", (), {"__repr__": lambda self: "nothing"})()
 
 _NUMBERS = (bool, int, float, np.generic, NamedDim)
@@ -252,8 +252,8 @@ class Region(Body):
     def __init__(self, tracer: Tracer, what: str, places: Iterable[Place]) -> None:
         if len(tracer.bodies) >= _MOST_NESTED:
             raise tracer.error(
-                f"more than {_MOST_NESTED} conditions stand inside of each other: the function "
-                "calls itself until a value that is not known while tracing says that it is enough",
+                f"more than {_MOST_NESTED} conditions are nested in each other: the function "
+                "calls itself until a value that is not known while tracing stops it",
                 "write a loop",
             )
         super().__init__(tracer, what)
@@ -493,7 +493,7 @@ def note_shared(region: Region, value: Any, result: Any, kind: Kind) -> None:
 
 
 def is_callers(root: View) -> bool:
-    """Whether memory belongs to who calls the program, who sees what is written there."""
+    """Whether memory belongs to the caller of the program, who sees what is written there."""
     return root.made is not None and root.made.op == "placeholder" and not root.copied
 
 

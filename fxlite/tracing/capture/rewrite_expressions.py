@@ -39,10 +39,8 @@ class Calls(ast.NodeTransformer):
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        is_range = isinstance(node.iter, ast.Call) and is_name(node.iter.func, "range")
         self.generic_visit(node)
-        if is_range:
-            node.iter = ask("rounds", node.iter, node.iter)
+        node.iter = ask("rounds", node.iter, node.iter)
         return node
 
 

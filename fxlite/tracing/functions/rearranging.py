@@ -359,17 +359,9 @@ def sliding_window_view(
         places = shapes.normalize(value_type(x).shape[a] - size + 1)
         if type(places) is int and places < 1:
             raise ValueError("window shape cannot be larger than input array shape")
-        first = expand_dims(_numbers(x, places), 1)
-        found = lookup("take")(x, lookup("add")(first, _numbers(x, size)), axis=a)
-        x = moveaxis(found, a + 1, -1)
+        x = lookup("unfold")(x, a, shapes.normalize(size))
     attach(x, whole, None, {})
     return x
-
-
-def _numbers(x: Any, size: Any) -> Any:
-    """0, 1, ... to before a size."""
-    bound = {"start": 0, "stop": shapes.normalize(size), "step": 1, "dtype": dtypes.int64}
-    return x.tracer.record(lookup("arange"), bound)
 
 
 FUNCTIONS = by_name(

@@ -208,7 +208,7 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     """np.bincount of ``minlength`` numbers; others are an IndexError when the program runs."""
     if type(minlength) is int and minlength < 1:
         raise ValueError(
-            "how many counts there are depends on values; say it by minlength=, which all numbers must lie below"
+            "how many counts there are depends on values; give minlength=, which must be larger than all numbers"
         )
     tracer = next(v.tracer for v in (x, weights) if is_traced(v))
     x = _traced(tracer, x, dtypes.int64)

@@ -49,12 +49,8 @@ def compact(m: Masked) -> Masked:
 
 def _positions(mask: Any) -> tuple[Any, Any]:
     """Where a mask of one axis holds, then zeros; and how often it does."""
-    tracer, size = mask.tracer, mask.type.shape[0]
-    number = lookup("cumsum")(lookup("cast")(mask, "i64"), axis=0)
-    place = lookup("where")(mask, number - 1, shapes.for_user(size))
-    empty = lookup("full")((shapes.normalize(size + 1),), 0, dtypes.int64)
-    found = lookup("scatter_set")(empty, place, counting(tracer, size), axis=0)
-    return found[: shapes.for_user(size)], tracer.python_number(lookup("sum")(lookup("cast")(mask, "i64")))
+    count = mask.tracer.python_number(lookup("sum")(lookup("cast")(mask, "i64")))
+    return lookup("flatnonzero")(mask), count
 
 
 class Result:
@@ -73,7 +69,7 @@ class Result:
 
 
 def with_results(value: Any) -> Any:
-    """A nested result with a :class:`Result` in the place of what is selected."""
+    """A nested result with a :class:`Result` in place of what is selected."""
     if isinstance(value, Masked):
         return Result(value)
     if isinstance(value, dict):
@@ -108,7 +104,7 @@ def part(m: Masked, index: Any) -> Any:
     if not is_traced(index):
         index = np.asarray(index)
     if value_type(index).dtype.is_bool or not value_type(index).dtype.is_integer:
-        raise m.refusal("a part of it at what is no integer")
+        raise m.refusal("a part of it at a position that is not an integer")
     index = index.item() if isinstance(index, np.ndarray) and not index.ndim else index
     negative = index < 0
     wrapped = index + count if negative is True else index
@@ -364,7 +360,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     if most is None:
         raise tracer.error(
             "np.repeat by numbers that are computed: how large its result can be is not known",
-            "say how often at most: np.repeat(x, np.minimum(counts, 4))",
+            "give an upper bound for the counts: np.repeat(x, np.minimum(counts, 4))",
             repeats.node,
         )
     counts = lookup("cast")(repeats, "i64")

@@ -248,7 +248,7 @@ class Masked:
         return lookup("reshape")(self.mask, (*self.mask.type.shape, *rest)) if rest else self.mask
 
     def filled(self, number: Any) -> Any:
-        """The values, with a number in the place of those that are not selected."""
+        """The values, with a number in place of those that are not selected."""
         return chosen(self.condition, self.values, number)
 
     def _reduced(self, function: Callable[..., Any], axis: Any = None, dtype: Any = None, **options: Any) -> Any:

@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import sympy
-
+from fxlite.base.on_demand import sympy
 from fxlite.base.state import is_traced
 from fxlite.graph.graph import Node
 from fxlite.ops.op import lookup
@@ -220,8 +219,12 @@ def span_of(tracer: Tracer, item: slice, size: Dim) -> Span:
         apart = sum_of(tracer, item.stop).minus(sum_of(tracer, item.start)).size
     elif at_least(tracer, start, 0) and at_least(tracer, stop, 0):
         apart = sum_of(tracer, stop).minus(sum_of(tracer, start)).size
-    fits = apart is not None and shapes.at_least(apart, 0) and shapes.at_least(size, apart)
-    length = apart if fits else None
+    length = None
+    if apart is not None and shapes.at_least(apart, 0):
+        # A window that no round lets stick out is not longer than its axis: the body of a loop that runs
+        # to n - w is not entered where w is above n.
+        inside = at_least(tracer, start, 0) and at_most(tracer, stop, size)
+        length = apart if inside or shapes.at_least(size, apart) else None
     given = start if item.start is None else item.start
     return Span(size, sum_of(tracer, start), sum_of(tracer, stop), start, stop, given, length)
 

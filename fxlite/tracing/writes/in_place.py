@@ -26,15 +26,13 @@ if TYPE_CHECKING:
 
 def is_operand(value: Any) -> bool:
     """What an operator of a proxy accepts on its other side."""
-    kinds = (np.ndarray, np.generic, *dtypes.NUMBERS, shapes.NamedDim)
+    kinds = (np.ndarray, np.generic, *dtypes.NUMBERS, shapes.NamedDim, list, tuple)
     return is_traced(value) or isinstance(value, kinds)
 
 
 # -- operators and out= ----------------------------------------------------------------------------
 def in_place_operator(proxy: Proxy, op: Op, other: Any) -> Any:
     """``y += other``: writes into y's memory, unless y is a NumPy number, which is immutable."""
-    if isinstance(other, (list, tuple)):
-        other = np.asarray(other)
     if not is_operand(other):
         return NotImplemented
     result, symbol = op(proxy, other), op.symbol

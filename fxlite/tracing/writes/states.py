@@ -108,7 +108,7 @@ class States:
             for (_, name), module in buffer.owners.items():
                 if tracer.path_of_module(module) is None:
                     raise tracer.error(
-                        f"{type(module).__name__} changes self.{name}, and is no part of the module that is traced",
+                        f"{type(module).__name__} changes self.{name}, and is not part of the module that is traced",
                         "trace the module that holds it, not a function or method",
                         buffer.first,
                     )
