@@ -18,8 +18,8 @@ import numpy as np
 from fxlite.backend import Backend, KernelInfo, Option, Stage, described, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.state import paused_gc
-from fxlite.codegen.program.calls import call_nested, restructure, run_hollow
-from fxlite.codegen.program.states import StateMemory, check_donated, donated_results, state_results
+from fxlite.codegen.program.calls import call_nested, nested, restructure, run_hollow
+from fxlite.codegen.program.states import StateMemory, check_donated, donated_results, state_results, written_results
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program, program_key
@@ -38,6 +38,33 @@ if TYPE_CHECKING:
     from fxlite.codegen.tuning.tune import Tuning
     from fxlite.passes.costing.timeline import MemoryTimeline
     from fxlite.passes.manager import PassManager
+
+
+def _quick_writes(module: GraphModule) -> tuple[int, ...]:
+    """The places among the inputs of those that a call writes into, for a module whose arguments are arrays one by
+    one; none for others."""
+    interface = module.graph.interface
+    if interface is None or not interface.is_one_by_one or interface.baked or module.graph.taps or module.states:
+        return ()
+    placeholders = module.graph.placeholders
+    if any(p._args for p in placeholders):  # a default
+        return ()
+    return tuple(n for n, p in enumerate(placeholders) if p.target in interface.writes)
+
+
+def _may_write(args: Sequence[Any], places: Sequence[int]) -> bool:
+    """Whether arrays can be written where they are, and share no memory with others."""
+    for place in places:
+        array = args[place]
+        if type(array) is not np.ndarray:
+            return False
+        flags = array.flags
+        if not (flags.writeable and flags.c_contiguous and flags.aligned):
+            return False
+        for number, other in enumerate(args):
+            if number != place and isinstance(other, np.ndarray) and np.may_share_memory(array, other):
+                return False
+    return True
 
 
 class CFunction:
@@ -64,8 +91,9 @@ class CFunction:
         self.graph_module = module
         self._donated = donated_results(module, donate)
         numbers = state_results(module) if self.keeps_states else {}
+        self._written = written_results(module) if self.keeps_states else {}
         #: The inputs in whose memory flat results lie, by the numbers of these.
-        self._owned = {number: target for target, number in {**numbers, **self._donated}.items()}
+        self._owned = {n: target for target, n in {**numbers, **self._donated, **self._written}.items()}
         self._small_weights = small_weights
         self.matmul_precision = matmul_precision
         """What products were compiled with, see :func:`fxlite.compile`."""
@@ -79,6 +107,8 @@ class CFunction:
         interface = module.graph.interface
         self._is_flat, self._n_inputs = module.is_flat, len(module.graph.placeholders)
         self._takes_no_more = interface is None or not interface.baked
+        self._quick = _quick_writes(module) if self._written and len(self._owned) == len(self._written) else ()
+        """The places of inputs that a call writes into, where it does nothing else beside giving flat results."""
         if kept is not None:
             self.function = CompiledFunction(kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit)
             return
@@ -200,6 +230,12 @@ class CFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._owned:
+            if len(args) == self._n_inputs and self._quick and not kwargs and _may_write(args, self._quick):
+                structure = self.graph_module.graph.output_node().args[0][0]
+                try:
+                    return nested(structure, tuple(self.function(*args)))
+                except HollowCall:  # nothing was written yet
+                    pass
             return call_nested(self.graph_module, self._step, args, kwargs)
         is_whole = len(args) == self._n_inputs and not kwargs
         if not (
@@ -217,7 +253,7 @@ class CFunction:
         if self._owned:  # no array of the caller is written, and no state
             targets = [p.target for p in self.graph_module.graph.placeholders]
             values = dict(zip(targets, args)) | kwargs
-            values |= {target: np.array(values[target], order="C") for target in self._donated}
+            values |= {target: np.array(values[target], order="C") for target in (*self._donated, *self._written)}
             memory = None
             if self.state_memory is not None:
                 memory, views = self.state_memory.filled(values)
@@ -234,6 +270,10 @@ class CFunction:
         values = dict(zip([p.target for p in self.graph_module.graph.placeholders], arrays))
         if self._donated:
             check_donated(self.graph_module.name, self._donated, values)
+        for target in self._written:
+            flags = values[target].flags
+            if not (flags.c_contiguous and flags.aligned):  # written behind the call
+                values[target] = np.array(values[target], order="C")
         memory = None
         if self.state_memory is not None:
             self.state_memory.take()

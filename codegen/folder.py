@@ -63,7 +63,7 @@ def write_folder(
     (see :func:`facts_of`) go into the list of files. When writing fails (a full disk, say)
     ``folder`` is as it was.
 
-    Raises FolderError; without ``force`` also for a folder that holds files of somebody else."""
+    Raises FolderError; without ``force`` also for a folder that holds files that fxlite did not write."""
     target = Path(folder)
     check_writable(target, force)
     with _drafted(target, write) as (work, facts, names):
@@ -78,7 +78,7 @@ def add_to_folder(
     """:func:`write_folder` for a model among others: other files stay, and its list has those of
     all models. A folder of another kind keeps the list that it has.
 
-    Raises FolderError; without ``force`` also for a list of somebody else."""
+    Raises FolderError; without ``force`` also for a list that fxlite did not write."""
     target = Path(folder)
     if target.is_file():
         raise FolderError(f"{target} is a file; choose a folder")

@@ -56,6 +56,7 @@ from fxlite.passes.rewrite.pattern import Pattern
 from fxlite.passes.rewrite.rule import Call, NodeRule, Rule, node_rule, rule
 from fxlite.passes.rewrite.rule_set import RuleSet, analyze_rules
 from fxlite.passes.rules.channels_last import channels_last
+from fxlite.passes.rules.complex_products import complex_products
 from fxlite.passes.rules.const_fold import const_fold, split_const_subgraphs
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.fuse_attention import fuse_attention
@@ -66,6 +67,8 @@ from fxlite.passes.rules.redundant import CSEPass, cse, dce, get_CSE_banned_ops,
 from fxlite.passes.rules.simplify import simplify
 from fxlite.passes.rules.store_bf16 import store_bf16
 from fxlite.passes.rules.sub_pixel import sub_pixel
+from fxlite.passes.rules.unfold_convolutions import unfold_convolutions
+from fxlite.passes.rules.vectorize_loops import vectorize_loops
 from fxlite.passes.shape_prop import ShapeProp, shape_prop
 from fxlite.passes.surgery.places import tap, untap
 from fxlite.passes.surgery.resize import Resized, prune_channels, prune_heads, resize
@@ -89,7 +92,8 @@ __all__ += ["replace_pattern", "replace_pattern_with_filters", "rule"]
 __all__ += ["CSEPass", "cast_floats", "channels_last", "const_fold", "cse", "dce", "decompose", "fuse_attention"]
 __all__ += ["fuse_conv_bn", "fuse_conv_bn_eval", "fuse_linear_bn_eval", "get_CSE_banned_ops", "loop_invariants"]
 __all__ += ["merge_linears", "merge_steps", "quantize_dynamic", "quantize_weights", "remove_dropout", "simplify"]
-__all__ += ["split_const_subgraphs", "store_bf16", "sub_pixel"]
+__all__ += ["split_const_subgraphs", "store_bf16", "sub_pixel", "unfold_convolutions"]
+__all__ += ["complex_products", "vectorize_loops"]
 # parts of a program
 __all__ += ["CapabilityBasedPartitioner", "OpSupports", "OperatorSupport", "OperatorSupportBase", "Partition"]
 __all__ += ["SourcePartition", "any_chain", "chain", "check_subgraphs_connected", "create_op_support"]

@@ -202,8 +202,8 @@ class Pass:
         self.function = function
         self.name = name
         self.exactness = as_exactness(exactness)
-        #: Whether it does to the bodies of loops and conditions what it does to the graph.
-        self.inside = True
+        #: Whether it does to the bodies of loops and conditions what it does to the graph; None: it goes there itself.
+        self.inside: bool | None = True
         self.examples: list[Example] = []
         self.counterexamples: list[Example] = []
 
@@ -259,7 +259,7 @@ class Pass:
 def graph_pass(function: Callable[..., Any]) -> Pass: ...
 @overload
 def graph_pass(
-    function: None = None, *, name: str | None = None, exactness: Exactness | str = "exact", inside: bool = True
+    function: None = None, *, name: str | None = None, exactness: Exactness | str = "exact", inside: bool | None = True
 ) -> Callable[[Callable[..., Any]], Pass]: ...
 @checked
 def graph_pass(
@@ -267,7 +267,7 @@ def graph_pass(
     *,
     name: str | None = None,
     exactness: Exactness | str = "exact",
-    inside: bool = True,
+    inside: bool | None = True,
 ) -> Any:
     """Make a pass of a function that edits ``gm`` in place (or returns another module) and register
     it::
@@ -280,7 +280,7 @@ def graph_pass(
 
     The function gets a copy, so it may edit freely; when it raises, the copy is thrown away. It is
     called for the bodies of loops and conditions, too, each as a module of its own in which weights
-    are inputs, unless it is not for the ``inside`` of them, which the ledger then says."""
+    are inputs, unless it is not for the ``inside`` of them, which the ledger then says, or goes there itself (None)."""
 
     def wrap(function: Callable[..., Any]) -> Pass:
         made = Pass(function, name or function.__name__, exactness)
@@ -353,7 +353,7 @@ def run_in_place(
             with read_only_weights(module):
                 if item.inside and graph._store.n_controls:
                     edit_bodies(module, lambda body: item.function(body, **options))
-                elif graph._store.n_controls:
+                elif graph._store.n_controls and item.inside is False:
                     say_not_inside(module, item.name)
                 result = item.function(module, **options)
             if module.graph is graph and len(graph.journal.records) > position:

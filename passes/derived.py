@@ -56,7 +56,7 @@ class Derivation:
 
     ``function`` is an op, or a function whose text needs nothing but NumPy (``np``). ``inverse``
     is such a function, too: ``inverse(results, given, **options)``, with one result or a tuple, and
-    of each argument its shape, or what it is if it is no array, gives arrays for the arguments from
+    of each argument its shape, or what it is if it is not an array, gives arrays for the arguments from
     which ``function`` makes the same results, up to rounding. ``about`` says in a sentence what is
     lost by it."""
 

@@ -27,11 +27,11 @@ from typing import Any
 
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.op import Op, as_multi_index
+from fxlite.ops.op import Op, as_multi_index, normalize_axes
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, ConstReader, Expr, Load, MultiIndex, fresh_var
 from fxlite.scalar.functions import FUNCTIONS
-from fxlite.scalar.index import Atom, Index, Quotient, Remainder, Var, flatten
+from fxlite.scalar.index import Atom, Index, Quotient, Remainder, Var, flatten, product
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
 
@@ -117,6 +117,8 @@ def _digits(index: Index, coordinate: Var) -> list[_Digit]:
 MOST_READS = 3
 #: Operations of an element that is computed wherever it is read, if it depends on places alone.
 MOST_STEPS = 6
+#: Rows, and elements of a row, from which a reduction of rows gets loops of its own beside another one.
+FEW_ROWS = 8
 #: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
 MOST_MEMBERS = 48
 
@@ -401,6 +403,8 @@ class _Grouping:
         outer loops, whole, in any order, and leave the inner loops to its readers."""
         if len(indices) != 1:
             return False
+        if _combines_rows(node) and any(member.target.kind == "reduction" for member in found.members):
+            return False  # loops that combine row by row, not element by element, have one reduction
         (index,) = indices
         outer = [v for v in found.space if v.extent.constant != 1]
         used: list[Var] = []
@@ -462,6 +466,19 @@ class _Grouping:
         while left is not node and left in found.operand_views:
             left = left.args[0]
         return left is node
+
+
+def _combines_rows(node: Node) -> bool:
+    """True for a reduction over other axes than the last one, along which the elements lie in memory."""
+    if node.target.kind != "reduction" or "axis" not in node.bound:
+        return False
+    shape = node.args[0].type.shape
+    axes = normalize_axes(node.bound["axis"], len(shape))
+    if not shape or len(shape) - 1 in axes:
+        return False
+    rows = product(shape[axis] for axis in axes).constant
+    row = Index.of(shape[-1]).constant
+    return (rows is None or rows >= FEW_ROWS) and (row is None or row >= FEW_ROWS)
 
 
 def constant_of(node: Node) -> Expr | None:

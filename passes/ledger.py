@@ -3,7 +3,7 @@ decided about kernels where there were alternatives; and what a trace made of lo
 come from that a pass has made.
 
 In: refusals as passes meet them. Out: a list on the module they made, carried from pass to pass,
-which prints as a table, the dearest first.
+which prints as a table, the most expensive first.
 
 In: a graph and its journal since a pass began. Out: ``node.meta["from"]`` on each node that the pass
 made and said nothing of: a chain of (pass or rule, name of the node that it looked at), the last one
@@ -50,7 +50,7 @@ class Refusal:
 
     @property
     def origin(self) -> str:
-        """Where the node comes from in the user's program, found out when somebody asks."""
+        """Where the node comes from in the user's program, found out on demand."""
         return origin_text(self.scope, self.loc)
 
     @property
@@ -65,7 +65,7 @@ class Refusal:
 
 
 class Ledger(Printed, list[Refusal]):
-    """Refusals, those that cost most first; prints as a table."""
+    """Refusals, the most expensive first; prints as a table."""
 
     @property
     def about(self) -> str:
@@ -83,7 +83,7 @@ class Ledger(Printed, list[Refusal]):
 
 @checked
 def ledger(module: GraphModule) -> Ledger:
-    """Everything the passes that made this module refused to do, the dearest first."""
+    """Everything the passes that made this module refused to do, the most expensive first."""
     entries = Ledger(refusals(module))
     entries.sort(key=lambda entry: entry.cost, reverse=True)
     return entries

@@ -32,7 +32,7 @@ Constraint = Callable[[Any, Any], bool]
 
 @dataclass
 class Snapshot:
-    """A module as it was at a position of its journal; made again when somebody asks."""
+    """A module as it was at a position of its journal; made again on demand."""
 
     live: GraphModule
     position: int
@@ -135,7 +135,7 @@ class PassManager:
     """Runs passes in order: ``PassManager([passes.cse, "dce"])(gm)``.
 
     Passes are :class:`Pass` objects, their names, or plain functions. With ``check`` the graph is
-    linted after each one, and what the pass changed is run before and after on drawn inputs and
+    linted after each one, and what the pass changed is run before and after on random inputs and
     compared as closely as the pass promises (see :mod:`fxlite.passes.checking.verify`); "lint"
     does the first alone. ``report`` says what each pass of the last run did; ``report[i].module``
     is the module after pass i."""

@@ -85,7 +85,7 @@ class TensorMetadata(NamedTuple):
 
 class ShapeProp(Interpreter):
     """``ShapeProp(gm).propagate(x)`` runs the graph and sets ``node.meta["tensor_meta"]`` to the
-    :class:`TensorMetadata` of each value (nested as the value is, None for what is no array).
+    :class:`TensorMetadata` of each value (nested as the value is, None for what is not an array).
 
     Raises ShapeError or DTypeError, naming the node and its line, where a value is not what
     ``node.type`` says at the sizes of this run."""

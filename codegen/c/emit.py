@@ -36,7 +36,7 @@ from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_
 from fxlite.codegen.kernel.text import comment, filled, signature, wrap
 from fxlite.codegen.program.calls import dim_data, value_sizes
 from fxlite.codegen.program.program import Program
-from fxlite.codegen.program.states import state_bytes, state_places
+from fxlite.codegen.program.states import state_bytes, state_places, written_results
 from fxlite.codegen.runtime.abi import ArgSpec, Condition, Entry
 from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.graph.graph import Node
@@ -117,12 +117,13 @@ def emit(
     constant weights to bf16. ``weights``: the blob, if it was made before. ``choices`` decide about
     kernels in place of the models; nodes that are ``apart`` get kernels without epilogues.
     Without ``loops`` each kernel's call is printed, also where layers are equal. ``donated``: the
-    numbers of the flat results that take the memory of inputs, by target.
+    numbers of the flat results that take the memory of inputs, by target. What a program writes into its arguments
+    is stored there, too, or copied where it cannot be stored over them.
     What a template declines may be expanded in ``module``, which its ledger says. Raises
     CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
-    planned = planned_calls(module, matmul_precision, choices, apart, donated=donated)
-    _require_no_copies(planned.program)
+    planned = planned_calls(module, matmul_precision, choices, apart, donated={**donated, **written_results(module)})
+    _require_no_copies(planned.program, donated)
     calls, locations = planned.calls, planned.locations
     values = value_sizes(planned.program)
     structure = structure_of(prefix, planned, values, weights, loops)
@@ -156,10 +157,10 @@ def emit(
     )
 
 
-def _require_no_copies(program: Program) -> None:
+def _require_no_copies(program: Program, donated: Collection[str]) -> None:
     """Raise CodegenError for a donated input that its result cannot be stored over."""
     for node, new in program.copied:
-        if node not in program.states:
+        if node.target in donated:
             raise CodegenError(
                 f"donate={node.target!r}: {new.describe()} cannot be stored over {node.target}, elements of which "
                 "are read after others are written; leave it out of donate="
@@ -356,7 +357,7 @@ class Source:
 
     def copies(self, printer: Steps) -> list[str]:
         """Results that no kernel stores: inputs or weights handed through, one value twice; then
-        what states hold from now on, where that was computed elsewhere."""
+        what states and written arguments hold from now on, where that was computed elsewhere."""
         lines = []
         results = zip(self.program.results, self.outputs, self.structure.results)
         for node, name, argument in results:
@@ -364,7 +365,8 @@ class Source:
                 lines.append(f"    fx_copy({name}, {value}, {dim_c(node.type.nbytes)});")
         behind = self.structure.results[len(self.program.results) :]
         for (node, _), argument in zip(self.program.copied, behind):
-            pointer, value = self.state.members[node].pointer, printer.argument(argument)
+            member, value = self.state.members.get(node), printer.argument(argument)
+            pointer = buffer_name(node) if member is None else member.pointer
             lines.append(f"    fx_copy({pointer}, {value}, {dim_c(node.type.nbytes)});")
         return lines
 

@@ -4,7 +4,7 @@
    i64 u8 u16 u32 u64 bool), fx_cast_FROM_TO, conversions of the two 16-bit storage types, and fx_index. They
    are plain scalar code without branches, so that gcc turns a loop that calls them into SIMD code
    (-O3 -march=native -fno-math-errno -fno-trapping-math; never -ffast-math). Exceptions are the
-   functions that call the C library: mod and floordiv of f32, most of f64. The text is the common
+   functions that call the C library: mod and floordiv of f32, sin, pow and others of f64. The text is the common
    subset of C11, C++17 and CUDA C; under NVRTC include prelude.cuh first, for the integer types. */
 #ifndef FX_MATH_H
 #define FX_MATH_H
@@ -252,6 +252,15 @@ FX_FN float fx_exp_shifted(float x, uint32_t shift) {
 }
 
 FX_FN float fx_exp_f32(float x) { return fx_exp_shifted(x, 0u); }
+
+/* 2^x = 2^n exp((x - n) ln 2) */
+FX_FN float fx_exp2_f32(float x) {
+    x = x > 130.0f ? 130.0f : x;
+    x = x < -152.0f ? -152.0f : x;
+    float rounder = x + FX_ROUNDER;
+    float p = fx_exp_polynomial((x - (rounder - FX_ROUNDER)) * 0.693147182f);
+    return fx_scale(p, fx_bits_f32(rounder) - FX_ROUNDER_BITS);
+}
 
 /* exp(x) for |x| <= 87, where no result is subnormal */
 FX_FN float fx_exp_moderate(float x) {
@@ -612,7 +621,6 @@ FX_FN float fx_logaddexp_f32(float x, float y) {
 
 /* What few programs call, by the C library. */
 FX_FN float fx_log10_f32(float x) { return log10f(x); }
-FX_FN float fx_exp2_f32(float x) { return exp2f(x); }
 FX_FN float fx_cbrt_f32(float x) { return cbrtf(x); }
 FX_FN float fx_asinh_f32(float x) { return asinhf(x); }
 FX_FN float fx_acosh_f32(float x) { return acoshf(x); }
@@ -627,15 +635,258 @@ FX_FN int32_t fx_exponent_f32(float x) {
     return bits == 0 || bits >= 0x7f800000 ? 0 : exponent;
 }
 
-/* ---- double: elementary functions, by the C library ------------------------------------------ */
+/* ---- double: elementary functions ------------------------------------------------------------ */
 
+#ifdef FX_ON_CUDA
 FX_FN double fx_exp_f64(double x) { return exp(x); }
 FX_FN double fx_expm1_f64(double x) { return expm1(x); }
 FX_FN double fx_log_f64(double x) { return log(x); }
 FX_FN double fx_log1p_f64(double x) { return log1p(x); }
 FX_FN double fx_log2_f64(double x) { return log2(x); }
-FX_FN double fx_log10_f64(double x) { return log10(x); }
 FX_FN double fx_exp2_f64(double x) { return exp2(x); }
+FX_FN double fx_tanh_f64(double x) { return tanh(x); }
+FX_FN double fx_sinh_f64(double x) { return sinh(x); }
+FX_FN double fx_cosh_f64(double x) { return cosh(x); }
+FX_FN double fx_asin_f64(double x) { return asin(x); }
+FX_FN double fx_acos_f64(double x) { return acos(x); }
+FX_FN double fx_atan_f64(double x) { return atan(x); }
+FX_FN double fx_atan2_f64(double y, double x) { return atan2(y, x); }
+#else
+FX_FN uint64_t fx_bits_f64(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+FX_FN double fx_double_from_bits(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* y 2^n for the n of a rounder, n + FX_ROUNDER_F64, from -2000 to 2000: by two factors, so that a
+   subnormal result is rounded once. Vectors of 64-bit integers are shifted without their signs. */
+FX_FN double fx_scale_f64(double y, double rounder) {
+    uint64_t shifted = fx_bits_f64(rounder) - 0x4338000000000000u + 2048u, half = shifted >> 1;
+    double first = fx_double_from_bits((half - 1u) << 52);
+    return y * first * fx_double_from_bits((shifted - half - 1u) << 52);
+}
+
+/* exp(r) - 1 = r + r^2 P(r) for |r| <= ln(2) / 2 [expm1_f64] */
+FX_FN double fx_expm1_polynomial(double r) {
+    double p = 2.0875338879261377e-09;
+    p = p * r + 2.5108977200284047e-08;
+    p = p * r + 2.7557402600484404e-07;
+    p = p * r + 2.7557244378148925e-06;
+    p = p * r + 2.4801587172609358e-05;
+    p = p * r + 0.00019841269885962991;
+    p = p * r + 0.0013888888888962318;
+    p = p * r + 0.0083333333333216915;
+    p = p * r + 0.041666666666666512;
+    p = p * r + 0.16666666666666677;
+    p = p * r + 0.5;
+    return r + r * r * p;
+}
+
+/* exp(x) 2^shift, of an integer `shift`: exp(n ln 2 + r) = 2^n exp(r), where n times the first part
+   of ln 2 is exact (W. J. Cody and W. Waite, 1980). */
+FX_FN double fx_exp_shifted_f64(double x, double shift) {
+    double inside = x > 720.0 ? 720.0 : x;
+    inside = inside < -760.0 ? -760.0 : inside;
+    double rounder = inside * 1.4426950408889634 + FX_ROUNDER_F64;
+    double n = rounder - FX_ROUNDER_F64;
+    double r = inside - n * 0x1.62e42fefa38p-1 - n * 0x1.ef35793c7673p-45;
+    return fx_scale_f64(1.0 + fx_expm1_polynomial(r), rounder + shift);
+}
+FX_FN double fx_exp_f64(double x) { return fx_exp_shifted_f64(x, 0.0); }
+
+/* 2^x = 2^n exp((x - n) ln 2) */
+FX_FN double fx_exp2_f64(double x) {
+    double inside = x > 1100.0 ? 1100.0 : x;
+    inside = inside < -1100.0 ? -1100.0 : inside;
+    double rounder = inside + FX_ROUNDER_F64;
+    double r = (inside - (rounder - FX_ROUNDER_F64)) * 0.69314718055994531;
+    return fx_scale_f64(1.0 + fx_expm1_polynomial(r), rounder);
+}
+
+/* exp(x) - 1 = 2 (2^(n - 1) (exp(r) - 1) + 2^(n - 1) - 1/2) */
+FX_FN double fx_expm1_f64(double x) {
+    double inside = x > 720.0 ? 720.0 : x;
+    inside = inside < -50.0 ? -50.0 : inside;
+    double rounder = inside * 1.4426950408889634 + FX_ROUNDER_F64;
+    double n = rounder - FX_ROUNDER_F64;
+    double r = inside - n * 0x1.62e42fefa38p-1 - n * 0x1.ef35793c7673p-45;
+    double half = fx_scale_f64(0.5, rounder);
+    double y = 2.0 * (fx_expm1_polynomial(r) * half + (half - 0.5));
+    y = n == 0.0 ? fx_expm1_polynomial(r) : y;
+    y = x > 709.8 ? (double)FX_INF : y;
+    return x == 0.0 ? x : y;
+}
+
+/* log(m 2^n) = log(m) + n ln 2 with m from sqrt(1/2) to sqrt(2) and f = m - 1. Of s = f / (2 + f),
+   log((1 + s) / (1 - s)) = 2 s + s^3 P(s^2) [log_f64], and 2 s = f - s f; `rest` is added to f. */
+FX_FN double fx_log_polynomial_f64(double f, double n, double rest) {
+    double s = f / (2.0 + f), square = s * s;
+    double p = 0.14795992125815394;
+    p = p * square + 0.15314046551387919;
+    p = p * square + 0.18183564472512595;
+    p = p * square + 0.22222198570578261;
+    p = p * square + 0.28571428742410659;
+    p = p * square + 0.39999999999414587;
+    p = p * square + 0.6666666666666734;
+    double half = 0.5 * f * f;
+    double small = s * (half + square * p) + (n * 0x1.ef35793c7673p-45 + rest);
+    return n * 0x1.62e42fefa38p-1 - (half - small - f);
+}
+
+/* The n of x = m 2^n, plus 1024, of a positive x that is not subnormal */
+FX_FN uint64_t fx_exponent_bits_f64(double x) {
+    return (fx_bits_f64(x) - 0x3fe6a09e667f3bcdu + 0x4000000000000000u) >> 52;
+}
+FX_FN double fx_double_of_exponent(uint64_t bits) {
+    return fx_double_from_bits(bits | 0x4330000000000000u) - 4503599627371520.0; /* 2^52 + 1024 */
+}
+FX_FN double fx_without_exponent(double x, uint64_t bits) {
+    return fx_double_from_bits(fx_bits_f64(x) - ((bits - 1024u) << 52));
+}
+
+/* What a logarithm is of numbers that are not positive and finite. */
+FX_FN double fx_log_completed(double y, double x) {
+    y = x == 0.0 ? -(double)FX_INF : y;
+    y = x < 0.0 ? (double)FX_NAN : y;
+    return x < (double)FX_INF ? y : x;
+}
+FX_FN double fx_log_f64(double x) {
+    int tiny = x < 2.2250738585072014e-308;
+    double size = tiny ? x * 0x1p54 : x;
+    uint64_t bits = fx_exponent_bits_f64(size);
+    double n = fx_double_of_exponent(bits) - (tiny ? 54.0 : 0.0);
+    return fx_log_completed(fx_log_polynomial_f64(fx_without_exponent(size, bits) - 1.0, n, 0.0), x);
+}
+FX_FN double fx_log2_f64(double x) {
+    int tiny = x < 2.2250738585072014e-308;
+    double size = tiny ? x * 0x1p54 : x;
+    uint64_t bits = fx_exponent_bits_f64(size);
+    double n = fx_double_of_exponent(bits) - (tiny ? 54.0 : 0.0);
+    double y = fx_log_polynomial_f64(fx_without_exponent(size, bits) - 1.0, 0.0, 0.0);
+    /* times 1 / ln(2), of which the second part counts where n is 0 */
+    return fx_log_completed(y * 1.4426950408889634 + (y * 2.0355273740931033e-17 + n), x);
+}
+
+/* Of u = 1 + x, and what rounding left out of it */
+FX_FN double fx_log1p_f64(double x) {
+    double u = 1.0 + x;
+    uint64_t bits = fx_exponent_bits_f64(u);
+    double n = fx_double_of_exponent(bits);
+    double left = (x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0)) / u;
+    int near = n == 0.0;
+    double y = fx_log_polynomial_f64(near ? x : fx_without_exponent(u, bits) - 1.0, n, near ? 0.0 : left);
+    y = fx_log_completed(y, u);
+    return x == 0.0 ? x : y;
+}
+
+/* tanh(x) = u / (u + 2) with u = exp(2 |x|) - 1 */
+FX_FN double fx_tanh_f64(double x) {
+    double size = fabs(x), u = fx_expm1_f64(size > 20.0 ? 40.0 : 2.0 * size);
+    return copysign(u / (u + 2.0), x);
+}
+
+/* sinh(x) = (u + u / (u + 1)) / 2 with u = exp(|x|) - 1 below 1, h - 1/(4h) with h = exp(|x|) / 2 above */
+FX_FN double fx_sinh_f64(double x) {
+    double size = fabs(x), u = fx_expm1_f64(size > 1.0 ? 1.0 : size);
+    double h = fx_exp_shifted_f64(size, -1.0);
+    return copysign(size > 1.0 ? h - 0.25 / h : 0.5 * (u + u / (u + 1.0)), x);
+}
+FX_FN double fx_cosh_f64(double x) {
+    double h = fx_exp_shifted_f64(fabs(x), -1.0);
+    return h + 0.25 / h;
+}
+
+/* asin(x) = x + x^3 P(x^2) for |x| <= 1/2 [asin_f64] */
+FX_FN double fx_asin_polynomial_f64(double x, double square) {
+    double p = 0.031912198029147118;
+    p = p * square - 0.01622414998543404;
+    p = p * square + 0.019528201146095461;
+    p = p * square + 0.0065279980843869255;
+    p = p * square + 0.012169206492058514;
+    p = p * square + 0.013885236242427778;
+    p = p * square + 0.017359704682640569;
+    p = p * square + 0.022371758056233641;
+    p = p * square + 0.030381959136688862;
+    p = p * square + 0.044642856828336512;
+    p = p * square + 0.075000000003370024;
+    p = p * square + 0.16666666666665408;
+    return x + x * (square * p);
+}
+
+/* As for floats; pi has a second part. */
+FX_FN double fx_asin_f64(double x) {
+    double size = fabs(x), rest = 0.5 * (1.0 - size);
+    int small = size <= 0.5;
+    double y = fx_asin_polynomial_f64(small ? size : sqrt(rest), small ? size * size : rest);
+    return copysign(small ? y : 1.5707963267948966 - (2.0 * y - 6.123233995736766e-17), x);
+}
+FX_FN double fx_acos_f64(double x) {
+    double size = fabs(x), rest = 0.5 * (1.0 - size);
+    int small = size <= 0.5;
+    double y = fx_asin_polynomial_f64(small ? x : sqrt(rest), small ? size * size : rest);
+    double large = x < 0.0 ? 3.1415926535897931 - (2.0 * y - 1.2246467991473532e-16) : 2.0 * y;
+    return small ? 1.5707963267948966 - (y - 6.123233995736766e-17) : large;
+}
+
+/* The arc tangent of smaller / larger, from 0 to pi/4. Above tan(pi/8) it is pi/4 plus that of
+   (smaller - larger) / (smaller + larger); atan(x) = x + x^3 P(x^2) [atan_f64] */
+FX_FN double fx_atan_of_ratio(double smaller, double larger) {
+    int above = smaller > 0.41421356237309503 * larger;
+    double x = (above ? smaller - larger : smaller) / (above ? smaller + larger : larger);
+    double square = x * x;
+    double p = 0.015194122606590456;
+    p = p * square - 0.033472827969024906;
+    p = p * square + 0.045034506865466881;
+    p = p * square - 0.052183723557438687;
+    p = p * square + 0.058770154973625657;
+    p = p * square - 0.066662259644945029;
+    p = p * square + 0.076922826937361979;
+    p = p * square - 0.090909081411033654;
+    p = p * square + 0.11111111088065675;
+    p = p * square - 0.142857142853859;
+    p = p * square + 0.1999999999999765;
+    p = p * square - 0.33333333333333326;
+    double angle = x + x * (square * p);
+    return above ? 0.78539816339744828 + (angle + 3.061616997868383e-17) : angle;
+}
+FX_FN double fx_atan_f64(double x) {
+    double size = fabs(x);
+    int above = size > 1.0;
+    double y = fx_atan_of_ratio(above ? 1.0 : size, above ? size : 1.0);
+    return copysign(above ? 1.5707963267948966 - (y - 6.123233995736766e-17) : y, x);
+}
+FX_FN double fx_atan2_f64(double y, double x) {
+    double width = fabs(x), height = fabs(y);
+    double larger = width > height ? width : height, smaller = width > height ? height : width;
+    int none = larger == 0.0, both = smaller == (double)FX_INF;
+    /* halves or multiples, so that the sum of both neither overflows nor vanishes */
+    double scale = larger > 1.0 ? 0.5 : 0x1p54;
+    larger = larger > 1e300 || larger < 1e-280 ? larger * scale : larger;
+    smaller = width > 1e300 || height > 1e300 || (width < 1e-280 && height < 1e-280) ? smaller * scale : smaller;
+    double angle = fx_atan_of_ratio(both ? 1.0 : smaller, none || both ? 1.0 : larger);
+    angle = height > width ? 1.5707963267948966 - (angle - 6.123233995736766e-17) : angle;
+    angle = fx_bits_f64(x) >> 63 != 0u ? 3.1415926535897931 - (angle - 1.2246467991473532e-16) : angle;
+    angle = copysign(angle, y);
+    return x != x || y != y ? x + y : angle;
+}
+#endif
+
+FX_FN double fx_sigmoid_f64(double x) {
+    double z = fx_exp_f64(-fabs(x));
+    return (x < 0.0 ? z : 1.0) / (1.0 + z);
+}
+FX_FN double fx_logaddexp_f64(double x, double y) {
+    double sum = fx_maximum_f64(x, y) + fx_log1p_f64(fx_exp_f64(-fabs(x - y)));
+    return x == y ? x + 0.69314718055994531 : sum;
+}
+
+/* What takes numbers of any size apart, or few programs call, by the C library. */
+FX_FN double fx_log10_f64(double x) { return log10(x); }
 FX_FN double fx_cbrt_f64(double x) { return cbrt(x); }
 FX_FN double fx_asinh_f64(double x) { return asinh(x); }
 FX_FN double fx_acosh_f64(double x) { return acosh(x); }
@@ -646,27 +897,13 @@ FX_FN int32_t fx_exponent_f64(double x) {
     if (x - x == 0.0) (void)frexp(x, &exponent);
     return exponent;
 }
-FX_FN double fx_tanh_f64(double x) { return tanh(x); }
 FX_FN double fx_erf_f64(double x) { return erf(x); }
-FX_FN double fx_sigmoid_f64(double x) {
-    double z = exp(-fabs(x));
-    return (x < 0.0 ? z : 1.0) / (1.0 + z);
-}
 FX_FN double fx_sin_f64(double x) { return sin(x); }
 FX_FN double fx_cos_f64(double x) { return cos(x); }
 FX_FN double fx_tan_f64(double x) { return tan(x); }
-FX_FN double fx_sinh_f64(double x) { return sinh(x); }
-FX_FN double fx_cosh_f64(double x) { return cosh(x); }
-FX_FN double fx_asin_f64(double x) { return asin(x); }
-FX_FN double fx_acos_f64(double x) { return acos(x); }
-FX_FN double fx_atan_f64(double x) { return atan(x); }
-FX_FN double fx_atan2_f64(double y, double x) { return atan2(y, x); }
 FX_FN double fx_hypot_f64(double x, double y) { return hypot(x, y); }
-FX_FN double fx_logaddexp_f64(double x, double y) {
-    double sum = fx_maximum_f64(x, y) + log1p(exp(-fabs(x - y)));
-    return x == y ? x + 0.69314718055994531 : sum;
-}
-FX_FN double fx_pow_f64(double x, double y) { return pow(x, y); }
+/* Of a constant 3 nothing but the products is left. */
+FX_FN double fx_pow_f64(double x, double y) { return y == 3.0 ? x * x * x : pow(x, y); }
 
 /* ---- Integers -------------------------------------------------------------------------------- */
 

@@ -159,7 +159,7 @@ class _Recurrence:
         spec, body, t = self.spec, self.body, self.spec.ctype
         state_bytes = f"{text_of(self.state)} * (int64_t)sizeof({t})"
         cells_too = ", and the cells of the current step" * (spec.mode == "lstm")
-        body.comment(f"Behind the states of all steps: the last one{cells_too}.")
+        body.comment(f"After the states of all steps comes the last one{cells_too}.")
         last = body.pointer(t, "last_state", Pointer("states") + spec.steps * self.state)
         if spec.mode == "lstm":
             cells = body.pointer(t, "cells", last + self.state)

@@ -61,6 +61,19 @@ from fxlite.scalar.index import Index, Var
 from fxlite.types import dtypes
 from fxlite.types.shapes import Dim
 
+FEW = 8
+"""Rows and columns of a product below which to pack a panel of its right operand takes longer than the product."""
+
+
+def claims_product(node: Node) -> bool:
+    """True for products of float matrices; not those of one column, or of few rows and columns and a right
+    operand that is computed: their panels are padding for the most part, and loops read each operand in place."""
+    if not is_matrix_product(node) or node.type.shape[-1] == 1:
+        return False
+    rows, columns = (node.args[0].type.shape[-2], node.type.shape[-1])
+    is_tiny = all(type(size) is int and size < FEW for size in (rows, columns))
+    return not is_tiny or is_constant(node.args[1])
+
 
 def claims_attention(node: Node) -> bool:
     """True for attention of floats whose mask, if any, is of bools or of the same dtype."""
@@ -270,7 +283,7 @@ def render(
     return template.render(group, name, weights, locations, **given)
 
 
-_GEMM = Template(is_matrix_product, products.render_gemm_node, rounds=True)
+_GEMM = Template(claims_product, products.render_gemm_node, rounds=True)
 _CONV = Template(claims_conv, render_conv_node, rounds=True)
 
 
@@ -279,6 +292,7 @@ ROUTINES = {
     "argsort": (routines.ARGSORT, routines.claims_numbers),
     "argtopk": (routines.ARGTOPK, routines.claims_numbers),
     "searchsorted": (routines.SEARCHSORTED, routines.claims_numbers),
+    "flatnonzero": (routines.FLATNONZERO, routines.claims_numbers),
     "philox": (routines.PHILOX, routines.claims_words),
     "cholesky": (routines.CHOLESKY, routines.claims_inexact),
     "solve": (routines.SOLVE, routines.claims_inexact),

@@ -138,7 +138,7 @@ def _timeline(
         size = str(key.type.nbytes).replace(" ", "")
         rows.append((count + struct.name(member), str(key.type), size, f"{first} to {last}", places[key]))
     lines = table(rows)
-    head = "Pointers to the values of a call, which take turns in the workspace. Kernels count from 0."
+    head = "Pointers to the values of a call, which share the workspace. Kernels are numbered from 0."
     return "\n".join([head, *([""] if len(rows) > 1 else []), *(f"  {x}" for x in lines[len(rows) == 1 :])])
 
 
@@ -160,9 +160,9 @@ def _packed(
     for number in using:
         scratch, kernel = calls[number].scratch, calls[number].function
         highest[scratch] = max(highest.get(scratch, (-1, "")), (behind[number], kernel))
-    lines = [f"    return {program.arena_bytes};  // of values, which take turns"]
+    lines = [f"    return {program.arena_bytes};  // of values, which share them"]
     if highest:
-        lines = [f"    int64_t bytes = {program.arena_bytes};  // of values, which take turns"]
+        lines = [f"    int64_t bytes = {program.arena_bytes};  // of values, which share them"]
         for scratch, (start, kernel) in highest.items():
             more = f"({scratch})" if " ? " in scratch else scratch
             line = f"    bytes = fx_max(bytes, {start} + {more});"
@@ -181,7 +181,7 @@ def _slots(program: Program, calls: Sequence[Call], using: list[int]) -> _Layout
     lines = _slot_offsets(program, scratch)
     parameters = [*map(dim_name, program.dims), "n_threads"]
     needed = [p for p in parameters if re.search(rf"\b{p}\b", "\n".join(lines))]
-    note = "Byte offsets in the workspace, in whose parts values take turns; the last is its end."
+    note = "Byte offsets of the parts of the workspace, which values share; the last one is its end."
     given = [*map(_typed, needed), f"int64_t offset[{count}]"]
     definition = [comment(note), *signature("layout", given), *lines, "}", ""]
     return _Layout(tuple(definition), tuple(needed), count)

@@ -142,7 +142,7 @@ class _Host:
             lines += wrap(f"    offset[{number + 1}] = offset[{number}] + {size};")
         given = ", ".join([*dims, "offset"])
         return [
-            comment("Where the slots of values that take turns begin; at last, their end."),
+            comment("The offsets of the slots, which values share; the last one is their end."),
             *lines,
             "}",
             "",
@@ -179,7 +179,7 @@ class _Host:
         name_of = self.program.name_of
         members = [f"    {n.type.dtype.cuda_name} *{name_of(n)};  // {n.type}" for n in values]
         return [
-            comment("Pointers to the values of a call, which take turns in the workspace."),
+            comment("Pointers to the values of a call, which share the workspace."),
             f"struct {self.name}_state {{",
             *members,
             "};",

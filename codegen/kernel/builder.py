@@ -3,7 +3,7 @@
 A template (of a matrix product, a convolution, ...) knows its loops and the addresses that its
 calls take, but its arithmetic is a function of a library of tiles. It builds a :class:`Body`
 statement by statement. Sizes, addresses and loop variables are :class:`Index`, so that what is
-known is worked out here: a loop of one trip is no loop, and its variable is its start everywhere;
+known is worked out here: a loop of one trip is not a loop, and its variable is its start everywhere;
 a constant needs no declaration; what no later line reads is not declared.
 
 In: calls of :class:`Body`. Out: lines of C by the printer of all kernels

@@ -46,12 +46,14 @@ class Let:
 
 @dataclass(frozen=True)
 class Alloc:
-    """A local variable (``size`` 0) or a local array of ``size`` elements, all set to ``init``."""
+    """A local variable (``size`` 0) or a local array of ``size`` elements, all set to ``init``, or the first
+    ``used`` of them where fewer may be read."""
 
     name: str
     dtype: DType
     init: Expr
     size: int = 0
+    used: Index | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,47 @@ from fxlite.scalar.expr import Apply, Const, Expr, IndexValue, Load, Local, Mult
 from fxlite.scalar.index import Extremum, Given, Index, Quotient, Remainder, Value, Var, extremum, flatten
 from fxlite.types import dtypes
 
+# -- spread ----------------------------------------------------------------------------------------
+#: Sizes from which on a loop is worth being one of its own.
+_LONG = 8
+
+
+def spread(space: tuple[Var, ...], value: Expr, store: MultiIndex) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
+    """Loops over joined axes as a loop for each of them, where addresses divide by the size of one,
+    as they do behind a reshape: a division of integers takes longer than most of what is computed."""
+    position = 0
+    while position < len(space):
+        variable = space[position]
+        size = next(filter(None, (_divisor(a, variable) for a in _divisions(value, variable))), None)
+        if size is None:
+            position += 1
+            continue
+        loops = expr.fresh_var(variable.extent // size, "v"), expr.fresh_var(size, "v")
+        env = {variable: Index.of(loops[0]) * size + loops[1]}
+        space = (*space[:position], *loops, *space[position + 1 :])
+        value, store = expr.decided(expr.substitute_index(value, env)), tuple(i.substitute(env) for i in store)
+    return space, value, store
+
+
+def _divisions(value: Expr, variable: Var) -> Iterator[Quotient | Remainder]:
+    """What divides the variable in addresses and conditions."""
+    for node in expr.walk(value):
+        found = node.index if isinstance(node, Load) else (node.index,) if isinstance(node, IndexValue) else ()
+        for index in found:
+            if divides(index, variable):
+                yield from (a for a in index.atoms() if isinstance(a, (Quotient, Remainder)))
+
+
+def _divisor(division: Quotient | Remainder, variable: Var) -> Index | None:
+    """The size by which the variable is divided, where whole multiples of it make up the loop and
+    what stands beside the variable."""
+    size, rest = division.b, division.a - variable
+    if variable in rest.variables() or not size.is_polynomial or size.variables():
+        return None
+    if 0 < (size.constant or _LONG) < _LONG or variable.extent == size:
+        return None
+    return size if (variable.extent % size).constant == 0 and (rest % size).constant == 0 else None
+
 
 # -- joined ----------------------------------------------------------------------------------------
 def collapse(
@@ -199,11 +240,13 @@ _STEMS = {
     "_block": "block",
     "_width": "width",
     "_part": "part",
+    "_count": "count",
     "_rest": "rest",
     "_best": "best",
     "_where": "where",
     "_wide": "wide",
     "_left": "left",
+    "_others": "others",
     "_a": "total",
     "_t": "t",
 }
@@ -289,7 +332,8 @@ class _Renamer:
         if isinstance(s, Let):
             return Let(self.name(s.name), self.value(s.value, env))
         if isinstance(s, Alloc):
-            return Alloc(self.name(s.name), s.dtype, self.value(s.init, env), s.size)
+            used = None if s.used is None else self.index(s.used, env)
+            return Alloc(self.name(s.name), s.dtype, self.value(s.init, env), s.size, used)
         if isinstance(s, Assign):
             target = self.value(s.target, env)
             assert isinstance(target, Local)

@@ -24,7 +24,7 @@ from fxlite.graph.graph import Node
 from fxlite.passes.group import Group, element_of, invert
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, Local, MultiIndex, Reduction
-from fxlite.scalar.index import DimVar, Index, Var, flatten
+from fxlite.scalar.index import DimVar, Index, Value, Var, flatten
 from fxlite.types import dtypes
 
 
@@ -351,7 +351,7 @@ class MatrixProduct:
 
 def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:
     """Rows, columns and batch of a contraction; batch axes that the right operand does not have
-    become rows where every address stays linear. Raises CodegenError if it is no matrix product."""
+    become rows where every address stays linear. Raises CodegenError if it is not a matrix product."""
     (k,) = c.reduced
     *outer, n = c.coordinates
     a, value, store = c.a, c.value, c.store
@@ -382,7 +382,7 @@ def strides(
     found: list[Index] = []
     for variable in (row, column):
         stride = Index.of(0) if variable is None else linear.coefficient(variable)
-        if stride is None or not stride.is_polynomial or stride.variables():
+        if stride is None or any(isinstance(part, (Var, Value)) for part in stride.atoms()):
             raise CodegenError(f"{load.buffer} is not read with one stride along {variable}")
         found.append(stride)
     zero = {v: 0 for v in (row, column) if v is not None}

@@ -13,7 +13,7 @@ from typing import Any
 
 from fxlite.codegen.kernel.bounds import inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, fresh_local
-from fxlite.codegen.kernel.sums import BLOCK, LANES, is_long, joined, serial_sum, sum_in_blocks, sum_in_lanes
+from fxlite.codegen.kernel.sums import BLOCK, LANES, Lanes, is_long, joined, serial_sum, sum_in_blocks, sum_in_lanes
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
@@ -23,6 +23,8 @@ from fxlite.types.dtypes import DType
 
 #: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
 SHORT = 4
+#: Parts of a value up to which it is computed twice rather than one at a time.
+CHEAP = 8
 
 
 class Nest:
@@ -130,6 +132,10 @@ class Nest:
 
     def _reduce(self, node: Reduction, level: int) -> Expr:
         """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
+        if self.lanes and self.finite is None and (place := _place_of_extreme(node)) is not None:
+            found = self.bind(place)
+            self._remember(node, found, level)
+            return found
         reduced = joined(node, self.shapes) if self.shapes and is_long(node) else node
         most: list[Index] = []
         if self.finite is not None:
@@ -167,7 +173,7 @@ class Nest:
         return result
 
     def _named(self, index: Index) -> Index:
-        """The index, as a local at the depth that its variables need if it is no number."""
+        """The index, as a local at the depth that its variables need if it is not a number."""
         if index.constant is not None or index.single_atom in index.variables():
             return index
         local = fresh_local(dtypes.int64, "_t")
@@ -383,39 +389,56 @@ def _step(kind: str, lane: Expr, value: Expr) -> Expr:
 
 
 def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, computed: DType) -> tuple[list[Stmt], Expr]:
-    """Whole blocks into :data:`LANES` accumulators, the rest into the first, then all lanes
-    together."""
+    """Everything into :data:`LANES` accumulators, then these together."""
     variable = inner.order[-1]
-    lanes, total = fresh_local(computed, "_lanes").name, fresh_local(computed, "_a")
-    lane = expr.fresh_var(LANES, "lane")
-    whole = (variable.extent // LANES) * LANES
-    block = Var(fresh_local(dtypes.int64, "_block").name, whole)
-    zero = Local(computed, lanes, (Index.of(0),))
-    at_lane = Local(computed, lanes, (Index.of(lane),))
+    lanes, total = Lanes.of(computed, variable.extent), fresh_local(computed, "_a")
 
-    def moved(start: Index, target: Local) -> list[Stmt]:
-        env = {variable: start}
+    def step(place: Index, target: Local) -> list[Stmt]:
+        env = {variable: place}
         done: list[Stmt] = [_move(s, env) for s in inner.levels[-1]]
         return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
 
-    main = For(block, (For(lane, tuple(moved(Index.of(block) + lane, at_lane)), "lanes"),), "serial", LANES)
-    statements: list[Stmt] = [main]
-    if (variable.extent - whole).constant != 0:
-        rest = expr.fresh_var(variable.extent % LANES, "rest")
-        statements.append(For(rest, tuple(moved(whole + rest, zero))))
+    statements = lanes.loops(Index.of(0), variable.extent, step)
     for depth in range(len(inner.order) - 2, level - 1, -1):
         outer = For(inner.order[depth], (*inner.levels[depth + 1], *statements))
         statements = [outer]
-    start = neutral(node.kind, computed)
-    again = expr.fresh_var(LANES, "lane")
-    element = Local(computed, lanes, (Index.of(again),))
-    together = For(again, (Assign(total, combine(node.kind, total, element)),))
-    return [Alloc(lanes, computed, start, LANES), *statements, Alloc(total.name, computed, start), together], total
+    joining, value = lanes.joined(functools.partial(combine, node.kind))
+    return [*lanes.start(neutral(node.kind, computed)), *statements, *joining, Let(total.name, value)], total
 
 
 def _move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:
     assert isinstance(statement, Let), statement
     return Let(statement.name, expr.substitute_index(statement.value, env))
+
+
+def _place_of_extreme(node: Reduction) -> Expr | None:
+    """The position of an extreme value by two reductions that have lanes: the value, then the first place where
+    it stands, or a NaN. None unless it is a long one, of numbers that are read along memory and cost little."""
+    if not COMBINATIONS[node.kind].positions or len(node.variables) > 1:
+        return None
+    kind, body = "max" if COMBINATIONS[node.kind].function == "gt" else "min", node.body
+    (variable,), parts = node.variables, list(expr.walk(body))
+    size, dtype = variable.extent.constant, body.dtype
+    if size is not None and not 2 * LANES <= size < 1 << 31:
+        return None
+    if dtype.is_bool or dtype.is_complex or dtype.compute is not dtype:
+        return None
+    loads = [n for n in parts if isinstance(n, Load) and n.index]
+    if not any(load.index[-1].coefficient(variable) == 1 for load in loads):
+        return None
+    if len(parts) > CHEAP or any(isinstance(n, (Reduction, CheckedIndex)) for n in parts):
+        return None
+    best = Reduction(dtype, kind, node.variables, body)
+    here = expr.fresh_var(variable.extent)
+    value = expr.substitute_index(body, {variable: Index.of(here)})
+    is_best = expr.apply("eq", value, best)
+    if dtype.is_inexact:
+        is_best = expr.apply("or", is_best, expr.apply("isnan", value))
+    counted = dtypes.int64 if size is None else dtypes.int32  # as narrow as can be: more of them in a vector
+    # behind the last place, and not the neutral number: with that GCC makes a branch of the choice
+    place, behind = (expr.cast(expr.index_value(i), counted) for i in (Index.of(here), variable.extent))
+    first = expr.apply("where", is_best, place, behind)
+    return expr.cast(Reduction(counted, "min", (here,), first), dtypes.int64)
 
 
 def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tuple[list[Stmt], Expr]:

@@ -296,9 +296,10 @@ class CPrinter:
         ctype, start = self.register_type(s.dtype), self.value(s.init)
         if not s.size:
             return [f"{pad}{ctype} {s.name} = {start};"]
-        if isinstance(s.init, Const) and s.init.value == 0:
+        if s.used is None and isinstance(s.init, Const) and s.init.value == 0:
             return [f"{pad}{ctype} {s.name}[{s.size}] = {{0}};"]
-        return [f"{pad}{ctype} {s.name}[{s.size}];", f"{pad}for (int e = 0; e < {s.size}; ++e) {s.name}[e] = {start};"]
+        kind, end = ("int", str(s.size)) if s.used is None else (self.index_type, self.index(s.used))
+        return [f"{pad}{ctype} {s.name}[{s.size}];", f"{pad}for ({kind} e = 0; e < {end}; ++e) {s.name}[e] = {start};"]
 
     def _assign(self, s: Assign) -> str:
         target = self.value(s.target)

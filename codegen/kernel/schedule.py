@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
 from fxlite.base.errors import CodegenError
@@ -31,7 +32,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     fresh_local,
     statements,
 )
-from fxlite.codegen.kernel.loops import collapse, cut, rename
+from fxlite.codegen.kernel.loops import collapse, cut, rename, spread
 from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.windows import window_rows
@@ -69,6 +70,8 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
         value = Apply(value.dtype, "pair", (value, lowered.beside))
     elif group.needed:
         space, value, store = _needed(group.needed, space, value, store)
+    if lanes and lowered.beside is None:
+        space, value, store = spread(space, value, store)
     space, value, store = collapse(space, value, store, shapes, output.name)
     if lowered.beside is not None:
         return _with_scale(group, name, lowered, space, value, store, lanes, shapes, finite)
@@ -120,7 +123,7 @@ def fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, out
     outer = nest.within(before if is_row else ())
     for within, there, at in found.parts(starts, value, store):
         joinable = (within, *behind) if is_row or not before else (within,)
-        loops, there, at = collapse(joinable, there, at, nest.shapes, output)
+        loops, there, at = collapse(*spread(joinable, there, at), nest.shapes, output)
         loops = (*loops, *behind[len(joinable) - 1 :])
         fill(outer, loops if is_row else (*before, *loops), there, at, output)
     nest.add(outer, [])
@@ -200,19 +203,25 @@ def _indices(body: Sequence[Stmt]) -> Iterator[Index]:
                     yield node.extent
 
 
-def _work(body: Sequence[Stmt]) -> Index:
-    """Rough scalar operations of statements; those of a loop that does nothing else are one."""
-    total = Index.of(0)
+def _work(body: Sequence[Stmt], named: Mapping[str, Index] = MappingProxyType({})) -> Index:
+    """Rough scalar operations of statements; those of a loop that does nothing else are one. ``named``: numbers
+    that have got a name before."""
+    total, named = Index.of(0), dict(named)
     for statement in body:
+        if isinstance(statement, Let) and isinstance(statement.value, IndexValue):
+            named[statement.name] = statement.value.index
         for value in expressions(statement):
             applied = (node for node in expr.walk(value) if isinstance(node, Apply))
             total += sum(FUNCTIONS[node.function].cost for node in applied)
         if isinstance(statement, If):
-            total += _work(statement.body)
+            total += _work(statement.body, named)
         elif isinstance(statement, For):
-            inside = _work(statement.body)
-            inside = (Index.of(1) if inside == 0 else inside) * _trips(statement.var.extent)
-            total += Index({m: -(-c // statement.step) for m, c in inside.terms.items()})
+            inside = _work(statement.body, named)
+            extent = statement.var.extent
+            if isinstance(atom := extent.single_atom, Value) and isinstance(atom.expr, Local):
+                extent = named.get(atom.expr.name, extent)
+            inside = (Index.of(1) if inside == 0 else inside) * _trips(extent)
+            total += Index({m: max(round(c / statement.step), 1) for m, c in inside.terms.items()})
     return total
 
 

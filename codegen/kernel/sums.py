@@ -69,27 +69,28 @@ def joined(node: Reduction, shapes: Mapping[str, MultiIndex]) -> Reduction:
 
 @dataclass(frozen=True)
 class Wide:
-    """A total, or ``size`` of them, in a wider type than the numbers that are added to it: a double
-    ``sum``, or for float64, and where there are no doubles, one of their own type with a second
-    one, ``left``, that holds what rounding left out."""
+    """A total, or ``size`` of them (of which as many as ``used`` are needed), in a wider type than the numbers
+    that are added to it: a double ``sum``, or for float64, and where there are no doubles, one of their own type
+    with a second one, ``left``, that holds what rounding left out."""
 
     sum: Local
     left: Local | None
     size: int = 0
+    used: Index | None = None
 
     @staticmethod
-    def of(computed: DType, size: int = 0, doubles: bool = True) -> Wide:
+    def of(computed: DType, size: int = 0, doubles: bool = True, used: Index | None = None) -> Wide:
         """A total of numbers that are computed in this type."""
         wide = dtypes.complex128 if computed.is_complex else dtypes.float64
         wide = wide if doubles else computed
         left = fresh_local(wide, "_left") if computed is wide else None
-        return Wide(fresh_local(wide, "_wide"), left, size)
+        return Wide(fresh_local(wide, "_wide"), left, size, used)
 
     def start(self) -> list[Stmt]:
         """It is declared as zero."""
         zero = expr.const(0, self.sum.dtype)
         parts = [self.sum] if self.left is None else [self.sum, self.left]
-        return [Alloc(part.name, part.dtype, zero, self.size) for part in parts]
+        return [Alloc(part.name, part.dtype, zero, self.size, self.used) for part in parts]
 
     def add(self, value: Expr, at: MultiIndex = ()) -> list[Stmt]:
         """A number is added to it, or to element ``at``."""
@@ -107,13 +108,6 @@ class Wide:
             _plus(left, lost),
             _plus(total, term),
         ]
-
-    def take(self, other: Wide, at: MultiIndex) -> list[Stmt]:
-        """Element ``at`` of other totals is added to it."""
-        taken = self.add(self._at(other.sum, at))
-        if self.left is None or other.left is None:
-            return taken
-        return [*taken, _plus(self.left, self._at(other.left, at))]
 
     def value(self, at: MultiIndex = ()) -> Expr:
         """The total in that type. Beside one that is infinite or NaN, what was left out is NaN."""
@@ -169,71 +163,106 @@ def sum_in_lanes(
     moved: Callable[[Stmt, Mapping[Var, Index]], Stmt],
 ) -> tuple[list[Stmt], Local]:
     """As `serial_sum`, where the innermost loop goes over contiguous memory: blocks of it in
-    :data:`LANES` accumulators, whose sums are added to as many wide ones. ``moved``: a statement
-    with a variable replaced."""
+    :data:`LANES` accumulators, which are added up for the wide total. ``moved``: a statement with a
+    variable replaced."""
     variable = order[-1]
-    parts, lane = fresh_local(computed, "_lanes"), expr.fresh_var(LANES, "lane")
-    wides, wide, total = Wide.of(computed, LANES), Wide.of(computed), fresh_local(computed, "_a")
-    at_lane = (Index.of(lane),)
-    part = Local(computed, parts.name, at_lane)
-    whole = (variable.extent // LANES) * LANES
+    lanes, wide, total = Lanes.of(computed, variable.extent), Wide.of(computed), fresh_local(computed, "_a")
 
-    def at(place: Index) -> tuple[list[Stmt], Expr]:
+    def step(place: Index, target: Local) -> list[Stmt]:
         env = {variable: place}
-        return [moved(s, env) for s in levels[-1]], expr.substitute_index(body, env)
+        return [*(moved(s, env) for s in levels[-1]), _plus(target, expr.substitute_index(body, env))]
 
-    def vectors(start: Index, count: Index) -> For:
-        step = fresh_local(dtypes.int64, "_block")
-        block = Var(step.name, count)
-        before, value = at(start + Index.of(block) + lane)
-        inner = For(lane, (*before, _plus(part, value)), "lanes")
-        return For(block, (inner,), "serial", LANES)
+    def added(inside: Sequence[Stmt]) -> list[Stmt]:
+        joining, value = lanes.joined(partial(_binary, "add"))
+        return [*lanes.start(expr.const(0, computed)), *inside, *joining, *wide.add(value)]
 
-    def emptied(inside: Sequence[Stmt]) -> list[Stmt]:
-        again = expr.fresh_var(LANES, "lane")
-        element = Local(computed, parts.name, (Index.of(again),))
-        added = For(again, tuple(wides.add(element, (Index.of(again),))), "lanes")
-        return [Alloc(parts.name, computed, expr.const(0, computed), LANES), *inside, added]
-
-    rest: list[Stmt] = []
-    statements: list[Stmt]
-    if (variable.extent - whole).constant != 0:
-        left_over = expr.fresh_var(variable.extent % LANES, "rest")
-        before, value = at(whole + left_over)
-        rest = [For(left_over, (*before, *wides.add(value, (Index.of(0),))))]
     cut = len(order) - 1  # the loop around which the accumulators are emptied
-    if whole.constant is not None and whole.constant <= BLOCK:
-        statements, terms = [vectors(Index.of(0), whole)], max(whole.constant, 1)
+    size = variable.extent.constant
+    statements: list[Stmt]
+    if size is not None and size <= BLOCK:
+        statements, terms = lanes.loops(Index.of(0), variable.extent, step), max(size, 1)
         while cut and terms * (order[cut - 1].extent.constant or BLOCK + 1) <= BLOCK:
             cut -= 1
             terms *= order[cut].extent.constant or 1
-        statements = statements if cut < len(order) - 1 else emptied(statements)
+        statements = statements if cut < len(order) - 1 else added(statements)
     else:
-        block = Var(fresh_local(dtypes.int64, "_block").name, whole)
-        count = extremum("min", Index.of(BLOCK), whole - Index.of(block))
-        inner = emptied([vectors(Index.of(block), count)])
+        block = Var(fresh_local(dtypes.int64, "_block").name, variable.extent)
+        count = extremum("min", Index.of(BLOCK), variable.extent - Index.of(block))
+        inner = added(lanes.loops(Index.of(block), count, step))
         statements = [For(block, tuple(inner), "serial", BLOCK)]
-    statements += rest
     for depth in range(len(order) - 2, -1, -1):
         statements = [For(order[depth], (*levels[depth], *statements))]
         if depth == cut:
-            statements = emptied(statements)
-    together = expr.fresh_var(LANES, "lane")
-    gather = For(together, tuple(wide.take(wides, (Index.of(together),))))
-    statements = [*wides.start(), *statements, *wide.start(), gather, narrowed(total, wide)]
-    return statements, total
+            statements = added(statements)
+    return [*wide.start(), *statements, narrowed(total, wide)], total
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """:data:`LANES` accumulators, and one for what is left over by so many at a time: apart from
+    them, since they stay in registers as whole vectors."""
+
+    lanes: Local
+    rest: Local | None
+
+    @staticmethod
+    def of(dtype: DType, extent: Index) -> Lanes:
+        """Those for loops of this extent."""
+        has_rest = (extent % LANES).constant != 0
+        return Lanes(fresh_local(dtype, "_lanes"), fresh_local(dtype, "_others") if has_rest else None)
+
+    def start(self, value: Expr) -> list[Stmt]:
+        """They are declared, with a value that changes nothing."""
+        rest = [] if self.rest is None else [Alloc(self.rest.name, value.dtype, value)]
+        return [Alloc(self.lanes.name, value.dtype, value, LANES), *rest]
+
+    def loops(self, start: Index, count: Index, step: Callable[[Index, Local], Sequence[Stmt]]) -> list[Stmt]:
+        """Loops over ``count`` places from ``start``: ``step`` gives what is done at a place with an
+        accumulator."""
+        whole, rest = (count // LANES) * LANES, count % LANES
+        loops: list[Stmt] = []
+        if count.constant is None:
+            number = fresh_local(dtypes.int64, "_count")
+            loops, whole = [Let(number.name, expr.index_value(whole))], Index.of(Value(number))
+        lane = expr.fresh_var(LANES, "lane")
+        block = Var(fresh_local(dtypes.int64, "_block").name, whole)
+        inner = For(lane, tuple(step(start + Index.of(block) + lane, self._at(Index.of(lane)))), "lanes")
+        loops.append(For(block, (inner,), "serial", LANES))
+        if self.rest is not None:
+            left_over = expr.fresh_var(rest, "rest")
+            loops.append(For(left_over, tuple(step(start + whole + left_over, self.rest))))
+        return loops
+
+    def joined(self, join: Callable[[Expr, Expr], Expr]) -> tuple[list[Stmt], Expr]:
+        """What halves the number of lanes until there are four, and the value of everything: half as
+        many steps one after the other as there are for one lane after the other."""
+        statements: list[Stmt] = []
+        half = LANES
+        while half > 4:
+            half //= 2
+            lane = Index.of(expr.fresh_var(half, "lane"))
+            (variable,) = lane.variables()
+            here = self._at(lane)
+            statements.append(For(variable, (Assign(here, join(here, self._at(lane + half))),), "lanes"))
+        first, second, third, fourth = (self._at(Index.of(n)) for n in range(4))
+        value = join(join(first, second), join(third, fourth))
+        return statements, value if self.rest is None else join(value, self.rest)
+
+    def _at(self, lane: Index) -> Local:
+        return Local(self.lanes.dtype, self.lanes.name, (lane,))
 
 
 @dataclass(frozen=True)
 class Columns:
     """``count`` elements of a row from ``first``, of which at most ``size`` are computed together:
-    all, or in turns of a loop with the variable ``turn``; ``before`` it a number that is not constant
-    gets a name."""
+    all, or in turns of a loop with the variable ``turn``, in which the count gets its name; ``before`` it a number
+    that is not constant gets one."""
 
     first: Index
     count: Index
     size: int
-    turn: Var | None
+    turn: Var | None = None
+    named: Let | None = None
     before: Let | None = None
 
     @staticmethod
@@ -241,22 +270,35 @@ class Columns:
         """Those of a row with this variable, at most so many at a time."""
         row = along.extent
         if row.constant is not None and row.constant <= COLUMNS:
-            return Columns(Index.of(0), row, row.constant, None)
+            return Columns(Index.of(0), row, row.constant)
         shared = extremum("max", (row + TASKS - 1) // TASKS, Index.of(COLUMNS))
         width = extremum("min", shared, Index.of(most)) if most > COLUMNS else Index.of(COLUMNS)
+        before, size = None, most
         if width.constant is not None:
             first = Index.of(turn := Var(fresh_local(dtypes.int64, "_block").name, row))
-            return Columns(first, extremum("min", width, row - first), width.constant, turn)
-        local = fresh_local(dtypes.int64, "_width")
-        before, width = Let(local.name, expr.index_value(width)), Index.of(Value(local))
-        turn = Var(fresh_local(dtypes.int64, "_part").name, (row + width - 1) // width)
-        first = Index.of(turn) * width
-        return Columns(first, extremum("min", width, row - first), most, turn, before)
+            size = width.constant
+        else:
+            local = fresh_local(dtypes.int64, "_width")
+            before, width = Let(local.name, expr.index_value(width)), Index.of(Value(local))
+            turn = Var(fresh_local(dtypes.int64, "_part").name, (row + width - 1) // width)
+            first = Index.of(turn) * width
+        count = extremum("min", width, row - first)
+        if count.constant is not None:
+            return Columns(first, count, size, turn, None, before)
+        number = fresh_local(dtypes.int64, "_count")
+        named = Let(number.name, expr.index_value(count))
+        return Columns(first, Index.of(Value(number)), size, turn, named, before)
+
+    @property
+    def used(self) -> Index | None:
+        """How many are computed together, where that may be fewer than there is room for."""
+        return None if self.count.constant == self.size else self.count
 
     def loop(self, statements: list[Stmt], kind: str) -> list[Stmt]:
         """What computes some of them, for all, in a loop of that kind."""
         if self.turn is None:
             return statements
+        statements = [*([] if self.named is None else [self.named]), *statements]
         if self.before is None:
             return [For(self.turn, tuple(statements), kind, self.size)]
         return [self.before, For(self.turn, tuple(statements), kind)]
@@ -271,7 +313,7 @@ def sum_of_rows(
     row."""
     columns = Columns.of(along, MOST_COLUMNS)
     first, count = columns.first, columns.count
-    wides, parts = Wide.of(computed, columns.size), fresh_local(computed, "_lanes")
+    wides, parts = Wide.of(computed, columns.size, used=columns.used), fresh_local(computed, "_lanes")
 
     def row(make: Callable[[Index], Sequence[Stmt]]) -> For:
         column = expr.fresh_var(count, "lane")
@@ -305,7 +347,7 @@ def sum_of_rows(
     def emptied(inside: Sequence[Stmt]) -> list[Stmt]:
         added = row(lambda c: wides.add(Local(computed, parts.name, (c,)), (c,)))
         zero = expr.const(0, computed)
-        return [Alloc(parts.name, computed, zero, wides.size), *inside, added]
+        return [Alloc(parts.name, computed, zero, columns.size, columns.used), *inside, added]
 
     last, moved = order[-1], dict[Var, Index]()
     cut = len(order) - 1

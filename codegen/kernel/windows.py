@@ -58,7 +58,7 @@ class _Window:
 def window_rows(
     space: Sequence[Var], value: Expr, store: MultiIndex, output: Buffer, shapes: dict[str, MultiIndex]
 ) -> list[Stmt] | None:
-    """The loops that store ``value`` over ``space``; None if it is no reduction over windows."""
+    """The loops that store ``value`` over ``space``; None if it is not a reduction over windows."""
     if not space:
         return None
     reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
@@ -143,7 +143,7 @@ def _inside(
     def step(body: Expr) -> _Stored:
         return lambda place, total: Assign(total, combine(kind, total, expr.substitute_index(body, {along: place})))
 
-    start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.size)
+    start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.size, columns.used)
     steps = _rows(window, [row(step(body), bounds) for body, bounds in elements])
     return columns.loop([start, *steps, row(stored)], kind_of_turns)
 

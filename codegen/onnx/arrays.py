@@ -68,6 +68,23 @@ def roll(b: Builder, type: TensorType, x: Value, shift: int, axis: int) -> str:
     return b.op("Concat", cut(b, x, axis, middle, None), cut(b, x, axis, 0, middle), axis=axis)
 
 
+@exports("unfold")
+def unfold(b: Builder, type: TensorType, x: Value, axis: int, size: Any, step: int) -> str:
+    axis %= x.type.rank
+    first, within = (_counting(b, n) for n in (type.shape[axis], type.shape[-1]))
+    first = b.op("Unsqueeze", b.op("Mul", first, b.integers(step)), b.integers(1))
+    taken = b.op("Gather", x, b.op("Add", first, within), axis=axis)
+    order = (*range(axis + 1), *range(axis + 2, type.rank), axis + 1)
+    return b.op("Transpose", taken, perm=order)
+
+
+def _counting(b: Builder, size: Any) -> str:
+    """0, 1, ... to before a size, as i64."""
+    if type(size) is int:
+        return b.constant(np.arange(size))
+    return b.op("Range", b.number(0, dtypes.int64), b.number_of(size), b.number(1, dtypes.int64))
+
+
 @exports("select")
 def select(b: Builder, type: TensorType, x: Value, axis: int, index: Any) -> str:
     at = b.number(index, dtypes.int64) if isinstance(index, int) else b.number_of(index)

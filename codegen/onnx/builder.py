@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sympy
 
 from fxlite.base.errors import ModelExportError
+from fxlite.base.on_demand import sympy
 from fxlite.graph.node import Node
 from fxlite.importing.onnx.proto import NUMBER_OF, onnx_library
 from fxlite.types import dtypes, shapes

@@ -6,7 +6,7 @@ In: the full name of something of torch, ``torch.fx.passes.split_module.split_mo
 
 ``yes``               the same name here, and every call that fits torch's signature fits ours
 ``alias NAME``        what does the same is called NAME here
-``different ROW``     it is otherwise on purpose: the README's table has a row that begins with ROW
+``different ROW``     it is otherwise on purpose: docs/from_torch_fx.md has a row that begins with ROW
 ``not REASON``        there is nothing like it
 
 The longest pattern that fits a name gives its verdict.
@@ -197,7 +197,7 @@ def _port_of_fx(name: str) -> Port | None:
         public = last in fx.__all__ or last in passes.__all__
         if public:
             return Port(f"{'fx' if last in fx.__all__ else 'passes'}.{last}")
-        return Port("", f"it is otherwise here: see the row {rest} of the README's table")
+        return Port("", f"it is otherwise here: see the row {rest} of docs/from_torch_fx.md")
     if verdict == "not":
         return Port("", rest)
     if parts[0] in ("passes", "experimental", "subgraph_rewriter", "operator_schemas", *_FLAT):

@@ -112,7 +112,7 @@ def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
         return None
     if type(structure) is tuple and all(isinstance(s, Node) for s in structure):
         return None
-    return lambda flat: _nested(structure, flat)
+    return lambda flat: nested(structure, flat)
 
 
 def call_nested(
@@ -126,7 +126,7 @@ def call_nested(
 
     def call(arrays: Sequence[Any]) -> Any:
         flat = run(arrays)
-        return _nested(structure, tuple(flat) if isinstance(flat, list) else flat)
+        return nested(structure, tuple(flat) if isinstance(flat, list) else flat)
 
     return module.call_flat(values, call)
 
@@ -151,7 +151,7 @@ def _arrays(result: Any) -> Iterator[Any]:
         yield np.asarray(result)
 
 
-def _nested(structure: Any, flat: Any) -> Any:
+def nested(structure: Any, flat: Any) -> Any:
     """The results of a compiled function in the places of the nodes of ``structure``."""
     values = iter(flat if isinstance(flat, tuple) else (flat,))
     return map_nodes(structure, lambda node: next(values))

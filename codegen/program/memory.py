@@ -254,9 +254,7 @@ def taken_over(
     that a group behind computes, and what is written into a part of an array that it is made of."""
     early: set[Node] = set()
     first = {m: step for step, g in enumerate(groups) for m in g.members}
-    holders: dict[Node, set[Node]] = {}  # values by the memory that they lie in
-    for value, source in stored.items():
-        holders.setdefault(source, set()).add(value)
+    holders = _holders(stored)
     last = _last_reads(groups)
     outside = {*results, *owned.values()}
     ends = {end: node for node, end in owned.items()}
@@ -290,16 +288,28 @@ def taken_over(
             if value in outside and value not in ends and not kept:
                 if memory in writable:
                     continue
-                for other in (memory, *holders.pop(memory, ())):  # it lies in the result
-                    stored[other] = value
-                    holders.setdefault(value, set()).add(other)
+                _move(memory, value, stored, holders)  # it lies in the result
                 last[value] = max(last.get(value, -1), len(groups))
             else:
-                stored[value] = memory
-                holders.setdefault(memory, set()).add(value)
+                _move(value, memory, stored, holders)
             if operand in group.reads or group.kind == "control":
                 group.taken[value] = operand  # else all of it is stored anew, whatever was there
     return early
+
+
+def _holders(stored: Mapping[Node, Node]) -> dict[Node, set[Node]]:
+    """Values by the memory that they lie in."""
+    holders: dict[Node, set[Node]] = {}
+    for value, source in stored.items():
+        holders.setdefault(source, set()).add(value)
+    return holders
+
+
+def _move(value: Node, memory: Node, stored: dict[Node, Node], holders: dict[Node, set[Node]]) -> None:
+    """Enter that a value, and what lies in its memory (its views), lies in ``memory``."""
+    for other in (value, *holders.pop(value, ())):
+        stored[other] = memory
+        holders.setdefault(memory, set()).add(other)
 
 
 def _ending(group: Group, ends: Mapping[Node, Node]) -> list[tuple[Node, Node]]:
@@ -393,6 +403,8 @@ def _reads_safely(group: Group, value: Node, operand: Node, stored: Mapping[Node
         return False
     if not group.root.target.writes_part:
         return True
+    if group.reads.get(operand) == [group.index]:
+        return True  # x[1:] += ...: of each element what is computed of itself
     others = [m for m in group.members if m is not group.root and operand in m.all_input_nodes]
     if group.root.all_input_nodes.count(operand) > 1:
         return False

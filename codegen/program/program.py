@@ -56,9 +56,13 @@ def standard_passes(
         passes.fuse_conv_bn,
         decompose,
         passes.simplify,
+        passes.vectorize_loops,
+        passes.simplify,
         *([passes.fuse_attention, decompose, passes.simplify] if keep else []),
         *([passes.sub_pixel, passes.channels_last.with_options(bf16=bf16)] if keep else []),
+        *([passes.complex_products] if keep else []),
         passes.const_fold.with_options(skip_folding_node_fn=None if expand_weights else _is_expansion),
+        *([passes.unfold_convolutions.with_options(keep=keep)] if keep and expand_weights else []),
         passes.merge_linears,
         passes.cse,
         passes.loop_invariants,
@@ -227,7 +231,7 @@ def plan(
     owned: Mapping[Node, int] = MappingProxyType({}),
     inside: Callable[[Node], bool] = no_routine,
 ) -> Program:
-    """Group the graph and plan its memory; nodes that are ``apart`` are no part of their readers'
+    """Group the graph and plan its memory; nodes that are ``apart`` are not part of their readers'
     kernels; ``join`` makes fewer groups of them where the target can. ``packed``: the target has
     one block of memory, in which values may start anywhere; they do if their sizes are numbers.
     ``control``: it has loops and conditions, and values may be written over others. ``writable``:
@@ -490,7 +494,7 @@ def rounded(size: Dim) -> Dim:
 # -- to look at ------------------------------------------------------------------------------------
 def memory_plan(program: Program, kernels: Sequence[str], sizes: Mapping[str, int]) -> MemoryTimeline:
     """The slots of a program's arena over its ``kernels``, which are named in order. The scratch
-    space of templates, inputs, results and weights are no part of the arena's slots.
+    space of templates, inputs, results and weights are not part of the arena's slots.
 
     Raises ArgumentError for sizes that are missing or of dims that the program does not have."""
     if set(sizes) != set(program.dims):

@@ -70,19 +70,27 @@ def state_bytes(places: list[Place]) -> int:
 # -- results in the memory of inputs ---------------------------------------------------------------
 def state_results(module: GraphModule) -> dict[str, int]:
     """The numbers of the flat results that states hold after a call, by the targets of inputs."""
-    states = dict(module.states)
-    if not states:
+    return _further_results(module, dict(module.states).keys())
+
+
+def written_results(module: GraphModule) -> dict[str, int]:
+    """The numbers of the flat results that a call writes into arrays of the caller, by the targets of inputs."""
+    return _further_results(module, frozenset(module.written_inputs()) - dict(module.states).keys())
+
+
+def _further_results(module: GraphModule, targets: Collection[str]) -> dict[str, int]:
+    if not targets:
         return {}
     own = len(list(nodes_in(module.graph.output_node().args[0][0])))
     writes = enumerate(module.written_inputs(), start=own)
-    return {target: number for number, target in writes if target in states}
+    return {target: number for number, target in writes if target in targets}
 
 
 def donated_results(module: GraphModule, donated: Sequence[str]) -> dict[str, int]:
     """The numbers of the flat results that take the memory of donated inputs: for each the one that
     is made of it by writing parts, else the first of its type that is left.
 
-    Raises ArgumentError for what is no input, and where no result has the input's type."""
+    Raises ArgumentError for what is not an input, and where no result has the input's type."""
     placeholders = {str(node.target): node for node in module.graph.placeholders}
     flat = list(nodes_in(module.graph.output_node().args))
     taken = set(state_results(module).values())
@@ -141,7 +149,7 @@ class StateMemory:
         self.take()
 
     def take(self) -> None:
-        """Copy what somebody has put in the place of a buffer; nothing where nobody has."""
+        """Copy what somebody has put in place of a buffer; nothing where nobody has."""
         for path, view in self.views.items():
             value = self.holder.get_attribute(path)
             if value is not view:

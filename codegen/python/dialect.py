@@ -114,7 +114,7 @@ class Dialect:
         return f"nn.Sequential({listed})" if is_called else f"nn.ModuleList([{listed}])"
 
     def lacking(self, made: str) -> str:
-        """What does nothing in the place of a part that other modules of the class make so."""
+        """What does nothing in place of a part that other modules of the class make so."""
         return self.identity
 
     # -- files -----------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class TableDialect(Dialect):
             )
         if not self.text.is_known(node.target):
             raise CodegenError(
-                f"{node.describe()}: the dialect {self.name!r} has no text for the op "
+                f"{node.describe()}: the dialect {self.name!r} has no spelling for the op "
                 f"{node.target.name}, and the op has no expansion into others"
             )
 

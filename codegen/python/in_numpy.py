@@ -77,6 +77,12 @@ def sort(x, axis=-1):
     return np.sort(ordered(x), axis=axis, kind="stable").astype(x.dtype)
 
 
+def flatnonzero(x):
+    """Positions where x holds, then zeros."""
+    places = np.flatnonzero(x)
+    return np.pad(places, (0, len(x) - len(places)))
+
+
 def argsort(x, axis=-1):
     """Positions that sort, of equal elements in their order."""
     return np.argsort(ordered(x), axis=axis, kind="stable")
@@ -435,6 +441,13 @@ def rnn(
 
 
 # -- images ----------------------------------------------------------------------------------------
+def unfold(x, axis, size, step=1):
+    """Windows of ``size`` along ``axis``, each ``step`` further; what is in them is the last axis."""
+    axis %= x.ndim
+    places = step * np.arange((x.shape[axis] - size) // step + 1)[:, None] + np.arange(size)
+    return np.moveaxis(np.take(x, places, axis), axis + 1, -1)
+
+
 def windows(x, kernel, stride=1, padding=0, dilation=1, ceil_mode=False, fill=0):
     """The windows over the spatial axes of ``x`` [N, C, ...], as a view [N, C, ..., *kernel].
 
@@ -499,7 +512,7 @@ def max_pool(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
 
 def positions_of_largest(x, at):
     """Of candidates at the positions ``at`` [..., count] of the plane of ``x`` [N, C, ...], where
-    the largest stands: the first of equal ones, of NaNs the last; -1 is no position."""
+    the largest stands: the first of equal ones, of NaNs the last; -1 is not a position."""
     values = x.reshape(*x.shape[:2], math.prod(x.shape[2:]))[:, :, np.where(at < 0, 0, at)]
     largest = np.max(values, axis=-1, keepdims=True, where=at >= 0, initial=lowest_of(x))
     key = np.where((at >= 0) & (values == largest), at, np.iinfo(np.int64).max)

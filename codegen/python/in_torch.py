@@ -172,6 +172,14 @@ def searchsorted(x, values, side="left"):
     return torch.where(torch.isnan(values), count, found)  # NaN is the largest number
 
 
+def flatnonzero(x):
+    """Positions where x holds, then zeros."""
+    found = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    places = x.nonzero().flatten()
+    found[: len(places)] = places
+    return found
+
+
 def wider(x):
     """Half types as float32, in which torch has linear algebra."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
@@ -402,6 +410,13 @@ def int_recurrence(
         states.append(state)
     states = states[::-1] if reverse else states
     return torch.stack([*states, state] if cell is None else [*states, state, cell])
+
+
+def unfold(x, axis, size, step=1):
+    """Windows of ``size`` along ``axis``, each ``step`` further; what is in them is the last axis."""
+    axis %= x.ndim
+    places = step * torch.arange((x.shape[axis] - size) // step + 1)[:, None] + torch.arange(size)
+    return x.movedim(axis, -1)[..., places].movedim(-2, axis)
 
 
 def max_pool_positions(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import sympy
 
 from fxlite import ops
 from fxlite.base.errors import CodegenError, FxliteError
+from fxlite.base.on_demand import is_expression
 from fxlite.codegen.python.text import CALL, LEVELS, Text, number_text, slice_text, with_numbers
 from fxlite.graph.graph import Node, map_nodes, nodes_in
 from fxlite.ops.image.spatial import TO_FIRST, TO_LAST
@@ -612,7 +612,7 @@ def _symbols(value: Any) -> Iterator[Any]:
     if isinstance(value, tuple):
         for part in value:
             yield from _symbols(part)
-    elif isinstance(value, sympy.Expr):
+    elif is_expression(value):
         yield from value.free_symbols
 
 

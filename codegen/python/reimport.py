@@ -321,7 +321,7 @@ def _put(owner: Any, name: Any, value: Any) -> None:
 
 # -- functions -------------------------------------------------------------------------------------
 def with_ops(names: dict[str, Any], is_own: bool = False) -> None:
-    """Put ops in the place of functions of a file that fxlite has written and nobody has edited
+    """Put ops in place of functions of a file that fxlite has written and nobody has edited
     (``is_own``: the text is what fxlite writes), and of NumPy's that make arrays."""
     known = NumpyText.library.text
     for name, value in list(names.items()):
@@ -577,7 +577,7 @@ def _identities(old: Graph, new: Graph, renamed: Mapping[str, str]) -> Pairs:
 
 
 def _other_constants(old_of: Pairs, paths: Mapping[str, str], before: Collection[str]) -> list[tuple[Node, Node]]:
-    """Constants of the trace in the place of others that are gone, and these."""
+    """Constants of the trace in place of others that are gone, and these."""
     left = {*before} - {paths.get(n.target, n.target) for n in old_of if n.op == "get_attr"}
     found: dict[str, tuple[Node, Node]] = {}
     for node, one in old_of.items():

@@ -157,7 +157,7 @@ def _refuse_control(gm: GraphModule) -> None:
     """Raise CodegenError for loops and conditions, which files of classes cannot say."""
     for node in control_nodes(gm.graph):
         raise CodegenError(
-            f"{node.describe()}: files of classes have no loops and conditions; str(gm.graph) and "
+            f"{node.describe()}: files of classes have no loops and conditions; gm.graph.text(full=True) and "
             "gm.graph.python_code() have them, and a .fxl file (fx.save)"
         )
 

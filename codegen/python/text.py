@@ -18,10 +18,9 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import sympy
-
 import fxlite.nn.functional as F
 from fxlite.base.location import FunctionCall
+from fxlite.base.on_demand import is_expression
 from fxlite.base.outside_text import is_number, python_string
 from fxlite.codegen.kernel.names import file_name
 from fxlite.codegen.python.layers import Input, Layer, picked
@@ -329,7 +328,7 @@ class Text:
             module = self.file.imports["np" if "np" in self.file.imports else "math"]
             infinity = f"{module}.{'nan' if math.isnan(value) else 'inf'}"
             return f"-{infinity}" if value < 0 else infinity
-        if isinstance(value, sympy.Expr):
+        if is_expression(value):
             return self.dim(value)
         if self.listed and isinstance(value, (tuple, list)) and frozen(value) in self.listed:
             return self.listed[frozen(value)]

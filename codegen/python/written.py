@@ -47,7 +47,7 @@ class Written:
 
     def _place(self, node: Node) -> Location | None:
         """Where a value was made; of a module, where it was called, and of what a function returns
-        that is no function here, where that was called."""
+        that is not a function here, where that was called."""
         loc = self._made_at(node)
         while loc is not None and loc.call is not None and self.function is not None:
             statement = self._at(loc)
@@ -230,7 +230,7 @@ class Written:
 
     def arguments(self, path: str) -> list[str]:
         """The variables that ``self.PATH`` is given by position, itself or in a loop over what
-        holds it; empty text for what is no variable."""
+        holds it; empty text for what is not a variable."""
         statement, called = self._calls.get(_path_text(path)), _path_text(path)
         loop = self._loops.get(_path_text(path.rpartition(".")[0]))
         inside: ast.AST | None = statement

@@ -245,7 +245,7 @@ def _compiler(named: str) -> tuple[tuple[str, ...], str]:
     try:
         command = shlex.split(named) or ["g++"]
     except ValueError as error:  # a quotation that is not closed
-        raise ShimError(f"CXX={named!r} is no command line: {error}") from None
+        raise ShimError(f"CXX={named!r} is not a command line: {error}") from None
     path = shutil.which(command[0])
     if path is None:
         reason = f"; CXX={named!r} does not run" if named.strip() else ""

@@ -23,6 +23,7 @@ typedef struct {
     Py_buffer memory_limit;  /* int64_t: bytes of results and workspace together */
     Py_buffer process;       /* int[2]: most threads now allowed; whether a parallel call has run */
     PyObject *array_type;    /* numpy.ndarray */
+    PyObject *scalar_type;   /* numpy.generic, whose values are arrays without axes */
     PyObject *empty;         /* numpy.empty */
     PyObject *fail;          /* raises what an fx_error means */
     PyObject *retry;         /* what to do with a call that is not plainly right */
@@ -53,7 +54,10 @@ static void return_block(State *state, Block *block) {
 /* The array, when the model can read it as it is: exact type, dtype, rank, C order. The format of
    an array of foreign byte order or without alignment has a second character. */
 static int view_input(State *state, PyObject *array, const Input *wanted, Py_buffer *view) {
-    if ((PyObject *)Py_TYPE(array) != state->array_type) return 0;
+    PyTypeObject *type = Py_TYPE(array);
+    const int is_scalar = wanted->rank == 0
+        && PyType_IsSubtype(type, (PyTypeObject *)state->scalar_type);
+    if ((PyObject *)type != state->array_type && !is_scalar) return 0;
     if (PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) {
         PyErr_Clear();
         return 0;
@@ -220,6 +224,7 @@ static void destroy(PyObject *capsule) {
     PyBuffer_Release(&state->memory_limit);
     PyBuffer_Release(&state->process);
     Py_XDECREF(state->array_type);
+    Py_XDECREF(state->scalar_type);
     Py_XDECREF(state->empty);
     Py_XDECREF(state->fail);
     Py_XDECREF(state->retry);
@@ -227,7 +232,7 @@ static void destroy(PyObject *capsule) {
     free(state);
 }
 
-/* connect(weights, n_threads, memory_limit, process, ndarray, np.empty, fail, retry, dtypes)
+/* connect(weights, n_threads, memory_limit, process, ndarray, np.generic, np.empty, fail, retry, dtypes)
    -> (call, run) */
 static PyObject *connect(PyObject *module, PyObject *args) {
     State *state = calloc(1, sizeof *state);
@@ -239,10 +244,12 @@ static PyObject *connect(PyObject *module, PyObject *args) {
     }
     run_method.ml_name = call_method.ml_name = fxlite_entry.name;
     PyObject *functions = NULL;
-    if (PyArg_ParseTuple(args, "y*w*w*w*OOOOO!", &state->weights, &state->n_threads,
-                         &state->memory_limit, &state->process, &state->array_type, &state->empty,
-                         &state->fail, &state->retry, &PyTuple_Type, &state->dtypes)) {
+    if (PyArg_ParseTuple(args, "y*w*w*w*OOOOOO!", &state->weights, &state->n_threads,
+                         &state->memory_limit, &state->process, &state->array_type,
+                         &state->scalar_type, &state->empty, &state->fail, &state->retry,
+                         &PyTuple_Type, &state->dtypes)) {
         Py_INCREF(state->array_type);
+        Py_INCREF(state->scalar_type);
         Py_INCREF(state->empty);
         Py_INCREF(state->fail);
         Py_INCREF(state->retry);

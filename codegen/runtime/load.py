@@ -105,7 +105,7 @@ class CompiledFunction:
 
 def default_threads() -> int:
     """`OMP_NUM_THREADS` (its first number), else the number of CPUs this process may use, where
-    that is no number from 1 to :data:`MOST_THREADS`."""
+    that is not a number from 1 to :data:`MOST_THREADS`."""
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     is_number = first.isascii() and first.isdecimal() and len(first) <= len(str(MOST_THREADS))
     return int(first) if is_number and 1 <= int(first) <= MOST_THREADS else usable_cpus()
@@ -114,7 +114,7 @@ def default_threads() -> int:
 def checked_threads(value: Any) -> int:
     """A number of threads that a caller asked for.
 
-    Raises ArgumentError, which is a TypeError, for what is no integer, and OptionError, a
+    Raises ArgumentError, which is a TypeError, for what is not an integer, and OptionError, a
     ValueError, for one that is not from 1 to :data:`MOST_THREADS`."""
     number = whole_number(value, "threads must be an integer")
     if not 1 <= number <= MOST_THREADS:
@@ -190,7 +190,7 @@ def _connect_extension(
     loader.exec_module(module)
     call: Callable[..., Any]
     call, run = module.connect(
-        *(weights, n_threads, limit, _PROCESS, np.ndarray, np.empty),
+        *(weights, n_threads, limit, _PROCESS, np.ndarray, np.generic, np.empty),
         *(partial(raise_error, entry), partial(_retry, entry, limit)),
         tuple(dtype(output.dtype).stored for output in entry.outputs),
     )

@@ -119,7 +119,7 @@ def whole_number(value: Any, rule: str) -> int:
 
 
 def checked_limit(value: Any) -> int:
-    """A memory limit that a caller gave, in bytes. Raises ArgumentError for what is no integer and
+    """A memory limit that a caller gave, in bytes. Raises ArgumentError for what is not an integer and
     OptionError, a ValueError, for one below 1."""
     number = whole_number(value, "memory_limit must be an integer, a number of bytes")
     if number < 1:

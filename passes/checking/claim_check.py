@@ -40,7 +40,7 @@ from fxlite.types.tensor_type import type_of
 @dataclass
 class VerificationReport:
     """How the rewrites of one pass were checked: ``alike`` are computed in the same way before and
-    after, ``run`` agreed on drawn inputs, ``repeated`` have the form of one that was run,
+    after, ``run`` agreed on random inputs, ``repeated`` have the form of one that was run,
     ``sampled`` too, but compute with weights of their own that were not tried; ``unchecked`` are
     places that could not be run, each with the reason. ``note`` says what else to know."""
 
@@ -113,7 +113,7 @@ def wrong_rewrite(report: VerificationReport, before: Side, after: Side, found: 
     for side, name in ((before, "before"), (after, "after")):
         try:
             gm: GraphModule | None = region_module(side, name, found)
-            text = str(gm.graph) if gm is not None else ""
+            text = gm.graph.text(full=True) if gm is not None else ""
         except FxliteError as error:
             gm, text = None, "\n".join([*_plain_lines(side, name, found.region), f"# {error}"])
         graphs.append(gm)

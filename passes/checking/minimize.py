@@ -135,7 +135,7 @@ def _graph_lines(name: str, gm: GraphModule, arrays: _Arrays) -> tuple[list[str]
     gm = flattened(gm)
     for node in gm.graph.find_nodes(op="call_module"):
         raise GraphError(f"{node.describe()} calls a leaf module, whose code cannot be written")
-    lines = ["", f'{name.upper()} = """', *_plain(str(gm.graph)).splitlines(), '"""', ""]
+    lines = ["", f'{name.upper()} = """', *_plain(gm.graph.text(full=True)).splitlines(), '"""', ""]
     weights = []
     for path in dict.fromkeys(n.target for n in gm.graph.find_nodes(op="get_attr")):
         value = gm.get_attribute(path)
@@ -228,7 +228,7 @@ class Minimized:
         return write_repro(path, self.module, None, self.inputs, message, promise=promise, expression=expression)
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.steps), str(self.module.graph)])
+        return "\n".join([*map(str, self.steps), self.module.graph.text(full=True)])
 
     __repr__ = __str__
 

@@ -1,4 +1,4 @@
-"""Running a region: both sides on drawn inputs, and the first result that breaks a promise.
+"""Running a region: both sides on random inputs, and the first result that breaks a promise.
 
 In: a region, its two sides and the promise. Out: an :class:`Outcome`: the first disagreement with
 the inputs that show it, or why the region could not be run. References of ops are called directly;
@@ -20,12 +20,13 @@ import numpy as np
 
 from fxlite.base.state import most_iterations
 from fxlite.graph.graph import Node, map_nodes
+from fxlite.graph.subgraph import bodies_of
 from fxlite.passes.checking.changed_region import AnyCall, Half, Key, Region, Side
 from fxlite.scalar.functions import complex_of
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import shapes
 from fxlite.types.agreement import USUAL, Agreement, Exactness, compare
-from fxlite.types.symbols import fact_symbols
+from fxlite.types.shapes import symbols
 from fxlite.types.tensor_type import TensorType
 
 # -- inputs ----------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ def draws(types: Collection[Any], names: Iterable[str], special: bool) -> list[D
     infinities, the limits of integers if ``special``; all dims 1; one of the first three 0; large
     and different. Where the facts of a dim exclude such a size, the nearest one is taken."""
     names = sorted(names)
-    known = {s.name: s.facts for t in _tensors(types) for s in fact_symbols(t.shape)}
+    known = {s.name: s.facts for t in _tensors(types) for s in symbols.fact_symbols(t.shape)}
 
     def nearest(sizes: Mapping[str, int]) -> dict[str, int]:
         return {n: known[n].nearest(size) if n in known else size for n, size in sizes.items()}
@@ -325,15 +326,16 @@ def _run(
     except (ValueError, TypeError) as error:
         raise CannotRun(f"no inputs for {draw}: {error}") from None
     firsts, seconds = [p.before for p in region.pairs], [p.after for p in region.pairs]
+    most = _ITERATIONS if _loops(region.before) == _loops(region.after) else None
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            expected = evaluate(before, region.before, inputs, firsts, draw.dims)
+            expected = evaluate(before, region.before, inputs, firsts, draw.dims, most)
         except Exception as error:
             text = str(error).splitlines()[0] if str(error) else ""
             raise CannotRun(f"it does not run: {type(error).__name__}: {text}") from None
         try:
-            actual = evaluate(after, region.after, inputs, seconds, draw.dims)
+            actual = evaluate(after, region.after, inputs, seconds, draw.dims, most)
         except Exception as error:
             if _EMPTY in str(error) and 0 in draw.dims.values():
                 raise CannotRun(str(error)) from None
@@ -355,18 +357,23 @@ def _compared(e: Any, a: Any, promise: Exactness, region: Region, draw: Draw) ->
 
 
 def evaluate(
-    side: Side, half: Half, values: Mapping[Key, Any], roots: list[Node], dims: Mapping[str, int]
+    side: Side, half: Half, values: Mapping[Key, Any], roots: list[Node], dims: Mapping[str, int], most: int | None
 ) -> list[Any]:
-    """Values of ``roots`` computed from those of the inputs; of loops a few iterations run."""
-    token = most_iterations.set(_ITERATIONS)
+    """Values of ``roots`` computed from those of the inputs; of each loop ``most`` iterations run, or all."""
+    token = most_iterations.set(most)
     try:
         return _evaluate(side, half, values, roots, dims)
     finally:
         most_iterations.reset(token)
 
 
-#: How many iterations of a loop are compared: one reads what another has written.
+#: How many iterations of a loop are compared: one reads what another has written. Where a pass changes how many loops
+#: there are, all of them run.
 _ITERATIONS = 3
+
+
+def _loops(half: Half) -> int:
+    return sum(bool(bodies_of(node)) for node in half.nodes)
 
 
 def _evaluate(

@@ -12,7 +12,7 @@ shared from there on:
 1. Both sides are computed alike (what merging, removing and rewiring nodes leaves): nothing is run.
 2. A region of the same form was run before: nothing is run. Regions that compute with weights are
 run for a few of each form and, while the budget lasts, for others drawn at random. 3. Otherwise
-both sides run on drawn inputs (:mod:`fxlite.passes.checking.region_check`). 4. If they differ, the
+both sides run on random inputs (:mod:`fxlite.passes.checking.region_check`). 4. If they differ, the
 rewrite may rely on what is known further up, ``relu(exp(x)) -> exp(x)``: the region is extended
 upstream in steps that double, at most to the program's inputs. 5. If they differ there too, the
 results of the whole program decide: between the nodes a pass may change what it likes (another
@@ -120,7 +120,7 @@ def _verify_edits(gm: GraphModule, edits: Edits, report: VerificationReport) -> 
 def verify(
     before: Any, after: Any, exactness: Exactness | str = "allclose", name: str = "verify"
 ) -> VerificationReport:
-    """Check that two modules compute the same: their results as wholes, on drawn inputs. Inputs are
+    """Check that two modules compute the same: their results as wholes, on random inputs. Inputs are
     paired by name, leaf modules and random ops that draw numbers in order. Raises
     VerificationError."""
     from fxlite.passes.base import as_module
@@ -215,7 +215,7 @@ class ExampleError(FxliteError, AssertionError):
 @checked
 def check_examples(item: Pass) -> None:
     """Check that the pass has an example and a counterexample, that it changes the graph of every
-    example, that the result is valid and computes the same on drawn inputs (as closely as the pass
+    example, that the result is valid and computes the same on random inputs (as closely as the pass
     promises), and that it leaves the graph of every counterexample alone. Raises ExampleError, and
     what the pass and verification raise."""
     for kind, found in (("example", item.examples), ("counterexample", item.counterexamples)):

@@ -241,7 +241,7 @@ def _module_table(report: CostReport, tree: ModuleTree, width: int) -> Table:
         else:
             parameters = [w for w in weights_of(nodes, weights) if w.is_parameter]
             costs = _sum(report, nodes, sum(w.size for w in parameters))
-        table.add_row(label(row), *(_cell(costs, c) for c in columns))
+        table.add_row(_first(label(row)), *(_cell(costs, c) for c in columns))
     return table
 
 
@@ -260,7 +260,7 @@ def _node_table(report: CostReport, width: int) -> Table:
     table = _table("node", ("line", *(TITLES[c] for c in columns)))
     for node, costs in report.by_node.items():
         line = node.loc.short if node.loc is not None else ""
-        table.add_row(node.name, line, *(_cell(costs, c) for c in columns))
+        table.add_row(_first(node.name), line, *(_cell(costs, c) for c in columns))
     return table
 
 
@@ -274,7 +274,7 @@ def _op_table(report: CostReport, width: int) -> Table:
     sums = {name: _sum(report, found, 0) for name, found in nodes.items()}
     table = _table("op", ("calls", *(TITLES[c] for c in columns)))
     for name in sorted(sums, key=lambda name: _weight(sums[name]), reverse=True):
-        table.add_row(name, str(len(nodes[name])), *(_cell(sums[name], c) for c in columns))
+        table.add_row(_first(name), str(len(nodes[name])), *(_cell(sums[name], c) for c in columns))
     return table
 
 
@@ -307,10 +307,17 @@ def range_table(table: CostTable) -> Table:
 
 def _table(first: str, others: Iterable[str]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(first, no_wrap=True, overflow="ellipsis")
+    table.add_column(first, min_width=12)  # gives way where the width does not suffice
     for title in others:
-        table.add_column(title, justify="right", overflow="fold")
+        table.add_column(title, justify="right", no_wrap=True, overflow="ellipsis")
     return table
+
+
+def _first(text: str | Text) -> Text:
+    """A cell of the first column: one line, cut with an ellipsis."""
+    cell = Text(text) if isinstance(text, str) else text
+    cell.no_wrap, cell.overflow = True, "ellipsis"
+    return cell
 
 
 # -- comparisons -----------------------------------------------------------------------------------
@@ -332,7 +339,7 @@ def comparison_parts(comparison: CostComparison) -> Iterator[Any]:
     yield ""
     table = _table("changed modules", (TITLES[q] for q in _CHANGES))
     for path, costs in list(modules.items())[:_MOST_MODULES]:
-        table.add_row(path, *(_signed(getattr(costs, q)) for q in _CHANGES))
+        table.add_row(_first(path), *(_signed(getattr(costs, q)) for q in _CHANGES))
     yield table
     if len(modules) > _MOST_MODULES:
         yield Text(f"and {len(modules) - _MOST_MODULES} more", style="dim")

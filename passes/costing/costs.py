@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import sympy
-
 from fxlite.base.errors import ArgumentError
+from fxlite.base.on_demand import sympy
 from fxlite.graph.graph import Graph
 from fxlite.show.node_cost import short_text
-from fxlite.types import shapes, symbols
-from fxlite.types.shapes import Dim
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim, symbols
 
 _LONGEST_FORMULA = 300  # letters; longer ones are shortened
 
@@ -43,7 +42,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Costs:
-    """Of a node, of a module, or of a whole program, in ints or expressions; None is unknown.
+    """The costs of a node, a module or a whole program, as ints or expressions; None is unknown.
 
     ``flops``; bytes ``read`` and ``written``; ``parameters`` (elements, each weight once) and
     ``parameter_bytes``; ``peak``: bytes that all values computed by the program hold while this

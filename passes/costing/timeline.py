@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sympy
 from rich.text import Text
 
 from fxlite.base.checked import checked
-from fxlite.base.console import Printed
+from fxlite.base.console import Printed, picture_html
 from fxlite.base.errors import GraphError
+from fxlite.base.on_demand import sympy
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.costs import check_dims
@@ -280,7 +280,7 @@ class MemoryTimeline(Printed):
         return buffer.first <= self.fullest <= buffer.last
 
     def shown(self, most: int) -> list[Buffer]:
-        """At most so many values, in order of time: those held at the peak, then the largest."""
+        """At most this many values, in order of time: those held at the peak, then the largest."""
         ordered = sorted(self.buffers, key=lambda b: (not self.is_at_peak(b), -b.nbytes))
         chosen = set(ordered[:most])
         return [b for b in self.buffers if b in chosen]
@@ -292,7 +292,7 @@ class MemoryTimeline(Printed):
         return f"{self.peak:,} bytes{slots}"
 
     def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
-        """A picture: values as areas over the steps; written to ``path`` if there is one. Returns
+        """A picture of the values as areas over the steps; written to ``path`` if there is one. Returns
         it."""
         from fxlite.passes.costing.pictures import svg_text
 
@@ -300,6 +300,10 @@ class MemoryTimeline(Printed):
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the picture."""
+        return picture_html(self.to_svg())
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield from timeline_parts(self, options.max_width)

@@ -338,12 +338,12 @@ def create_op_support(is_node_supported: IsNodeSupported) -> OperatorSupportBase
 
 
 def chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Supports what all of them support."""
+    """Support for the nodes that all of the given ones support."""
     return create_op_support(lambda modules, node: all(s.is_node_supported(modules, node) for s in op_support))
 
 
 def any_chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Supports what one of them supports."""
+    """Support for the nodes that any of the given ones supports."""
     return create_op_support(lambda modules, node: any(s.is_node_supported(modules, node) for s in op_support))
 
 
@@ -391,7 +391,7 @@ class CapabilityBasedPartitioner:
         self.skip_horizontal_fusion = skip_horizontal_fusion
 
     def propose_partitions(self) -> list[Partition]:
-        """Groups in the order of their first nodes; see :func:`fxlite.passes.partition`."""
+        """The groups in the order of their first nodes; see :func:`fxlite.passes.partition`."""
         modules = dict(self.graph_module.named_modules())
 
         def is_supported(node: Node) -> bool:

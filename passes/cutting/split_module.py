@@ -114,7 +114,7 @@ def split_by_tags(
 def fuse_by_partitions(
     gm: GraphModule, partitions: Iterable[Iterable[Node]], prefix: str = "fused_", always_return_tuple: bool = False
 ) -> GraphModule:
-    """Put a submodule ``fused_ID`` in the place of each group of nodes, in ``gm`` itself, which is
+    """Put a submodule ``fused_ID`` in place of each group of nodes, in ``gm`` itself, which is
     returned; ``gm.undo()`` takes it back. Results are in the graph's order.
 
     Raises GraphError for nodes of another graph, and where groups depend on each other in a

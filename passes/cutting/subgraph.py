@@ -12,10 +12,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import sympy
-
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, GraphError, did_you_mean, expect
+from fxlite.base.on_demand import sympy
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.types import shapes
@@ -26,7 +25,7 @@ from fxlite.types.tensor_type import TensorType
 class Region:
     """Nodes to be cut out, in graph order: ``nodes`` are calls (maybe the graph's output),
     ``inputs`` the values they read from outside, weights apart, ``outputs`` the values read
-    outside; where nobody does, those that nobody reads. Both are in order of use."""
+    outside; where there are none, those that are not read. Both are in order of use."""
 
     nodes: list[Node] = field(default_factory=list)
     inputs: dict[Node, None] = field(default_factory=dict)
@@ -50,8 +49,8 @@ def extract_subgraph(
     """The part of ``gm`` that holds these nodes, as a GraphModule over the same weights.
 
     ``nodes`` (or their names) may be any set: what they read from outside becomes an input under
-    its producer's name and with its type, what is read outside (or, where nothing is, what nobody
-    reads) is returned, both in graph order. With the graph's output in the set the result has the
+    its producer's name and with its type, what is read outside (or, where nothing is, what is not
+    read at all) is returned, both in graph order. With the graph's output in the set the result has the
     structure of gm's result. Or give a cut: ``outputs`` and everything they need up to ``inputs``
     (defaults: gm's results, gm's inputs); inputs and results then have the order given. Results of
     a node with several results stay with that node. A size that the part uses in an attribute and
@@ -163,9 +162,9 @@ def _between(graph: Graph, inputs: list[Node] | None, outputs: list[Node] | None
                 path.append(after)
             shown = [*path[:3], "...", path[-1]] if len(path) > 5 else path
             raise GraphError(
-                f"{path[-1].describe()} is reached from the input {node.name} by a way that passes "
-                f"none of the inputs given: {' -> '.join(map(str, shown))}; add {node.name}, or a "
-                f"value on this way, to inputs"
+                f"{path[-1].describe()} is reached from the input {node.name} by a path that passes "
+                f"through none of the given inputs: {' -> '.join(map(str, shown))}; add {node.name}, or a "
+                f"value on this path, to inputs"
             )
         for used in node.all_input_nodes:
             if used not in reader:

@@ -292,7 +292,7 @@ def climb(steps: Steps, pattern: Node, node: Node) -> NearMiss:
 
 
 def call_name(node: Node) -> str:
-    """``relu``; the path of a leaf module; the opcode of what is no call."""
+    """``relu``; the path of a leaf module; the opcode of what is not a call."""
     if isinstance(node.target, Op):
         return node.target.name
     return str(node.target) if node.op == "call_module" else node.op

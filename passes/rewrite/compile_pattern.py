@@ -152,7 +152,7 @@ def compile_steps(
 ) -> Steps | None:
     """Make a traced pattern ready. With ``regrouped``, chains of associative ops match however
     they are grouped; None if there are none. With ``ignore_literals`` its numbers and attributes
-    stand for any, with ``any_weights`` its weights. Raises ArgumentError for what is no pattern."""
+    stand for any, with ``any_weights`` its weights. Raises ArgumentError for what is not a pattern."""
     graph = module.graph
     made = Steps(graph, module, any_weights)
     results = list(nodes_in(graph.output_node().args[0]))

@@ -319,7 +319,7 @@ def _run(rules: Sequence[Any], program: GraphModule, loops: list[Finding]) -> An
     except RuleLoopError as error:
         if all(set(error.rules) != set(known.rules) for known in loops):
             text = f"{' -> '.join((*error.rules, error.rules[0]))}, without end, on"
-            loops.append(Finding(error.rules, text, str(program.graph)))
+            loops.append(Finding(error.rules, text, program.graph.text(full=True)))
     return combined.statistics
 
 
@@ -333,8 +333,8 @@ def _never(rule: Any, programs: list[GraphModule], others: set[str]) -> Finding:
         if alone.statistics[rule.name].hits:
             names = ", ".join(sorted(others)) or "another rule"
             text = f"it fires on its example alone, but in this set {names} comes first"
-            return Finding((rule.name,), text, str(program.graph))
-    return Finding((rule.name,), "it does not fire on its own example", str(programs[0].graph))
+            return Finding((rule.name,), text, program.graph.text(full=True))
+    return Finding((rule.name,), "it does not fire on its own example", programs[0].graph.text(full=True))
 
 
 def _order(a: Any, b: Any, program: GraphModule) -> Finding | None:
@@ -351,7 +351,7 @@ def _order(a: Any, b: Any, program: GraphModule) -> Finding | None:
     difference = first_difference(results[0].graph, results[1].graph)
     if difference is None:
         return None
-    return Finding((a.name, b.name), f"the two orders give {difference}; on", str(program.graph))
+    return Finding((a.name, b.name), f"the two orders give {difference}; on", program.graph.text(full=True))
 
 
 def _compositions(outer: list[GraphModule], inner: list[GraphModule]) -> Iterator[GraphModule]:

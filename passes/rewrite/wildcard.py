@@ -11,9 +11,8 @@ import functools
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-import sympy
-
 from fxlite.base.errors import ArgumentError
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.graph.graph import Node
 from fxlite.graph.node import axes_rank
 from fxlite.ops.op import Op, lookup
@@ -94,7 +93,7 @@ def same_value(a: Any, b: Any) -> bool:
     """Equal attributes: numbers by type and value, dims by value, tuples item by item."""
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
         return len(a) == len(b) and all(same_value(x, y) for x, y in zip(a, b))
-    if isinstance(a, sympy.Expr) or isinstance(b, sympy.Expr):
+    if is_expression(a) or is_expression(b):
         known = (int, sympy.Expr)
         return isinstance(a, known) and isinstance(b, known) and shapes.equal(a, b)
     if type(a) in (int, float) and type(b) in (int, float):

@@ -52,16 +52,17 @@ _SWEEPS = 6  # over a component; each can only lower its cost
 
 @graph_pass(exactness="allclose", inside=False)
 def channels_last(gm: GraphModule, bf16: bool = False) -> None:
-    """Compute convolutions, pooling and what is between them on channels-last images where that is
+    """Compute convolutions, pooling and the ops between them on channels-last images where that is
     faster: torch's ``memory_format=torch.channels_last`` for the parts of a graph that gain by it.
 
     1x1 convolutions become products whose rows are pixels, and windows become vectors of channels.
     Elementwise ops, concat, reductions and flattening before a linear layer follow, so that images
-    are turned at the ends of such a part only. Costs decide: a 3x3 convolution whose channels are
-    no whole vectors stays as it is, since Winograd's algorithm reads such, and a part that saves
-    less than turning its ends costs is left alone. The ledger has a line for each image that is
-    turned, and for each convolution or pool that would gain and is not. ``bf16``: costs are those
-    of ``matmul_precision="medium"``. Run it after decompose and fuse_conv_bn."""
+    are only converted where such a part begins and ends. Costs decide: a 3x3 convolution whose
+    channels do not fill whole vectors stays as it is, since Winograd's algorithm needs whole vectors,
+    and a part that saves less than converting its images costs is left alone. The ledger has a line
+    for each image that is converted, and for each convolution or pool that would gain but stays. With
+    ``bf16`` the costs are those of ``matmul_precision="medium"``. Run it after decompose and
+    fuse_conv_bn."""
     forms = forms_of(gm, bf16)
     if not any(form.gain.saved > 0 for form in forms.values()):
         return
@@ -71,7 +72,7 @@ def channels_last(gm: GraphModule, bf16: bool = False) -> None:
     for form in forms.values():
         if form.gain.saved > 0 and not form.last:
             saved = f"{form.gain.saved:.2g} multiply-adds, because {form.gain.why}"
-            reason = f"it would save {saved}, but turning images costs more"
+            reason = f"it would save {saved}, but converting images costs more"
             refuse(gm, "channels_last", form.node, reason, [form.node])
     if any(form.last for form in forms.values()):
         _rewrite(gm, plan)
@@ -114,7 +115,7 @@ class _Plan:
         return form is not None and form.is_image and form.last
 
     def turning(self, image: Node) -> float:
-        """What turning an image costs: nothing where all readers have it as it is stored, or where
+        """What converting an image costs: nothing where all readers have it as it is stored, or where
         both layouts are the same in memory."""
         readers = self.last_readers.get(image, 0)
         if self.is_last(image):
@@ -129,7 +130,7 @@ class _Plan:
         return each * elements(image.type)
 
     def cost(self, form: Form) -> float:
-        """What a node's layout decides: its own cost, and that of turning what it reads and
+        """What a node's layout decides: its own cost, and that of converting what it reads and
         makes."""
         around = [*form.images, form.node] if form.is_image else form.images
         return sum(map(self.turning, dict.fromkeys(around))) - form.gain.saved * form.last
@@ -157,7 +158,7 @@ class _Plan:
                 return
 
     def drop_losses(self) -> None:
-        """Turn back each connected part that saves less than turning its ends costs."""
+        """Undo each connected part that saves less than converting its images costs."""
         for part in self._parts():
             nodes = dict.fromkeys(v for f in part for v in (*f.images, f.node))
             ends = sum(self.turning(v) for v in nodes if v in self.last_readers or self.is_last(v))
@@ -263,7 +264,7 @@ def _permute_weights(gm: GraphModule, flat: Node) -> None:
 
 
 def _note(gm: GraphModule, node: Node, layout: str, why: str) -> None:
-    refuse(gm, "channels_last", node, f"it is turned to {layout}: {why}", [node])
+    refuse(gm, "channels_last", node, f"it is converted to {layout}: {why}", [node])
 
 
 def _why(plan: _Plan, image: Node) -> str:
@@ -280,7 +281,7 @@ def _why(plan: _Plan, image: Node) -> str:
         if form.gain.saved < 0:
             return f"{form.node.name} makes it channels-first, because {form.gain.why}"
         node = next(iter(form.images), None)
-    return "that costs less than to turn what it is computed from"
+    return "that costs less than converting what it is computed from"
 
 
 def _why_first(plan: _Plan, outside: Iterable[Node]) -> str:
@@ -298,7 +299,7 @@ def _why_first(plan: _Plan, outside: Iterable[Node]) -> str:
             if form.gain.saved < 0:
                 return f"{node.name} reads it so, because {form.gain.why}"
             node = next(iter(node.users))
-    return "that costs less than to turn what its readers make of it"
+    return "that costs less than converting what its readers make of it"
 
 
 # -- examples --------------------------------------------------------------------------------------
@@ -334,13 +335,13 @@ class _Winograd(nn.Module):
 
 
 channels_last.example(
-    _Stem, "a network's first layers: the image is turned once, where the first one stores it", x="f32[B,3,32,32]"
+    _Stem, "a network's first layers: the image is converted once, where the first layer stores it", x="f32[B,3,32,32]"
 )
 channels_last.example(_Flat, "rows of another order: the columns of the linear layer are permuted", x="f32[B,1,8,8]")
 channels_last.example(
     lambda x: F.max_pool2d(x.transpose(0, 3, 1, 2), 2), "its input is an image [N, H, W, C]", x="f32[B,8,8,16]"
 )
 channels_last.counterexample(
-    _Winograd, "both gain by it, but less than turning input and result costs", x="f32[B,32,28,28]"
+    _Winograd, "both gain, but less than converting input and result costs", x="f32[B,32,28,28]"
 )
 channels_last.counterexample(lambda x: F.interpolate(x, scale_factor=2), "nothing gains", x="f32[B,8,8,8]")

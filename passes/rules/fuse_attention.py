@@ -1,4 +1,4 @@
-"""Recognize attention that is spelt out, and make it one op.
+"""Recognize attention that is written out, and make it one op.
 
 Before::
 
@@ -306,7 +306,7 @@ def _masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return F.softmax(np.where(mask, scores, -np.inf), -1) @ v
 
 
-def _spelt_softmax(q: Any, k: Any, v: Any) -> Any:
+def _written_softmax(q: Any, k: Any, v: Any) -> Any:
     scores = (q / 2) @ k.transpose(0, 1, 3, 2)
     later = np.triu(ops.ones((q.shape[2], k.shape[2]), dtype="bool"), 1)
     scores = np.where(later, -np.inf, scores)
@@ -334,7 +334,7 @@ def _two_masks(q: Any, k: Any, v: Any, mask: Any) -> Any:
 
 
 fuse_attention.example(_masked, "a mask", **_QKV, mask="bool[B,1,1,5]")
-fuse_attention.example(_spelt_softmax, "softmax spelt out, causal", **_QKV)
+fuse_attention.example(_written_softmax, "softmax written out, causal", **_QKV)
 fuse_attention.counterexample(_weights_too, "the weights are a result, too", **_QKV)
 fuse_attention.example(_finite, "masked scores become a number", **_QKV, mask="bool[B,1,1,5]")
 fuse_attention.counterexample(_bool_added, "a bool is added", **_QKV, mask="bool[B,1,1,5]")

@@ -37,7 +37,7 @@ from fxlite.types.tensor_type import TensorType
 
 @graph_pass
 def loop_invariants(gm: GraphModule) -> None:
-    """Move what does not change in a loop out of it. Calls that may fail, such as those that check
+    """Move computations that do not change in a loop out of the loop. Calls that may fail, such as those that check
     an index when they run, stay: the loop may not run at all."""
     for node in control_nodes(gm.graph):
         if "body_fn" in node.kwargs:
@@ -88,7 +88,7 @@ def _is_read_inside(call: Node, outside: dict[Node, Any], body: SubGraph) -> boo
 
 
 def _capture(node: Node, name: str, calls: list[Node], values: list[Node]) -> None:
-    """Let a body read values around it in the place of calls; the others get them, too."""
+    """Let a body read values around it in place of calls; the others get them, too."""
     bodies: dict[str, SubGraph] = {}
     for key, body in bodies_of(node).items():
         graph, copies = body.copy()

@@ -63,9 +63,9 @@ def merge_linears(gm: GraphModule) -> None:
 
     Costs decide, counted in values per row of ``x``. Each product but one saves reading a row of
     it. A product whose result only elementwise ops read, or that is a result of the program,
-    loses: by itself it is finished while it is in registers or stored where it belongs, and a slice
-    is written and read once more. So ``tanh(x @ a) * (x @ b)`` stays as it is; the reason is in the
-    ledger. Refused, too: weights that others read, which would be stored twice. The merged weights
+    loses: on its own it is finished while it is in registers, or stored where it belongs, but a
+    slice is written and read once more. So ``tanh(x @ a) * (x @ b)`` stays as it is; the reason is in the
+    ledger. Weights that other nodes read are refused, too, since they would be stored twice. The merged weights
     no longer follow the old ones: merge after training. Run it after decompose, which shows what
     is elementwise."""
     readers: Counter[str] = Counter()

@@ -110,7 +110,7 @@ def _weight_key(gm: GraphModule, target: str) -> Any:
 
 @graph_pass
 def dce(gm: GraphModule) -> None:
-    """Drop nodes nobody reads, and the weights no node reads then. Inputs, random ops and leaf
+    """Remove nodes that are not read, and weights that no node reads afterwards. Inputs, random ops and leaf
     modules with effects (``node.is_impure()``) stay."""
     gm.graph.eliminate_dead_code()
     gm.delete_all_unused_submodules()
@@ -132,7 +132,7 @@ dce.counterexample(_drawn, "the next random numbers would be others", x="f32[4]"
 
 @graph_pass
 def remove_dropout(gm: GraphModule) -> None:
-    """Replace dropout that does nothing by its input.
+    """Replace dropout that does nothing with its input.
 
     That is dropout of a module in inference mode, dropout with ``training=False`` and with p=0. In
     training mode it stays, with a refusal."""

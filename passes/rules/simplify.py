@@ -210,7 +210,7 @@ def clip_of_clip(node: Node) -> Answer:
     high = min((b for _, b in intervals if b is not None), default=None)
     for a, b in (*intervals, (low, high)):
         if a is not None and b is not None and a > b:
-            return f"the bounds {a} and {b} are no interval"
+            return f"the bounds {a} and {b} are not an interval"
     return Call("clip", inner.args[0], low, high)
 
 

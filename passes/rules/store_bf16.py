@@ -36,14 +36,14 @@ _FUSED = ("pointwise", "contraction", "composite")  # behind others a cast may b
 
 @graph_pass(exactness="sqnr", inside=False)
 def store_bf16(gm: GraphModule) -> None:
-    """Cast a float32 activation to bf16 where all that reads it are products with constant weights
-    (linear layers, channels-last convolutions) and depthwise convolutions.
+    """Cast a float32 activation to bf16 where only products with constant weights (linear layers,
+    channels-last convolutions) and depthwise convolutions read it.
 
     For ``matmul_precision="medium"`` alone, where products round what they read to bf16: those
     casts change no bit of a result. A depthwise convolution computes in float32, from an image that
     now is rounded (2^-9 of a value at most); it takes as long as its image takes to be read. What
     anything else reads, such as a residual sum, stays float32; the ledger says for whom. So does
-    what a 3x3 convolution of stride 1 reads, as Winograd's algorithm rounds points in the place of
+    what a 3x3 convolution of stride 1 reads, as Winograd's algorithm rounds points in place of
     pixels. Run it after channels_last and merge_linears."""
     results = set(gm.graph.output_node().all_input_nodes)
     chosen: set[Node] = set()

@@ -131,7 +131,7 @@ class AxisGraph:
 def moved_from(node: Node, operands: list[Node]) -> Iterator[tuple[Node, Array, tuple[int, ...]]]:
     """Where the elements of an op that only moves elements come from: (operand, source, shape).
     ``source``, shaped as the result, holds flat positions in the operand, or -1. Named sizes are
-    taken as small numbers. Raises ArgumentError for an op that chooses by what the elements are."""
+    taken as small numbers. Raises ArgumentError for an op that chooses by the values of the elements."""
     sizes = {n: 2 + i for i, n in enumerate(sorted(_names(node, operands)))}
     first, given, spans = 1, {}, []
     for operand in operands:
@@ -150,7 +150,7 @@ def moved_from(node: Node, operands: list[Node]) -> Iterator[tuple[Node, Array, 
     result, other = run(1), run(-1)
     is_moved = result == -other
     if not (is_moved | (result == other)).all():  # neither moved nor a number of the op's own
-        raise ArgumentError(f"{node.describe()} chooses by what the elements are")
+        raise ArgumentError(f"{node.describe()} chooses by the values of the elements")
     result = np.where(is_moved, result, 0)
     for operand, start, count, shape in spans:
         inside = (result >= start) & (result < start + count)

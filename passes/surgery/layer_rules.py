@@ -317,7 +317,7 @@ def written(found: AxisGraph, node: Node) -> None:
 
 @rule("take", "embedding")
 def _take(found: AxisGraph, node: Node) -> None:
-    """The axes of the index stand in the place of the one that is looked into."""
+    """The axes of the index stand in place of the one that is looked into."""
     name, table, axis = node.target.looks_up
     x, index = node.arguments[table], node.arguments[name]
     looked = (argument(node, "axis") if axis is None else axis) % len(slots(x))
@@ -345,7 +345,7 @@ def _gather(found: AxisGraph, node: Node) -> None:
 
 @rule("index")
 def _index(found: AxisGraph, node: Node) -> None:
-    """The common axes of the indices stand in the place of those that are looked into."""
+    """The common axes of the indices stand in place of those that are looked into."""
     x, indices = node.arguments["x"], node.arguments["indices"]
     first = (argument(node, "axis") or 0) % len(slots(x))
     behind = len(slots(x)) - first - len(indices)  # axes

@@ -27,7 +27,7 @@ def nodes_at(gm: GraphModule, where: Any) -> list[Node]:
     """The nodes that ``where`` says: a node (of ``gm``, or of the one it is a copy of: by name), a
     query (:mod:`fxlite.show.query`; the last node of each match), a match, a name, or several of
     these. A text is a query if it can be one: "relu" is each relu, "#relu" the node of that name.
-    Raises ArgumentError where one of them finds nothing, QueryError for what is no query."""
+    Raises ArgumentError where one of them finds nothing, QueryError for what is not a query."""
     found = set(_each(gm, where))
     if not found:
         raise ArgumentError("where= names no node: it is empty")
@@ -53,7 +53,7 @@ def _each(gm: GraphModule, where: Any) -> Iterator[Node]:
             return
         same = next((n for n in graph.nodes if n.name == where.name), None)
         if same is None or (same.op, same.target) != (where.op, where.target):
-            raise ArgumentError(f"{where.name} is no node of {gm.name}; give its name or a query")
+            raise ArgumentError(f"{where.name} is not a node of {gm.name}; give its name or a query")
         yield same
     elif isinstance(where, str):
         names = {n.name: n for n in graph.nodes}

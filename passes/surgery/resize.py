@@ -80,7 +80,8 @@ def resize(gm: Any, node: Any, axis: int, keep: Iterable[int]) -> GraphModule:
     size, kept = parts_of(place)[0].shape[axis], np.array(list(keep), dtype=np.int64)
     if isinstance(size, int) and (kept.size == 0 or (np.diff(kept) <= 0).any() or kept[0] < 0 or kept[-1] >= size):
         raise ArgumentError(
-            f"{slot} has the positions 0 to {size - 1}; keep= names some of them in rising order, not {kept.tolist()}"
+            f"{slot} has positions 0 to {size - 1}; keep= must name some of them in ascending order, "
+            f"not {kept.tolist()}"
         )
     if not isinstance(size, int):
         kept = np.arange(0)
@@ -89,8 +90,8 @@ def resize(gm: Any, node: Any, axis: int, keep: Iterable[int]) -> GraphModule:
     also = np.flatnonzero(np.isin(groups[kept], groups[np.setdiff1d(np.arange(len(groups)), kept)]))
     if not all(graph.reason(int(g)) for g in groups) and also.size:
         raise ArgumentError(
-            f"{slot}: position {kept[also[0]]} goes with one that is to go, because other values "
-            f"hold both together; what goes together: {_together(groups)}"
+            f"{slot}: position {kept[also[0]]} belongs to one that is removed, because other values "
+            f"hold both together; what belongs together: {_together(groups)}"
         )
     remove_groups(made, graph, gone if gone.size else groups[:0], "resize", slot)
     return made
@@ -235,9 +236,9 @@ Measure = str | Callable[[Array], Array]
 
 @graph_pass(exactness="changes", inside=False)
 def prune_channels(gm: GraphModule, amount: float = 0.3, by: Measure = "l1", where: Any = None) -> None:
-    """Take out the least important channels of convolutions, and all that depends on them.
+    """Remove the least important channels of convolutions, and everything that depends on them.
 
-    Of each convolution go ``amount`` (0 to 1) of its channels, rounded down: the filters, and what
+    Each convolution loses ``amount`` (0 to 1) of its channels, rounded down: the filters, and what
     depends on them in norms, residual additions, concatenations, depthwise and grouped convolutions
     and linear layers behind a flatten. Weights keep their names; ``meta["resized"]`` of the result
     says what became of each.
@@ -263,9 +264,9 @@ def prune_channels(gm: GraphModule, amount: float = 0.3, by: Measure = "l1", whe
 
 @graph_pass(exactness="changes", inside=False)
 def prune_heads(gm: GraphModule, amount: float = 0.25, by: Measure = "l1", where: Any = None) -> None:
-    """Take out the least important heads of attention.
+    """Remove the least important heads of attention.
 
-    Of each attention go ``amount`` (0 to 1) of its heads, rounded down: their rows of the
+    Each attention loses ``amount`` (0 to 1) of its heads, rounded down: their rows of the
     projections of queries, keys and values and their columns of the output projection. The size of
     a head and that of the model stay. ``by`` as in
     :func:`prune_channels`. ``where``: calls of scaled_dot_product_attention, by default all
@@ -277,7 +278,7 @@ def prune_heads(gm: GraphModule, amount: float = 0.25, by: Measure = "l1", where
     for node in nodes:
         if node not in attention or parts_of(node)[0].rank < 3:
             raise ArgumentError(
-                f"{node.describe()} is no scaled_dot_product_attention with heads; "
+                f"{node.describe()} is not a scaled_dot_product_attention with heads; "
                 "passes.fuse_attention makes such calls"
             )
         slots.append(Slot(node, parts_of(node)[0].rank - 3))
@@ -290,7 +291,7 @@ def _is_convolution(node: Node) -> bool:
 
 def _prune(gm: GraphModule, slots: list[Slot], amount: float, by: Measure, label: str) -> None:
     if not 0 < amount < 1:
-        raise ArgumentError(f"amount= is the share that goes, between 0 and 1, not {amount}")
+        raise ArgumentError(f"amount= is the share to remove, between 0 and 1, not {amount}")
     if isinstance(by, str) and by not in MEASURES:
         raise ArgumentError(f"by= is {' or '.join(MEASURES)} or a function, not {by!r}")
     found = axis_graph(gm)

@@ -159,7 +159,7 @@ def activation_statistics(
     for percent in ranks:
         if not 0 <= percent <= 100:
             raise ArgumentError(f"a percentile is from 0 to 100, not {percent}")
-    module = untap(as_module(gm))  # measuring is no call of the user
+    module = untap(as_module(gm))  # measuring is not a call of the user
     nodes = [n for n in module.graph.nodes if _is_float_call(n)]
     if where is not None:
         nodes = nodes_at(module, where)

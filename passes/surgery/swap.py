@@ -1,4 +1,4 @@
-"""Layers in the place of others: by module, by class, or where a query finds nodes.
+"""Layers in place of others: by module, by class, or where a query finds nodes.
 
 In: a module, places in it, and a layer (a Module, a GraphModule, a function) that takes what these
 read. Out: a module with the nodes of the layer there, under the path of what they replace: its
@@ -61,7 +61,7 @@ class Place:
 def swap(
     gm: GraphModule, where: Any, layer: Callable[..., Any] | None = None, *, make: Callable[[Place], Any] | None = None
 ) -> None:
-    """Put another layer in the place of some.
+    """Put another layer in place of some.
 
     ``where``: the path of a module, in which ``*`` is any name (``"layers.*.norm"``), a class or
     its name (``nn.ReLU``), or nodes: a query, a match of one (all of its nodes together are the
@@ -72,7 +72,7 @@ def swap(
     get the same layer.
 
     Weights of the layer ``fc`` are named as it names them, ``fc.weight``; where others still read
-    a weight below that path, they go to ``fc_1.weight``. Weights that nobody reads any more are
+    a weight below that path, they go to ``fc_1.weight``. Weights that are no longer read are
     dropped. The layer runs in the mode (training or not) of ``gm``.
 
     Raises ArgumentError where nothing is found, where places overlap, and for a layer that
@@ -90,7 +90,7 @@ def swap(
         by_path.setdefault(place.path, []).append(place)
     if layer is not None and len(by_path) > 1 and isinstance(layer, Module) and layer.state_dict():
         raise ArgumentError(
-            f"{_name(layer)} has weights and would be at {', '.join(list(by_path)[:4])}: give "
+            f"{_name(layer)} has weights and would be used at {', '.join(list(by_path)[:4])}: give "
             "make=, a function that makes a layer for each of them"
         )
     for path, calls in by_path.items():
@@ -119,7 +119,7 @@ def _places(gm: GraphModule, where: Any) -> list[Place]:
     for nodes, _ in found:
         for node in nodes:
             if not node.op.startswith("call_"):
-                raise ArgumentError(f"{node.describe()} is no call, so no layer takes its place")
+                raise ArgumentError(f"{node.describe()} is not a call, so no layer can take its place")
             if node in taken:
                 raise ArgumentError(f"{node.describe()} is in two of the places of where=")
             taken.add(node)
@@ -133,7 +133,7 @@ def _groups(gm: GraphModule, where: Any) -> Iterator[tuple[list[Node], str]]:
     graph = gm.graph
     unknown: ArgumentError | None = None
     if where == "":
-        raise ArgumentError("the program as a whole is no place in it; name modules or nodes")
+        raise ArgumentError("the program as a whole is not a place in it; name modules or nodes")
     if isinstance(where, (str, type)):
         try:
             for each in source_partitions(gm, where):
@@ -231,7 +231,7 @@ def _traced(gm: GraphModule, place: Place, layer: Any) -> GraphModule:
         read = ", ".join(n.name for n in place.inputs) or "nothing"
         raise ArgumentError(
             f"{_name(layer)}{inspect.signature(forward)} takes {needed} values; {place}, which it "
-            f"is to replace, reads {count}: {read}. Give a function that takes these and calls it"
+            f"is to replace, reads {count}: {read}. Give a function that takes these values and calls it"
         )
 
     types = [n.type for n in place.inputs]
@@ -245,7 +245,7 @@ def _traced(gm: GraphModule, place: Place, layer: Any) -> GraphModule:
     wanted = ", ".join(f"{n.name} {n.type}" for n in place.outputs)
     if len(results) != len(place.outputs) or not all(isinstance(r, Node) for r in results):
         raise ArgumentError(
-            f"{_name(layer)} returns {len(results)} values; of {place}, which it is to replace, "
+            f"{_name(layer)} returns {len(results)} values; of {place}, which it should replace, "
             f"{len(place.outputs)} are read: {wanted}"
         )
     for given, old in zip(results, place.outputs):
@@ -254,7 +254,7 @@ def _traced(gm: GraphModule, place: Place, layer: Any) -> GraphModule:
             kind = ShapeError if dtypes[0] == dtypes[1] else DTypeError
             reads = ", ".join(str(n.type) for n in place.inputs)
             raise kind(
-                f"{_name(layer)} makes {given.type} of {reads}; it is to replace {place}, which "
+                f"{_name(layer)} makes {given.type} of {reads}; it should replace {place}, which "
                 f"gives {old.type}: {old.describe()}"
             )
     return made
@@ -291,8 +291,8 @@ def _replace(gm: GraphModule, path: str, places: list[Place], layer: Any) -> Non
     except GraphError as error:
         listed = "; ".join(str(place) for place in places)
         raise ArgumentError(
-            f"{listed}: what stands between its nodes reads some and is read by others, so that no "
-            f"one layer can take their place"
+            f"{listed}: the nodes between them read some of them and are read by others, so that no "
+            f"single layer can take their place"
         ) from error
     held: dict[str, Any] = {}
     for child, call in zip(children, calls):

@@ -4,7 +4,7 @@ In: a module and paths of weights. Out: a module in which one array is at all of
 after ``head.weight = embed.weight``: ``state_dict()`` has all keys, ``named_parameters()`` the
 array once, and what shrinks one (:func:`fxlite.passes.resize`) shrinks all.
 
-In: a module and linear layers. Out: a module with two weights in the place of one, or beside it.
+In: a module and linear layers. Out: a module with two weights in place of one, or beside it.
 Paths of new weights follow that of the layer: ``fc.weight`` becomes ``fc.low_rank_in.weight`` and
 ``fc.low_rank_out.weight``; an adapter's are ``fc.lora_A.weight`` and ``fc.lora_B.weight``.
 """
@@ -136,7 +136,7 @@ def _linears(gm: GraphModule, where: Any) -> list[Node]:
         return [n for n in gm.graph.nodes if _has_weight(n)]
     for node in nodes_at(gm, where):
         if not _has_weight(node):
-            raise ArgumentError(f"{node.describe()} is no linear layer with a weight of floats of its own")
+            raise ArgumentError(f"{node.describe()} is not a linear layer with a float weight of its own")
     return nodes_at(gm, where)
 
 
@@ -160,7 +160,7 @@ def _new_weight(gm: GraphModule, node: Node, name: str, value: Any) -> Node:
 
 @graph_pass(exactness="changes", inside=False)
 def low_rank(gm: GraphModule, where: Any = None, rank: int = 8) -> None:
-    """Replace weights of linear layers by products of two, the nearest ones of that rank.
+    """Replace weights of linear layers with products of two factors, the best approximation of that rank.
 
     ``where``: linear layers, by default all. A weight [out, in] becomes [out, rank] and [rank, in]
     by its singular value decomposition (Eckart and Young, 1936). Layers for which that is not less
@@ -235,7 +235,7 @@ def add_lora(gm: Any, where: Any = None, rank: int = 8, alpha: float = 16.0, *, 
     or loaded (E. Hu et al., "LoRA", 2021). The weights of ``gm`` stay and keep their names.
 
     :func:`merge_lora` adds adapters to the weights, :func:`remove_lora` takes them off. Raises
-    ArgumentError for what is no linear layer with a weight of its own, and for one that has an
+    ArgumentError for what is not a linear layer with a weight of its own, and for one that has an
     adapter."""
     _require_rank(rank)
     made = as_module(gm).copy()

@@ -85,7 +85,7 @@ def fxlite_tasks(workload: Workload) -> tuple[dict[str, Task], int]:
         module.recompile()
         module(x)
 
-    pickled, saved, text = pickle.dumps(gm), to_bytes(gm), str(gm.graph)
+    pickled, saved, text = pickle.dumps(gm), to_bytes(gm), gm.graph.text(full=True)
     pipeline = ["simplify", "cse", "dce"]
     tasks = {
         "trace": Task(same(None), lambda _: fx.symbolic_trace(program, declared)),

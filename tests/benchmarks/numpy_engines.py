@@ -25,7 +25,9 @@ from fxlite.codegen.runtime.toolchain import compile_flags, find_compiler
 from tests.npbench import Benchmark
 
 OURS, HAND = "fxlite", "hand C"
-ENGINES = ("numpy", OURS, "numba", "jax", HAND)
+#: One version for all sizes, where fx.jit allows it.
+NAMED = "named"
+ENGINES = ("numpy", OURS, NAMED, "numba", "jax", HAND)
 PEERS = ("numpy", "numba", "jax")
 _LOOPS = Path(__file__).parent / "hand_loops.c"
 
@@ -60,8 +62,8 @@ def task(engine: str, program: Benchmark, threads: int, written: Sequence[str]) 
             arrays[name][...] = value
 
     form = ""
-    if engine == OURS:
-        function = fx.jit(program.function, backend="c", threads=threads)
+    if engine in (OURS, NAMED):
+        function = fx.jit(program.function, backend="c", threads=threads, dynamic=engine == NAMED)
         form = "" if arrays else "constant"
     elif engine == "numba":
         function, form = _numba(program, arguments, before)
@@ -69,7 +71,7 @@ def task(engine: str, program: Benchmark, threads: int, written: Sequence[str]) 
         function = _by_hand(program)
     else:
         function = program.function
-    if engine == "numpy" or engine == OURS:
+    if engine in ("numpy", OURS, NAMED):
         call = lambda: function(**arguments)  # noqa: E731
     else:
         given = tuple(arguments.values())

@@ -44,7 +44,9 @@ def test_what_is_said_of_rows() -> None:
     assert [row.verdict for row in rows] == ["", "LOSS"]
     (line,) = numpy_programs.summary(rows)
     assert "geometric mean 1.00 of the best peer over 2 programs" in line and "1 above 1.2" in line
-    assert "| b | S | 1 | 1000.0 | 2000.0 | – | – | – | 2.00 | – | 1.5 | LOSS |" in numpy_programs.markdown(rows, 0.0)
+    assert "| b | S | 1 | 1000.0 | 2000.0 | – | – | – | – | 2.00 | – | 1.5 | LOSS |" in numpy_programs.markdown(
+        rows, 0.0
+    )
 
 
 def test_no_page_is_made_of_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: Any) -> None:

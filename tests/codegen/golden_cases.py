@@ -525,7 +525,7 @@ def several_results(x, weight="f32[8]"):
     return y, x, weight, y.reshape(4, 4), y
 
 
-@case("f32[6,40]", "f32[40,6]", shown="functions", targets=BOTH)
+@case("f32[6,40]", "f32[40,8]", shown="functions", targets=BOTH)
 def packed_memory(x, y):
     z = (x @ y).cumsum(0)
     return z.reshape(-1).cumsum(0) / z.sum()

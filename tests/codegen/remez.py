@@ -210,6 +210,60 @@ POLYNOMIALS = {
         0.5,
         np.float64,
     ),
+    # expm1(r) = r + r^2 P(r), in double
+    "expm1_f64": Polynomial(
+        _series(mpmath.expm1, [(1, 1)], 2),
+        lambda r: abs(r * r / mpmath.expm1(r)) + mpf(2) ** -80 if r else mpf(2) ** -80,
+        10,
+        -HALF_LN2,
+        HALF_LN2,
+        np.float64,
+    ),
+    # log((1 + s) / (1 - s)) = 2 s + s^3 P(s^2), in double
+    "log_f64": Polynomial(
+        _of_square(_series(lambda s: 2 * mpmath.atanh(s), [(1, 2)], 3)),
+        lambda u: u / 2 + mpf(2) ** -80,
+        6,
+        0.0,
+        float((SQRT2 - 1) / (SQRT2 + 1)) ** 2,
+        np.float64,
+    ),
+    # atan(x) = x + x^3 P(x^2) below tan(pi/8), in double
+    "atan_f64": Polynomial(
+        _of_square(_series(mpmath.atan, [(1, 1)], 3)),
+        lambda u: u**1.5 / mpmath.atan(mpmath.sqrt(u)) + mpf(2) ** -80 if u else mpf(2) ** -80,
+        11,
+        0.0,
+        0.41422**2,
+        np.float64,
+    ),
+    # asin(x) = x + x^3 P(x^2) below 1/2, in double
+    "asin_f64": Polynomial(
+        _of_square(_series(mpmath.asin, [(1, 1)], 3)),
+        lambda u: u**1.5 / mpmath.asin(mpmath.sqrt(u)) + mpf(2) ** -80 if u else mpf(2) ** -80,
+        11,
+        0.0,
+        0.25,
+        np.float64,
+    ),
+    # sin(r) = r + r^3 P(r^2), in double
+    "sin_f64": Polynomial(
+        _of_square(_series(sine, [(1, 1)], 3)),
+        lambda u: u**1.5 / sine(mpmath.sqrt(u)) + mpf(2) ** -80 if u else mpf(2) ** -80,
+        5,
+        0.0,
+        QUARTER_PI**2,
+        np.float64,
+    ),
+    # cos(r) = 1 - r^2/2 + r^4 P(r^2), in double
+    "cos_f64": Polynomial(
+        _of_square(_series(cosine, [(0, 1), (2, -0.5)], 4)),
+        lambda u: u * u / cosine(mpmath.sqrt(u)) + mpf(2) ** -80,
+        5,
+        0.0,
+        QUARTER_PI**2,
+        np.float64,
+    ),
 }
 
 

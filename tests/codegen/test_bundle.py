@@ -242,7 +242,7 @@ def test_what_results_are_to_the_program() -> None:
     written = fx.symbolic_trace(writes, "f32[2]", "f32[2]")
     found = ["the program's [0]", "the program's [1]", "what cache holds afterwards"]
     assert result_places(written) == found
-    assert "(what cache holds afterwards)" in fx.compile(written).sources["writes.h"]
+    assert "@param[in,out] cache  f32[2]; a result afterwards" in fx.compile(written).sources["writes.h"]
 
 
 # -- folders -------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def launcher(request: pytest.FixtureRequest) -> Iterator[Launcher]:
 
 @pytest.fixture
 def run(launcher: Launcher) -> Run:
-    """Launch with arrays in the place of pointers; the arrays are returned as the kernel left
+    """Launch with arrays in place of pointers; the arrays are returned as the kernel left
     them."""
 
     def call(kernel: str, grid: Any, block: Any, shmem: int, args: list[Any]) -> list[np.ndarray]:

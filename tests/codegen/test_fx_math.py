@@ -63,7 +63,11 @@ EXACT_UNARY, EXACT_BINARY = exact(1), exact(2)
 INTEGER_UNARY = ["neg", "abs", "sign"]
 INTEGER_BINARY = ["add", "sub", "mul", "maximum", "minimum", "floordiv", "mod", "pow", "shl", "shr"]
 #: Of floats: functions of the C library are calls.
-NO_SIMD = set("mod floordiv fmod log10 exp2 cbrt asinh acosh atanh".split())
+NO_SIMD = set("mod floordiv fmod log10 cbrt asinh acosh atanh".split())
+#: Functions of doubles that are calls, too.
+NO_SIMD_F64 = NO_SIMD | set("sin cos tan erf pow hypot exponent nextafter".split())
+#: The largest errors of those that are none.
+ERROR_F64 = 2.7
 
 
 @cache
@@ -346,6 +350,40 @@ def test_float_errors(function: str, native: Driver, no_fma: Driver) -> None:
         assert error > 0.4  # the measuring works
 
 
+#: Calls; what cancels; and of what NumPy's formula overflows early.
+NOT_MEASURED = NO_SIMD_F64 | {"logaddexp", "sigmoid"}
+
+
+def doubles() -> Array:
+    """Arguments, by where errors are largest: all bits, around 0 and 1, and subnormals."""
+    rng, count = np.random.default_rng(0), 100_000
+    bits = rng.integers(0, 2**64, count, dtype=np.uint64).view(np.float64)
+    parts = [rng.standard_normal(count) * scale for scale in (0.3, 3.0, 300.0)]
+    return np.concatenate([bits, *parts, 1 + rng.standard_normal(count) * 1e-3, 10 ** rng.uniform(-320, 0, count)])
+
+
+def ulps(found: Array, exact: Array) -> Array:
+    """Errors in units in the last place of doubles; 0 where both are NaN, or infinite alike."""
+    nearest = exact.astype(np.float64)
+    same = (found == nearest) | (np.isnan(found) & np.isnan(nearest))
+    errors = np.abs(found.astype(np.longdouble) - exact) / np.spacing(np.abs(nearest))
+    errors = np.where(same & ~np.isfinite(nearest), 0, errors)
+    return np.where(np.isnan(errors) | (np.signbit(found) != np.signbit(nearest)) & ~np.isnan(found), np.inf, errors)
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double")
+@pytest.mark.parametrize("function", [f for f in (*ERRORS, *PAIR_ERRORS) if f not in NOT_MEASURED])
+def test_double_errors(function: str, native: Driver, no_fma: Driver) -> None:
+    """Those of the functions that are no calls of the C library."""
+    arguments = [doubles()] if function in ERRORS else [doubles(), doubles()[::-1].copy()]
+    with np.errstate(all="ignore"):
+        exact = numpy_of(function)(*(a.astype(np.longdouble) for a in arguments))
+        for driver in (native, no_fma):
+            errors = ulps(driver.call(f"{function}_f64", *arguments), exact)
+            worst = int(np.argmax(errors))
+            assert errors[worst] <= ERROR_F64, [a[worst] for a in arguments]
+
+
 @pytest.mark.parametrize("function", [*ERRORS, *PAIR_ERRORS])
 @pytest.mark.parametrize("name", FLOATS)
 def test_special_values(function: str, name: str, native: Driver) -> None:
@@ -542,8 +580,8 @@ def test_loops_become_simd_code(native: Driver) -> None:
         pytest.skip("needs a CPU with AVX2")
     expected_size = 64 if "avx512dq" in sets else 32
     for number, line in enumerate(lines, 1):
-        match = re.match(r"void call_(\w+?)_(f32)\(", line)
-        if match and match[1] not in NO_SIMD:
+        match = re.match(r"void call_(\w+?)_(f32|f64)\(", line)
+        if match and match[1] not in (NO_SIMD if match[2] == "f32" else NO_SIMD_F64):
             # GCC takes vectors of 32 bytes for some processors that have longer ones
             assert reported.get(number, 0) >= 32, line
     if expected_size == 64:

@@ -97,3 +97,19 @@ def test_arguments() -> None:
             function.memory_plan(**sizes)
     single: Any = fx.compile(lambda x: np.exp(x) + 1, x="f32[4]")
     assert single.memory_plan().peak == 0
+
+
+def test_views_follow_a_value_into_the_memory_that_it_takes() -> None:
+    """A loop writes into a new array; a routine reads its result as a view, behind other kernels."""
+
+    def marked(x: Any) -> Any:
+        found = np.zeros(x.shape)
+        for i in range(1, x.shape[0] - 1):
+            found[i] = x[i - 1] - x[i + 1] if x[i].sum() > 0 else found[i - 1]
+        low = found.min()
+        scaled = (found - low) / (found - low).max()
+        return scaled, np.sort(found.reshape(-1)), np.flatnonzero(found.reshape(-1) > 0).sum()
+
+    x = np.random.default_rng(0).standard_normal((30, 40))
+    for found, expected in zip(fx.compile(marked, x)(x), marked(x), strict=True):
+        np.testing.assert_allclose(found, expected)

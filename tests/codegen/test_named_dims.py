@@ -13,6 +13,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
+from fxlite.scalar.index import Index, extremum
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import shapes
 from tests import models
@@ -158,3 +159,48 @@ def test_what_depends_on_sizes_is_written_in_the_source() -> None:
     assert re.search(r"if \(B\*T\S* >= PARALLEL_OPERATIONS\)", source)
     assert re.search(r"if \(n_threads > 1 && .*\bT\b.* > PARALLEL_PRODUCTS\)", source)
     assert "offset[1] = offset[0] + B*T*" in source
+
+
+def grid(x: Any) -> Any:
+    n = len(x)
+    z = np.zeros((n, n, 3))
+    z[:, :, 0] = x.reshape(-1, 1)
+    z[:, :, 1] = x
+    return z.reshape(n * n, 3)
+
+
+def repeated(x: Any) -> Any:
+    y = np.empty(21 * len(x))
+    y[: len(x)] = x
+    y[len(x) :] = np.repeat(x, 20)
+    return y
+
+
+def rolled(x: Any) -> Any:
+    return np.roll(x, 1) - np.roll(x, -1)
+
+
+@pytest.mark.parametrize("program", [grid, repeated, rolled])
+def test_no_loop_divides_its_variable_by_a_size(program: Any) -> None:
+    """Behind a reshape, a loop over joined axes is a loop for each of them; and a place that is moved
+    by 1 is within a size that is known to be larger."""
+    n = fx.dims("N", min=2)
+    function: Any = fx.compile(program, fx.float64[n], threads=1)
+    (source,) = (text for name, text in function.sources.items() if name.endswith(".c"))
+    kernels = re.findall(r"^static void k\d.*?^}", source, re.M | re.S)
+    assert kernels
+    assert not any(re.search(r" [/%] |fx_floor_mod|\?[^:]*\? ", kernel) for kernel in kernels)
+    for size in (2, 3, 17):
+        x = np.arange(float(size))
+        np.testing.assert_array_equal(function(x), program(x))
+
+
+def test_proofs_know_the_lowest_size() -> None:
+    n, one = Index.of(fx.dims("N", min=2)), Index.of(1)
+    assert one % n == one
+    assert -one % n == n - 1
+    assert -one // n == Index.of(-1)
+    assert extremum("max", n, 1) == n
+    assert one <= n - 1
+    assert not Index.of(2) < n
+    assert one % Index.of(fx.dims("M", min=1)) != one

@@ -18,8 +18,9 @@ from fxlite.codegen import backends
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.reporting.report import History, ModelReport, history
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
+from fxlite.show.drawing.colours import CHANGES, css_class
 from tests import models
-from tests.browser import Elements, browser, in_browser
+from tests.browser import Elements, browser, in_browser, no_serious_findings, opened
 from tests.roofs import ROOFS
 from tests.zoo.registry import by_name
 
@@ -93,7 +94,7 @@ def test_without_scripts_all_is_there(page: str, found: ModelReport) -> None:
         assert f'<section id="{name}"' in bare
     for text in ("conv2d", "k0_blocks_0_conv", "made up", "remove_dropout", "arena", "Block ×3"):
         assert text in bare
-    assert bare.count("<svg") == 6  # the graph, two flame graphs, two timelines, the marker
+    assert bare.count("<svg") == 8  # the graph, two flame graphs, rooflines and timelines, the marker
 
 
 def test_a_node_has_its_facts(page: str) -> None:
@@ -217,7 +218,10 @@ def test_bad_arguments(net: fx.GraphModule) -> None:
 
 def test_it_prints(found: ModelReport) -> None:
     lines = str(found).splitlines()
-    assert re.match(r"Net: \d+ nodes, \d+ after optimization, B=2$", lines[0])
+    assert re.match(
+        r"Net: \d+ nodes traced, \d+ after optimization in \d+ kernels(; composite ops were taken apart)?, B=2$",
+        lines[0],
+    )
     assert lines[1].startswith("traced: ") and "in C" in lines[2]
 
 
@@ -319,8 +323,17 @@ def test_click_shows_the_panel(tmp_path: Path, page: str) -> None:
     assert seen["headings"][3].startswith("tests/codegen/test_report.py:")
     assert seen["headings"][4:] == ["Passes", "Kernel, and 2 for the other copies"]
     assert seen["marked"] == "self.conv(x)" and "self.norm(self.conv(x))" in seen["here"]
-    assert "k0_blocks_0_conv(" in seen["kernel"]
+    assert "blocks_0_conv_weight" in seen["kernel"]
     assert "stands for batch_norm, too" in seen["passes"]
+
+
+@browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_serious(tmp_path: Path, page: str, dark: bool) -> None:
+    with opened(tmp_path, page, dark=dark) as found:
+        for tab in ("graph", "time", "memory", "modules", "passes", "rewrites", "machine"):
+            found.click(f"#tab-{tab}")
+            no_serious_findings(found)
 
 
 @browser
@@ -329,7 +342,7 @@ def test_slider_keeps_the_node_and_the_colours(tmp_path: Path, page: str) -> Non
         tmp_path,
         page,
         """
-      const colour = name => part(name).querySelector(".shape").getAttribute("fill");
+      const colour = name => part(name).querySelector(".shape").classList[0];
       const set = (what, value, event) => {
         $(what).value = value;
         $(what).dispatchEvent(new Event(event));
@@ -352,7 +365,7 @@ def test_slider_keeps_the_node_and_the_colours(tmp_path: Path, page: str) -> Non
     assert before["way"] == after["way"] == "change"
     assert any("batch_norm" in name for name in before["names"])
     assert not any("batch_norm" in name for name in after["names"])
-    assert before["removed"] == "#fbd5d5" and "removed" in before["legend"]
+    assert before["removed"] == css_class(CHANGES["removed"]) and "removed" in before["legend"]
     assert "added" in after["legend"] and after["time"] and not before["time"]
     assert seen["notes"] > 3
 
@@ -437,7 +450,7 @@ def test_a_large_model_opens_folded(tmp_path: Path) -> None:
     """,
     )
     assert 20 < seen["drawn"] < 60
-    assert re.search(r"\d+ nodes, \d+ drawn", seen["legend"])
+    assert re.search(r"\d+ nodes: \d+ drawn", seen["legend"])
 
 
 def test_rewrites_stand_below_each_other(page: str) -> None:

@@ -85,7 +85,7 @@ def test_operands_may_start_further_on(read: Any, functions: int) -> None:
             total = read(x, y, t) @ total
         return total
 
-    inputs = array(6, 6, 6), array(6, 6, 6), array(6, 6)
+    inputs = array(9, 9, 9), array(9, 9, 9), array(9, 9)
     assert len(counts(compiled(program, *inputs))) == functions
 
 

@@ -63,9 +63,9 @@ def test_this_machine_has_what_its_compiler_finds() -> None:
     "name, message",
     [
         ("pentium9", "FXLITE_MARCH='pentium9': .* knows no such processor"),
-        ("haswell -O0", "FXLITE_MARCH='haswell -O0' is no name of a processor"),
-        ("-O0", "FXLITE_MARCH='-O0' is no name of a processor"),
-        ("a;b", "no name of a processor; give one that the C compiler knows"),
+        ("haswell -O0", "FXLITE_MARCH='haswell -O0' is not the name of a processor"),
+        ("-O0", "FXLITE_MARCH='-O0' is not the name of a processor"),
+        ("a;b", "not the name of a processor; give one that the C compiler knows"),
     ],
 )
 def test_other_names_are_refused(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,10 +51,37 @@ def test_a_number_is_a_mask(program) -> None:
     assert [k.anchor.target.name for k in function.kernels if k.anchor is not None] == ["scaled_dot_product_attention"]
 
 
+@pytest.mark.parametrize(
+    ("program", "shapes"),
+    [
+        (lambda x, y: x @ y, ((5, 33), (33, 1))),
+        (lambda x, y: np.maximum(x.T @ y, 0), ((33, 5), (33, 1))),
+        (lambda x, y: np.einsum("ij,ij->i", x, y), ((5, 33), (5, 33))),
+        (lambda x, y: F.linear(x, y), ((2, 5, 130), (1, 130))),
+        (lambda x, y: x @ y.swapaxes(-1, -2), ((6, 2, 130), (6, 7, 130))),
+        (lambda x, y: x @ y, ((6, 7, 33), (6, 33, 2))),
+    ],
+)
+def test_a_product_of_few_columns_fills_no_panels(program, shapes) -> None:
+    rng = np.random.default_rng(0)
+    module = agree(program, *(rng.standard_normal(s).astype("f4") for s in shapes))
+    assert [k.anchor for k in fx.compile(module).kernels] == [None]
+
+
+def test_a_stride_that_is_a_quotient_of_named_sizes_is_a_stride() -> None:
+    """Rows lie as far apart as there are windows."""
+    function = fx.compile(lambda w, x: w @ F.max_pool1d(x, 2), w="f32[5,6]", x="f32[2,6,H]")
+    rng = np.random.default_rng(0)
+    for size in (2, 7, 90):
+        w, x = (rng.standard_normal(s).astype("f4") for s in ((5, 6), (2, 6, size)))
+        np.testing.assert_allclose(function(w, x), w @ F.max_pool1d(x, 2), rtol=1e-5, atol=1e-5)
+    assert [k.anchor.target.name for k in function.kernels if k.anchor is not None] == ["matmul"]
+
+
 def test_generated_claims_build_and_agree() -> None:
     cases, anchors = [], Counter[str]()
     with np.errstate(all="ignore"):
-        for number in range(72):
+        for number in range(84):
             try:
                 cases.append(Case(write_template((12, number)), number))
             except Failed as failed:
@@ -86,8 +113,10 @@ def test_cuda_computes_what_a_template_declines_by_loops(monkeypatch) -> None:
 
 
 def test_what_a_template_declines_is_computed_without_it(monkeypatch) -> None:
+    right = np.ones((3, 7), np.float32)
+
     def program(q: Any, k: Any, v: Any) -> Any:
-        made = F.scaled_dot_product_attention(np.tanh(q), k, v) @ v.swapaxes(-1, -2) + 1
+        made = F.scaled_dot_product_attention(np.tanh(q), k, v) @ right + 1
         weight, start = np.ones((28, 7), np.float32), np.zeros((5, 7), np.float32)
         gates = np.concatenate([made[0]] * 4, -1)
         return fx.ops.recurrence(gates, weight, start, start), made

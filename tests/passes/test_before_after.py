@@ -15,7 +15,7 @@ from fxlite import nn, passes
 from fxlite.base.console import plain_text
 from fxlite.base.errors import ArgumentError
 from fxlite.passes.costing.costs import Costs
-from fxlite.passes.profiling.effects import BeforeAfter, PassEffect, Rewrite, State
+from fxlite.passes.profiling.effects import BeforeAfter, Change, PassEffect, Rewrite, State
 from tests.roofs import ROOFS
 
 
@@ -214,7 +214,7 @@ def test_errors(net: fx.GraphModule) -> None:
         passes.before_after(net, backend="fpga")
     with pytest.raises(ArgumentError, match="optimize=False is an option of the c back end"):
         fx.compile(net, backend="python", optimize=False)
-    with pytest.raises(KeyError, match="'dce' is none of the passes: cse"):
+    with pytest.raises(KeyError, match="'dce' is not one of the passes: cse"):
         measured(net, passes=["cse"])["dce"]
 
     def wrong(gm: fx.GraphModule) -> None:
@@ -236,3 +236,8 @@ def test_a_graph_without_types_is_measured() -> None:
 def test_own_sizes_are_used(net: fx.GraphModule) -> None:
     """Also the one of which random inputs are made first anyway."""
     assert [measured(net, passes=["cse"], sizes={"B": b}).dims["B"] for b in (1, 3)] == [1, 3]
+
+
+def test_changes_of_which_the_times_say_nothing_are_no_numbers() -> None:
+    assert str(Change(-0.692, -1.0, 49.9)) == "unclear: times vary"
+    assert str(Change(-0.25, -0.27, -0.23)) == "-25.0% ±2.0"

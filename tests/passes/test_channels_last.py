@@ -70,8 +70,8 @@ def test_a_network_turns_one_image(size: str) -> None:
     images = [n for n in calls(after, "permute") if n.args[0].type.rank == 4]
     assert [n.kwargs["axes"] for n in images] == [TO_LAST]
     assert not any(n.type.rank == 4 for n in calls(after, "reshape"))
-    (note,) = [entry for entry in passes.ledger(after) if "turned" in entry.reason]
-    assert "turned to channels-last" in note.reason and note.node == "relu"
+    (note,) = [entry for entry in passes.ledger(after) if "converted" in entry.reason]
+    assert "converted to channels-last" in note.reason and note.node == "relu"
 
 
 class Flat(nn.Module):
@@ -131,7 +131,7 @@ def test_winograd_of_broken_vectors_stays_channels_first_and_is_said(width: int,
     after = changed(Mixed(), image(1, 29, 29, 256))
     assert layouts(after) == ["NHWC", layout, "NHWC"]
     reasons = " ".join(entry.reason for entry in passes.ledger(after))
-    assert ("Winograd" in reasons and "turned to channels-last" in reasons) == (layout == "NCHW")
+    assert ("Winograd" in reasons and "converted to channels-last" in reasons) == (layout == "NCHW")
 
 
 def test_what_does_not_pay_is_refused_with_its_price() -> None:
@@ -139,7 +139,7 @@ def test_what_does_not_pay_is_refused_with_its_price() -> None:
     after = passes.channels_last(pool)
     assert after.graph == pool.graph
     (entry,) = passes.ledger(after)
-    assert "turning images costs more" in entry.reason and entry.node == "max_pool2d"
+    assert "converting images costs more" in entry.reason and entry.node == "max_pool2d"
 
 
 @pytest.mark.parametrize(

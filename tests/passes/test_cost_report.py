@@ -124,7 +124,7 @@ def test_sizes() -> None:
     assert dict(at_sizes.by_module) == dict(given.by_module)
     assert at_sizes.dims == () and at_sizes.total.flops == 280 * 3 * 49 + 102216 * 3 * 7
     assert at_sizes.total.intensity == at_sizes.total.flops / at_sizes.total.bytes
-    assert open_sizes.total.intensity.subs({shapes.symbol("B"): 3, shapes.symbol("T"): 7}) == (
+    assert open_sizes.total.intensity.subs({shapes.symbols.symbol("B"): 3, shapes.symbols.symbol("T"): 7}) == (
         pytest.approx(at_sizes.total.intensity)
     )
     with pytest.raises(ArgumentError, match=r"no named dim 'S'; it has B, T"):

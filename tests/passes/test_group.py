@@ -38,7 +38,24 @@ def test_heads_side_by_side_are_an_epilogue() -> None:
     """A reshape that joins axes reads each element once."""
 
     def program(a: Any, b: Any) -> Any:
-        return (a @ b).transpose(0, 2, 1, 3).reshape(-1, 7, 8) * 2
+        return (a @ b).transpose(0, 2, 1, 3).reshape(-1, 9, 16) * 2
 
-    gm = fx.symbolic_trace(program, a="f32[B,2,7,5]", b="f32[B,2,5,4]")
+    gm = fx.symbolic_trace(program, a="f32[B,2,9,5]", b="f32[B,2,5,8]")
     assert len(fx.compile(gm).kernels) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "shape", "kernels"),
+    [
+        (lambda x: x.std(0), (40, 33), 2),
+        (lambda x: np.ptp(x, 0), (40, 33), 2),
+        (lambda x: x.std(1), (3, 40, 33), 2),
+        (lambda x: x.std(-1), (40, 33), 1),
+        (lambda x: x.std(0), (40, 4), 1),
+        (lambda x: x.std(0), (4, 33), 1),
+    ],
+)
+def test_reductions_of_rows_have_loops_of_their_own(program: Any, shape: tuple[int, ...], kernels: int) -> None:
+    """Together they would read column by column; along the last axis, and of few rows, they do not."""
+    module = agree(program, np.random.default_rng(0).standard_normal(shape).astype("f4"))
+    assert len(fx.compile(module).kernels) == kernels

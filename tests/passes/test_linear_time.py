@@ -92,7 +92,7 @@ WORK: dict[str, Callable[[fx.GraphModule], Any]] = {
     "first_difference": lambda gm: first_difference(gm, gm.copy()),
     "diff": lambda gm: diff(gm, passes.dce(gm)),
     "diff of edited": _diff_of_edited,
-    "parse": lambda gm: fx.parse(str(gm.graph)),
+    "parse": lambda gm: fx.parse(gm.graph.text(full=True)),
     "save and load": lambda gm: from_bytes(to_bytes(gm)),
     "lint": lambda gm: gm.graph.lint(),
 }

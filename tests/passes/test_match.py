@@ -209,11 +209,11 @@ def test_failing_replacement_leaves_the_graph() -> None:
         return np.exp(x.T) @ np.exp(np.exp(x) + 1)  # [4,3] @ [3,4]
 
     gm = fx.symbolic_trace(program, x="f32[3,4]")
-    before, nodes = str(gm.graph), list(gm.graph.nodes)
+    before, nodes = gm.graph.text(full=True), list(gm.graph.nodes)
     with pytest.raises(ShapeError) as caught:
         fx.replace_pattern(gm, lambda x: np.exp(x), lambda x: x[:2] if False else ops.sum(x, axis=1) @ x)
     assert any("nothing was replaced" in note for note in caught.value.__notes__)
-    assert str(gm.graph) == before and list(gm.graph.nodes) == nodes
+    assert gm.graph.text(full=True) == before and list(gm.graph.nodes) == nodes
     gm.graph.lint()
 
 
@@ -485,14 +485,14 @@ def test_replacement_may_ask_for_shapes() -> None:
 
 def test_from_chain_and_undo() -> None:
     gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]")
-    before = str(gm.graph)
+    before = gm.graph.text(full=True)
     fx.replace_pattern(gm, np.exp, lambda x: F.relu(x))
     (found,) = fx.replace_pattern(gm, F.relu, lambda x: np.abs(x))
     (new,) = found.replacements
     assert new.meta["from"] == (("replace_pattern", "relu"), ("replace_pattern", "exp"))
     gm.undo()
     gm.undo()
-    assert str(gm.graph) == before
+    assert gm.graph.text(full=True) == before
 
 
 def test_shared_weight_is_entered_once() -> None:

@@ -112,7 +112,7 @@ def test_picture(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "memory.svg").read_text() == text
     root = ElementTree.fromstring(text)
     space = "{http://www.w3.org/2000/svg}"
-    areas = [p.attrib["d"] for p in root.iter(f"{space}path") if "fill" in p.attrib]
+    areas = [p.attrib["d"] for p in root.iter(f"{space}path") if "stroke-width" in p.attrib]
     titles = [t.text or "" for t in root.iter(f"{space}title")]
     assert len(areas) == len(titles) and len(areas) <= 201
     if name == "gpt_block":

@@ -36,16 +36,16 @@ class Stack(nn.Module):
 
 
 def lines(gm: fx.GraphModule) -> list[str]:
-    return [line.partition("  #")[0].strip() for line in str(gm.graph).splitlines()]
+    return [line.partition("  #")[0].strip() for line in gm.graph.text(full=True).splitlines()]
 
 
 @pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
 def test_outlined_programs_run_the_same_and_flatten_to_the_original(program: Program) -> None:
     gm, eager, inputs = program.trace()
-    before = str(gm.graph)
+    before = gm.graph.text(full=True)
     outlined = passes.outline_modules(gm)
     outlined.graph.lint()
-    assert str(gm.graph) == before
+    assert gm.graph.text(full=True) == before
     compare("outlined", outlined(*inputs), eager(*inputs))
     assert outlined.state_dict().keys() == gm.state_dict().keys()
     fx.assert_same(gm, passes.inline_modules(outlined, prefix=True))

@@ -152,7 +152,7 @@ def test_calls_of_one_module(saved: bool) -> None:
     through text, where only path and class are kept."""
     gm = fx.symbolic_trace(Shared(), x="f32[B,4]")
     if saved:
-        gm = fx.GraphModule(gm, fx.parse(str(gm.graph)))
+        gm = fx.GraphModule(gm, fx.parse(gm.graph.text(full=True)))
     assert shown(source_partitions(gm, "fc")) == [("fc", "Linear", "linear_3"), ("fc", "Linear", "linear_4")]
     blocks = source_partitions(gm, "block")
     assert [len(p.nodes) for p in blocks] == [3, 3, 3]

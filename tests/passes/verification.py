@@ -34,7 +34,7 @@ def call(gm: fx.GraphModule, op: str, number: int = 0) -> fx.Node:
 
 
 def replace(gm: fx.GraphModule, old: fx.Node, op: str, *args: Any, **kwargs: Any) -> None:
-    """Put a call in the place of a node."""
+    """Put a call in place of a node."""
     with gm.graph.inserting_before(old):
         new = gm.graph.call_function(op, args, kwargs)
     old.replace_all_uses_with(new)

@@ -60,7 +60,7 @@ class Depthwise(Walk):
                 with body.loop("oh_0", self.out_h, step=rows) as oh_0:
                     self.tile(rows, n, k, oh_0)
         note = (
-            f"{spec.r}x{spec.s}, each of {spec.c} channels by itself; tiles of {rows}"
+            f"{spec.r}x{spec.s}, each of {spec.c} channels on its own; tiles of {rows}"
             " output rows of a vector of pixels."
         )
         workspace = self.meaning(size * self.all_threads * ITEM_BYTES[self.ctype])
@@ -114,7 +114,7 @@ class DepthwiseLast(Walk):
             pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", first, channels, "j")
             finish_tile(body, spec, Pointer("sums"), TILE_PITCH, pixel, channel, n, oh)
         note = (
-            f"{spec.r}x{spec.s}, each of {spec.c} channels by itself, NHWC; tiles of {step}"
+            f"{spec.r}x{spec.s}, each of {spec.c} channels on its own, NHWC; tiles of {step}"
             f" pixels of a row x {min(spec.k, CHANNEL_BLOCK)} channels."
         )
         return conv_function(spec, note, body)

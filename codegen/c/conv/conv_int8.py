@@ -213,7 +213,7 @@ MOST_PLACES = constant("depthwise_int8", "MOST_PLACES")
 
 def is_depthwise(spec: Int8ConvSpec) -> bool:
     """Whether each channel is convolved by itself, and neighbouring kernels meet the columns that
-    are woven for a tile."""
+    are interleaved for a tile."""
     near = spec.dilation[1] == 1 or spec.s == 1
     return spec.groups == spec.c == spec.k > 1 and near and spec.stride[1] <= max(spec.s, 2)
 
@@ -281,8 +281,8 @@ class _Depthwise(Walk):
         self.convolve(Pointer(image))
         rows = "two output rows" if self.outputs > 1 else "an output row"
         note = (
-            f"{spec.r}x{spec.s}, each of {spec.c} channels by itself; tiles of {rows} of up to"
-            f" {MOST_PLACES} pixels x {CHANNEL_BLOCK} channels.\nFour rows of the image are woven"
+            f"{spec.r}x{spec.s}, each of {spec.c} channels on its own; tiles of {rows} of up to"
+            f" {MOST_PLACES} pixels x {CHANNEL_BLOCK} channels.\nFour rows of the image are interleaved"
             f" into quads, one for each column and channel."
         )
         return conv_function(spec, note, body, workspace)

@@ -141,7 +141,7 @@ class Runs(Panels):
         columns = range(1 if spec.joins_columns else spec.s)
         rows, steps = [self.pitch * (r * spec.dilation[0]) for r in range(spec.r)], spec.dilation[1] * spec.c
         places = [(row + s * steps) * item for row in rows for s in columns]
-        self.distances("run", "Where each run of the kernel is, from its first pixel.", places)
+        self.distances("run", "The offset of each run of the kernel from its first pixel.", places)
         self.step = Index.of(spec.stride[1] * spec.c * item)
         self.row_step = self.pitch * (spec.stride[0] * item)
         sizes = ", ".join(map(bare, (self.out_w, self.step, self.row_step)))

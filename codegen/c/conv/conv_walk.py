@@ -149,7 +149,7 @@ class Walk:
         spec = self.spec
         rows = [Index.of(row) * (r * spec.dilation[0]) for r in range(spec.r)]
         places = [start + column(s * spec.dilation[1]) for start in rows for s in range(spec.s)]
-        self.distances("tap", "Where each weight's pixel is, from that of the kernel's first.", places)
+        self.distances("tap", "The offset of each weight's pixel from the pixel of the first weight.", places)
 
     @contextmanager
     def copying(self, comment: str, *loops: Loop) -> Iterator[list[Index]]:

@@ -58,7 +58,7 @@ class Winograd(Walk):
         note = (
             f"3x3, {spec.c} -> {spec.k} channels; Winograd's F({m}x{m}, 3x3): {self.points}"
             f" products for {m * m} pixels instead of {9 * m * m}.\n"
-            "As many rows of tiles at once as have points for half of the second-level cache; "
+            "As many rows of tiles at once as fill half of the second-level cache with points; "
             f"{self.panels} x {self.panel} output channels."
         )
         if self.pairs:
@@ -156,7 +156,7 @@ class Winograd(Walk):
         """Products, the transform back, the epilogue."""
         spec, body, m, panel = self.spec, self.body, self.m, self.panel
         depth = input_planes(spec)
-        body.comment("Times the weights, and back to pixels.")
+        body.comment("Multiply by the weights, and transform back to pixels.")
         groups = divide_up(self.rows, self.group_rows) * self.groups_across
         with self.parallel(("panel", self.panels), ("group", groups)) as (number, group):
             columns = body.let("columns", smaller(spec.k - number * panel, panel), "int")

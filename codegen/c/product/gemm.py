@@ -105,7 +105,7 @@ class _Floats(Product):
             said = factors((steps, self.width))
             whose = "For each thread a block of a panel of B and sums, and their size"
             own_sums = self.cut is not None and self.cut.own
-            body.comment(f"{whose if own_sums else 'A panel of B for each thread, and its size'} with a gap.")
+            body.comment(f"{whose if own_sums else 'A panel of B for each thread, and its size'} including a gap.")
             if self.cut is not None and own_sums:
                 block_size = body.let("block_size", said, like=panel)
                 own = smaller(self.panel_count, self.cut.own) * (MOST_TILES * 11 * self.width)

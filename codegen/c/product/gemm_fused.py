@@ -169,7 +169,7 @@ def put_switch(
 ) -> None:
     """The call of the function ``name``, of a tile's numbers of ``rows`` and columns, which are
     known when compiling, and of ``rest``. Of m rows all tiles have nearly the same number."""
-    body.put("/* Tiles have LOW rows or, if they do not divide all, one more. */")
+    body.put("/* Tiles have LOW rows, or one more where LOW does not divide all rows. */")
     body.put(f"enum {{ TILES = ({m} + TILE_ROWS - 1) / TILE_ROWS }};")
     body.put(f"enum {{ LOW = {m} / TILES, HIGH = LOW + ({m} % TILES > 0) }};")
     whole = min(n, width)

@@ -219,7 +219,7 @@ class _Integers(Product):
         if self.one_tile:
             body.pointer("const int32_t", "next", quads)
             return
-        body.comment("What tiles of rows fetch meanwhile: the panel behind this one.")
+        body.comment("Tiles of rows fetch the next panel meanwhile.")
         ahead = f"{quads} + ({bare(self.row_tiles)} > 1 ? {text_of(self.panel_size)} : 0)"
         body.pointer("const int32_t", "next", ahead)
 

@@ -6,7 +6,7 @@ All are the one of floats: panels of 32 columns (16 of doubles), a row of which 
 - bf16 (``matmul_precision="medium"``): a pair of them that follow each other along k in the place
   of one float. So a product of k steps is one of k / 2, and weights take half the bytes. The same
   for operands that are sums of two bf16 ("high", see `GemmSpec.split`).
-- integers: a *quad*, four numbers that follow each other along k, in the place of one float. Before
+- integers: a *quad*, four numbers that follow each other along k, in place of one float. Before
   the rows of a panel stand the numbers that sums start from: what has to be added because the tile
   multiplies unsigned activations. It computes ``sum(u * w)`` where u is x itself or, for i8,
   ``x + 128`` (the highest bit is turned over), so that

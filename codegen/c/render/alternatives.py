@@ -3,7 +3,7 @@ cost, what is done and why.
 
 In: a group, or the spec of a convolution, a product or an attention. Out: :class:`Decision` records, which
 templates give beside the text that they print; `fxlite.codegen.tuning` measures the alternatives and
-gives its choice to the template in place of the model's. They list and predict only: who decides is
+gives its choice to the template in place of the model's. They only list and predict: the decision is
 `conv_plan.plan_of`, `gemm_spec.copies_a` and `attention.keys_per_block`, and a spec's ``measured`` tells
 them to do otherwise. Costs are rough: they rank, and rule out what cannot be the best.
 """

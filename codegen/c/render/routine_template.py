@@ -121,6 +121,14 @@ def _search(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -
     return f"y[{place}] = {name}({bare(sizes['n'])}, x, values[{place}], {behind})"
 
 
+def _mask_sizes(node: Node) -> dict[str, Dim]:
+    return {"items": 1, "n": node.type.shape[0]}
+
+
+def _places(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -> str:
+    return f"true_positions_{ctype_of(node.args[0].type.dtype)}({bare(sizes['n'])}, x, y)"
+
+
 # -- random bits -----------------------------------------------------------------------------------
 def claims_words(node: Node) -> bool:
     """True for random bits of some size: of few words each reader computes its own."""
@@ -182,6 +190,7 @@ SORT = Routine(_row_sizes, _row_call("sort_row"), lambda s, item: s["n"] * (2 * 
 ARGSORT = Routine(_row_sizes, _row_call("sort_positions"), lambda s, item: s["n"] * (16 + item))
 ARGTOPK = Routine(_top_sizes, _top, lambda s, item: (s["k"] + 64) * 64)
 SEARCHSORTED = Routine(_search_sizes, _search)
+FLATNONZERO = Routine(_mask_sizes, _places)
 PHILOX = Routine(_word_sizes, _words)
 CHOLESKY = Routine(
     _matrix_sizes,

@@ -57,7 +57,7 @@ static inline float_vec load_bf16(const uint16_t *from, int count)
         memcpy(&halves, from, sizeof(halves));
     else
         memcpy(&halves, from, (size_t)count * 2);
-#if VECTOR_BYTES == 64 /* one instruction for each, in the place of four and one */
+#if VECTOR_BYTES == 64 /* one instruction for each, in place of four and one */
     return (float_vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)halves), 16);
 #else
     return float_of_bits((float_index)(CONVERT(halves, pair_vec) << 16));

@@ -1,6 +1,6 @@
 /* The tile of a convolution of bf16.
  *
- * It is the tile of the plan "channels" (sum_tile_float) with a pair of bf16 in the place of one
+ * It is the tile of the plan "channels" (sum_tile_float) with a pair of bf16 in place of one
  * float. Here a pair is one pixel of two channels that follow each other: so the image is copied
  * into planes of pairs, rounded on the way and with zeros around it, and strides, dilations and
  * kernels of any size cost as little as they do in float.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -94,11 +94,8 @@ class Definition:
 
 def needed(users: str, among: Sequence[Definition] | None = None) -> str:
     """Of these definitions (or all) those that C text reaches, with their comments."""
+    by_name = _library_by_name() if among is None else _by_name(among)
     among = library() if among is None else among
-    by_name: dict[str, list[Definition]] = {}
-    for definition in among:
-        for name in definition.names:
-            by_name.setdefault(name, []).append(definition)
     work, found = [*_words(users)], set[int]()
     while work:
         for definition in by_name.get(work.pop(), ()):
@@ -112,6 +109,19 @@ def needed(users: str, among: Sequence[Definition] | None = None) -> str:
             kept.append(definition.text)
             wanted = "" if _TITLE.match(definition.template) else definition.file
     return "".join(f"{text}\n\n" for text in reversed(kept))
+
+
+def _by_name(among: Iterable[Definition]) -> dict[str, list[Definition]]:
+    found: dict[str, list[Definition]] = {}
+    for definition in among:
+        for name in definition.names:
+            found.setdefault(name, []).append(definition)
+    return found
+
+
+@cache
+def _library_by_name() -> dict[str, list[Definition]]:
+    return _by_name(library())
 
 
 def instantiate(template: str, values: Values) -> str:

@@ -20,19 +20,27 @@ static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, 
     for (int64_t i = 0; i < B; ++i) {
         int32_t lanes[16];
         for (int e = 0; e < 16; ++e) lanes[e] = INT32_MIN;
-        for (int64_t block = 0; block < (N / 16)*16; block += 16) {
+        int32_t others = INT32_MIN;
+        const int64_t count = (N / 16)*16;
+        for (int64_t block = 0; block < count; block += 16) {
             #pragma omp simd
             for (int64_t lane = 0; lane < 16; ++lane) {
                 lanes[lane] = fx_maximum_i32(lanes[lane], x[i*N + block + lane]);
             }
         }
         for (int64_t rest = 0; rest < N % 16; ++rest) {
-            lanes[0] = fx_maximum_i32(lanes[0], x[i*N + (N / 16)*16 + rest]);
+            others = fx_maximum_i32(others, x[i*N + count + rest]);
         }
-        int32_t total = INT32_MIN;
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            total = fx_maximum_i32(total, lanes[lane]);
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            lanes[lane] = fx_maximum_i32(lanes[lane], lanes[lane + 8]);
         }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            lanes[lane] = fx_maximum_i32(lanes[lane], lanes[lane + 4]);
+        }
+        const int32_t total = fx_maximum_i32(fx_maximum_i32(fx_maximum_i32(lanes[0], lanes[1]),
+            fx_maximum_i32(lanes[2], lanes[3])), others);
         max[i] = total;
     }
 }

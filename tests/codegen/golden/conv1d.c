@@ -7,7 +7,7 @@ static void k0_conv1d(const float *restrict x, const float *restrict weight_pack
 {
     const int64_t out_w = L - 2;
     const int64_t pitch = ((out_w + 63) / 64)*64 + 3;
-    /* Where each weight's pixel is, from that of the kernel's first. */
+    /* The offset of each weight's pixel from the pixel of the first weight. */
     const int64_t tap[3] = {0, 1, 2};
     float *const padded = workspace;
     /* The images with zeros around them. */

@@ -5,7 +5,7 @@
 static void k0_relu(const float *restrict x, const float *restrict weight_packed,
                     const float *restrict bias, float *restrict relu, void *restrict workspace)
 {
-    /* Where each weight's pixel is, from that of the kernel's first. */
+    /* The offset of each weight's pixel from the pixel of the first weight. */
     const int64_t tap[9] = {0, 1, 2, 18, 19, 20, 36, 37, 38};
     const int64_t row_blocks = count_row_blocks(8, 2304, 1, 1);
     float *const padded = workspace;

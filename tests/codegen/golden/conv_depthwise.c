@@ -1,6 +1,6 @@
 /* conv2d: f32[N,8,H,W] = conv2d
  * program.py:1
- * 3x3, each of 8 channels by itself; tiles of 4 output rows of a vector of pixels. */
+ * 3x3, each of 8 channels on its own; tiles of 4 output rows of a vector of pixels. */
 static void k0_conv2d(const float *restrict x, const float *restrict weight_packed,
                       const float *restrict bias, float *restrict conv2d, int64_t H, int64_t N,
                       int64_t W, void *restrict workspace, int n_threads)

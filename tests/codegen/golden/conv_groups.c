@@ -4,7 +4,7 @@
 static void k0_conv2d(const float *restrict x, const float *restrict weight_packed,
                       float *restrict conv2d, int64_t N, void *restrict workspace, int n_threads)
 {
-    /* Where each weight's pixel is, from that of the kernel's first. */
+    /* The offset of each weight's pixel from the pixel of the first weight. */
     const int64_t tap[9] = {0, 1, 2, 19, 20, 21, 38, 39, 40};
     float *const padded = workspace;
     #pragma omp parallel num_threads(n_threads) if (n_threads > 1 && N*11664 > PARALLEL_PRODUCTS)

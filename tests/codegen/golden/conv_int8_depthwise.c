@@ -1,8 +1,8 @@
 /* requantize: u8[1,8,8,16] = int_conv2d -> requantize
  * program.py:1
  * program.py:2
- * 3x3, each of 16 channels by itself; tiles of two output rows of up to 8 pixels x 64 channels.
- * Four rows of the image are woven into quads, one for each column and channel. */
+ * 3x3, each of 16 channels on its own; tiles of two output rows of up to 8 pixels x 64 channels.
+ * Four rows of the image are interleaved into quads, one for each column and channel. */
 static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict weight_packed,
                           const float *restrict scale, uint8_t *restrict requantize)
 {

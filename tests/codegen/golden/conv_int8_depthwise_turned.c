@@ -1,8 +1,8 @@
 /* sigmoid: f32[N,8,5,W] = int_conv2d -> dequantize -> sigmoid
  * program.py:1
  * program.py:2
- * 3x3, each of 8 channels by itself; tiles of two output rows of up to 8 pixels x 64 channels.
- * Four rows of the image are woven into quads, one for each column and channel. */
+ * 3x3, each of 8 channels on its own; tiles of two output rows of up to 8 pixels x 64 channels.
+ * Four rows of the image are interleaved into quads, one for each column and channel. */
 static void k0_sigmoid(const int8_t *restrict x, const int32_t *restrict weight_packed,
                        const float *restrict scale, float *restrict sigmoid, int64_t N, int64_t W,
                        void *restrict workspace, int n_threads)

@@ -14,7 +14,7 @@ static void k0_relu(const uint8_t *restrict x, const int32_t *restrict weight_pa
     const int64_t out_w = W - 2;
     const int64_t padded_h = out_h + 2;
     const int64_t padded_w = out_w + 2;
-    /* Where each run of the kernel is, from its first pixel. */
+    /* The offset of each run of the kernel from its first pixel. */
     const int64_t run[3] = {0, padded_w*16, padded_w*32};
     const int64_t at_once = rows_at_once(out_w, 16, padded_w*16);
     const int64_t row_groups = (out_h + at_once - 1) / at_once;

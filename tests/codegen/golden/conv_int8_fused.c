@@ -57,7 +57,7 @@ static void k0_requantize_tile(int64_t rows, int pixels, int columns, const uint
         }
     }
     #else
-    /* Tiles have LOW rows or, if they do not divide all, one more. */
+    /* Tiles have LOW rows, or one more where LOW does not divide all rows. */
     enum { TILES = (8 + TILE_ROWS - 1) / TILE_ROWS };
     enum { LOW = 8 / TILES, HIGH = LOW + (8 % TILES > 0) };
     if (pixels == LOW || LOW == HIGH)
@@ -78,7 +78,7 @@ static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict wei
                           const float *restrict scale, uint8_t *restrict requantize,
                           void *restrict workspace)
 {
-    /* Where each run of the kernel is, from its first pixel. */
+    /* The offset of each run of the kernel from its first pixel. */
     const int64_t run[3] = {0, 160, 320};
     const int64_t at_once = rows_at_once(8, 16, 160);
     const int64_t row_groups = (at_once + 7) / at_once;

@@ -9,7 +9,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
     const int64_t out_w = (W + 1) / 2;
     const int64_t padded_h = out_h*2 + 2;
     const int64_t padded_w = out_w*2 + 2;
-    /* Where each weight's pixel is, from that of the kernel's first. */
+    /* The offset of each weight's pixel from the pixel of the first weight. */
     const int64_t tap[9] = {0, 16, 32, padded_w*16, padded_w*16 + 16, padded_w*16 + 32,
         padded_w*32, padded_w*32 + 16, padded_w*32 + 32};
     const int64_t row_blocks = count_row_blocks(out_h, padded_w*128, N, n_threads);

@@ -1,6 +1,6 @@
 /* conv2d: f32[N,H,W,16] = conv2d
  * program.py:1
- * 3x3, each of 16 channels by itself, NHWC; tiles of 4 pixels of a row x 16 channels. */
+ * 3x3, each of 16 channels on its own, NHWC; tiles of 4 pixels of a row x 16 channels. */
 static void k0_conv2d(const float *restrict x, const float *restrict weight_packed,
                       const float *restrict bias, float *restrict conv2d, int64_t H, int64_t N,
                       int64_t W, int n_threads)

@@ -21,7 +21,7 @@ static void k1_conv2d(const uint16_t *restrict cast_bf16, const uint32_t *restri
     const int64_t out_w = W - 2;
     const int64_t padded_h = out_h + 4;
     const int64_t padded_w = out_w + 4;
-    /* Where each weight's pixel is, from that of the kernel's first. */
+    /* The offset of each weight's pixel from the pixel of the first weight. */
     const int64_t tap[9] = {0, 16, 32, padded_w*16, padded_w*16 + 16, padded_w*16 + 32,
         padded_w*32, padded_w*32 + 16, padded_w*32 + 32};
     const int64_t row_blocks = count_row_blocks(out_h, padded_w*32, N, n_threads);

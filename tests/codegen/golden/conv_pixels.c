@@ -9,7 +9,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
     const int64_t out_w = (W + 1) / 2;
     const int64_t padded_h = ((out_h + 3) / 4)*8 + 2;
     const int64_t pitch = ((out_w + 15) / 16)*16 + 2;
-    /* Where each weight's pixel is, from that of the kernel's first. */
+    /* The offset of each weight's pixel from the pixel of the first weight. */
     const int64_t tap[9] = {0, padded_h*pitch, 1, pitch, (padded_h + 1)*pitch, pitch + 1, pitch*2,
         (padded_h + 2)*pitch, pitch*2 + 1};
     float *const padded = workspace;

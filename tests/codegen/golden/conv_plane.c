@@ -4,7 +4,7 @@
 static void k0_conv2d(const float *restrict x, const float *restrict weight_packed,
                       float *restrict conv2d, int64_t N, void *restrict workspace, int n_threads)
 {
-    /* Where each weight's pixel is, from that of the kernel's first. */
+    /* The offset of each weight's pixel from the pixel of the first weight. */
     const int64_t tap[9] = {0, 1, 2, 9, 10, 11, 18, 19, 20};
     float *const padded = workspace;
     /* The images with zeros around them. */

@@ -9,7 +9,7 @@ static void k0_add(const float *restrict x, const float *restrict weight_packed,
 {
     const int64_t row_tiles = (32 + TILE_ROWS - 1) / TILE_ROWS;
     const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*64, N*2, n_threads);
-    /* A panel of B for each thread, and its size with a gap. */
+    /* A panel of B for each thread, and its size including a gap. */
     const int64_t share = 16*32 + 32;
     float *const b_panels = workspace;
     #pragma omp parallel for collapse(3) schedule(static) num_threads(n_threads) \

@@ -6,7 +6,7 @@
 static void k0_conv2d(const float *restrict x, const uint32_t *restrict weight_packed,
                       float *restrict conv2d, void *restrict workspace)
 {
-    /* Where each run of the kernel is, from its first pixel. */
+    /* The offset of each run of the kernel from its first pixel. */
     const int64_t run[3] = {0, 320, 640};
     const int64_t at_once = rows_at_once(8, 32, 320);
     const int64_t row_groups = (at_once + 7) / at_once;

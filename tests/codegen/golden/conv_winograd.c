@@ -1,8 +1,8 @@
 /* relu: f32[1,32,16,16] = conv2d -> relu
  * program.py:1
  * 3x3, 32 -> 32 channels; Winograd's F(4x4, 3x3): 36 products for 16 pixels instead of 144.
- * As many rows of tiles at once as have points for half of the second-level cache; 1 x 32 output
- *   channels. */
+ * As many rows of tiles at once as fill half of the second-level cache with points; 1 x 32
+ *   output channels. */
 static void k0_relu(const float *restrict x, const float *restrict weight_packed,
                     const float *restrict bias, float *restrict relu, void *restrict workspace,
                     int n_threads)
@@ -33,7 +33,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
                 pixels, zeros, pixel);
             finite[tile] = winograd_input_4(32, pixel, points + tile*32, point_step);
         }
-        /* Times the weights, and back to pixels. */
+        /* Multiply by the weights, and transform back to pixels. */
         #pragma omp parallel for schedule(static) num_threads(n_threads) if (n_threads > 1)
         for (int64_t group = 0; group < (rows + 3) / 4; ++group) {
             const float *const weights = weight_packed;

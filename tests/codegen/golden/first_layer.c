@@ -3,7 +3,7 @@ struct first_layer_weights {
     const float *weight_packed;
 };
 
-/* Pointers to the values of a call, which take turns in the workspace. Kernels count from 0.
+/* Pointers to the values of a call, which share the workspace. Kernels are numbered from 0.
  *
  *   values  type           bytes   kernels  begins at byte
  *   relu    f32[B,8,8,16]  4096*B  0 to 1   offset[0] */
@@ -18,7 +18,7 @@ struct first_layer_values {
 static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_packed,
                     float *restrict relu, int64_t B, void *restrict workspace, int n_threads)
 {
-    /* Where each weight's pixel is, from that of the kernel's first. */
+    /* The offset of each weight's pixel from the pixel of the first weight. */
     const int64_t tap[9] = {0, 1, 2, 10, 11, 12, 20, 21, 22};
     const int64_t row_blocks = count_row_blocks(8, 40, B, n_threads);
     float *const padded = workspace;
@@ -94,7 +94,7 @@ int first_layer_check(int64_t B) {
     return 0;
 }
 
-/* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
+/* Byte offsets of the parts of the workspace, which values share; the last one is its end. */
 static void layout(int64_t B, int64_t offset[3]) {
     offset[0] = 0;
     offset[1] = offset[0] + B*4096;  // relu

@@ -10,7 +10,7 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
     const int64_t panel_blocks = count_panel_blocks(33, row_tiles, n_threads);
     const int64_t tile_size = TILE_ROWS*32;
     const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*2052, panel_blocks, n_threads);
-    /* A panel of B for each thread, and its size with a gap. */
+    /* A panel of B for each thread, and its size including a gap. */
     const int64_t share = 513*32 + 32;
     float *const b_panels = workspace;
     float *const sums = b_panels + n_threads*share;

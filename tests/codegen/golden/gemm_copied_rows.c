@@ -14,7 +14,7 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
     /* The rows of A, and how far they are apart. */
     const int64_t a_pitch = K + 16;
     float *const a_rows = workspace;
-    /* For each thread a block of a panel of B and sums, and their size with a gap. */
+    /* For each thread a block of a panel of B and sums, and their size including a gap. */
     const int64_t block_size = 512*32;
     const int64_t share = block_size + fx_min(K / 8193, 1)*5632 + 5632 + 32;
     float *const b_panels = a_rows + a_pitch*B*M;

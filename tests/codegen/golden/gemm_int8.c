@@ -17,7 +17,7 @@ static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict wei
         take_tiles();
         const int32_t *const b_panel = weight_packed;
         const int32_t *const quads = b_panel + 32;
-        /* What tiles of rows fetch meanwhile: the panel behind this one. */
+        /* Tiles of rows fetch the next panel meanwhile. */
         const int32_t *const next = quads + (row_tiles > 1 ? panel_size : 0);
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {

@@ -20,7 +20,7 @@ static void k0_add(const uint8_t *restrict x, const int32_t *restrict weight_pac
             const int64_t depth = fx_min(8192 - k_0, 1984);
             const int32_t *const b_panel = weight_packed;
             const int32_t *const quads = b_panel + k_0*8 + 32;
-            /* What tiles of rows fetch meanwhile: the panel behind this one. */
+            /* Tiles of rows fetch the next panel meanwhile. */
             const int32_t *const next = quads + (row_tiles > 1 ? panel_size : 0);
             for (int64_t tile_index = row_block*row_tiles / row_blocks;
                  tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {

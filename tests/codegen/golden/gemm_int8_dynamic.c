@@ -8,6 +8,7 @@ static void k0_quantize(const float *restrict x, int8_t *restrict quantize,
     for (int64_t i = 0; i < B; ++i) {
         float lanes[16];
         for (int e = 0; e < 16; ++e) lanes[e] = -INFINITY;
+        float others = -INFINITY;
         for (int64_t block = 0; block < 288; block += 16) {
             #pragma omp simd
             for (int64_t lane = 0; lane < 16; ++lane) {
@@ -15,12 +16,18 @@ static void k0_quantize(const float *restrict x, int8_t *restrict quantize,
             }
         }
         for (int64_t rest = 0; rest < 12; ++rest) {
-            lanes[0] = fx_larger_magnitude_f32(lanes[0], x[i*300 + rest + 288]);
+            others = fx_larger_magnitude_f32(others, x[i*300 + rest + 288]);
         }
-        float total = -INFINITY;
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            total = fx_maximum_f32(total, lanes[lane]);
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 8]);
         }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 4]);
+        }
+        const float total = fx_maximum_f32(fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
+            fx_maximum_f32(lanes[2], lanes[3])), others);
         const float t0 = fx_maximum_f32(total, 9.554418e-35f);
         const float t1 = t0 * 0.007874016f;
         const float t2 = fx_reciprocal_f32(t1);
@@ -52,7 +59,7 @@ static void k1_sigmoid(const int8_t *restrict quantize, const int32_t *restrict 
         take_tiles();
         const int32_t *const b_panel = weight_packed;
         const int32_t *const quads = b_panel + 32;
-        /* What tiles of rows fetch meanwhile: the panel behind this one. */
+        /* Tiles of rows fetch the next panel meanwhile. */
         const int32_t *const next = quads + (row_tiles > 1 ? panel_size : 0);
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {

@@ -55,7 +55,7 @@ static void k0_dequantize_tile(int rows, int columns, int64_t row_0, int64_t col
         }
     }
     #else
-    /* Tiles have LOW rows or, if they do not divide all, one more. */
+    /* Tiles have LOW rows, or one more where LOW does not divide all rows. */
     enum { TILES = (24 + TILE_ROWS - 1) / TILE_ROWS };
     enum { LOW = 24 / TILES, HIGH = LOW + (24 % TILES > 0) };
     if (rows == LOW || LOW == HIGH)
@@ -83,7 +83,7 @@ static void k0_dequantize(const uint8_t *restrict x, const int32_t *restrict wei
         take_tiles();
         const int32_t *const b_panel = weight_packed;
         const int32_t *const quads = b_panel + 32;
-        /* What tiles of rows fetch meanwhile: the panel behind this one. */
+        /* Tiles of rows fetch the next panel meanwhile. */
         const int32_t *const next = quads + (row_tiles > 1 ? panel_size : 0);
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {

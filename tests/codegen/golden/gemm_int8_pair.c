@@ -39,7 +39,7 @@ static void k0_dequantize(const uint8_t *restrict x, const uint8_t *restrict y,
                     const int columns = (int)fx_min(U - column_0, 32);
                     const int32_t *const b_panel = packed + (batch*panels + panel)*panel_size;
                     const int32_t *const quads = b_panel + 32;
-                    /* What tiles of rows fetch meanwhile: the panel behind this one. */
+                    /* Tiles of rows fetch the next panel meanwhile. */
                     const int32_t *const next = quads + (row_tiles > 1 ? panel_size : 0);
                     for (int64_t tile_index = row_block*row_tiles / row_blocks;
                          tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {

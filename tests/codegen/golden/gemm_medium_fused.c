@@ -54,7 +54,7 @@ static void k1_relu_tile(int rows, int columns, int64_t row_0, int64_t column_0,
         }
     }
     #else
-    /* Tiles have LOW rows or, if they do not divide all, one more. */
+    /* Tiles have LOW rows, or one more where LOW does not divide all rows. */
     enum { TILES = (24 + TILE_ROWS - 1) / TILE_ROWS };
     enum { LOW = 24 / TILES, HIGH = LOW + (24 % TILES > 0) };
     if (rows == LOW || LOW == HIGH)

@@ -7,7 +7,7 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
                           float *restrict states, int64_t batch, void *restrict workspace,
                           int n_threads)
 {
-    /* Behind the states of all steps: the last one. */
+    /* After the states of all steps comes the last one. */
     float *const last_state = states + batch*32;
     float *const panels = workspace;
     for (int64_t gate = 0; gate < 3; ++gate) {

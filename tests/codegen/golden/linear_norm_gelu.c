@@ -5,7 +5,7 @@ struct linear_norm_gelu_weights {
     const float *bias;
 };
 
-/* Pointers to the values of a call, which take turns in the workspace. Kernels count from 0.
+/* Pointers to the values of a call, which share the workspace. Kernels are numbered from 0.
  *
  *   values  type       bytes  kernels  begins at byte
  *   linear  f32[B,32]  128*B  0 to 1   offset[0] */
@@ -48,7 +48,7 @@ static void k0_linear(const float *restrict x, const float *restrict weight_pack
  * program.py:1 */
 static void k1_gelu(const float *restrict linear, const float *restrict gain,
     const float *restrict bias, float *restrict gelu, int64_t B, int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*697 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*695 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         float lanes[16] = {0};
         for (int64_t block = 0; block < 32; block += 16) {
@@ -57,10 +57,15 @@ static void k1_gelu(const float *restrict linear, const float *restrict gain,
                 lanes[lane] += linear[i*32 + block + lane];
             }
         }
-        float total = 0.0f;
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            total += lanes[lane];
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            lanes[lane] += lanes[lane + 8];
         }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            lanes[lane] += lanes[lane + 4];
+        }
+        const float total = lanes[0] + lanes[1] + (lanes[2] + lanes[3]);
         const float layer_norm_mean = total / 32.0f;
         float lanes1[16] = {0};
         for (int64_t block = 0; block < 32; block += 16) {
@@ -70,10 +75,15 @@ static void k1_gelu(const float *restrict linear, const float *restrict gain,
                 lanes1[lane] += layer_norm_sub * layer_norm_sub;
             }
         }
-        float total1 = 0.0f;
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            total1 += lanes1[lane];
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            lanes1[lane] += lanes1[lane + 8];
         }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            lanes1[lane] += lanes1[lane + 4];
+        }
+        const float total1 = lanes1[0] + lanes1[1] + (lanes1[2] + lanes1[3]);
         const float layer_norm_mean_1 = total1 / 32.0f;
         const float layer_norm_add = layer_norm_mean_1 + 1e-05f;
         const float layer_norm_rsqrt = fx_rsqrt_f32(layer_norm_add);
@@ -98,7 +108,7 @@ int linear_norm_gelu_check(int64_t B) {
     return 0;
 }
 
-/* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
+/* Byte offsets of the parts of the workspace, which values share; the last one is its end. */
 static void layout(int64_t B, int64_t offset[2]) {
     offset[0] = 0;
     offset[1] = offset[0] + B*128;  // linear

@@ -7,7 +7,7 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
                           const float *restrict bias_hh, float *restrict states, int64_t steps,
                           int64_t batch, int n_threads)
 {
-    /* Behind the states of all steps: the last one, and the cells of the current step. */
+    /* After the states of all steps comes the last one, and the cells of the current step. */
     float *const last_state = states + batch*steps*8;
     float *const cells = last_state + batch*8;
     fx_copy(cells, c0, batch*8 * (int64_t)sizeof(float));

@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_mean(const float *restrict x, float *restrict mean, int64_t H, int64_t N, int64_t W,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (H*N*W*9 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (H*N*W*8 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         double wide[8] = {0};
         for (int64_t block = 0; block < H*W; block += 96) {

@@ -1,4 +1,4 @@
-/* Pointers to the values of a call, which take turns in the workspace. Kernels count from 0.
+/* Pointers to the values of a call, which share the workspace. Kernels are numbered from 0.
  *
  *   values  type        bytes    kernels  begins at byte
  *   tanh    f32[B,N]    4*B*N    0 to 1   offset[0]
@@ -39,16 +39,17 @@ static void k2_max(const float *restrict exp, float *restrict max, int64_t B, in
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*M*N >= PARALLEL_OPERATIONS)
     for (int64_t block = 0; block < B*N; block += 256) {
+        const int64_t count = fx_min(256, B*N - block);
         float total[256];
-        for (int e = 0; e < 256; ++e) total[e] = -INFINITY;
+        for (int64_t e = 0; e < count; ++e) total[e] = -INFINITY;
         for (int64_t r = 0; r < M; ++r) {
             #pragma omp simd
-            for (int64_t lane = 0; lane < fx_min(256, B*N - block); ++lane) {
+            for (int64_t lane = 0; lane < count; ++lane) {
                 total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + block + lane]);
             }
         }
         #pragma omp simd
-        for (int64_t lane = 0; lane < fx_min(256, B*N - block); ++lane) {
+        for (int64_t lane = 0; lane < count; ++lane) {
             max[block + lane] = total[lane];
         }
     }
@@ -84,7 +85,7 @@ int named_sizes_check(int64_t B, int64_t N, int64_t M) {
     return 0;
 }
 
-/* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
+/* Byte offsets of the parts of the workspace, which values share; the last one is its end. */
 static void layout(int64_t B, int64_t N, int64_t M, int64_t offset[3]) {
     offset[0] = 0;
     offset[1] = offset[0] + ((B*N*4 + 63) / 64)*64;  // tanh, max

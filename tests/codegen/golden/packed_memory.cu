@@ -1,9 +1,9 @@
-// packed_memory: (x: f32[6,40], y: f32[40,6]) -> (f32[36])
+// packed_memory: (x: f32[6,40], y: f32[40,8]) -> (f32[48])
 // Made by fxlite from packed_memory.
 #include "prelude.cuh"
 #include "fx_math.h"
 
-// matmul: f32[6,6] = matmul
+// matmul: f32[6,8] = matmul
 // program.py:1
 // One block for each tile of 64 x 64 elements.
 extern "C" __global__ void __launch_bounds__(256) packed_memory_k0_matmul(
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(256) packed_memory_k0_matmul(
             const int j = e / 64;
             const int64_t col = i;
             const int64_t k = k_begin + j;
-            b_tile[j][i] = col < 6 && k < 40 ? y[k*6 + col] : 0;
+            b_tile[j][i] = col < 8 && k < 40 ? y[k*8 + col] : 0;
         }
         __syncthreads();
         #pragma unroll
@@ -58,34 +58,34 @@ extern "C" __global__ void __launch_bounds__(256) packed_memory_k0_matmul(
         for (int j = 0; j < 4; ++j) {
             const int64_t row = thread_row + i;
             const int64_t col = thread_col + j;
-            if (row < 6 && col < 6) {
-                matmul[row*6 + col] = sums[i][j];
+            if (row < 6 && col < 8) {
+                matmul[row*8 + col] = sums[i][j];
             }
         }
     }
 }
 
-// cumsum: f32[6,6] = cumsum
+// cumsum: f32[6,8] = cumsum
 // program.py:1
 // One thread per element, 256 in a block.
 extern "C" __global__ void __launch_bounds__(256) packed_memory_k1_cumsum(
     const float *__restrict__ matmul, float *__restrict__ cumsum) {
-    for (int64_t i = fx_thread_index(); i < 6; i += fx_thread_count()) {
+    for (int64_t i = fx_thread_index(); i < 8; i += fx_thread_count()) {
         float total = 0.0f;
         for (int64_t r = 0; r < 6; ++r) {
-            total += matmul[r*6 + i];
-            cumsum[r*6 + i] = total;
+            total += matmul[r*8 + i];
+            cumsum[r*8 + i] = total;
         }
     }
 }
 
-// cumsum_1: f32[36] = cumsum
+// cumsum_1: f32[48] = cumsum
 // program.py:2
 // One thread.
 extern "C" __global__ void __launch_bounds__(1) packed_memory_k2_cumsum_1(
     const float *__restrict__ reshape, float *__restrict__ cumsum_1) {
     float total = 0.0f;
-    for (int64_t r = 0; r < 36; ++r) {
+    for (int64_t r = 0; r < 48; ++r) {
         total += reshape[r];
         cumsum_1[r] = total;
     }
@@ -97,19 +97,19 @@ extern "C" __global__ void __launch_bounds__(1) packed_memory_k2_cumsum_1(
 extern "C" __global__ void __launch_bounds__(64) packed_memory_k3_sum(
     const float *__restrict__ cumsum, float *__restrict__ sum) {
     float total = 0.0f;
-    for (int64_t position = threadIdx.x; position < 36; position += blockDim.x) {
+    for (int64_t position = threadIdx.x; position < 48; position += blockDim.x) {
         total += cumsum[position];
     }
     total = fx_block_sum(total);
     if (threadIdx.x == 0) sum[0] = total;
 }
 
-// div: f32[36] = div
+// div: f32[48] = div
 // program.py:2
 // One thread per element, 256 in a block.
 extern "C" __global__ void __launch_bounds__(256) packed_memory_k4_div(
     const float *__restrict__ cumsum_1, const float *__restrict__ sum, float *__restrict__ div) {
-    for (int64_t i = fx_thread_index(); i < 36; i += fx_thread_count()) {
+    for (int64_t i = fx_thread_index(); i < 48; i += fx_thread_count()) {
         div[i] = cumsum_1[i] / sum[0];
     }
 }

@@ -7,7 +7,7 @@ static void k0_int_recurrence(const float *restrict gates, const int32_t *restri
                               const float *restrict weight_scale, const float *restrict h0,
                               float *restrict states, void *restrict workspace)
 {
-    /* Behind the states of all steps: the last one. */
+    /* After the states of all steps comes the last one. */
     float *const last_state = states + 128;
     /* The state before a step. */
     float *const row_scales = workspace;

@@ -2,45 +2,56 @@
  * program.py:1 */
 static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t B, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*N*19 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*N*28 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         float lanes[16];
         for (int e = 0; e < 16; ++e) lanes[e] = -INFINITY;
-        for (int64_t block = 0; block < (N / 16)*16; block += 16) {
+        float others = -INFINITY;
+        const int64_t count = (N / 16)*16;
+        for (int64_t block = 0; block < count; block += 16) {
             #pragma omp simd
             for (int64_t lane = 0; lane < 16; ++lane) {
                 lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + block + lane]);
             }
         }
         for (int64_t rest = 0; rest < N % 16; ++rest) {
-            lanes[0] = fx_maximum_f32(lanes[0], x[i*N + (N / 16)*16 + rest]);
+            others = fx_maximum_f32(others, x[i*N + count + rest]);
         }
-        float total = -INFINITY;
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            total = fx_maximum_f32(total, lanes[lane]);
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 8]);
         }
-        double wide[16] = {0};
-        for (int64_t block = 0; block < (N / 16)*16; block += 1024) {
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 4]);
+        }
+        const float total = fx_maximum_f32(fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
+            fx_maximum_f32(lanes[2], lanes[3])), others);
+        double wide = 0.0;
+        for (int64_t block = 0; block < N; block += 1024) {
             float lanes1[16] = {0};
-            for (int64_t block1 = 0; block1 < fx_min(1024, (N / 16)*16 - block); block1 += 16) {
+            float others1 = 0.0f;
+            const int64_t count1 = (fx_min(1024, N - block) / 16)*16;
+            for (int64_t block1 = 0; block1 < count1; block1 += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
                     lanes1[lane] += fx_exp_f32(x[i*N + block + block1 + lane] - total);
                 }
             }
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 16; ++lane) {
-                wide[lane] += (double)lanes1[lane];
+            for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
+                others1 += fx_exp_f32(x[i*N + block + count1 + rest] - total);
             }
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 8; ++lane) {
+                lanes1[lane] += lanes1[lane + 8];
+            }
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 4; ++lane) {
+                lanes1[lane] += lanes1[lane + 4];
+            }
+            wide += (double)(lanes1[0] + lanes1[1] + (lanes1[2] + lanes1[3]) + others1);
         }
-        for (int64_t rest = 0; rest < N % 16; ++rest) {
-            wide[0] += (double)fx_exp_f32(x[i*N + (N / 16)*16 + rest] - total);
-        }
-        double wide1 = 0.0;
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            wide1 += wide[lane];
-        }
-        const float total1 = (float)wide1;
+        const float total1 = (float)wide;
         #pragma omp simd
         for (int64_t j = 0; j < N; ++j) {
             softmax[i*N + j] = fx_exp_f32(x[i*N + j] - total) / total1;

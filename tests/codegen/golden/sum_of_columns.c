@@ -3,14 +3,17 @@
 static void k0_sum(const float *restrict x, float *restrict sum, int64_t C, int64_t N,
     int n_threads) {
     const int64_t width = fx_min(fx_max((C + 7) / 8, 256), 1024);
-    #pragma omp parallel for num_threads(n_threads) if (C*N*3 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (C*N*2 >= PARALLEL_OPERATIONS)
     for (int64_t part = 0; part < fx_floor_div(C - 1, width) + 1; ++part) {
-        double wide[1024] = {0};
+        const int64_t count = fx_min(width, C - width*part);
+        double wide[1024];
+        for (int64_t e = 0; e < count; ++e) wide[e] = 0.0;
         for (int64_t block = 0; block < N; block += 96) {
-            float lanes[1024] = {0};
+            float lanes[1024];
+            for (int64_t e = 0; e < count; ++e) lanes[e] = 0.0f;
             for (int64_t r = 0; r < (fx_min(96, N - block) / 4)*4; r += 4) {
                 #pragma omp simd
-                for (int64_t lane = 0; lane < fx_min(width, C - width*part); ++lane) {
+                for (int64_t lane = 0; lane < count; ++lane) {
                     lanes[lane] += fx_abs_f32(x[(block + r)*C + width*part + lane])
                         + fx_abs_f32(x[block*C + r*C + C + width*part + lane])
                         + fx_abs_f32(x[block*C + r*C + C*2 + width*part + lane])
@@ -19,18 +22,18 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t C, int6
             }
             for (int64_t r = 0; r < fx_min(96, N - block) % 4; ++r) {
                 #pragma omp simd
-                for (int64_t lane = 0; lane < fx_min(width, C - width*part); ++lane) {
+                for (int64_t lane = 0; lane < count; ++lane) {
                     lanes[lane] += fx_abs_f32(x[(block + (fx_min(96, N - block) / 4)*4 + r)*C
                         + width*part + lane]);
                 }
             }
             #pragma omp simd
-            for (int64_t lane = 0; lane < fx_min(width, C - width*part); ++lane) {
+            for (int64_t lane = 0; lane < count; ++lane) {
                 wide[lane] += (double)lanes[lane];
             }
         }
         #pragma omp simd
-        for (int64_t lane = 0; lane < fx_min(width, C - width*part); ++lane) {
+        for (int64_t lane = 0; lane < count; ++lane) {
             sum[width*part + lane] = (float)wide[lane];
         }
     }

@@ -4,7 +4,7 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t A, int6
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (A*N*80 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
-        double wide[16] = {0};
+        double wide = 0.0;
         for (int64_t r = 0; r < A; ++r) {
             float lanes[16] = {0};
             for (int64_t block = 0; block < 64; block += 16) {
@@ -14,15 +14,16 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t A, int6
                 }
             }
             #pragma omp simd
-            for (int64_t lane = 0; lane < 16; ++lane) {
-                wide[lane] += (double)lanes[lane];
+            for (int64_t lane = 0; lane < 8; ++lane) {
+                lanes[lane] += lanes[lane + 8];
             }
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 4; ++lane) {
+                lanes[lane] += lanes[lane + 4];
+            }
+            wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]));
         }
-        double wide1 = 0.0;
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            wide1 += wide[lane];
-        }
-        const float total = (float)wide1;
+        const float total = (float)wide;
         sum[i] = total;
     }
 }

@@ -6,7 +6,7 @@ struct two_layers_weights {
     const float *b2;
 };
 
-/* Pointers to the values of a call, which take turns in the workspace. Kernels count from 0.
+/* Pointers to the values of a call, which share the workspace. Kernels are numbered from 0.
  *
  *   values  type       bytes  kernels  begins at byte
  *   relu    f32[B,32]  128*B  0 to 1   offset[0] */
@@ -57,7 +57,7 @@ int two_layers_check(int64_t B) {
     return 0;
 }
 
-/* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
+/* Byte offsets of the parts of the workspace, which values share; the last one is its end. */
 static void layout(int64_t B, int64_t offset[2]) {
     offset[0] = 0;
     offset[1] = offset[0] + B*128;  // relu

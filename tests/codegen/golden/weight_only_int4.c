@@ -9,7 +9,7 @@ static void k0_linear_weight_only_of_many_rows(const float *restrict x,
 {
     const int64_t row_tiles = (B + TILE_ROWS - 1) / TILE_ROWS;
     const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*512, 1, n_threads);
-    /* A panel of B for each thread, and its size with a gap. */
+    /* A panel of B for each thread, and its size including a gap. */
     const int64_t share = 142*32 + 32;
     float *const b_panels = workspace;
     #pragma omp parallel for schedule(static) num_threads(n_threads) \

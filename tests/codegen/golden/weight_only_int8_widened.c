@@ -11,7 +11,7 @@ static void k0_linear_weight_only(const float *restrict x, const int32_t *restri
     const int64_t row_tiles = (64 + TILE_ROWS - 1) / TILE_ROWS;
     const int64_t tile_size = TILE_ROWS*32;
     const int64_t row_blocks = count_row_blocks(row_tiles, L2_BYTES / 2 / 16, 2, n_threads);
-    /* For each thread a block of a panel of B and sums, and their size with a gap. */
+    /* For each thread a block of a panel of B and sums, and their size including a gap. */
     const int64_t block_size = 534*32;
     const int64_t share = block_size + 5632 + 32;
     float *const b_panels = workspace;

@@ -100,7 +100,7 @@ def test_none_leaves_in_float_and_the_report_says_which_rule() -> None:
         (lambda: everything("static_in8"), "did you mean static_int8"),
         (lambda: everything(3), "name of a preset"),  # type: ignore[arg-type]
         (lambda: everything(STATIC).set_object_type(3, None), "an object type is an op"),
-        (lambda: everything(STATIC).set_module_name_regex("(", None), "no regular expression"),
+        (lambda: everything(STATIC).set_module_name_regex("(", None), "not a regular expression"),
         (lambda: STATIC, "give a QConfigMapping"),
         (lambda: everything(q.static_int8("minmx")), "did you mean minmax"),
         (lambda: q.Scheme(per="chanel"), "did you mean channel"),

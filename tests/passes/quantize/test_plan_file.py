@@ -109,7 +109,7 @@ def test_paths_with_dots(tmp_path: Path) -> None:
 def test_a_config_that_no_preset_gives() -> None:
     scheme = q.Scheme(per="tensor")
     odd = q.Plan("x", {"odd": q.QConfig("odd", None, scheme)}, (), q.PlannedLayer("", "odd"))
-    with pytest.raises(q.QConfigError, match="'odd' is no preset with other options"):
+    with pytest.raises(q.QConfigError, match="'odd' is not a preset with changed options"):
         plan_text(odd)
 
 
@@ -119,16 +119,16 @@ def test_a_config_that_no_preset_gives() -> None:
         ("conv2 =", "conv3 =", r"plan\.toml:15: there is no layer 'conv3'; did you mean conv2"),
         ('conv1 = "float"', "", r"plan\.toml: no entry for conv1: add them"),
         ('fc = "int4"', 'fc = "int8"', r"plan\.toml:16: there is no scheme 'int8'; did you mean"),
-        ('fc = "int4"', "fc = 4", r"plan\.toml:16: fc is to be the name of a scheme, not 4$"),
+        ('fc = "int4"', "fc = 4", r"plan\.toml:16: fc must be the name of a scheme, not 4$"),
         ('elsewhere = "static', 'elsewhere = "statik', r"toml:7: .*did you mean static_int8"),
         ("elsewhere =", "else =", r"toml:7: there is no entry 'else'; did you mean elsewhere"),
         ("group_size = 64", "group = 64", r"toml:11: there is no option 'group'; did you mean"),
         ("group_size = 64", "group_size = 7", r"plan\.toml:11: group_size must be one of"),
         ("percentile = 99.9", "percentile = 'x'", r"plan\.toml:10: "),
         ('preset = "weight_only_int4"', 'preset = "int4"', r"toml:11: there is no preset 'int4'"),
-        ('{ preset = "weight_only_int4", group_size = 64 }', "4", r"toml:11: int4 is to be"),
+        ('{ preset = "weight_only_int4", group_size = 64 }', "4", r"toml:11: int4 must be"),
         ("int4 = {", "float = {", r'plan\.toml:11: "float" is what it says'),
-        ("[layers]", "[layers", r"plan\.toml: this is no TOML: .*line 13"),
+        ("[layers]", "[layers", r"plan\.toml: this is not TOML: .*line 13"),
     ],
 )
 def test_what_is_refused(traced: fx.GraphModule, tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -139,5 +139,5 @@ def test_what_is_refused(traced: fx.GraphModule, tmp_path: Path, old: str, new: 
 
 def test_bytes_that_are_no_text(traced: fx.GraphModule, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(q.QConfigError, match=r"plan\.toml: this is no TOML: .*can't decode"):
+    with pytest.raises(q.QConfigError, match=r"plan\.toml: this is not TOML: .*can't decode"):
         q.load_plan(tmp_path / "plan.toml", traced)

@@ -43,7 +43,7 @@ def test_a_prepared_graph_runs_eagerly_and_shows_what_it_saw() -> None:
     x = draw((2, 4, 6, 6))
     np.testing.assert_allclose(prepared(x), gm(x), atol=1e-6)
     np.testing.assert_array_equal(fx.Interpreter(prepared).run(x), prepared(x))
-    assert "self.observers.relu(relu)" in str(prepared.graph)
+    assert "self.observers.relu(relu)" in prepared.graph.text(full=True)
     assert "values in 0.." in repr(prepared.observers.relu)
     assert "batch_norm" not in ops_of(prepared) and "batch_norm" in ops_of(gm)
     assert not gm.graph.find_nodes(op="call_module")  # the input is left as it was

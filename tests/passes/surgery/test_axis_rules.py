@@ -24,7 +24,9 @@ COUNT = frozenset(
     "instance_norm l1_loss nll_loss cross_entropy binary_cross_entropy_with_logits all".split()
 )
 #: Ops of which no axis can go; a call says so, with its name.
-REFUSED = frozenset("getitem pack_int4 unpack_int4 dequantize_weight linear_weight_only int_recurrence philox".split())
+REFUSED = frozenset(
+    "getitem pack_int4 unpack_int4 dequantize_weight linear_weight_only int_recurrence philox flatnonzero".split()
+)
 #: Ops of matrices that raise for zeros. What goes has no part in the rest: the result is the cut
 #: one of the whole.
 REGULAR = frozenset("cholesky solve".split())

@@ -78,7 +78,7 @@ def test_wrong_requests(gm: fx.GraphModule) -> None:
     adapted = passes.add_lora(gm, "#linear", rank=2)
     shared = passes.add_lora(gm, "#linear_2", rank=2)
     for call, text in (
-        (lambda: passes.add_lora(gm, "gelu"), "no linear layer"),
+        (lambda: passes.add_lora(gm, "gelu"), "not a linear layer"),
         (lambda: passes.add_lora(gm, rank=0), "at least 1"),
         (lambda: passes.add_lora(adapted, "#linear"), "has an adapter"),
         (lambda: passes.merge_lora(gm), "has no adapters"),

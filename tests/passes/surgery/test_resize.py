@@ -135,13 +135,13 @@ def _input(gm: fx.GraphModule) -> list[Any]:
         ("images", "head.weight", 0, [0], "linear is a result"),
         ("images", "stem.weight", 2, [0], "has a window of that size"),
         ("images", "grouped.weight", 0, [0, 1, 2], "take the same number from each"),
-        ("images", "head.weight", 1, [0], "position 0 goes with one that is to go"),
-        ("images", "stem.weight", 0, [1, 0], "rising order"),
+        ("images", "head.weight", 1, [0], "position 0 belongs to one that is removed"),
+        ("images", "stem.weight", 0, [1, 0], "ascending order"),
         ("images", "stem.weight", 0, [8], "positions 0 to 7"),
         ("images", "stem.weight", 0, [], "positions 0 to 7"),
         ("images", "stem.weight", 9, [0], "no axis 9"),
         ("images", "x", 0, [0], "a call decides"),
-        ("tokens", "attention.out_proj.weight", 1, [0], "goes with one that is to go"),
+        ("tokens", "attention.out_proj.weight", 1, [0], "belongs to one that is removed"),
     ],
 )
 def test_refused_before_anything_changes(
@@ -189,7 +189,7 @@ def test_prune_heads(tokens: fx.GraphModule) -> None:
     assert made.get_attribute("attention.in_proj_weight").shape == (12, 8)
     assert made.get_attribute("attention.out_proj.weight").shape == (8, 4)
     assert run(made).shape == run(tokens).shape
-    with pytest.raises(passes.PassError, match="no scaled_dot_product_attention"):
+    with pytest.raises(passes.PassError, match="not a scaled_dot_product_attention"):
         passes.prune_heads(tokens, amount=0.5, where="gelu")
     plain = traced(Images(), x="f32[B,3,8,8]")
     assert passes.prune_heads(plain).graph == plain.graph

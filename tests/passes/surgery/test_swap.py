@@ -1,4 +1,4 @@
-"""Layers in the place of others: what the program computes then, under which keys, and back."""
+"""Layers in place of others: what the program computes then, under which keys, and back."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_refused_before_anything_changes() -> None:
         ("layers.0.fc", {"layer": lambda x: fx.ops.cast(x, "f64")}, "DTypeError"),
         ("layers.0.fx", {"layer": nn.GELU()}, "'layers.0.fx'; did you mean layers.0.fc"),
         (["layers.0", "layers.0.fc"], {"layer": nn.GELU()}, "two of the places"),
-        ("ids", {"layer": nn.GELU()}, "is no call"),
+        ("ids", {"layer": nn.GELU()}, "is not a call"),
         ("", {"layer": nn.GELU()}, "as a whole"),
         ([], {"layer": nn.GELU()}, "it is empty"),
         ("layers.0.fc", {}, "give either layer=, or make="),

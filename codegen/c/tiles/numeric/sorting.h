@@ -129,6 +129,17 @@ static void sort_positions_T(int64_t n, int64_t stride, const T *x, int64_t *y, 
     for (int64_t i = 0; i < n; i++) y[i * stride] = order[i];
 }
 
+/* The positions of the n elements of x that are not 0, in their order, then zeros, to y. */
+static void true_positions_T(int64_t n, const T *x, int64_t *y)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        y[count] = i;
+        count += x[i] != 0;
+    }
+    for (int64_t i = count; i < n; i++) y[i] = 0;
+}
+
 /* The key that would stand at `place` if n keys were in order. They are moved: those that come
  * before a pivot to the front, then those that are equal to it (quickselect). */
 static inline T select_key_T(int64_t n, int64_t place, int largest, T *keys)

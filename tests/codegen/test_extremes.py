@@ -1,0 +1,48 @@
+"""Positions of extremes in C: the first one, the first NaN, of numbers at the ends of their types, in rows of
+any length, that are searched by two reductions with lanes or one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from tests.oracle import agree
+
+
+def rows(dtype: str, size: int) -> np.ndarray:
+    """Ties, and rows that hold nothing but the least or the largest number."""
+    random = np.random.default_rng(size)
+    kind = np.dtype(dtype)
+    info = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
+    made = random.integers(0, 9, (9, size)).astype(kind)
+    made[1], made[2] = info.min, info.max
+    made[3, -1], made[4, -1] = info.max, info.min
+    if kind.kind == "f":
+        made[5], made[6] = -np.inf, np.inf
+        made[7] = np.where(random.random(size) < 0.5, 0.0, -0.0)
+        made[8, size // 2 :: 3] = np.nan
+    return made
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 70, 500])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "i1", "u1"])
+def test_first_places(dtype: str, size: int) -> None:
+    x = rows(dtype, size)
+
+    def program(x):
+        return x.argmax(1), x.argmin(-1), (x + x).argmax(1), x.argmax(0)
+
+    with np.errstate(all="ignore"):
+        agree(program, x, rungs=("c",))
+        named = fx.compile(lambda x: (x.argmax(1), x.argmin(1)), f"{fx.TensorType(x.shape, x.dtype).dtype}[B,N]")
+        for found, expected in zip(named(x), (x.argmax(1), x.argmin(1)), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_long_rows_are_searched_in_lanes() -> None:
+    """Both the value and its place have accumulators; what costs much is not computed twice."""
+    text = next(iter(fx.compile(lambda x: x.argmax(1), x="f32[8,64]").sources.values()))
+    assert text.count("lane < 16") == 2
+    costly = next(iter(fx.compile(lambda x: (x.sum(1)[:, None] * np.exp(x)).argmax(1), x="f32[8,64]").sources.values()))
+    assert "int64_t where = -1" in costly and "int64_t where = -1" not in text
