@@ -29,7 +29,7 @@ Stage = Callable[[str], AbstractContextManager[list[str]]]
 
 
 def silent(step: str) -> AbstractContextManager[list[str]]:
-    """A stage of which nobody hears."""
+    """A stage that is not reported."""
     return nullcontext([])
 
 

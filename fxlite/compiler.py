@@ -27,7 +27,7 @@ def compile(
 
     Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as
     ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. A name that is an
-    option of a back end is no input; one with such a name is given in ``inputs``. Options:
+    option of a back end is not an input; one with such a name is given in ``inputs``. Options:
 
     ``threads``: default OMP_NUM_THREADS, else the usable processors; 4096 at most.
 

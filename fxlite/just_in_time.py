@@ -43,8 +43,8 @@ from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.tracer import Tracer
 from fxlite.tracing.versions import ARRAYS, ATOMS, PLAIN, ReadState, Seen, Shapes, Version, key_of, mapped
 from fxlite.types import dtypes
-from fxlite.types.shapes import Dim
-from fxlite.types.symbols import symbol
+from fxlite.types.facts import Facts
+from fxlite.types.shapes import Dim, symbols
 from fxlite.types.tensor_type import TensorType
 
 #: Versions of one function; the one that was not called for the longest time goes.
@@ -293,7 +293,7 @@ class JitFunction:
         rebound = module.__dict__.get("_rebound", ())
         if rebound:
             raise TraceError(
-                f"{title(self._function)} puts another value in the place of {', '.join(rebound)}, in what the caller "
+                f"{title(self._function)} puts another value in place of {', '.join(rebound)}, in what the caller "
                 f"gives it. Compiled code would not do that; write into the array, {rebound[0]}[...] = value, or copy "
                 "the container first and return the copy"
             )
@@ -393,8 +393,12 @@ class _OneProblem(Tracer):
     """A tracer after whose error nobody looks for more."""
 
 
+#: What is known of the sizes that a version has names for, which are those larger than 1.
+_NAMED = Facts(minimum=2)
+
+
 def _dim(size: int | str) -> Dim:
-    return symbol(size) if isinstance(size, str) else size
+    return symbols.symbol(size, _NAMED) if isinstance(size, str) else size
 
 
 def _remembered(path: str, leaf: Any) -> Any:

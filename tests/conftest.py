@@ -19,6 +19,7 @@ import pytest
 
 # The processes of a run share the cores. Threads that wait should sleep: those of OpenBLAS, which spin for some
 # hundredths of a second after each product, took most of the time of some tests.
+os.environ.pop("COLUMNS", None)  # of the terminal that the tests were started in; pytest-xdist sets it, too
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -49,7 +50,7 @@ SMOKE = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    what = "write the texts of tests/codegen/golden anew"
+    what = "write the texts of tests/codegen/golden and tests/captures anew"
     parser.addoption("--update-golden", action="store_true", help=what)
 
 

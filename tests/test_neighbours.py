@@ -339,7 +339,7 @@ def test_dropout_traced_while_training_is_off_after_eval() -> None:
     assert any((gm(X)[1:] == 0).sum() > zeros for _ in range(20)), "nothing was dropped"
 
 
-def test_quantization_config_with_a_misspelt_module_name() -> None:
+def test_quantization_config_with_a_misspelled_module_name() -> None:
     gm = fx.symbolic_trace(Small().eval(), x="f32[B,4]")
     mapping = q.QConfigMapping().set_module_name("fcc", q.static_int8())
     with pytest.raises(q.QConfigError, match="there is no module 'fcc'; did you mean fc"):

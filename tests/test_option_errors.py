@@ -45,7 +45,7 @@ def test_a_command_of_a_compiler_that_is_none(monkeypatch, command):
 def test_a_command_of_a_compiler_for_the_shim_that_is_none(monkeypatch, tmp_path, command):
     monkeypatch.setenv("CXX", command)
     monkeypatch.setenv("FXLITE_CACHE", str(tmp_path))
-    with pytest.raises(ShimError, match=r"is no command line|does not run|cannot compile"):
+    with pytest.raises(ShimError, match=r"is not a command line|does not run|cannot compile"):
         fx.compile(lambda x: x + 1, x="f32[2]", backend="cuda", device="shim")
 
 
@@ -89,14 +89,14 @@ def test_open_parameters_without_types():
 def test_operands_that_no_node_holds(value):
     graph = fx.symbolic_trace(lambda x: x + 1, x="f32[4]").graph
     (x,) = graph.placeholders
-    before = str(graph)
+    before = graph.text(full=True)
     calls = [lambda: graph.call_function(ops.add, (x, value)), lambda: graph.call_function(ops.add, (x,), {"y": value})]
     if isinstance(value, np.ndarray):
         calls = []  # it becomes a buffer
     for edit in (*calls, lambda: setattr(x.next, "args", (x, value))):
-        with pytest.raises(ArgumentError, match=r"argument 'y'|tensor is expected"):
+        with pytest.raises(ArgumentError, match=r"argument 'y'|expected a tensor"):
             edit()
-    assert str(graph) == before
+    assert graph.text(full=True) == before
 
 
 @pytest.mark.parametrize("width", [1, (1, 2), [3], [(1, 2)], ((1, 2), (3, 4)), ((1,), (2,))])

@@ -186,7 +186,7 @@ def test_version_is_the_same_everywhere() -> None:
 def test_base_install_imports_only_base_dependencies() -> None:
     """`import fxlite` and all its modules work where no extra is installed."""
     listed = pyproject()["project"]["optional-dependencies"]
-    blocked = ["torch", "onnx", "onnxruntime", "cuda", "pygraphviz", "tokenizers", "sklearn", "pytest"]
+    blocked = ["torch", "onnx", "onnxruntime", "cuda", "resvg_py", "cairosvg", "tokenizers", "sklearn", "pytest"]
     assert {"torch", "onnx", "cuda", "draw", "minilm", "test", "bench"} <= set(listed)
     modules = [
         f"{name}.{file.stem}" if file.stem != "__init__" else name
@@ -201,3 +201,43 @@ def test_base_install_imports_only_base_dependencies() -> None:
         f"for name in {sorted(modules)}: importlib.import_module(name)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, stdin=subprocess.DEVNULL)
+
+
+#: What takes long to import, and what is for one purpose: none of it is imported by ``import fxlite``.
+_ON_DEMAND = (
+    "sympy mpmath rich graphviz safetensors numpy.random html subprocess multiprocessing concurrent asyncio "
+    "libcst torch onnx pygments fxlite.passes fxlite.codegen fxlite.show fxlite.files fxlite.lazy fxlite.importing "
+    "fxlite.compiler fxlite.cli"
+).split()
+_START = """
+import sys
+import fxlite as fx
+{then}
+print(*sorted(sys.modules))
+"""
+_TRACE = """
+from fxlite import nn
+gm = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval(), "f32[1,3,8,8]")
+assert "conv2d" in gm.graph.text(width=80) and gm.graph.text(full=True)
+"""
+
+
+def _imported(then: str = "") -> set[str]:
+    done = subprocess.run([sys.executable, "-c", _START.format(then=then)], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_import_takes_only_what_every_program_needs() -> None:
+    found = _imported()
+    assert {"fxlite", "numpy", "fxlite.tracing.tracer"} <= found
+    assert not found.intersection(_ON_DEMAND)
+    named = _imported("fx.dims('B')")
+    assert "sympy" in named  # a named size is one of sympy's symbols
+
+
+def test_graphs_of_numbers_need_no_algebra() -> None:
+    passes = _imported("from fxlite import passes")
+    assert "fxlite.passes.checking.region_check" in passes and not passes.intersection({"sympy", "mpmath"})
+    found = _imported(_TRACE)
+    assert "fxlite.show.text.reading" in found
+    assert not found.intersection({"sympy", "mpmath", "rich", "fxlite.passes", "fxlite.codegen"})

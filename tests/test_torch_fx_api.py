@@ -182,8 +182,8 @@ def problem(name: str, theirs: Any) -> str:
             return f"there is no {path}"
         return misfit(theirs, mine) if verdict == "yes" else ""
     if verdict == "different":
-        readme = (HERE.parent / "README.md").read_text()
-        return "" if f"\n| {rest}" in readme else f"the README has no row {rest!r}"
+        page = (HERE.parent / "docs" / "from_torch_fx.md").read_text()
+        return "" if f"\n| {rest}" in page else f"docs/from_torch_fx.md has no row {rest!r}"
     if verdict == "not":
         return "" if rest else "no reason is given"
     return f"{verdict!r} is no verdict" if verdict else "has no verdict"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.site import tutorial_pages
+
 ROOT = Path(__file__).parents[1]
 TUTORIALS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
 
@@ -25,8 +27,13 @@ def run(*command: str, folder: Path) -> str:
     return done.stdout
 
 
+def without_numbers(text: str) -> set[str]:
+    """The different lines of a text, but for their numbers and blanks."""
+    return {re.sub(r"[\d.,]+|\s+", "", line) for line in text.splitlines() if line.strip()}
+
+
 def check_trace_and_compile(output: str) -> None:
-    assert "conv2d: f32[B,16,8,8] = ops.conv2d(x, self.conv1.weight, padding=1)" in output
+    assert re.search(r"conv2d: +f32\[B,16,8,8\] += ops.conv2d\(x, self.conv1.weight, padding=1\)", output)
     assert "batch_norm -2" in output
     assert "class Digits(nn.Module):" in output
     assert "1 match\n" in output
@@ -65,12 +72,12 @@ def check_when_a_pass_does_not_fire(output: str) -> None:
     assert "refused: rule_set does not end: factor_out -> multiply_out -> factor_out" in output
     assert re.search(r"^conv2d:users\(>1\) +conv2d_2$", output, re.M)
     assert "\n2 problems\n" in output and "\nfixed: no problems: " in output
-    assert "  instead: say how often at most: np.repeat(x, np.minimum(counts, 4))" in output
+    assert "  instead: give an upper bound for the counts: np.repeat(x, np.minimum(counts, 4))" in output
     assert "2 checks passed" in output and "1 of 1 check failed" in output
 
 
 def check_shapes_and_costs(output: str) -> None:
-    assert "    softmax: f32[B,4,T,T] = ops.softmax(div)" in output
+    assert re.search(r"^    softmax: +f32\[B,4,T,T\] += ops.softmax\(div\)", output, re.M)
     assert "\n│  ├─ 1 GELU                    f32[B,T,256]" in output
     line = 1 + source("04_shapes_and_costs").index('        assert x.shape[1] <= 512, "longer texts have to be cut"')
     assert f"\nrefused: Block: T <= 512 is required by 04_shapes_and_costs.py:{line}: " in output
@@ -122,7 +129,7 @@ def check_from_numpy_to_fast_c(output: str) -> None:
     for title, reason in (
         ("3×3, stride 2", "Not Winograd's convolution: that is for stride 1"),
         ("1×1", "weight [k, c] @ x [c, h * w]."),
-        ("depthwise", "each of 32 channels by itself"),
+        ("depthwise", "each of 32 channels on its own"),
         ("first layer", "3x3, 3 -> 32 channels; tiles of"),
     ):
         assert reason in output.split(f"--- {title}\n")[1].split("*/")[0]
@@ -137,7 +144,7 @@ def check_from_numpy_to_fast_c(output: str) -> None:
 
 
 def check_quantize(output: str) -> None:
-    assert "conv2d_1_sums: i32[B,32,8,8] = ops.int_conv2d(relu_integers, " in output
+    assert re.search(r"conv2d_1_sums: +i32\[B,32,8,8\] += ops.int_conv2d\(\s+relu_integers, ", output)
     assert "100.0% of the multiply-adds are integer arithmetic; weights 39,720 bytes" in output
     for backend in ("python", "c"):
         assert f"\n{backend} and NumPy have the same bits: True\n" in output
@@ -234,6 +241,10 @@ def test_tutorial_runs(tutorial: Path, tmp_path: Path) -> None:
     output = run(sys.executable, str(tutorial), folder=tmp_path)
     CHECKS[tutorial.stem](output)
     assert not list(tmp_path.iterdir()), "a tutorial leaves no files behind"
+    shown = without_numbers(tutorial_pages.outputs((tutorial_pages.PAGES / f"{tutorial.stem}.md").read_text()))
+    missing = shown - without_numbers(output)
+    # another machine has other times, tiles and compilers
+    assert len(missing) < 0.2 * len(shown), f"run python -m docs.site.tutorial_pages {tutorial.stem[:2]}: {missing}"
 
 
 def shown_command(file: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The archive that a ``.fxl`` file is: three members, read within bounds.
 
-In: bytes that somebody else may have made. Out: the graph's JSON and the bytes of the weights,
+In: bytes that other people may have made. Out: the graph's JSON and the bytes of the weights,
 which have the digests that the file says. An archive that holds anything else, or more than it may
 when it is unpacked, is refused before memory is taken for it. ``docs/file_format.md`` describes it.
 
@@ -137,7 +137,7 @@ def _member(archive: zipfile.ZipFile, member: str, room: int, name: str) -> byte
     is declared decides, and no more is unpacked than that."""
     info = archive.getinfo(member)
     if info.compress_type not in _METHODS:
-        raise FileFormatError(f"{name} is not a .fxl file: {member} is packed by another method")
+        raise FileFormatError(f"{name} is not a .fxl file: {member} is packed by an unsupported method")
     limit = max(load_limit(), room)
     if info.file_size > limit:
         raise FileFormatError(
@@ -213,7 +213,7 @@ def map_safetensors(path: str | os.PathLike[str], dtypes: dict[str, np.dtype[Any
         try:
             arrays[key] = flat.reshape(shape)
         except (ValueError, OverflowError) as error:
-            raise FileFormatError(f"{name}: {key} has a shape that NumPy lacks: {error}") from None
+            raise FileFormatError(f"{name}: {key} has a shape that NumPy does not support: {error}") from None
     return whole_numbers({key: arrays[line(key)] for key in found}, notes, name)
 
 
@@ -246,7 +246,7 @@ def whole_numbers(arrays: dict[str, Array], notes: Any, name: str) -> dict[str, 
 def _joined(parts: Array) -> Array:
     kinds = {"float32": "complex64", "float64": "complex128"}
     if not parts.ndim or parts.shape[-1] != 2 or parts.dtype.name not in kinds:
-        raise ValueError(f"{parts.dtype}{list(parts.shape)} are no parts of complex numbers")
+        raise ValueError(f"{parts.dtype}{list(parts.shape)} are not the parts of complex numbers")
     return parts.view(kinds[parts.dtype.name])[..., 0]
 
 

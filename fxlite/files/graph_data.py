@@ -31,10 +31,9 @@ from itertools import compress, pairwise
 from keyword import iskeyword
 from typing import Any
 
-import sympy
-
 from fxlite.base.errors import FileFormatError, FxliteError
 from fxlite.base.location import Location, Scope
+from fxlite.base.on_demand import sympy
 from fxlite.base.outside_text import are_names, is_name, is_path_part, line
 from fxlite.files.json_values import Operand, by_name, decode, encode
 from fxlite.graph import pytree
@@ -45,7 +44,8 @@ from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.ops.own.register import OwnOp
 from fxlite.types import guards, shapes
-from fxlite.types.symbols import Facts, FactSymbol, symbol
+from fxlite.types.facts import Facts
+from fxlite.types.shapes import symbols
 from fxlite.types.tensor_type import TensorType
 
 #: Where a file of a newer minor version is read: the entries that were left out.
@@ -186,7 +186,7 @@ def _body(content: Any) -> SubGraph:
     graph = rebuild(data)
     inputs = {node.name: node for node in graph.placeholders}
     if sorted(names) != sorted(inputs):
-        raise FileFormatError("the inputs of a sub-graph are other ones than it says")
+        raise FileFormatError("the inputs of a sub-graph are not the ones that it declares")
     return SubGraph(graph, [inputs[name] for name in names])
 
 
@@ -245,7 +245,7 @@ def check_keys(content: Any, known: Collection[str], what: str) -> None:
             if left_out is not None:
                 left_out.append(f"{_quoted(key)} of {what}")
                 continue
-            raise FileFormatError(f"{what} has an entry {_quoted(key)}, which the format lacks")
+            raise FileFormatError(f"{what} has an entry {_quoted(key)}, which the format does not have")
 
 
 def rebuild(content: dict[str, Any]) -> Graph:
@@ -309,8 +309,8 @@ def rebuild(content: dict[str, Any]) -> Graph:
 
 def _read_dims(graph: Graph, content: dict[str, Any]) -> None:
     """What is known and required of the named dims."""
-    dims = {n: symbol(n, Facts(*facts)) for n, facts in content.get("dims", {}).items()}
-    graph.declare_dims({n: d for n, d in dims.items() if isinstance(d, FactSymbol)})
+    dims = {n: symbols.symbol(n, Facts(*facts)) for n, facts in content.get("dims", {}).items()}
+    graph.declare_dims({n: d for n, d in dims.items() if isinstance(d, symbols.FactSymbol)})
     graph.guards = [guards.parse(text, _location(place)) for text, place in content.get("guards", ())]
     graph.specialized = {n: decode(v) for n, v in content.get("specialized", {}).items()}
     for name, value in graph.specialized.items():
@@ -358,12 +358,12 @@ def _op(name: Any, modules: Mapping[str, str]) -> Op:
         )
     if found.module != module:
         warnings.warn(
-            f"the graph calls the op {name} of the module {module}; here it is that of {found.module}", stacklevel=2
+            f"the graph calls the op {name} of the module {module}; here the op is that of {found.module}", stacklevel=2
         )
     return found
 
 
-def _call(entry: list[Any], own: Mapping[str, FactSymbol], modules: Mapping[str, str]) -> _Call:
+def _call(entry: list[Any], own: Mapping[str, Any], modules: Mapping[str, str]) -> _Call:
     """Check one call and bring it to canonical form. ``own``: the graph's named dims with facts;
     ``modules``: those of ops that are not fxlite's."""
     op, target, args, kwargs = entry
@@ -477,7 +477,7 @@ def _read_meta(content: dict[str, Any], nodes: list[Node]) -> None:
     for name, entries in content.items():
         meta = {k: decode(v, read) for k, v in entries.items()}
         if not _is_chain(meta.get("from", ())):
-            raise FileFormatError(f"meta['from'] of {name} is no list of pairs of names")
+            raise FileFormatError(f"meta['from'] of {name} is not a list of pairs of names")
         by_name[name].meta = meta
 
 
@@ -487,14 +487,14 @@ def _is_chain(value: Any) -> bool:
     return pairs and all(isinstance(text, str) for pair in value for text in pair)
 
 
-def _type(entry: Any, own: Mapping[str, FactSymbol]) -> Any:
+def _type(entry: Any, own: Mapping[str, Any]) -> Any:
     found = decode(entry)
     if not _is_type(found):
         raise FileFormatError(f"{entry!r} is not a type")
     return _with_dims(found, own) if own else found
 
 
-def _with_dims(found: Any, own: Mapping[str, FactSymbol]) -> Any:
+def _with_dims(found: Any, own: Mapping[str, Any]) -> Any:
     """A type with the graph's symbols."""
     if isinstance(found, TensorType):
         return found.substitute(own)
@@ -532,7 +532,7 @@ def _location(entry: Any) -> Location | None:
 def _text(value: Any) -> str:
     """Text for comments, which must stay on one line."""
     if not isinstance(value, str):
-        raise FileFormatError(f"{_quoted(value)} is to be text: a scope, file, function or source")
+        raise FileFormatError(f"{_quoted(value)} must be text: a scope, file, function or source")
     return line(value)
 
 

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
-
 from fxlite.base.errors import FileFormatError
+from fxlite.base.on_demand import is_expression
 from fxlite.graph.graph import Node
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
@@ -57,7 +56,7 @@ def encode(value: Any, node_data: Callable[[Node], Any] = by_name) -> Any:
         return {"dtype": value.name}
     if isinstance(value, TensorType):
         return {"type": str(value)}
-    if isinstance(value, sympy.Expr):
+    if is_expression(value):
         return {"dim": shapes.to_text(value)}
     if isinstance(value, slice):
         return {"slice": [encode(v) for v in (value.start, value.stop, value.step)]}

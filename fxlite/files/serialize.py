@@ -128,12 +128,12 @@ def _arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
     for key, tensor in tensors:
         if tensor["dtype"] not in _DTYPES:
             what = f"{outside_text.line(key)} has dtype {tensor['dtype']}"
-            raise FileFormatError(f"{name}: {what}, which NumPy lacks")
+            raise FileFormatError(f"{name}: {what}, which NumPy does not support")
         flat = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
         try:
             shaped = flat.reshape(tensor["shape"])
         except (ValueError, OverflowError) as error:
-            what = f"{outside_text.line(key)} has a shape that NumPy lacks"
+            what = f"{outside_text.line(key)} has a shape that NumPy does not support"
             raise FileFormatError(f"{name}: {what}: {error}") from None
         # a copy where the library gives bytes, which newer versions do not
         arrays[key] = np.require(shaped, requirements="W")
@@ -246,7 +246,7 @@ def _problem(error: Exception) -> str:
     if isinstance(error, KeyError):
         return _shown(f"an entry refers to {error}, or needs it, and it is not there")
     if isinstance(error, MemoryError):
-        return "it says sizes that do not fit into memory"
+        return "it declares sizes that do not fit into memory"
     kind = {"AttributeError": "kind", "TypeError": "kind"}.get(type(error).__name__, "form")
     return _shown(f"an entry is not of the expected {kind}: {error}")
 
@@ -388,6 +388,6 @@ def _check_weight_types(gm: GraphModule) -> None:
         try:
             actual = type_of(gm.get_buffer(path))
         except AttributeError as error:
-            raise FileFormatError(f"the state {path} is no buffer: {error}") from None
+            raise FileFormatError(f"the state {path} is not a buffer: {error}") from None
         if actual != types.get(target):
             raise FileFormatError(f"the state {path} is {actual}, the graph says {types.get(target)}")

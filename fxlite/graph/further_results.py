@@ -24,7 +24,7 @@ from fxlite.graph import pytree
 
 @dataclass(frozen=True)
 class Tap:
-    """Someone who is told a value: ``function(name, value)``, with the name that the node had."""
+    """A function that receives a value: ``function(name, value)``, with the name that the node had."""
 
     name: str
     function: Callable[[str, Any], Any]
@@ -124,9 +124,11 @@ def write_back(
         own = pytree.plain(own, lambda value: _apart_from(value, [*changed.values()]))
         for target, value in changed.items():
             changed[target] = _apart_from(value, given)
-    written = [apart(value) for target, value in zip(writes, new) if target not in states]
+    # what compiled code has written in place is there
+    written = [v if v is values[t] else apart(v) for t, v in zip(writes, new) if t not in states]
     for array, value in zip(arrays, written):
-        np.copyto(array, value)
+        if value is not array:
+            np.copyto(array, value)
     for target, value in changed.items():
         assert put is not None
         put(states[target], value)

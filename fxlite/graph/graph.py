@@ -45,7 +45,6 @@ from fxlite.nn.module import Module
 from fxlite.ops.op import Op, as_op
 from fxlite.types import shapes
 from fxlite.types.guards import DimConditions, Guard
-from fxlite.types.symbols import FactSymbol
 from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from fxlite.graph.pytree import Interface
     from fxlite.graph.size_origin import SizeOrigin
     from fxlite.show.query.search import QueryMatch
+    from fxlite.types.symbols import FactSymbol
 
 __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
 
@@ -69,7 +69,7 @@ class PythonCode:
 
     @functools.cached_property
     def src(self) -> str:
-        return above("forward_code")(self._graph)  # type: ignore[no-any-return]
+        return above("code_text")(self._graph)  # type: ignore[no-any-return]
 
     @functools.cached_property
     def globals(self) -> dict[str, Any]:
@@ -95,7 +95,9 @@ def _check_target(op: str, target: Any) -> None:
         if not is_name(target):
             advice = re.sub(r"\W", "_", target, flags=re.ASCII) if isinstance(target, str) else ""
             example = f", for example {advice!r}" if is_name(advice) else ""
-            raise GraphError(f"an input is called by a Python identifier that is no keyword{example}, not {target!r}")
+            raise GraphError(
+                f"the name of an input must be a Python identifier that is not a keyword{example}, not {target!r}"
+            )
     elif not isinstance(target, str):
         raise GraphError(f"the target of {op} is a str, not {target!r}")
 
@@ -161,7 +163,7 @@ class Graph:
 
     def find_nodes(self, *, op: str | None = None, target: Any = None, sort: bool = True) -> list[Node]:
         """Nodes with that op and target (an Op, its name, or a path), in order. Raises GraphError
-        or ArgumentError for a call_function with a target that is no op."""
+        or ArgumentError for a call_function with a target that is not an op."""
         if op == "call_function" and target is not None:
             target = as_op(target)
         return [n for n in self.nodes if (op is None or n.op == op) and (target is None or n.target == target)]
@@ -368,7 +370,7 @@ class Graph:
 
     # -- editing -----------------------------------------------------------------------------
     def erase_node(self, to_erase: Node) -> None:
-        """Remove a node nobody reads. Raises GraphError naming the users otherwise."""
+        """Remove a node that is not read. Raises GraphError naming the users otherwise."""
         node = to_erase
         if node.graph is not self or node._erased:
             where = "was erased already" if node.graph is self else "belongs to another graph"
@@ -436,7 +438,7 @@ class Graph:
         return None
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
-        """Erase nodes nobody reads, from the end; inputs and nodes with effects stay (with
+        """Erase nodes that are not read, from the end; inputs and nodes with effects stay (with
         ``is_impure_node``: those for which it is true). Returns True if anything was erased."""
         is_impure = is_impure_node
         store = self._store
@@ -559,7 +561,7 @@ class Graph:
 
     @property
     def taps(self) -> tuple[Tap, ...]:
-        """Who is told values of each call (:func:`fxlite.passes.tap`): of so many values that stand
+        """The taps (:func:`fxlite.passes.tap`), which receive values of each call: as many values as stand
         at the end of what the output node has."""
         return self._taps
 
@@ -725,13 +727,30 @@ class Graph:
             raise GraphError(f"the module is called self in regenerated code, not {root_module!r}")
         return PythonCode(self)
 
+    def text(self, *, full: bool = False, weights: bool = False, width: int | None = None) -> str:
+        """The graph as text, ``str(graph)``, for a reader with ``width`` columns (default those of
+        the terminal, or 100): long lines are broken, what repeats is shown once, many weights are
+        counted. ``weights`` lists them all. ``full=True`` is the exact text, a line for each node
+        and nothing left out, which :func:`fxlite.parse` reads back."""
+        return above("text_of")(self, full=full, weights=weights, width=width)  # type: ignore[no-any-return]
+
     def __str__(self) -> str:
-        return above("graph_text")(self)  # type: ignore[no-any-return]
+        return self.text()
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the picture."""
+        return above("in_notebook")(self)  # type: ignore[no-any-return]
+
+    def print(self, *, full: bool = False, weights: bool = False) -> None:
+        """Print :meth:`text`; on a terminal in colour (unless ``NO_COLOR`` is set), and with links
+        to the lines of the program."""
+        above("print_graph")(self, full=full, weights=weights)
+
     def print_tabular(self) -> None:
-        """Print a table: opcode, name, target, arguments, type, place."""
+        """Print a table with a line for each node: opcode, name, type, value, place. In fewer than
+        120 columns it has no opcodes, and below 100 no places; what does not fit ends in ``…``."""
         above("print_table")(self)
 
     def draw(
@@ -742,6 +761,7 @@ class Graph:
         color: str | None = None,
         depth: int | None = None,
         fold: bool = True,
+        direction: str = "TB",
         times: Any = None,
         changed_from: Graph | None = None,
         sqnr: Mapping[str, float] | None = None,
@@ -752,8 +772,8 @@ class Graph:
         ``color`` is "op", "dtype", "time" (with ``times``, seconds by node, or a profile),
         "change" (with ``changed_from``, another graph), "scope" or "sqnr" (with ``sqnr``, dB by
         module path). ``depth`` closes modules below that many levels; ``fold`` draws equal modules
-        in a row once. Raises DrawError for other endings and options, and where Graphviz is needed
-        and missing."""
+        in a row once; ``direction`` is "TB", from top to bottom, or "LR", from left to right. Raises
+        DrawError for other endings and options, and where what writes PNG or PDF is missing."""
         above("draw")(
             self,
             path,
@@ -761,6 +781,7 @@ class Graph:
             color=color,
             depth=depth,
             fold=fold,
+            direction=direction,
             times=times,
             changed_from=changed_from,
             sqnr=sqnr,

@@ -264,14 +264,15 @@ class GraphModule(EditHooks, Module):
 
     @property
     def code(self) -> str:
-        """Source of ``forward``, for the graph as it is now."""
+        """Source of ``forward``, for the graph as it is now: all of it, in lines of at most the
+        width of the terminal, or 100 columns."""
         self._follow_edits()
         if self.__dict__["_code"] is None:
-            self.__dict__["_code"] = above("forward_code")(self.graph)
+            self.__dict__["_code"] = above("code_text")(self.graph)
         return self.__dict__["_code"]  # type: ignore[no-any-return]
 
     def _prepare(self) -> None:
-        """Forget the code; it is made again when somebody calls the module or reads ``code``."""
+        """Forget the code; it is made again when the module is called or ``code`` is read."""
         graph: Graph = self.__dict__["_graph"]
         self.__dict__["_prepared"] = graph.journal.version
         self.__dict__["_code"] = None
@@ -541,11 +542,10 @@ class GraphModule(EditHooks, Module):
 
     # -- text ------------------------------------------------------------------------------------
     def print_readable(self, print_output: bool = True) -> str:
-        """Print (and return) the module as a readable class."""
-        text: str = above("readable")(self)
+        """Print (and return) the module as a readable class, printed as :meth:`Graph.print` does."""
         if print_output:
-            print(text)
-        return text
+            above("print_readable")(self)
+        return above("readable")(self)  # type: ignore[no-any-return]
 
     def summary(self, depth: int | None = None) -> Summary:
         """The modules with result, parameters and FLOPs as a tree: ``print(gm.summary())``.
@@ -569,6 +569,10 @@ class GraphModule(EditHooks, Module):
 
     def __repr__(self) -> str:
         return f"{self.name}()\n\n{self.graph}"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the picture of the graph."""
+        return self.graph._repr_html_()
 
 
 def default_of(node: Node) -> Any:

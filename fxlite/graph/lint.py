@@ -75,7 +75,7 @@ def _check_states(graph: Graph) -> list[str]:
     for target, path in interface.states:
         node = inputs.get(target)
         if node is None:
-            problems.append(f"the state self.{path} is no input {target!r} any more; set graph.interface = None")
+            problems.append(f"the state self.{path} has no input {target!r} any more; set graph.interface = None")
         elif getattr(new[target], "type", None) != node.type:
             problems.append(f"the state self.{path} is {node.type} and would be {getattr(new[target], 'type', None)}")
         elif owner is not None:

@@ -305,7 +305,7 @@ class Node(NodeFields):
         self.graph._set_bound_arguments(self, self._args, value)
 
     def update_arg(self, idx: int, arg: Any) -> None:
-        """Put ``arg`` in the place of one positional argument."""
+        """Put ``arg`` in place of one positional argument."""
         args = list(self._args)
         args[idx] = arg
         self.args = tuple(args)
@@ -317,7 +317,7 @@ class Node(NodeFields):
         self.args = tuple(args)
 
     def update_kwarg(self, key: str, arg: Any) -> None:
-        """Put ``arg`` in the place of the argument of that name, also of one in ``args``."""
+        """Put ``arg`` in place of the argument of that name, also of one in ``args``."""
         if self.op == "call_function":
             key = self.target.parameter_name(key)
             self.graph._set_bound_arguments(self, (), {**self.arguments, key: arg})

@@ -518,5 +518,5 @@ class EditHooks:
         elif f in hooks.get(kind, ()):
             hooks[kind].remove(f)
         else:
-            raise ArgumentError(f"{f} is no hook for {kind} of {getattr(self, 'name', self)}")
+            raise ArgumentError(f"{f} is not a hook for {kind} of {getattr(self, 'name', self)}")
         self.graph._store.watch(hooks)

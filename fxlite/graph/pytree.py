@@ -148,7 +148,7 @@ def children_of(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
 def structure_of(
     value: Any, path: str, leaf: Callable[[Any, str, tuple[Any, ...]], Structure], keys: tuple[Any, ...] = ()
 ) -> Structure:
-    """The structure of ``value``; ``leaf(value, path, keys)`` makes that of what is no container.
+    """The structure of ``value``; ``leaf(value, path, keys)`` makes that of what is not a container.
     Raises ArgumentError for a dict whose keys are not text or numbers."""
     found = children_of(value)
     if found is None:
@@ -168,7 +168,7 @@ def structure_of(
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What is no container in a nested value, by path."""
+    """What is not a container in a nested value, by path."""
     found = children_of(value)
     if found is None:
         yield path, value
@@ -202,7 +202,7 @@ def _assemble(structure: Structure, values: list[Any]) -> Any:
 
 
 def plain(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """``value`` with its dataclasses as dicts and ``leaf(v)`` for what is no container: what an
+    """``value`` with its dataclasses as dicts and ``leaf(v)`` for what is not a container: what an
     output node holds."""
     found = children_of(value)
     if found is None:
@@ -357,12 +357,16 @@ class Interface:
 
     @functools.cached_property
     def is_flat(self) -> bool:
-        """True where a call gives an array for each input, in order, and gets flat results; what is
-        baked in comes behind."""
+        """True where a call gives an array for each input, in order, and gets flat results, and nothing is
+        written; what is baked in comes behind."""
+        return self.is_one_by_one and not self.writes
+
+    @functools.cached_property
+    def is_one_by_one(self) -> bool:
+        """As :attr:`is_flat`, for programs that write, too."""
         plain = all(s.kind == "leaf" and k in _ONE_BY_ONE for _, k, s in self.parameters)
         last = len(self.parameters)
-        is_behind = all(baked.place == last for baked in self.baked)
-        return plain and is_behind and self.result is None and not self.writes
+        return plain and all(baked.place == last for baked in self.baked) and self.result is None
 
     def signature(self, defaults: Mapping[str, Any] = MappingProxyType({})) -> inspect.Signature:
         """The program's signature: its inputs, with ``defaults`` by placeholder's target, and what
@@ -515,11 +519,11 @@ def from_data(data: Any) -> Interface:
     interface = Interface(tuple(made), form, tuple(writes), baked, states)
     for target in interface.writes:
         if not interface.covers([target]):
-            raise FileFormatError(f"{target!r} is no input that a program could write into")
+            raise FileFormatError(f"{target!r} is not an input that a program can write into")
     given = {leaf.name for _, _, form in made for leaf in form.leaves()}
     for target, path in states:
         if not is_name(target) or not isinstance(path, str) or target in given or target not in writes:
-            raise FileFormatError(f"{target!r} ({path!r}) is no state of a program")
+            raise FileFormatError(f"{target!r} ({path!r}) is not a state of a program")
     try:
         interface.signature()
     except ValueError as error:

@@ -2,7 +2,7 @@
 decide it.
 
 In: a node with a type, an axis. Out: :class:`SizeOrigin`, the axes on the way with the lines of the
-program. It works for every op with a type rule: put an unknown size in the place of one operand's
+program. It works for every op with a type rule: put an unknown size in place of one operand's
 axis, ask the rule again, and see whether the unknown is in the result. Where the rule refuses,
 because several operands share the size (``x + y``, ``weight`` and ``bias``), it is put in all of
 these places at once.
@@ -18,9 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import sympy
-
 from fxlite.base.errors import FxliteError, GraphError, ShapeError
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.graph.node import Node, map_nodes
 from fxlite.ops.op import Op
 from fxlite.types import shapes
@@ -35,10 +34,14 @@ Path = tuple[int, ...]
 #: An operand's axis; or an entry of an attribute: its name and position.
 Slot = tuple[Path, int] | tuple[str, int]
 
-#: The size nobody knows.
-UNKNOWN = sympy.Dummy("size", integer=True, positive=True)
 #: Ways to put one size in several places that are tried, before a rule's refusal is believed.
 _MOST_TRIALS = 500
+
+
+@functools.cache
+def _unknown() -> Any:
+    """The size that is not known."""
+    return sympy.Dummy("size", integer=True, positive=True)
 
 
 # -- one call --------------------------------------------------------------------------------------
@@ -110,8 +113,8 @@ def size_sources(
         return type.shape[axis] if axis < type.rank else None
 
     def is_decided_by(slots: tuple[Slot, ...]) -> bool:
-        found = size(dict.fromkeys(slots, UNKNOWN))
-        return isinstance(found, sympy.Expr) and found.has(UNKNOWN)
+        found: Any = size(dict.fromkeys(slots, _unknown()))
+        return is_expression(found) and bool(found.has(_unknown()))
 
     types = dict(operands(args))
     every = [(path, a) for path, type in types.items() for a in range(type.rank)]

@@ -1,4 +1,4 @@
-"""NumPy, computed when somebody looks: ``import fxlite.lazy as np``.
+"""NumPy, computed on demand: ``import fxlite.lazy as np``.
 
 All of NumPy's names are here. Its functions make lazy arrays (:class:`Array`), which record what is
 done to them, and are computed when their values are needed: by ``print``, ``float()``, ``if``, an
@@ -49,7 +49,7 @@ def configure(*, backend: str | None = None, compile_after: int | None = None, w
         if value is None:
             continue
         if not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name} is a number from 1 on, not {value!r}")
+            raise ArgumentError(f"{name} must be a number of at least 1, not {value!r}")
         setattr(settings, name, value)
 
 

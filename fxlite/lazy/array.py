@@ -1,7 +1,7 @@
 """Lazy arrays: they look like NumPy's and record what is done to them.
 
 In: calls of NumPy's functions, methods and operators. Out: the same as NumPy gives, computed when
-somebody looks (``print``, ``float()``, ``np.asarray``, ``if``, an index). What the tracer cannot
+their values are needed (``print``, ``float()``, ``np.asarray``, ``if``, an index). What the tracer cannot
 record is computed by NumPy at once, on the values.
 
 An array is recorded (``_proxy``), or holds an array of NumPy (``_value``): one whose dtype has no
@@ -465,7 +465,7 @@ def _laid_out(root: View) -> np.ndarray[Any, Any]:
     layout = layout_of(proxy)
     if layout is None:
         raise tracer.error(
-            f"what shares memory with {root.node.name} depends on its layout, which is not known",
+            f"the values that share memory with {root.node.name} depends on its layout, which is not known",
             "copy it first: y = y.copy()",
             root.node,
         )

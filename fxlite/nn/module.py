@@ -182,7 +182,7 @@ class Module:
         self._enter(self._parameters, name, value)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """A child under ``name``. Raises ArgumentError for what is no module."""
+        """A child under ``name``. Raises ArgumentError for what is not a module."""
         if module is not None:
             expect(module, Module, f"the child {name!r} of a {type(self).__name__}")
         self._enter(self._modules, name, module)
@@ -301,7 +301,7 @@ class Module:
 
     def get_buffer(self, target: str) -> np.ndarray[Any, Any]:
         """The buffer at a dotted path. Raises AttributeError where there is none, or another
-        attribute, such as an array that is no buffer."""
+        attribute, such as an array that is not a buffer."""
         return self._member("_buffers", "buffer", target)  # type: ignore[no-any-return]
 
     def _member(self, group: str, kind: str, target: str) -> Any:
@@ -311,7 +311,7 @@ class Module:
         if name not in members[group]:
             kinds = ("_parameters", "parameter"), ("_buffers", "buffer"), ("_modules", "module")
             other = next((k for g, k in kinds if name in members[g]), type(found).__name__)
-            raise MemberError(f"{target!r} is no {kind} but a {other}; use get_attribute")
+            raise MemberError(f"{target!r} is not a {kind} but a {other}; use get_attribute")
         return found
 
     def apply(self, function: Callable[[Module], None]) -> Module:

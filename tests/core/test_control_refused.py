@@ -146,7 +146,7 @@ REFUSED = {
     raises: (r"a branch raises ValueError: positive .*:\d+\)", "x[0] > 0", "check it before"),
     caught: (r"stands inside of a try statement", "x[0] > 0", "take it out"),
     recursive: (r"the function calls itself until", "x[0] > 10", "write a loop"),
-    falls_off: (r"returns a value on one way, and comes to its end", "x[0] > 0", "at the end"),
+    falls_off: (r"returns a value on one path, and reaches its end", "x[0] > 0", "at the end"),
     computed_slice: (r"a slice with computed bounds and the step 2", "x[:n:2]", "np.take"),
     computed_shape: (r"how large it can be is not known", "np.zeros(int(x[0]))", "of the largest size"),
     constant_written: (r"an array of NumPy from outside of a br", "TABLE[1]", "np.array(table)"),

@@ -270,6 +270,7 @@ def weighted(**arrays: Any) -> fx.GraphModule:
 
 
 ONES = np.ones(3, np.float32)
+RAMP = np.arange(3, dtype=np.float32)
 
 
 def test_weights_by_value() -> None:
@@ -299,14 +300,24 @@ def test_special_values(one: Any, other: Any, differing: Any, largest: Any) -> N
 
 
 def test_renamed_weights_and_other_types() -> None:
-    a = weighted(w=ONES, v=np.float32(2), u=ONES * 4)
-    b = weighted(moved__w=ONES, v=np.float64(2), new=ONES * 5)
+    a = weighted(w=RAMP, v=np.float32(2), u=ONES * 4)
+    b = weighted(moved__w=RAMP, v=np.float64(2), new=ONES * 5)
     found = {w.kind: w for w in diff(a, b).weights}
     assert (found["renamed"].old_path, found["renamed"].new_path) == ("w", "moved.w")
     assert (str(found["changed"].old_type), str(found["changed"].new_type)) == ("f32", "f64")
     assert (found["removed"].path, found["added"].path) == ("u", "new")
     renamed = diff(weighted(w=ONES), weighted(v=ONES))
     assert counts(renamed) == (0, 0, 0) and "~ self.w → self.v f32[3]: the same" in str(renamed)
+
+
+def test_equal_zeros_are_not_the_same_weight() -> None:
+    """A bias of zeros in another module is another weight, unless the module's others moved, too."""
+    a = weighted(bn__scale=RAMP, bn__shift=ONES * 0)
+    b = weighted(conv__scale=RAMP + 1, conv__bias=ONES * 0)
+    assert {w.kind for w in diff(a, b).weights} == {"added", "removed"}
+    c = weighted(norm__scale=RAMP, norm__shift=ONES * 0)
+    renamed = {(w.kind, w.old_path, w.new_path) for w in diff(a, c).weights}
+    assert renamed == {("renamed", "bn.scale", "norm.scale"), ("renamed", "bn.shift", "norm.shift")}
 
 
 def test_one_weight_in_place_of_another_is_a_change() -> None:

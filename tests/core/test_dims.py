@@ -12,7 +12,8 @@ import pytest
 import fxlite as fx
 from fxlite.base.errors import ArgumentError, FxliteError, ShapeError, TraceError
 from fxlite.types import shapes, symbols
-from fxlite.types.symbols import NO_FACTS, Facts, parse_facts, symbol
+from fxlite.types.facts import NO_FACTS, Facts, parse_facts
+from fxlite.types.symbols import symbol
 
 B, T = fx.dims("B T", min=1, max=512, multiple_of={"T": 8})
 

@@ -67,7 +67,7 @@ def test_dir_shows_the_interface(namespace: str) -> None:
 
 
 def test_dir_shows_what_is_documented() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md"), *(ROOT / "tutorials").glob("*.py")]
+    pages = [ROOT / "docs" / "tour.md", *(ROOT / "docs" / "guides").glob("*.md"), *(ROOT / "tutorials").glob("*.py")]
     code = "\n".join(
         block
         for page in pages

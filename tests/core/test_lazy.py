@@ -401,7 +401,7 @@ def test_threads() -> None:
 def test_settings_are_checked() -> None:
     with pytest.raises(ArgumentError, match="fortran"):
         lazy.configure(backend="fortran")
-    with pytest.raises(ArgumentError, match="from 1 on"):
+    with pytest.raises(ArgumentError, match="a number of at least 1"):
         lazy.configure(window=0)
     assert lazy.RECORDER.settings.backend == "interpreter"
 

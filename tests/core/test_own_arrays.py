@@ -82,13 +82,13 @@ def test_get_parameter_and_get_buffer_tell_kinds_apart() -> None:
         assert module.get_parameter("layers.0.weight") is net.layers[0].weight
         assert module.get_buffer("layers.0.mean") is net.layers[0].mean
         for wrong in ("layers.0.mean", "table", "layers.0"):
-            with pytest.raises(AttributeError, match=f"'{wrong}' is no parameter but a "):
+            with pytest.raises(AttributeError, match=f"'{wrong}' is not a parameter but a "):
                 module.get_parameter(wrong)
-        with pytest.raises(AttributeError, match=r"'layers.0.weight' is no buffer but a parameter"):
+        with pytest.raises(AttributeError, match=r"'layers.0.weight' is not a buffer but a parameter"):
             module.get_buffer("layers.0.weight")
         with pytest.raises(AttributeError, match="no attribute 'nothing'"):
             module.get_buffer("layers.0.nothing")
-    with pytest.raises(AttributeError, match="'table' is no buffer but a ndarray"):
+    with pytest.raises(AttributeError, match="'table' is not a buffer but a ndarray"):
         net.get_buffer("table")
     assert gm.get_buffer("table") is net.table  # torch.fx: plain tensors are buffers there
 

@@ -147,10 +147,10 @@ def test_a_generator_of_the_program_s_own_draws_constants() -> None:
         (lambda x: x + _RNG.integers(0, 3, 3), r"fx.random.randint\(key"),
         (lambda x: x + np.random.default_rng().random(3), r"fx.random.uniform\(key"),
         (lambda x: _drawn_in_a_loop(x), r"fx.random.uniform\(key"),
-        (lambda x: fx.random.normal(x, 3), "a key is u32"),
+        (lambda x: fx.random.normal(x, 3), "a key must be u32"),
         (lambda x: fx.random.uniform(KEY, 3, "i32") + x, "a float dtype"),
         (lambda x: fx.random.randint(KEY, 3, 5, 5) + x, "high must be larger"),
-        (lambda x: fx.random.key("a") + x, "a seed is an integer"),
+        (lambda x: fx.random.key("a") + x, "a seed must be an integer"),
         (lambda x: fx.random.bits(KEY, 3, "i64") + x, "u8, u16, u32 or u64"),
     ],
 )

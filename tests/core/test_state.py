@@ -182,7 +182,7 @@ def test_all_ways_to_run_agree_over_several_calls(name: str, tmp_path: Any) -> N
         "deep copy": (copy.deepcopy(graph),) * 2,
         "pickled": (pickle.loads(pickle.dumps(graph)),) * 2,
         "loaded": (fx.load(tmp_path / "m.fxl"),) * 2,
-        "parsed": (fx.GraphModule(graph, fx.parse(str(graph.graph))),) * 2,
+        "parsed": (fx.GraphModule(graph, fx.parse(graph.graph.text(full=True))),) * 2,
         "retraced": (fx.symbolic_trace(graph, declared),) * 2,
         "interpreted": (interpreter.run, interpreted),
     }

@@ -71,7 +71,7 @@ def test_a_star_is_one_part_of_the_path() -> None:
 def test_leaf_that_names_nothing_lists_the_nearest() -> None:
     with pytest.raises(ArgumentError, match=r"'layers.0.atn'.*'layers.0.attn'"):
         fx.symbolic_trace(Net(), "f32[B,4]", leaf=["layers.0.atn"])
-    with pytest.raises(ArgumentError, match="no module with children"):
+    with pytest.raises(ArgumentError, match="not a module with children"):
         fx.symbolic_trace(lambda x: x, "f32[B]", leaf=["head"])
     with pytest.raises(ArgumentError, match="leaf must be a module, a class or a path, not 3"):
         fx.symbolic_trace(Net(), "f32[B,4]", leaf=[3])

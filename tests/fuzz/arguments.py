@@ -238,7 +238,7 @@ def _functions() -> Iterator[Call]:
     yield named(fx, "symbolic_trace", _program, inputs={"x": "f32[B,4]"})
     compiled: dict[str, Any] = {"threads": 1, "matmul_precision": "highest", "autotune": False, "profile": False}
     yield named(fx, "compile", _program, "f32[4]", backend="python", **compiled)
-    yield named(fx, "parse", str(_module().graph))
+    yield named(fx, "parse", _module().graph.text(full=True))
     yield named(fx, "parse_type", "f32[B,3]")
     yield named(fx, "dims", "B T", min=1, max=8, multiple_of=1)
     yield named(fx, "load", "module.fxl")

@@ -340,9 +340,9 @@ def check_control(seed: int, number: int, rungs: Sequence[str] = ("graph", "pyth
             return 0
         raise
     gm.graph.lint(full=True)
-    text = str(gm.graph)
+    text = gm.graph.text(full=True)
     parsed = fx.parse(text)
-    assert str(parsed) == text, f"{seed}.{number}: the text of the graph changes"
+    assert parsed.text(full=True) == text, f"{seed}.{number}: the text of the graph changes"
     used = {name: partial(RUNGS[name], gm) for name in [*rungs, *(["kernel"] if number % 4 == 0 else [])]}
     if "c" in used:  # built once
         used["c"] = partial(with_writes, gm, fx.compile(gm, backend="c"))

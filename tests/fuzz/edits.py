@@ -181,7 +181,7 @@ def unused_weights(c: Chooser) -> bool:
 
 def rolled_back(c: Chooser) -> bool:
     """A transaction that fails after edits that change the meaning leaves no trace."""
-    before = str(c.graph), [n.name for n in c.graph.nodes]
+    before = c.graph.text(full=True), [n.name for n in c.graph.nodes]
     node = c.tensor()
     if node is None:
         return False
@@ -192,7 +192,7 @@ def rolled_back(c: Chooser) -> bool:
         c.gm.set_attribute("w_new", np.ones(3))
         if not isinstance(c.choose((1, 0)), str):
             raise ZeroDivisionError
-    assert before == (str(c.graph), [n.name for n in c.graph.nodes])
+    assert before == (c.graph.text(full=True), [n.name for n in c.graph.nodes])
     return False
 
 

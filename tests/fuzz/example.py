@@ -100,12 +100,12 @@ def check_graph(gm: fx.GraphModule) -> None:
     """The graph passes lint, and its text parses back."""
     graph = gm.graph
     graph.lint(full=True)
-    text = str(graph)
+    text = graph.text(full=True)
     parsed = fx.parse(text)
-    assert parsed == graph, "parse(str(graph)) == graph"
+    assert parsed == graph, "parse(graph.text(full=True)) == graph"
     parsed.lint(full=True)
     if all(n.users for n in graph.find_nodes(op="get_attr")):  # else the text does not show them
-        assert str(parsed) == text, "str(parse(str(graph))) == str(graph)"
+        assert parsed.text(full=True) == text, "the text of what the text of a graph gives is the same"
 
 
 def check_call(gm: fx.GraphModule, arrays: Sequence[np.ndarray[Any, Any]]) -> None:

@@ -102,7 +102,7 @@ class Subjects:
         plan += 's = { preset = "static_int8", percentile = 99.9 }\n'
         plan += 'w = { preset = "weight_only_int4", group_size = 32 }\n\n[layers]\n'
         plan += '"0" = "s"\n"3" = "w"\n'
-        texts = tuple(str(gm.graph) for gm in modules)
+        texts = tuple(gm.graph.text(full=True) for gm in modules)
         return cls(tuple(graphs), texts, weights, net, plan)
 
 
@@ -251,7 +251,7 @@ def read(
             graph = fx.parse(data.decode("utf-8", "surrogatepass"))
         except FxliteError:
             return False
-        assert str(fx.parse(str(graph))) == str(graph)
+        assert fx.parse(graph.text(full=True)).text(full=True) == graph.text(full=True)
         graph.lint(full=True)
         return True
     try:
@@ -285,7 +285,7 @@ def use(gm: fx.GraphModule, folder: Path, number: int, compiling: Callable[[], A
     assert to_bytes(again) == to_bytes(gm), "what is saved again differs"
     gm.graph.lint(full=True)
     compile(executable_code(gm.graph), "executable", "exec")
-    str(gm.graph), repr(gm), gm.graph.to_dot()
+    gm.graph.text(full=True), repr(gm), gm.graph.to_dot()
     gm.graph.draw(folder / "x.svg")
     compile(python_source(gm), "source", "exec")
     program = emit(optimize(gm, keep=templates.claims)[0])

@@ -108,7 +108,7 @@ def hostile_words(programs: Sequence[Program] = ZOO) -> list[str]:
     for program in programs:
         module, _, _ = program.trace()
         texts += [*c_sources(module).values(), *cuda_sources(module).values()]
-        texts.append(str(module.graph))
+        texts.append(module.graph.text(full=True))
     found = words_of(texts) | KEYWORDS | MACROS | {*dir(builtins), *keyword.softkwlist, *ODD}
     return sorted(w for w in found if w.isidentifier() and not keyword.iskeyword(w))
 

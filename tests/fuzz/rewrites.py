@@ -47,7 +47,7 @@ def facts(gm: fx.GraphModule) -> list[Any]:
 def _same_but_module(gm: fx.GraphModule, made: fx.GraphModule, kind: str) -> Rewrite:
     """``made`` is identical to ``gm``: names, order, types, places, notes."""
     assert facts(made) == facts(gm), kind
-    assert str(made.graph) == str(gm.graph), kind
+    assert made.graph.text(full=True) == gm.graph.text(full=True), kind
     fx.assert_same(made, gm)
     return Rewrite(made, (kind,))
 
@@ -79,7 +79,7 @@ def rule(c: Chooser) -> Rewrite:
     """An identity as a rule in a checked manager."""
     chosen = identity(c)
     made = PassManager([chosen.rule], check=True)(c.gm)
-    fired = str(made.graph) != str(c.gm.graph)
+    fired = made.graph.text(full=True) != c.gm.graph.text(full=True)
     exact = chosen.exactness == "exact"
     return Rewrite(made, ("rule",) if fired else (), exact, chosen.name)
 
@@ -118,7 +118,7 @@ def edits(c: Chooser) -> Rewrite:
             edited = edit(c)
         if edited:
             done.append(edit.__name__)
-    after, text = facts(c.gm), str(c.graph)
+    after, text = facts(c.gm), c.graph.text(full=True)
     units = len(journal.labels) - start
     if start == 0 or journal.labels[start - 1] != "edits":  # else they may have joined earlier ones
         for _ in range(units):
@@ -128,7 +128,7 @@ def edits(c: Chooser) -> Rewrite:
         c.graph.lint(full=True)
         for _ in range(units):
             c.gm.redo()
-        assert facts(c.gm) == after and str(c.graph) == text, "redo"
+        assert facts(c.gm) == after and c.graph.text(full=True) == text, "redo"
     return Rewrite(c.gm, tuple(f"edit {d}" for d in done), True, ", ".join(done))
 
 
@@ -180,7 +180,7 @@ def parsed(c: Chooser) -> Rewrite:
     """The graph's text, parsed."""
     held = {n.target: c.gm.get_attribute(n.target) for n in c.graph.find_nodes(op="get_attr")}
     held |= {n.target: c.gm.get_submodule(n.target) for n in c.graph.find_nodes(op="call_module")}
-    made = fx.GraphModule(held, fx.parse(str(c.graph)))
+    made = fx.GraphModule(held, fx.parse(c.graph.text(full=True)))
     fx.assert_same(made, c.gm)
     return Rewrite(made.eval(), ("parse",))
 

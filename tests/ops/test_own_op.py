@@ -90,7 +90,7 @@ def test_types_follow(own_ops: ModuleType) -> None:
 
 def test_text_files_and_copies(own_ops: ModuleType, tmp_path: Path) -> None:
     gm = fx.symbolic_trace(own_ops.in_python, "f32[B,6]", "f32[6]")
-    assert str(fx.parse(str(gm.graph))) == str(gm.graph)
+    assert fx.parse(gm.graph.text(full=True)).text(full=True) == gm.graph.text(full=True)
     assert len(find(gm.graph, "swiglu > rms")) == 1
     fx.save(gm, tmp_path / "a.fxl")
     x, gate = values(3, 6), values(6)
@@ -119,7 +119,7 @@ def test_passes_and_costs(own_ops: ModuleType) -> None:
     matches = fx.replace_pattern(
         replaced, lambda x, g: own_ops.swiglu(x, g), lambda x, g: own_ops.swiglu(g, x, beta=3.0)
     )
-    assert len(matches) == 1 and "ops.swiglu(gate, x, beta=3.0)" in str(replaced.graph)
+    assert len(matches) == 1 and "ops.swiglu(gate, x, beta=3.0)" in replaced.graph.text(full=True)
 
 
 def test_quantized_beside_products(own_ops: ModuleType) -> None:
@@ -338,13 +338,13 @@ def test_a_body_knows_no_values() -> None:
 
     with pytest.raises(ArgumentError, match=r"mine.* if, while, .* fx.expr.where"):
         fx.symbolic_trace(op_of(lambda x: 1.0 if x > 0 else x), "f32[3]")
-    with pytest.raises(ArgumentError, match=r"an array of shape \(3,\) stands in it; make it an op"):
+    with pytest.raises(ArgumentError, match=r"an array of shape \(3,\); make it an op"):
         fx.symbolic_trace(op_of(lambda x: x * np.arange(3)), "f32[3]")
     with pytest.raises(ArgumentError, match="Python's"):
         fx.symbolic_trace(op_of(lambda x: float(x)), "f32[3]")
-    with pytest.raises(ArgumentError, match=r"np.cumsum cannot stand in a body|one number"):
+    with pytest.raises(ArgumentError, match=r"np.cumsum cannot be used in a body|one number"):
         fx.symbolic_trace(op_of(lambda x: np.cumsum(x)), "f32[3]")
-    with pytest.raises(ArgumentError, match=r"np.spacing cannot stand in a body"):
+    with pytest.raises(ArgumentError, match=r"np.spacing cannot be used in a body"):
         fx.symbolic_trace(op_of(lambda x: np.spacing(x)), "f32[3]")
     with pytest.raises(ArgumentError, match="a body gives one number, not NoneType"):
         fx.symbolic_trace(op_of(lambda x: None), "f32[3]")
@@ -421,7 +421,7 @@ def test_a_type_rule_that_is_wrong() -> None:
     with pytest.raises(ArgumentError, match=r"element-wise on its operands it has the shape \(3\)"):
         fx.symbolic_trace(mine, "f32[3]")
     mine.infer(lambda x: 7)
-    with pytest.raises(ArgumentError, match="gives 7, which is no type"):
+    with pytest.raises(ArgumentError, match="gives 7, which is not a type"):
         fx.symbolic_trace(mine, "f32[3]")
 
     @fx.op(infer=lambda x: x)

@@ -285,7 +285,8 @@ def test_division_free_maps() -> None:
     loops = [expr.fresh_var(s) for s in (b, t, 4, d)]
     reader = _Reader((b, t, d * 4))
     element = ops.reshape.element(
-        tuple(Index.of(v) for v in loops), {"x": reader, "shape": (*map(shapes.symbol, "BT"), 4, shapes.symbol("D"))}
+        tuple(Index.of(v) for v in loops),
+        {"x": reader, "shape": (*map(shapes.symbols.symbol, "BT"), 4, shapes.symbols.symbol("D"))},
     )
     i, j, h, k = (Index.of(v) for v in loops)
     assert element.index == (i, j, h * d + k)

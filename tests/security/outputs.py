@@ -30,7 +30,7 @@ from fxlite.codegen.runtime.build import entry_source
 from fxlite.passes.checking.minimize import write_repro
 from fxlite.passes.quantize import Plan, PlannedLayer
 from fxlite.passes.quantize.planning.mixed_plan import plan_text
-from fxlite.show.text.pretty import executable_code, fitted_text
+from fxlite.show.text.pretty import executable_code
 from tests.roofs import ROOFS
 from tests.security import parses
 
@@ -60,8 +60,8 @@ def outputs(gm: fx.GraphModule, folder: Path) -> Iterator[tuple[str, Callable[[s
         "regenerated": python_source(gm),
         "executable": executable_code(gm.graph),
         "code": gm.code,
-        "printed": str(gm.graph),
-        "fitted": fitted_text(gm.graph),
+        "printed": gm.graph.text(full=True),
+        "fitted": gm.graph.text(weights=True),
         "class": gm.print_readable(False),
     }
     for name, text in programs.items():
@@ -71,7 +71,7 @@ def outputs(gm: fx.GraphModule, folder: Path) -> Iterator[tuple[str, Callable[[s
         parses.python_syntax,
         write_repro(folder / "repro.py", gm, None, _nested(gm, values)).read_text(),
     )
-    yield "printed graph", lambda text: len(fx.parse(text)), str(gm.graph)
+    yield "printed graph", lambda text: len(fx.parse(text)), gm.graph.text(full=True)
     yield "SVG", parses.xml_elements, _drawn(gm, folder, "svg")
     yield "DOT", parses.dot_tokens, gm.graph.to_dot()
     yield "HTML: picture", parses.html_elements, _drawn(gm, folder, "html")

@@ -22,7 +22,7 @@ from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.passes.quantize import QConfigError, load_plan
 from fxlite.show.query.parser import parse_query
 from fxlite.types import guards, shapes
-from fxlite.types.symbols import Facts, parse_facts
+from fxlite.types.facts import Facts, parse_facts
 from tests.security.parses import opened
 from tests.security.specimen import packed, specimen, with_text
 
@@ -160,7 +160,7 @@ ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: _declared(_archive([(archive.GRAPH, b" " * 9_000_000), _EMPTY]), 99),
         "damaged",
     ),
-    "another method": (lambda: _archive(_members(), zipfile.ZIP_LZMA), "another method"),
+    "another method": (lambda: _archive(_members(), zipfile.ZIP_LZMA), "unsupported method"),
     "a path upwards": (lambda: _archive([("../graph.json", b"")]), "it must hold"),
     "an absolute path": (lambda: _archive([*_members(), ("/etc/evil", b"")]), "it must hold"),
     "one more member": (lambda: _archive(_members(readme=b"hello")), "it must hold"),
@@ -235,7 +235,7 @@ WEIGHTS = {
     "a negative offset": _weights({"a": _entry([4], -16, 0)}),
     "a huge offset": _weights({"a": _entry([4], 1 << 62, (1 << 62) + 16)}),
     "a product that wraps": _weights({"a": _entry([1 << 32, 1 << 32], 0, 16)}),
-    "a shape that NumPy lacks": _weights({"a": _entry([0, 1 << 63], 0, 0)}, b""),
+    "a shape that NumPy does not support": _weights({"a": _entry([0, 1 << 63], 0, 0)}, b""),
     "a hole": _weights({"a": _entry([2], 8, 16)}),
     "an infinite shape": _weights(b'{"a":{"dtype":"F32","shape":[1e999],"data_offsets":[0,4]}}'),
     "nesting": _weights(b'{"a":' + b"[" * 100_000),

@@ -154,10 +154,10 @@ In the calls `x`, `y` and `t` are arrays of numbers, `v` and `w` vectors, `e` an
 has NaN in it, `q` ascends, `m` is a regular matrix, `s` a positive definite one, `i`, `j` and `n`
 are integers, `b` and `z` bools, `u` bytes.
 
-- Where NumPy raises an error for values (a singular matrix, a position that is out of range),
-  compiled C and the graph do, too; on CUDA a matrix without factors gives NaN or infinities, and
-  may have up to 64 columns.
-- `np.bincount` needs `minlength=`, which all numbers must lie below; `np.partition` sorts.
+- Where NumPy raises an error because of values (a singular matrix, a position out of range),
+  compiled C and the graph do so, too; on CUDA a matrix that cannot be factored gives NaN or
+  infinities, and may have up to 64 columns.
+- `np.bincount` needs `minlength=`, which must be larger than all numbers; `np.partition` sorts.
 - A reduction or scan by a ufunc that has no op (`np.subtract.reduce`) is unrolled, for up to 256
   elements.
 """

@@ -244,7 +244,7 @@ def test_an_index_names_files_beside_it(tmp_path: Path) -> None:
     refused(path, json.dumps({"weight_map": {"w": "none.bin"}}).encode(), "names the file none.bin, which is not")
     files.safetensors(tmp_path / "w.safetensors")
     refused(path, json.dumps({"weight_map": {"w": "w.safetensors"}}).encode(), "w is not in w.safetensors")
-    refused(path, b'{"weights": 1}', "no index of weights")
+    refused(path, b'{"weights": 1}', "not an index of weights")
 
 
 def test_what_unpacks_to_more_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

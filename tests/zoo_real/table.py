@@ -26,7 +26,7 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
     lines = [
         "# Models of other libraries",
         "",
-        "Architectures that nobody here wrote, with random weights and small inputs: imported by `fx.from_torch` and "
+        "Architectures written by others, with random weights and small inputs: imported by `fx.from_torch` and "
         "compared with torch (float32, 1e-4 of the largest output), then built in C and compared with the graph. "
         "Written by `python -m tests.zoo_real`, which goes on where it stopped: what is not listed was not run yet. "
         "Times are medians of runs in turns with torch, one thread, beside other work; for models this small "

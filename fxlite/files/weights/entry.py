@@ -73,7 +73,7 @@ class MappedFile:
         except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OSError, struct.error) as error:
             raise self.damaged(f"{error}") from None
         if len({info.filename for info in found}) < len(found):
-            raise self.damaged("two members of the archive have one name")
+            raise self.damaged("two members of the archive have the same name")
         return {info.filename: info for info in found}
 
     def place(self, info: zipfile.ZipInfo) -> int:
@@ -110,7 +110,7 @@ class MappedFile:
             except zlib.error as error:
                 raise self.damaged(f"{info.filename}: {error}") from None
         if len(content) != info.file_size or zlib.crc32(content) != info.CRC:
-            raise self.damaged(f"the checksum of {info.filename} is another")
+            raise self.damaged(f"the checksum of {info.filename} does not match")
         return content
 
 
@@ -127,4 +127,4 @@ def shaped(flat: Array, shape: Sequence[int], what: str, file: MappedFile) -> Ar
     try:
         return flat.reshape(tuple(shape))
     except (ValueError, OverflowError) as error:
-        raise file.damaged(f"{what} has a shape that NumPy lacks: {error}") from None
+        raise file.damaged(f"{what} has a shape that NumPy does not support: {error}") from None

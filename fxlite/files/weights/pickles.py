@@ -106,7 +106,7 @@ class _Machine:
     def top(self, kind: type) -> Any:
         """The value on top, which must be of a class."""
         if not isinstance(self.stack[-1], kind):
-            raise TypeError(f"a {type(self.stack[-1]).__name__} stands where a {kind.__name__} must")
+            raise TypeError(f"a {type(self.stack[-1]).__name__} is found where a {kind.__name__} is expected")
         return self.stack[-1]
 
     def find(self, module: str, name: str) -> None:
@@ -121,7 +121,7 @@ class _Machine:
 
     def call(self, function: Any, arguments: Any) -> None:
         if not isinstance(arguments, tuple) or id(function) not in self.functions:
-            raise TypeError("what is called is no function")
+            raise TypeError("the value that is called is not a function")
         self.stack.append(function(*arguments))
 
     # -- instructions ----------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class _Machine:
         elif code in _INSTRUCTIONS:
             _INSTRUCTIONS[code](self)
         else:
-            raise ValueError(f"the instruction {code!r} is none of those that build tensors and containers")
+            raise ValueError(f"the instruction {code!r} is not one of those that build tensors and containers")
 
     def protocol(self) -> None:
         if self.number("B") > 5:
@@ -206,7 +206,7 @@ class _Machine:
     def stack_global(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()
         if not (isinstance(name, str) and isinstance(module, str)):
-            raise TypeError("the name of a global is no text")
+            raise TypeError("the name of a global is not text")
         self.find(module, name)
 
     def reduce(self) -> None:

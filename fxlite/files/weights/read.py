@@ -64,7 +64,7 @@ def weight_entries(path: str | os.PathLike[str]) -> list[Entry]:
     else:
         entries = [_entry(key, array) for key, array in load_safetensors(path, mapped=True).items()]
     if len({entry.name for entry in entries}) < len(entries):
-        raise file.damaged("two arrays have one name")
+        raise file.damaged("two arrays have the same name")
     return entries
 
 
@@ -82,10 +82,10 @@ def _of_index(path: Path) -> list[Entry]:
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} is no index of weights: {shown(str(error))}") from None
+        raise FileFormatError(f"{path} is not an index of weights: {shown(str(error))}") from None
     places = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(places, dict) or not all(isinstance(v, str) for v in places.values()):
-        raise FileFormatError(f'{path} is no index of weights: it has no "weight_map" from names to files')
+        raise FileFormatError(f'{path} is not an index of weights: it has no "weight_map" from names to files')
     found: dict[str, dict[str, Entry]] = {}
     for shard in dict.fromkeys(places.values()):
         if Path(shard).name != shard or shard == ".." or "\\" in shard or "\0" in shard or shard.endswith(".json"):
