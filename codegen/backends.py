@@ -298,6 +298,8 @@ class CFunction:
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
         """What each kernel computes, in the order in which they run."""
+        from fxlite.codegen.c.templates import how_computed
+
         return tuple(
             KernelInfo(
                 c.name,
@@ -306,6 +308,7 @@ class CFunction:
                 c.group.anchor,
                 tuple(c.group.inputs),
                 c.group.taken.get(c.group.root),
+                how_computed(c.group.members, c.declined),
             )
             for c in self.program.calls
         )

@@ -36,8 +36,9 @@ def silent(step: str) -> AbstractContextManager[list[str]]:
 @dataclass(frozen=True)
 class KernelInfo:
     """One kernel of a compiled function: the nodes of the optimized graph that it computes, the one
-    whose value it stores, the contraction that a template computes (if any), what it reads, and
-    the operand that it stores the value over (if any)."""
+    whose value it stores, the contraction that a template computes (if any), what it reads,
+    the operand that it stores the value over (if any), and, where there are templates for what it
+    computes, whether one does, and why if none does."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -45,6 +46,7 @@ class KernelInfo:
     anchor: Node | None
     reads: tuple[Node, ...]
     over: Node | None = None
+    how: str = ""
 
 
 @dataclass(frozen=True)

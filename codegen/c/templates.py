@@ -9,13 +9,14 @@ epilogue) are filled with text printed from the group's expressions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import ArgumentError
 from fxlite.codegen.c.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.product.gemm_spec import packed_rows, packed_size
 from fxlite.codegen.c.recurrence import (
@@ -28,10 +29,11 @@ from fxlite.codegen.c.recurrence import (
 from fxlite.codegen.c.render import product_templates as products
 from fxlite.codegen.c.render import routine_template as routines
 from fxlite.codegen.c.render.alternatives import NO_CHOICE, Choice, attention_decisions
-from fxlite.codegen.c.render.conv_template import claims_conv, claims_int_conv, render_conv_node, render_int_conv
-from fxlite.codegen.c.render.routine_template import claims_fourier, render_fourier_node
+from fxlite.codegen.c.render.conv_template import declines_conv, declines_int_conv, render_conv_node, render_int_conv
+from fxlite.codegen.c.render.routine_template import declines_fourier, render_fourier_node
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
+    declines_weights,
     described,
     epilogue_of,
     is_constant,
@@ -45,7 +47,8 @@ from fxlite.codegen.kernel.lower import (
     Epilogue,
     buffer_name,
     buffer_of,
-    is_matrix_product,
+    declines_product,
+    declines_types,
     lower_attention,
     named,
     require_some,
@@ -65,21 +68,25 @@ FEW = 8
 """Rows and columns of a product below which to pack a panel of its right operand takes longer than the product."""
 
 
-def claims_product(node: Node) -> bool:
-    """True for products of float matrices; not those of one column, or of few rows and columns and a right
+def declines_gemm(node: Node) -> str:
+    """It computes products of float matrices; not those of one column, or of few rows and columns and a right
     operand that is computed: their panels are padding for the most part, and loops read each operand in place."""
-    if not is_matrix_product(node) or node.type.shape[-1] == 1:
-        return False
+    if reason := declines_product(node):
+        return reason
     rows, columns = (node.args[0].type.shape[-2], node.type.shape[-1])
+    if columns == 1:
+        return "of one column, loops are as fast"
     is_tiny = all(type(size) is int and size < FEW for size in (rows, columns))
-    return not is_tiny or is_constant(node.args[1])
+    return f"of {rows} x {columns} elements, loops are faster" if is_tiny and not is_constant(node.args[1]) else ""
 
 
-def claims_attention(node: Node) -> bool:
-    """True for attention of floats whose mask, if any, is of bools or of the same dtype."""
-    dtypes = [n.type.dtype for n in node.args if isinstance(n, Node)]
-    mask = dtypes[3:]
-    return dtypes[0].name in ("f32", "f64") and all(d.is_bool or d is dtypes[0] for d in mask)
+def declines_attention(node: Node) -> str:
+    """It computes attention of floats whose mask, if any, is of bools or of the same dtype."""
+    kind, *others = [n.type.dtype for n in node.args if isinstance(n, Node)]
+    if kind.name not in ("f32", "f64"):
+        return f"it takes f32 or f64, not {kind}"
+    wrong = [d for d in others[2:] if not d.is_bool and d is not kind]
+    return f"the mask is {wrong[0]}, and must be bool or {kind}" if wrong else ""
 
 
 def render_attention_node(
@@ -144,15 +151,9 @@ def _number(value: float, emitter: Epilogue, ctype: str) -> str:
 
 
 # -- recurrences -----------------------------------------------------------------------------------
-def claims_recurrence(node: Node) -> bool:
-    """True for recurrences of one float dtype."""
-    types = {n.type.dtype.name for n in node.all_input_nodes}
-    return types in ({"f32"}, {"f64"})
-
-
-def claims_int_recurrence(node: Node) -> bool:
-    """True for recurrences in integers with a weight that is known when compiling."""
-    return is_constant(node.arguments["weight_hh"])
+def declines_int_recurrence(node: Node) -> str:
+    """It computes recurrences in integers with a weight that is known when compiling."""
+    return declines_weights(node.arguments["weight_hh"])
 
 
 def render_recurrence_node(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
@@ -213,12 +214,13 @@ def _packed(weight: Node, array: Array, spec: RecurrenceSpec) -> PackedWeight:
 # -- the templates by op ---------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Template:
-    """What computes the nodes of an op: those that it ``claims``; ``render`` makes the function of
+    """What computes the nodes of an op, but for those that it ``declines``: for them it returns the reason, a
+    sentence without a capital and a full stop, else an empty string. ``render`` makes the function of
     a group that is anchored at one. If it ``rounds``, it is told for ``matmul_precision="medium"`` and,
     where that is faster, "high" of how many bf16 ``parts`` an operand is made. All take a ``choice`` if
     their functions list decisions."""
 
-    claims: Callable[[Node], bool]
+    declines: Callable[[Node], str]
     render: Callable[..., TemplateFunction]
     rounds: bool = False
 
@@ -226,7 +228,38 @@ class Template:
 def claims(node: Node) -> bool:
     """True for nodes that a template computes."""
     found = TEMPLATES.get(node.target.name)
-    return found is not None and found.claims(node)
+    return found is not None and not found.declines(node)
+
+
+def explain_template(node: Node) -> str:
+    """What computes a node of an optimized graph in C: the template of its op, or loops, and why: because the
+    template declines it, for the reason that stands there, or because its op has none. Raises ArgumentError
+    for a node that computes nothing.
+
+    >>> module = fx.symbolic_trace(lambda x, w: fx.ops.conv2d(x, w), "f32[1,3,8,8]", "f32[4,3,3,3]")
+    >>> explain_template(module.graph.find_nodes(op="call_function")[0])
+    'loops: the template of conv2d declines conv2d: w is computed, and must be known when compiling'
+    """
+    if node.op != "call_function":
+        raise ArgumentError(f"{node.name} is a {node.op}, which computes nothing; give a node that calls an op")
+    found = TEMPLATES.get(node.target.name)
+    if found is None:
+        return f"loops: {node.target.name} has no template"
+    return _how(node, found.declines(node))
+
+
+def how_computed(nodes: Iterable[Node], declined: str = "") -> str:
+    """:func:`explain_template` of the first of a kernel's nodes whose op has a template, with the reason for
+    which that ``declined`` the nodes around it; empty if none has one."""
+    for node in nodes:
+        if (found := TEMPLATES.get(node.target.name)) is not None:
+            return _how(node, declined or found.declines(node))
+    return ""
+
+
+def _how(node: Node, declined: str) -> str:
+    template = f"the template of {node.target.name}"
+    return f"loops: {template} declines {node.name}: {declined}" if declined else template
 
 
 def plain_claims(node: Node) -> bool:
@@ -283,25 +316,25 @@ def render(
     return template.render(group, name, weights, locations, **given)
 
 
-_GEMM = Template(claims_product, products.render_gemm_node, rounds=True)
-_CONV = Template(claims_conv, render_conv_node, rounds=True)
+_GEMM = Template(declines_gemm, products.render_gemm_node, rounds=True)
+_CONV = Template(declines_conv, render_conv_node, rounds=True)
 
 
 ROUTINES = {
-    "sort": (routines.SORT, routines.claims_numbers),
-    "argsort": (routines.ARGSORT, routines.claims_numbers),
-    "argtopk": (routines.ARGTOPK, routines.claims_numbers),
-    "searchsorted": (routines.SEARCHSORTED, routines.claims_numbers),
-    "flatnonzero": (routines.FLATNONZERO, routines.claims_numbers),
-    "philox": (routines.PHILOX, routines.claims_words),
-    "cholesky": (routines.CHOLESKY, routines.claims_inexact),
-    "solve": (routines.SOLVE, routines.claims_inexact),
-    "slogdet": (routines.SLOGDET, routines.claims_inexact),
-    "qr_rows": (routines.QR, routines.claims_matrices),
-    "eigh_rows": (routines.EIGH, routines.claims_matrices),
-    "svd_rows": (routines.SVD, routines.claims_matrices),
+    "sort": (routines.SORT, routines.declines_numbers),
+    "argsort": (routines.ARGSORT, routines.declines_numbers),
+    "argtopk": (routines.ARGTOPK, routines.declines_numbers),
+    "searchsorted": (routines.SEARCHSORTED, routines.declines_numbers),
+    "flatnonzero": (routines.FLATNONZERO, routines.declines_numbers),
+    "philox": (routines.PHILOX, routines.declines_words),
+    "cholesky": (routines.CHOLESKY, routines.declines_inexact),
+    "solve": (routines.SOLVE, routines.declines_inexact),
+    "slogdet": (routines.SLOGDET, routines.declines_inexact),
+    "qr_rows": (routines.QR, routines.declines_matrices),
+    "eigh_rows": (routines.EIGH, routines.declines_matrices),
+    "svd_rows": (routines.SVD, routines.declines_matrices),
 }
-"""The routine of each op that has one, and the nodes that it computes. They are called in loops and
+"""The routine of each op that has one, and why it declines a node. They are called in loops and
 conditions, too."""
 
 TEMPLATES = {
@@ -309,17 +342,17 @@ TEMPLATES = {
     "linear": _GEMM,
     "conv1d": _CONV,
     "conv2d": _CONV,
-    "int_linear": Template(products.claims_int_linear, products.render_int_linear),
-    "linear_weight_only": Template(products.claims_weight_only, products.render_weight_only),
-    "int_matmul": Template(products.claims_int_matmul, products.render_int_matmul),
-    "int_conv2d": Template(claims_int_conv, render_int_conv),
-    "scaled_dot_product_attention": Template(claims_attention, render_attention_node),
-    "dft": Template(claims_fourier, render_fourier_node),
-    "recurrence": Template(claims_recurrence, render_recurrence_node),
-    "int_recurrence": Template(claims_int_recurrence, render_recurrence_node),
+    "int_linear": Template(products.declines_int_linear, products.render_int_linear),
+    "linear_weight_only": Template(products.declines_weight_only, products.render_weight_only),
+    "int_matmul": Template(products.declines_int_matmul, products.render_int_matmul),
+    "int_conv2d": Template(declines_int_conv, render_int_conv),
+    "scaled_dot_product_attention": Template(declines_attention, render_attention_node),
+    "dft": Template(declines_fourier, render_fourier_node),
+    "recurrence": Template(declines_types, render_recurrence_node),
+    "int_recurrence": Template(declines_int_recurrence, render_recurrence_node),
     **{
-        name: Template(claimed, partial(routines.render_routine, routine))
-        for name, (routine, claimed) in ROUTINES.items()
+        name: Template(declines, partial(routines.render_routine, routine))
+        for name, (routine, declines) in ROUTINES.items()
     },
 }
 """The template of each op that has one."""

@@ -61,7 +61,7 @@ THREADS, MOST_THREADS = 32, 4096
 
 def is_routine(node: Node) -> bool:
     """True for what these kernels compute."""
-    return node.target in ROUTINES and routines.claims_matrices(node)
+    return node.target in ROUTINES and not routines.declines_matrices(node)
 
 
 def render_routine(group: Group, name: str) -> KernelText:

@@ -301,11 +301,23 @@ def address(load: Load, buffer: Buffer) -> Index:
 # -- what templates make of a contraction ----------------------------------------------------------
 def is_matrix_product(node: Node) -> bool:
     """True for products of two float matrices (or batches of them) of one dtype."""
-    if not node.target.is_matrix_product or node.type.dtype.name not in ("f32", "f64"):
-        return False
-    if any(n.type.dtype is not node.type.dtype for n in node.all_input_nodes):
-        return False
-    return all(isinstance(a, Node) and a.type.rank >= 2 for a in node.args[:2])
+    return bool(node.target.is_matrix_product) and not declines_product(node)
+
+
+def declines_product(node: Node) -> str:
+    """Why a product is not one of two float matrices (or batches of them) of one dtype; empty if it is."""
+    if reason := declines_types(node):
+        return reason
+    vectors = [str(a) for a in node.args[:2] if not isinstance(a, Node) or a.type.rank < 2]
+    return f"{' and '.join(vectors)} is no matrix" if vectors else ""
+
+
+def declines_types(node: Node) -> str:
+    """Why a node is not one of float32 or float64 throughout; empty if it is."""
+    found = sorted({n.type.dtype.name for n in (node, *node.all_input_nodes)})
+    if len(found) > 1:
+        return f"operands and result are {', '.join(found[:-1])} and {found[-1]}, and must be of one dtype"
+    return "" if found[0] in ("f32", "f64") else f"it takes f32 or f64, not {found[0]}"
 
 
 def require_some(group: Group) -> None:

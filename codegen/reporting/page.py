@@ -273,6 +273,8 @@ def _time(report: ModelReport) -> Iterator[str]:
         if profile.roofs is not None and any(row.flops and row.bytes for row in profile.rows):
             yield _isolated(profile.to_roofline())
         yield _times(profile, 0 if is_traced else 1)
+        if profile.roofs is not None and profile.target.part == "kernel":
+            yield _pre(profile.cliffs())
 
 
 def _times(profile: Profile, stage: int) -> str:

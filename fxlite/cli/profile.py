@@ -53,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("kernel", "module", "op", "line"),
         help="one row for each kernel (default; in Python: node), module, op or source line",
     )
+    parser.add_argument(
+        "--cliffs",
+        action="store_true",
+        help="only what takes over 3%% of the time and reaches less than half of what the machine allows, "
+        "with why and what to do",
+    )
     purpose = "measure what each of these passes brings, beside what its costs predict; your own: FILE.py:NAME; "
     passes_option(parser, f"{purpose}standard: those that fxlite compile runs")
     parser.add_argument("--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto")
@@ -62,9 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite profile``. Raises UsageError, and what tracing, passes and running raise."""
     if options.passes:
-        if options.by or options.trace or options.matmul_precision != "highest" or options.autotune:
+        if options.by or options.cliffs or options.trace or options.matmul_precision != "highest" or options.autotune:
             raise UsageError(
-                "--passes shows a row for each pass; leave out --by, --trace, --matmul-precision and --autotune"
+                "--passes shows a row for each pass; leave out --by, --cliffs, --trace, "
+                "--matmul-precision and --autotune"
             )
         chosen = None if options.passes == STANDARD else pipeline(options.passes)
         module, given = _subject(options)
@@ -73,8 +80,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
             step.said.append(f"{len(found)} passes in turns")
         show(console, found)
         return 0
+    if options.cliffs and options.by:
+        raise UsageError("--cliffs shows kernels, and --by groups them; leave out one of them")
     profiled = measured(options, options.matmul_precision, options.autotune)
-    show(console, profiled.table(options.by or "kernel", console.width))
+    show(console, profiled.cliffs() if options.cliffs else profiled.table(options.by or "kernel", console.width))
     if options.trace:
         profiled.to_chrome_trace(options.trace)
         say(console, f"{options.trace} written")

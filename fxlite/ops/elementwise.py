@@ -160,7 +160,7 @@ def _weak(reader: Reader) -> Any:
 
 
 #: Facts of a record that are facts of the scalar function that it defines.
-_OF_FUNCTION = frozenset(("operator", "cost", "cancels", "keeps", "of_bools", "halves", "complex_cost"))
+_OF_FUNCTION = frozenset(("operator", "cost", "cancels", "keeps", "of_bools", "halves", "complex_cost", "calls"))
 
 
 def elementwise(
@@ -345,6 +345,7 @@ binary(
     symbol="//",
     scalar="floordiv",
     cost=8,
+    calls=("f32", "f64"),
     samples=_DIVISION_SAMPLES,
 )
 binary(
@@ -354,6 +355,7 @@ binary(
     symbol="%",
     scalar="mod",
     cost=8,
+    calls=("f32", "f64"),
     aliases=("mod",),
     samples=_DIVISION_SAMPLES,
 )
@@ -389,6 +391,7 @@ binary(
     onnx="Pow",
     symbol="**",
     cost=8,
+    calls=("f64",),
     ulp=0.8,
     reference=_power_reference,
     rule=_power_dtype,
@@ -422,7 +425,13 @@ binary(
 )
 binary("atan2", np.arctan2, "Angle of the point (y, x): ``arctan2(x, y)``.", cost=8, ulp=1.7)
 binary(
-    "hypot", np.hypot, "``sqrt(x * x + y * y)``, which does not overflow on the way.", cost=8, ulp=0.6, commutative=True
+    "hypot",
+    np.hypot,
+    "``sqrt(x * x + y * y)``, which does not overflow on the way.",
+    cost=8,
+    calls=("f64",),
+    ulp=0.6,
+    commutative=True,
 )
 binary(
     "logaddexp",
@@ -434,7 +443,9 @@ binary(
     commutative=True,
 )
 binary("copysign", np.copysign, "The size of x with the sign of y.", keeps=True)
-binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True, halves=True)
+binary(
+    "nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True, halves=True, calls=("f64",)
+)
 
 unary(
     "neg", np.negative, "``-x``.", onnx="Neg", symbol="-", operator="-", keeps=True, inverse="neg", participle="negated"
@@ -517,9 +528,20 @@ unary(
     unless=_reciprocal_root_of_halves,
     samples=float_samples(0.01, 100),
 )
-unary("sin", np.sin, "Sine of x in radians.", onnx="Sin", cost=8, ulp=1.6, samples=float_samples(-9, 9))
-unary("cos", np.cos, "Cosine of x in radians.", onnx="Cos", cost=8, ulp=1.6, samples=float_samples(-9, 9))
-unary("tan", np.tan, "Tangent of x in radians.", onnx="Tan", cost=8, ulp=3.7, samples=float_samples(-1.4, 1.4))
+unary("sin", np.sin, "Sine of x in radians.", onnx="Sin", cost=8, calls=("f64",), ulp=1.6, samples=float_samples(-9, 9))
+unary(
+    "cos", np.cos, "Cosine of x in radians.", onnx="Cos", cost=8, calls=("f64",), ulp=1.6, samples=float_samples(-9, 9)
+)
+unary(
+    "tan",
+    np.tan,
+    "Tangent of x in radians.",
+    onnx="Tan",
+    cost=8,
+    calls=("f64",),
+    ulp=3.7,
+    samples=float_samples(-1.4, 1.4),
+)
 unary("sinh", np.sinh, "Hyperbolic sine.", onnx="Sinh", cost=8, ulp=2.0, samples=float_samples(-5, 5))
 unary("cosh", np.cosh, "Hyperbolic cosine.", onnx="Cosh", cost=8, ulp=1.6, samples=float_samples(-5, 5))
 unary("tanh", np.tanh, "Hyperbolic tangent.", onnx="Tanh", cost=8, ulp=1.5, samples=float_samples(-6, 6))
@@ -630,6 +652,7 @@ unary(
     "Error function.",
     onnx="Erf",
     cost=8,
+    calls=("f64",),
     ulp=1.3,
     compute=lambda x: _exact_erf(x.astype(np.float64)).astype(x.dtype),
     samples=float_samples(-4, 4),

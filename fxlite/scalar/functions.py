@@ -46,6 +46,8 @@ class Function:
     halves: bool = False
     #: How many operations of real numbers it takes of complex ones.
     complex_cost: int = 2
+    #: The floats of which C computes one number at a time, by a call of the C library; of others it is SIMD code.
+    calls: tuple[str, ...] = ()
 
     def operations(self, operand: DType) -> int:
         """How many operations of real numbers it takes of operands of a dtype."""

@@ -94,7 +94,7 @@ def kernel_row(kernel: KernelInfo, times: Times, setting: Setting) -> Row:
     node = kernel.anchor or kernel.root
     found = setting.limits(flops, read, written, _dtype(node))
     moved = read + written
-    return Row(kernel.name, node, parts, times.seconds, times.start, flops, moved, found)
+    return Row(kernel.name, node, parts, times.seconds, times.start, flops, moved, found, kernel.how)
 
 
 def kernel_bytes(kernels: Sequence[KernelInfo], sizes: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:

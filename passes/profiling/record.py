@@ -20,7 +20,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxlite.backend import Backend, find_backend
 from fxlite.base.console import Printed, picture_html, write_whole
@@ -33,6 +33,9 @@ from fxlite.show.drawing.colours import KINDS, Colour, css_class, kind_of
 from fxlite.show.drawing.svg import opening, style_text
 from fxlite.show.node_cost import Limits, Roofs
 from fxlite.show.summary import outer_modules
+
+if TYPE_CHECKING:
+    from fxlite.passes.profiling.cliffs import Cliffs
 
 #: What the rows of a profile may be grouped by.
 GROUPINGS = ("kernel", "module", "op", "line")
@@ -56,7 +59,7 @@ class Row:
     ``seconds`` has the time of each repetition, ``start`` is when it began in the one that a trace
     shows. FLOPs and bytes are those of :mod:`fxlite.show.node_cost`; a kernel reads each of its
     inputs once and writes its result. They are None where types are unknown, ``limits`` where roofs
-    are, too.
+    are, too. ``how`` says whether a template computes a kernel, and why if none does.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Row:
     flops: int | None
     bytes: int | None
     limits: Limits | None
+    how: str = ""
 
     @property
     def median(self) -> float:
@@ -256,6 +260,13 @@ class Profile(Printed):
             found.setdefault(key(part.node), []).append((part, seconds))
         entries = [_entry(label(parts[0][0].node), parts) for parts in found.values()]
         return sorted(entries, key=lambda entry: -entry.seconds)
+
+    def cliffs(self, share: float = 0.03, reached: float = 0.5) -> Cliffs:
+        """The rows that take more than this share of the time and reach less than this part of what limits them
+        on this machine, with why and what to do. Raises ArgumentError for a profile without roofs."""
+        from fxlite.passes.profiling.cliffs import find_cliffs
+
+        return find_cliffs(self, share, reached)
 
     # -- text ----------------------------------------------------------------------------------
     def table(self, by: str = "kernel", width: int = 100) -> Any:

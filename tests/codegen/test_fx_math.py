@@ -62,10 +62,8 @@ def exact(arity: int) -> list[str]:
 EXACT_UNARY, EXACT_BINARY = exact(1), exact(2)
 INTEGER_UNARY = ["neg", "abs", "sign"]
 INTEGER_BINARY = ["add", "sub", "mul", "maximum", "minimum", "floordiv", "mod", "pow", "shl", "shr"]
-#: Of floats: functions of the C library are calls.
-NO_SIMD = set("mod floordiv fmod log10 cbrt asinh acosh atanh".split())
-#: Functions of doubles that are calls, too.
-NO_SIMD_F64 = NO_SIMD | set("sin cos tan erf pow hypot exponent nextafter".split())
+#: Functions that are calls of the C library.
+NO_SIMD, NO_SIMD_F64 = ({f.name for f in FUNCTIONS.values() if kind in f.calls} for kind in ("f32", "f64"))
 #: The largest errors of those that are none.
 ERROR_F64 = 2.7
 

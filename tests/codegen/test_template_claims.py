@@ -124,8 +124,8 @@ def test_what_a_template_declines_is_computed_without_it(monkeypatch) -> None:
     module = fx.symbolic_trace(program, *Q)
     ops = ("matmul", "scaled_dot_product_attention", "recurrence")
     for name in ops:
-        claims = templates.TEMPLATES[name].claims
-        monkeypatch.setitem(templates.TEMPLATES, name, templates.Template(claims, declines))
+        of_nodes = templates.TEMPLATES[name].declines
+        monkeypatch.setitem(templates.TEMPLATES, name, templates.Template(of_nodes, declines))
     function = fx.compile(module)
     rendered = [c.group.anchor for c in function.program.calls if c.kernel is None]
     assert not {a.target.name for a in rendered if a is not None}.intersection(ops)

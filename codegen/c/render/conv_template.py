@@ -30,9 +30,9 @@ from fxlite.codegen.c.render.product_templates import render_gemm_node, render_i
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     at_the_element,
+    declines_weights,
     described,
     epilogue_of,
-    is_constant,
     is_innermost,
     padding_of,
     pair_of,
@@ -44,7 +44,15 @@ from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import symbol
 from fxlite.codegen.kernel.kernel_ir import Buffer, Stmt
 from fxlite.codegen.kernel.loops import divides, is_flat
-from fxlite.codegen.kernel.lower import Contraction, Epilogue, buffer_name, buffer_of, lower_contraction, named
+from fxlite.codegen.kernel.lower import (
+    Contraction,
+    Epilogue,
+    buffer_name,
+    buffer_of,
+    declines_types,
+    lower_contraction,
+    named,
+)
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles
@@ -148,14 +156,13 @@ def _matched(c: Contraction, name: str, weights: dict[Node, Any], locations: lis
 
 
 # -- of floats -------------------------------------------------------------------------------------
-def claims_conv(node: Node) -> bool:
-    """True for float convolutions with weights that are known when compiling."""
-    if node.type.dtype.name not in ("f32", "f64"):
-        return False
-    if any(n.type.dtype is not node.type.dtype for n in node.all_input_nodes):
-        return False
-    weight = node.args[1]
-    return is_constant(weight) and math.prod(weight.type.shape[1:]) > 1  # else there is no sum
+def declines_conv(node: Node) -> str:
+    """It computes float convolutions with weights that are known when compiling."""
+    return declines_types(node) or declines_weights(node.args[1]) or _declines_one(node.args[1])
+
+
+def _declines_one(weight: Node) -> str:
+    return "" if math.prod(weight.type.shape[1:]) > 1 else "each output is of one product, and there is no sum"
 
 
 def render_conv_node(
@@ -228,12 +235,12 @@ def _joinable(c: Contraction, output: Buffer) -> bool:
 
 
 # -- of integers -----------------------------------------------------------------------------------
-def claims_int_conv(node: Node) -> bool:
-    """True for convolutions of integers with a weight that is known when compiling."""
+def declines_int_conv(node: Node) -> str:
+    """It computes convolutions of integers with a weight that is known when compiling."""
     weight = node.args[1]
-    if not is_constant(weight) or 0 in weight.type.shape:
-        return False
-    return bool(math.prod(weight.type.shape[1:]) > 1)  # else there is no sum
+    if reason := declines_weights(weight):
+        return reason
+    return "the weight has no elements" if 0 in weight.type.shape else _declines_one(weight)
 
 
 def render_int_conv(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:

@@ -33,8 +33,8 @@ from fxlite.codegen.c.render.alternatives import NO_CHOICE, Choice, gemm_decisio
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     at_the_element,
+    declines_weights,
     described,
-    is_constant,
     matched_product,
     parameter_list,
     product_fields,
@@ -135,10 +135,12 @@ FETCHING_DEPTH = 64
 """Steps of K that leave time for it."""
 
 
-def claims_int_linear(node: Node) -> bool:
-    """True for integer products with a weight that is known when compiling, and something to do."""
+def declines_int_linear(node: Node) -> str:
+    """It computes integer products with a weight that is known when compiling, and something to do."""
     weight = node.args[1]
-    return is_constant(weight) and 0 not in (*weight.type.shape, *node.type.shape)
+    if reason := declines_weights(weight):
+        return reason
+    return "there are no elements" if 0 in (*weight.type.shape, *node.type.shape) else ""
 
 
 def render_int_linear(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
@@ -193,9 +195,10 @@ def _fetched(c: Contraction, p: MatrixProduct) -> Callable[[Index, Index], list[
     return fetched
 
 
-def claims_int_matmul(node: Node) -> bool:
-    """True for integer products of two matrices (or batches of them), of which one is computed."""
-    return all(isinstance(v, Node) and v.type.rank >= 2 for v in node.args)
+def declines_int_matmul(node: Node) -> str:
+    """It computes integer products of two matrices (or batches of them), of which one is computed."""
+    vectors = [str(v) for v in node.args if not isinstance(v, Node) or v.type.rank < 2]
+    return f"{' and '.join(vectors)} is no matrix" if vectors else ""
 
 
 def render_int_matmul(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
@@ -235,16 +238,16 @@ def _packed_int8(weight: Node, array: Array, offset: int) -> PackedWeight:
 
 
 # -- integer weights alone -------------------------------------------------------------------------
-def claims_weight_only(node: Node) -> bool:
-    """True for constant weights and scales, and one group or groups of whole words of 32 bits."""
+def declines_weight_only(node: Node) -> str:
+    """It takes constant weights and scales, and one group or groups of whole words of 32 bits."""
     weight, scale = node.args[1:3]
-    if not (is_constant(weight) and is_constant(scale)):
-        return False
+    if reason := declines_weights(weight) or declines_weights(scale):
+        return reason
     if 0 in (*weight.type.shape, *node.type.shape):
-        return False
-    group_size = node.bound["group_size"] or 0
-    depth = node.args[0].type.shape[-1]
-    return bool(group_size % (32 // node.bound["bits"]) == 0 or group_size >= depth)
+        return "there are no elements"
+    group_size, word = node.bound["group_size"] or 0, 32 // node.bound["bits"]
+    is_whole = group_size % word == 0 or group_size >= node.args[0].type.shape[-1]
+    return "" if is_whole else f"group_size is {group_size}, and must be a multiple of {word} or all columns"
 
 
 def render_weight_only(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:

@@ -56,25 +56,24 @@ def ctype_of(dtype: DType) -> str:
     return "uint8_t" if dtype.is_bool else dtype.c_name
 
 
-def claims_numbers(node: Node) -> bool:
-    """True for all dtypes but half types."""
+def declines_numbers(node: Node) -> str:
+    """It computes all dtypes but half types."""
     kind = node.args[0].type.dtype
-    return bool(kind.compute is kind)
+    return "" if kind.compute is kind else f"it takes no {kind}: cast to {kind.compute}"
 
 
-def claims_floats(node: Node) -> bool:
-    """True for float32 and float64."""
-    return node.args[0].type.dtype.name in ("f32", "f64")
+def declines_inexact(node: Node) -> str:
+    """It computes float32, float64 and complex numbers."""
+    kind = node.args[0].type.dtype
+    return "" if kind.is_complex or kind.name in ("f32", "f64") else f"it takes f32, f64 or complex numbers, not {kind}"
 
 
-def claims_inexact(node: Node) -> bool:
-    """True for float32, float64 and complex numbers."""
-    return claims_floats(node) or bool(node.args[0].type.dtype.is_complex)
-
-
-def claims_matrices(node: Node) -> bool:
-    """True for float32 and float64, of a node with elements that no loops compute."""
-    return claims_floats(node) and node.type.size != 0
+def declines_matrices(node: Node) -> str:
+    """It computes float32 and float64, of a node with elements that no loops compute."""
+    kind = node.args[0].type.dtype
+    if kind.name not in ("f32", "f64"):
+        return f"it takes f32 or f64, not {kind}"
+    return "" if node.type.size != 0 else "there are no elements"
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -130,10 +129,10 @@ def _places(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -
 
 
 # -- random bits -----------------------------------------------------------------------------------
-def claims_words(node: Node) -> bool:
-    """True for random bits of some size: of few words each reader computes its own."""
+def declines_words(node: Node) -> str:
+    """It computes random bits of some size: of few words each reader computes its own."""
     size = node.type.size
-    return type(size) is not int or size >= FEW_WORDS
+    return f"of {size} words, each reader computes its own" if type(size) is int and size < FEW_WORDS else ""
 
 
 def _word_sizes(node: Node) -> dict[str, Dim]:
@@ -286,9 +285,10 @@ def _atom(size: Index) -> str:
 # In and out as in :mod:`fxlite.codegen.c.templates`.
 
 
-def claims_fourier(node: Node) -> bool:
-    """True for a transform of two points or more."""
-    return 1 < int(node.type.shape[-1]) <= 2**26
+def declines_fourier(node: Node) -> str:
+    """It computes transforms of two points or more."""
+    points = int(node.type.shape[-1])
+    return "" if 1 < points <= 2**26 else f"it takes 2 to 2**26 points, not {points}"
 
 
 def radices(size: int) -> list[int]:

@@ -67,6 +67,11 @@ def is_constant(value: Any) -> bool:
     return isinstance(value, Node) and value.op == "get_attr"
 
 
+def declines_weights(value: Any) -> str:
+    """Why a value is not a weight; empty if it is."""
+    return "" if is_constant(value) else f"{value} is computed, and must be known when compiling"
+
+
 def workspace_arguments(names: Sequence[str]) -> tuple[str, ...]:
     """What a call passes for the parameters that rendering appended."""
     return tuple("scratch" if n == "workspace" else n for n in names)

@@ -23,16 +23,36 @@ from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
 # -- floats ----------------------------------------------------------------------------------------
-unary("log10", np.log10, "Logarithm to base 10.", cost=8, ulp=2.5, samples=float_samples(0.01, 100))
+unary(
+    "log10", np.log10, "Logarithm to base 10.", cost=8, calls=("f32", "f64"), ulp=2.5, samples=float_samples(0.01, 100)
+)
 unary("exp2", np.exp2, "``2**x``.", cost=8, ulp=1.5, nonnegative=True, samples=float_samples(-20, 20))
-unary("cbrt", np.cbrt, "Cube root, of negative numbers too.", cost=8, ulp=1.5, samples=float_samples(-9, 9))
-unary("asinh", np.arcsinh, "Inverse of sinh.", onnx="Asinh", cost=8, ulp=2.5, samples=float_samples(-9, 9))
+unary(
+    "cbrt",
+    np.cbrt,
+    "Cube root, of negative numbers too.",
+    cost=8,
+    calls=("f32", "f64"),
+    ulp=1.5,
+    samples=float_samples(-9, 9),
+)
+unary(
+    "asinh",
+    np.arcsinh,
+    "Inverse of sinh.",
+    onnx="Asinh",
+    cost=8,
+    calls=("f32", "f64"),
+    ulp=2.5,
+    samples=float_samples(-9, 9),
+)
 unary(
     "acosh",
     np.arccosh,
     "Inverse of cosh, of numbers from 1 on.",
     onnx="Acosh",
     cost=8,
+    calls=("f32", "f64"),
     ulp=2.5,
     samples=float_samples(1, 9),
 )
@@ -42,6 +62,7 @@ unary(
     "Inverse of tanh, of numbers between -1 and 1.",
     onnx="Atanh",
     cost=8,
+    calls=("f32", "f64"),
     ulp=2.5,
     samples=float_samples(-0.9, 0.9),
 )
@@ -153,6 +174,7 @@ binary(
     np.fmod,
     "Remainder with the sign of ``x``, as C's fmod; integer ``x`` by 0 is 0.",
     cost=8,
+    calls=("f32", "f64"),
     unless=_integer_rest,
     samples=[
         "f32[4,5] f32[5]; f64[8] 0.75; i32[9] i32[9](-4,5); i8[6] 3; u8[6](0,250) u8[6](0,7)",
@@ -225,6 +247,7 @@ unary(
     rule=_split_float,
     result=dtypes.int32,
     cost=8,
+    calls=("f64",),
     samples=float_samples(-9, 9),
 )
 
