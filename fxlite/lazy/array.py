@@ -26,6 +26,7 @@ from fxlite.ops.op import OPERATORS, lookup
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.writes.aliasing import layout_of
+from fxlite.tracing.writes.in_place import is_no_number
 from fxlite.tracing.writes.shared_memory import View, root_of, view_of
 from fxlite.types import dtypes
 from fxlite.types.dtypes import plain_array
@@ -225,12 +226,24 @@ def _reflected(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return lambda self, other: run(function, (other, self), {}, name)
 
 
+def _equality(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """NumPy compares each element also with what is no number, to which none is equal."""
+
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, Array) and is_no_number(other):
+            return run(np.full_like, (self, name == "ne"), {"dtype": np.bool_}, name)
+        return run(function, (self, other), {}, name)
+
+    return method
+
+
 for _method_name in OPERATORS:
     setattr(Array, f"__{_method_name}__", _operator(getattr(operator, f"__{_method_name}__"), _method_name))
     setattr(Array, f"__r{_method_name}__", _reflected(getattr(operator, f"__{_method_name}__"), _method_name))
     setattr(Array, f"__i{_method_name}__", _operator(getattr(operator, f"__i{_method_name}__"), _method_name))
 for _method_name in (*COMPARISONS, "neg", "pos", "abs", "invert"):
-    setattr(Array, f"__{_method_name}__", _operator(getattr(operator, _method_name), _method_name))
+    _made_by = _equality if _method_name in ("eq", "ne") else _operator
+    setattr(Array, f"__{_method_name}__", _made_by(getattr(operator, _method_name), _method_name))
 for _conversion in (bool, int, float, complex, operator.index):
     setattr(Array, f"__{_conversion.__name__}__", lambda self, to=_conversion: to(value_of(self)))
 setattr(Array, "__divmod__", _operator(divmod, "divmod"))  # noqa: B010

@@ -35,7 +35,7 @@ from fxlite.tracing.subscript import subscript
 from fxlite.tracing.torch_names import method_advice
 from fxlite.tracing.writes import aliasing
 from fxlite.tracing.writes import shared_memory as memory
-from fxlite.tracing.writes.in_place import in_place_operator, is_operand
+from fxlite.tracing.writes.in_place import in_place_operator, is_no_number, is_operand
 from fxlite.tracing.writes.scatter import set_item
 from fxlite.tracing.writes.shared_memory import Memory, View
 from fxlite.types import dtypes, shapes
@@ -327,8 +327,26 @@ for _name, _target in OPERATORS.items():
     setattr(Proxy, f"__r{_name}__", _operator(_target, reflected=True))
     setattr(Proxy, f"__i{_name}__", _in_place_operator(_target))
 setattr(Proxy, "__pow__", _power)  # noqa: B010 - mypy knows none of these methods
+
+
+def _equality(name: str) -> Callable[[Any, Any], Any]:
+    """``x == other`` and ``x != other``. As in NumPy, each element is compared also with what is no number
+    (None, a text, a dict), to which none is equal; what compares in a way of its own is asked first."""
+    compare = _operator(name)
+
+    def method(self: Any, other: Any) -> Any:
+        found = compare(self, other)
+        if found is not NotImplemented or isinstance(self, PythonNumber) or not is_no_number(other):
+            return found
+        if is_own_file(sys._getframe(1).f_code.co_filename):  # which looks for a value in a list, say
+            return found
+        return np.full_like(self, name == "ne", dtype=np.bool_)
+
+    return method
+
+
 for _name in COMPARISONS:
-    setattr(Proxy, f"__{_name}__", _operator(_name))
+    setattr(Proxy, f"__{_name}__", (_equality if _name in ("eq", "ne") else _operator)(_name))
 for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Proxy, f"__{_name}__", lambda self, _target=_target: lookup(_target)(self))
 

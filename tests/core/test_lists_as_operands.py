@@ -1,11 +1,14 @@
 # ruff: noqa: RUF005, SIM300 - the operands stand where programs put them
 """Lists and tuples beside traced values: NumPy makes arrays of them, and so does a trace."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import fxlite as fx
 from fxlite.base.errors import TraceError
+from tests.oracle import agree
 
 X = np.arange(6.0).reshape(2, 3) - 2
 B = np.array([True, False, True])
@@ -68,3 +71,43 @@ def test_a_list_that_is_written_into():
 def test_what_is_no_array(operand):
     with pytest.raises(TraceError, match=r"add: .* is no array: .*\n  at .*test_lists_as_operands.py:\d+: x \+ op"):
         fx.symbolic_trace(lambda x: x + operand, x="f32[3]")
+
+
+@pytest.mark.parametrize("other", [None, "text", b"bytes", {}, {1}, slice(2), ..., object()])
+def test_what_is_no_number_is_equal_to_no_element(other) -> None:
+    """NumPy compares each element with what is no number, and gives an array."""
+
+    def program(x: Any) -> Any:
+        return x == other, x != other, other == x, (x[0] == other) | (x[1] != other), np.where(x != other, x, 0)
+
+    agree(program, np.arange(6.0).reshape(2, 3))
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    for found, expected in zip(fx.jit(program)(x), program(x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    lazily = fx.lazy.asarray(x)
+    for found, expected in zip((lazily == other, lazily != other), (x == other, x != other), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def test_an_array_beside_none_is_no_condition() -> None:
+    with pytest.raises(ValueError, match="ambiguous"):
+        fx.jit(lambda x: x if x == None else -x)(np.ones(3))  # noqa: E711
+    assert fx.jit(lambda x: 1 if x.sum() == None else 2)(np.ones(3)) == 2  # noqa: E711
+
+
+class Anything:
+    """What compares in a way of its own is asked first, as NumPy does by ``__array_ufunc__``."""
+
+    __array_ufunc__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_what_compares_in_its_own_way_is_asked() -> None:
+    x = np.ones(3)
+    assert (x == Anything()) is True
+    gm = fx.symbolic_trace(lambda x: x + (1 if x == Anything() else 2), "f64[3]")
+    np.testing.assert_array_equal(gm(x), x + 1)

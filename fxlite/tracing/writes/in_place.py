@@ -30,6 +30,13 @@ def is_operand(value: Any) -> bool:
     return is_traced(value) or isinstance(value, kinds)
 
 
+def is_no_number(value: Any) -> bool:
+    """Whether NumPy compares it as an object: what is no operand, and does not compare in a way of its own."""
+    kind: Any = type(value)
+    is_plain = kind.__module__ == "builtins" or (kind.__eq__ is object.__eq__ and kind.__ne__ is object.__ne__)
+    return is_plain and not is_operand(value)
+
+
 # -- operators and out= ----------------------------------------------------------------------------
 def in_place_operator(proxy: Proxy, op: Op, other: Any) -> Any:
     """``y += other``: writes into y's memory, unless y is a NumPy number, which is immutable."""
