@@ -54,7 +54,8 @@ def torchvision_model(name: str) -> Example:
     if name.startswith("detection."):
         _, name, _ = name.split(".")
         whole = vision.models.get_model(name, weights=None, weights_backbone=None)
-        return whole.backbone, (torch.randn(1, 3, 96, 96),), {}
+        edge = 300 if name.startswith("ssd300") else 96
+        return whole.backbone, (torch.randn(1, 3, edge, edge),), {}
     if name.startswith("segmentation."):
         model = vision.models.get_model(name.partition(".")[2], weights=None, weights_backbone=None)
         return model, (torch.randn(1, 3, 64, 64),), {}
@@ -202,6 +203,7 @@ _SMALL = {
     "mamba_d_state": 8,
     "attention_hidden_size": 32,
     "lru_width": 32,
+    "projection_size": 32,
 }
 
 
@@ -230,13 +232,17 @@ def transformers_model(name: str) -> Example:
         model = AutoModel.from_config(config)
     ids = torch.arange(1, 17).reshape(2, 8)
     edge = getattr(config, "image_size", 64)
+    edge = edge[0] if isinstance(edge, (list, tuple)) else edge
     edge = edge if isinstance(edge, int) and (edge <= 64 or name in _SQUARE) else 64
     if name in _TEXT:
         return model, (), {"input_ids": ids}
     if name in _ENCODER_DECODER:
         return model, (), {"input_ids": ids, "decoder_input_ids": ids[:, :5].clone()}
     if name in _IMAGES:
-        return model, (), {"pixel_values": torch.randn(1, 3, edge, edge)}
+        named = {"pixel_values": torch.randn(1, 3, edge, edge)}
+        if name == "vit_mae":  # which patches it hides
+            named["noise"] = torch.rand(1, (edge // config.patch_size) ** 2)
+        return model, (), named
     if name == "whisper":
         return model, (), {"input_features": torch.randn(1, 16, 40), "decoder_input_ids": ids[:1, :5].clone()}
     if name == "audio-spectrogram-transformer":

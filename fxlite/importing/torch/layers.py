@@ -77,12 +77,17 @@ def _max_pool(dims: int) -> Any:
         c: Call, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> Any:
         settings = ints(kernel), ints(stride) if stride else None, ints(padding), ints(dilation), ceil_mode
-        if isinstance(c.value, (tuple, list)) and len(c.node.users) and _reads_second(c.node):
-            raise c.refuse("its indices are read")
         found = _spatial(x, dims, lambda v: op(f"max_pool{dims}d")(v, *settings))
-        return (found, None) if isinstance(c.value, (tuple, list)) else found
+        return _with_positions(c, found, lambda: _spatial(x, dims, lambda v: op("max_pool_positions")(v, *settings)))
 
     return entry
+
+
+def _with_positions(c: Call, found: Any, positions: Callable[[], Any]) -> Any:
+    """The largest elements, and where that is a result of the call, too, their positions if they are read."""
+    if not isinstance(c.value, (tuple, list)):
+        return found
+    return found, positions() if _reads_second(c.node) else None
 
 
 def _reads_second(node: Any) -> bool:
@@ -90,6 +95,16 @@ def _reads_second(node: Any) -> bool:
     return any(
         len(user.args) != 2 or user.args[1] != 0 for user in node.users if user.users or user.args[0] is not node
     )
+
+
+@aten("max_unpool2d", "max_unpool3d")
+def _max_unpool(c: Call, x: Any, positions: Any, output_size: Any, *_: Any) -> Any:
+    """Elements put at their positions on a plane of zeros; kernel and stride only say how large that is."""
+    dims = len(output_size)
+    undo, batched = getattr(F, f"max_unpool{dims}d"), rank_of(x) == dims + 2
+    values, places = (x, positions) if batched else (op("unsqueeze")(v, 0) for v in (x, positions))
+    found = undo(values, places, 1, output_size=tuple(output_size))
+    return found if batched else op("squeeze")(found, 0)
 
 
 def _avg_pool(dims: int) -> Any:
@@ -116,10 +131,11 @@ def _avg_pool(dims: int) -> Any:
 
 def _adaptive(name: str, dims: int) -> Any:
     def entry(c: Call, x: Any, output_size: Any) -> Any:
-        if isinstance(c.value, (tuple, list)) and _reads_second(c.node):
-            raise c.refuse("its indices are read")
-        found = _spatial(x, dims, lambda v: op(name)(v, ints(output_size)))
-        return (found, None) if isinstance(c.value, (tuple, list)) else found
+        size = ints(output_size)
+        found = _spatial(x, dims, lambda v: op(name)(v, size))
+        return _with_positions(
+            c, found, lambda: _spatial(x, dims, lambda v: op("adaptive_max_pool_positions")(v, size))
+        )
 
     return entry
 

@@ -309,7 +309,7 @@ def _channel_shuffle(c: Call, x: Any, groups: int) -> Any:
 def _im2col(c: Call, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Windows of an image as columns [B, C * kh * kw, L]."""
     x = _padded(c, x, (padding[1], padding[1], padding[0], padding[0]))
-    batch, channels, height, width = shape_of(x)
+    *lead, channels, height, width = shape_of(x)
     rows = (height - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1
     columns = (width - dilation[1] * (kernel[1] - 1) - 1) // stride[1] + 1
     parts = []
@@ -317,9 +317,41 @@ def _im2col(c: Call, x: Any, kernel: Any, dilation: Any, padding: Any, stride: A
         for j in range(kernel[1]):
             top, left = i * dilation[0], j * dilation[1]
             across = slice(left, left + (columns - 1) * stride[1] + 1, stride[1])
-            parts.append(x[:, :, top : top + (rows - 1) * stride[0] + 1 : stride[0], across])
-    joined = op("stack")(parts, 2)
-    return _reshape(joined, (batch, channels * len(parts), rows * columns))
+            parts.append(x[..., top : top + (rows - 1) * stride[0] + 1 : stride[0], across])
+    joined = op("stack")(parts, len(lead) + 1)
+    return _reshape(joined, (*lead, channels * len(parts), rows * columns))
+
+
+@aten("col2im")
+def _col2im(c: Call, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """The sum of columns [B, C * kh * kw, L] where their windows lie on an image [B, C, H, W]."""
+    lead, (joined, _) = shape_of(x)[:-2], shape_of(x)[-2:]
+    wide = [n + 2 * p for n, p in zip(size, padding)]
+    counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, d, s in zip(wide, kernel, dilation, stride)]
+    channels, (rows, columns) = joined // (kernel[0] * kernel[1]), counts
+    apart = _reshape(x, (*lead, channels, kernel[0], kernel[1], rows, columns))
+    total: Any = None
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            part = apart[..., i, j, :, :]
+            for axis, first, step in ((-2, i * dilation[0], stride[0]), (-1, j * dilation[1], stride[1])):
+                part = _spread(part, rank_of(part) + axis, first, step, wide[axis])
+            total = part if total is None else total + part
+    return total[..., padding[0] : padding[0] + size[0], padding[1] : padding[1] + size[1]]
+
+
+def _spread(x: Any, axis: int, first: int, step: int, size: int) -> Any:
+    """An axis of ``size`` elements of which every ``step``-th from ``first`` on are those of x, the others 0."""
+    shape = list(shape_of(x))
+    pairs = [(0, 0)] * len(shape)
+    if step > 1:
+        apart = op("pad")(op("unsqueeze")(x, axis + 1), (*pairs[: axis + 1], (0, step - 1), *pairs[axis + 1 :]))
+        x = _reshape(apart, (*shape[:axis], shape[axis] * step, *shape[axis + 1 :]))
+        end = shape[axis] * step - (step - 1)
+        x = x[(slice(None),) * axis + (slice(0, end),)]
+        shape[axis] = end
+    pairs[axis] = (first, size - first - shape[axis])
+    return op("pad")(x, tuple(pairs))
 
 
 # -- complex numbers -------------------------------------------------------------------------------

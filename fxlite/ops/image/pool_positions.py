@@ -26,6 +26,8 @@ from fxlite.ops.image.pooling import (
     max_pool1d,
     max_pool2d,
     output_sizes,
+    places_read,
+    reaching,
     windows_of,
 )
 from fxlite.ops.image.spatial import checked_type, not_negative, reduce_over, rewrite, shortest
@@ -137,7 +139,7 @@ def _on_plane(sizes: Sequence[int], axes: Sequence[Any]) -> tuple[Any, Any]:
         "f32[1,1,5,5]! 3 1 1; f64[2,2,8]! 3 2 1",
         S(np.full((1, 1, 4), -np.inf, np.float32), 3, 1, 1),
         "i32[1,2,5,5](0,2) 3 1 1; u8[1,2,5,5](0,2) 3 1 1; f32[B,2,L] 3 B=2 L=8; f32[1,2,4,5,3] 2 1; f16[1,2,5,5] 2",
-        "bf16[1,2,4,4] 2; f32[0,2,5,5] 2",
+        "bf16[1,2,4,4] 2; f32[0,2,5,5] 2; f32[1,2,2,3] 9 7 4 ceil_mode=True",
     ],
     bad=[
         Bad("f32[8,8]", 2, match="x must be [N, C, L]"),
@@ -162,7 +164,8 @@ def max_pool_positions(
     rank = x.ndim - 2
     given = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
     sizes = checked_type(max_pool_positions, x=x, **given, ceil_mode=ceil_mode).shape[2:]
-    kernel, steps, pads, gaps = windows_of(rank, kernel_size, stride, padding, dilation)
+    windows = windows_of(rank, kernel_size, stride, padding, dilation)
+    kernel, steps, pads, gaps = reaching(windows, x.shape[2:])
     offsets = list(itertools.product(*map(range, kernel)))
 
     def places(number: int) -> tuple[Any, Any]:
@@ -195,7 +198,7 @@ def _(
             place.append(at)
         return tuple(place), expr.both(*conditions)
 
-    return _position_body(i, x, [Index.of(k) for k in windows[0]], place_of)
+    return _position_body(i, x, [Index.of(k) for k in places_read(windows, x)], place_of)
 
 
 _follows(max_pool_positions, _POOLS)

@@ -71,6 +71,17 @@ def windows_of(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation:
     return kernel, steps, pads, gaps
 
 
+def reaching(windows: Windows, sizes: Sequence[Any]) -> Windows:
+    """The windows without the places that lie behind the input in all of them: with ``ceil_mode``, models have
+    windows of thousands of places on images of four. ``sizes``: of the input, named ones reach everywhere."""
+    kernel, steps, pads, gaps = windows
+    places = [
+        k if type(n) is not int else max(min(k, (n - 1 + p) // d + 1), 1)
+        for k, n, p, d in zip(kernel, sizes, pads, gaps)
+    ]
+    return tuple(places), steps, pads, gaps
+
+
 def _infer(rank: int, x: Any, windows: Windows, ceil_mode: bool) -> TensorType:
     x = require_layout(x, rank)
     sizes = [
@@ -132,6 +143,7 @@ def _shifted(x: Any, sizes: Sequence[int], windows: Windows, fill: Any) -> Calla
 def run_max(record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
     """The reference of pooling the largest."""
     sizes, x, layout = _first(record, x, attributes)
+    windows = reaching(windows, x.shape[2:])
     at = _shifted(x, sizes, windows, x.dtype.type(lowest(dtypes.dtype(x.dtype))))
     positions = itertools.product(*(range(k) for k in windows[0]))
     best = np.ascontiguousarray(at(next(positions)))
@@ -145,10 +157,11 @@ def run_avg(rank: int, record: Op, x: Any, windows: Any, count_include_pad: bool
     attributes["count_include_pad"] = count_include_pad
     sizes, x, layout = _first(record, x, attributes)
     result = dtypes.dtype(x.dtype)
-    at = _shifted(x.astype(result.compute.numpy, copy=False), sizes, windows, 0)
+    read = reaching(windows, x.shape[2:])
+    at = _shifted(x.astype(result.compute.numpy, copy=False), sizes, read, 0)
     with np.errstate(all="ignore"):
         total: Any = 0
-        for position in itertools.product(*(range(k) for k in windows[0])):
+        for position in itertools.product(*(range(k) for k in read[0])):
             total = total + at(position)
         count: Any = np.ones((), result.compute.numpy)
         for axis, (m, n, k, s, p, _) in enumerate(zip(sizes, x.shape[2:], *windows)):
@@ -183,7 +196,7 @@ def _max_body(
     def element(*r: Index) -> Expr:
         return _read(i, x, r, windows, ceil_mode, lowest(x.dtype))
 
-    return reduce_over("max", windows[0], element)
+    return reduce_over("max", places_read(windows, x), element)
 
 
 def _avg_body(
@@ -211,9 +224,15 @@ def _avg_body(
             lengths.append(extremum("min", start + k, n + p) - start)
         else:
             lengths.append(extremum("min", start + k, n) - extremum("max", start, 0))
-    total = reduce_over("sum", windows[0], element)
+    total = reduce_over("sum", places_read(windows, x), element)
     count = expr.cast(expr.index_value(product(lengths)), computed)
     return expr.cast(total / count, x.dtype)
+
+
+def places_read(windows: Windows, x: Reader) -> tuple[int, ...]:
+    """How many places of a window there are to read along each axis."""
+    sizes = (n.constant if isinstance(n, Index) else n for n in x.shape[2:])
+    return reaching(windows, list(sizes))[0]
 
 
 def _read(i: MultiIndex, x: Reader, r: Sequence[Index], windows: Any, ceil_mode: bool, fill: Any) -> Expr:
@@ -250,7 +269,7 @@ _BAD_LAYOUT = Bad("f32[8,8,3]", 2, layout="NHWC", match="[N, H, W, C] (rank 4)")
         "f32[B,3,H,W] 2 B=2 H=7 W=6; f32[B,2,H,W] 3 2 1 B=1 H=8 W=7; f32[1,2,7,8] (3,2) stride=(2,1) padding=(1,0)",
         "f32[1,2,9,8] 3 stride=2 dilation=2 padding=1; f32[B,1,H,W] 3 2 1 ceil_mode=True B=2 H=6 W=9",
         "f32[1,2,6,5] 2 ceil_mode=True; f32[1,1,5,5]! 2 stride=1; f64[1,2,5,5] 2; f16[1,2,5,5] 2; bf16[1,2,4,4] 2",
-        "i32[1,2,5,5] 3 1 1; u8[1,2,5,5] 3 1 1; f32[0,2,5,5] 2; f32[1,2,4,4] 1 2",
+        "i32[1,2,5,5] 3 1 1; u8[1,2,5,5] 3 1 1; f32[0,2,5,5] 2; f32[1,2,4,4] 1 2; f32[1,2,2,3] 9 7 3 ceil_mode=True",
         "f32[B,H,W,5] 3 2 1 layout='NHWC' B=2 H=8 W=7; f32[1,5,5,3]! (2,3) stride=1 layout='NHWC'",
         "i32[1,6,5,3] 3 2 1 ceil_mode=True layout='NHWC'; f32[0,5,5,2] 2 layout='NHWC'",
     ],
@@ -328,6 +347,7 @@ def max_pool1d(
         "f32[B,1,H,W] 3 2 1 ceil_mode=True B=2 H=6 W=9",
         "f32[B,1,H,W] 3 2 1 ceil_mode=True count_include_pad=False B=2 H=6 W=9; f32[1,2,6,5] 2 ceil_mode=True",
         "f64[1,2,5,5] 2; f16[1,2,5,5] 2; bf16[1,2,4,4] 3 1 1; f32[0,2,5,5] 2; f32[1,2,4,4] 1 2",
+        "f32[1,2,2,3] 9 ceil_mode=True; f32[1,2,2,3] 9 7 2 ceil_mode=True count_include_pad=False",
         "f32[B,H,W,5] 3 2 1 layout='NHWC' B=2 H=8 W=7",
         "f32[B,H,W,1] 3 2 1 ceil_mode=True count_include_pad=False layout='NHWC' B=2 H=6 W=9",
         "f64[1,5,6,3] (2,3) layout='NHWC'",
