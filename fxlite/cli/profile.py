@@ -70,7 +70,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.passes:
         if options.by or options.cliffs or options.trace or options.matmul_precision != "highest" or options.autotune:
             raise UsageError(
-                "--passes shows a row for each pass; leave out --by, --cliffs, --trace, "
+                "--passes shows a row for each pass; leave out --by, --trace, --cliffs, "
                 "--matmul-precision and --autotune"
             )
         chosen = None if options.passes == STANDARD else pipeline(options.passes)

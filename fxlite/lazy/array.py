@@ -242,7 +242,7 @@ for _method_name in OPERATORS:
     setattr(Array, f"__r{_method_name}__", _reflected(getattr(operator, f"__{_method_name}__"), _method_name))
     setattr(Array, f"__i{_method_name}__", _operator(getattr(operator, f"__i{_method_name}__"), _method_name))
 for _method_name in (*COMPARISONS, "neg", "pos", "abs", "invert"):
-    _made_by = _equality if _method_name in ("eq", "ne") else _operator
+    _made_by = _equality if _method_name in COMPARISONS and lookup(_method_name).commutative else _operator
     setattr(Array, f"__{_method_name}__", _made_by(getattr(operator, _method_name), _method_name))
 for _conversion in (bool, int, float, complex, operator.index):
     setattr(Array, f"__{_conversion.__name__}__", lambda self, to=_conversion: to(value_of(self)))

@@ -346,7 +346,7 @@ def _equality(name: str) -> Callable[[Any, Any], Any]:
 
 
 for _name in COMPARISONS:
-    setattr(Proxy, f"__{_name}__", (_equality if _name in ("eq", "ne") else _operator)(_name))
+    setattr(Proxy, f"__{_name}__", (_equality if lookup(_name).commutative else _operator)(_name))
 for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Proxy, f"__{_name}__", lambda self, _target=_target: lookup(_target)(self))
 
