@@ -18,7 +18,7 @@ from rich.text import Text
 from fxlite.base.console import Printed
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node
-from fxlite.passes.profiling.tables import heat, seconds_text
+from fxlite.passes.profiling.tables import bound_text, heat, seconds_text
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.types.tensor_type import TensorType
 
@@ -83,8 +83,7 @@ def _heading(cliff: Cliff) -> Text:
     row = cliff.row
     where = f", {row.location.short}" if row.location is not None else ""
     text = Text(row.name, style=heat(cliff.share))
-    text.append(f" ({row.covers}{where}): {seconds_text(row.median)}, {cliff.share:.0%} of the time, ")
-    text.append(f"{row.bound} {cliff.reached:.{0 if cliff.reached >= 0.0995 else 1}%}")
+    text.append(f" ({row.covers}{where}): {seconds_text(row.median)}, {cliff.share:.0%} of the time, {bound_text(row)}")
     return text
 
 

@@ -170,7 +170,7 @@ def _columns(profile: Profile, width: int) -> list[_Column]:
     columns.append(_Column("FLOP/s", lambda r: _rate(r.flops_per_second)))
     if wide:
         columns.append(_Column("B/s", lambda r: _rate(r.bytes_per_second)))
-    columns.append(_Column("bound", _bound))
+    columns.append(_Column("bound", bound_text))
     return columns
 
 
@@ -183,7 +183,7 @@ def _without_end(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _bound(row: Row) -> str:
+def bound_text(row: Row) -> str:
     """``compute 87%``: what limits it, and how much of that limit it reaches."""
     if row.efficiency is None:
         return ""
