@@ -4,7 +4,7 @@
    i64 u8 u16 u32 u64 bool), fx_cast_FROM_TO, conversions of the two 16-bit storage types, and fx_index. They
    are plain scalar code without branches, so that gcc turns a loop that calls them into SIMD code
    (-O3 -march=native -fno-math-errno -fno-trapping-math; never -ffast-math). Exceptions are the
-   functions that call the C library: mod and floordiv of f32, sin, pow and others of f64. The text is the common
+   functions that call the C library: mod and floordiv of f32, erf, cbrt and others of f64. The text is the common
    subset of C11, C++17 and CUDA C; under NVRTC include prelude.cuh first, for the integer types. */
 #ifndef FX_MATH_H
 #define FX_MATH_H
@@ -671,8 +671,8 @@ FX_FN double fx_scale_f64(double y, double rounder) {
     return y * first * fx_double_from_bits((shifted - half - 1u) << 52);
 }
 
-/* exp(r) - 1 = r + r^2 P(r) for |r| <= ln(2) / 2 [expm1_f64] */
-FX_FN double fx_expm1_polynomial(double r) {
+/* exp(r) - 1 = r + r^2 P(r) for |r| <= ln(2) / 2 [expm1_f64], and what of it follows r */
+FX_FN double fx_expm1_rest(double r) {
     double p = 2.0875338879261377e-09;
     p = p * r + 2.5108977200284047e-08;
     p = p * r + 2.7557402600484404e-07;
@@ -684,8 +684,9 @@ FX_FN double fx_expm1_polynomial(double r) {
     p = p * r + 0.041666666666666512;
     p = p * r + 0.16666666666666677;
     p = p * r + 0.5;
-    return r + r * r * p;
+    return r * r * p;
 }
+FX_FN double fx_expm1_polynomial(double r) { return r + fx_expm1_rest(r); }
 
 /* exp(x) 2^shift, of an integer `shift`: exp(n ln 2 + r) = 2^n exp(r), where n times the first part
    of ln 2 is exact (W. J. Cody and W. Waite, 1980). */
@@ -876,6 +877,238 @@ FX_FN double fx_atan2_f64(double y, double x) {
 }
 #endif
 
+/* Sine, cosine, tangent and powers need products that are exact in two parts, for which `fma` is an
+   instruction; without it they are the C library's. Of powers with a constant exponent 3, nothing but
+   the products is left. */
+#if defined(FX_ON_CUDA) || !(defined(__FMA__) || defined(__FP_FAST_FMA))
+FX_FN double fx_sin_f64(double x) { return sin(x); }
+FX_FN double fx_cos_f64(double x) { return cos(x); }
+FX_FN double fx_tan_f64(double x) { return tan(x); }
+FX_FN double fx_pow_f64(double x, double y) { return y == 3.0 ? x * x * x : pow(x, y); }
+#else
+/* 2^(16 j) 2/pi modulo 4, in four parts, as bits: loads of no other type than what a loop writes
+   keep it SIMD code (after Payne and Hanek, 1983). */
+static const uint64_t fx_turns_0[62] = {
+    0x3fe45f306dc9c883u, 0x3ff836e4e44152a0u, 0xbffb1bbead603d8bu, 0x3fb529fc2757d1f5u,
+    0x3fffc2757d1f534eu, 0xbfe505c1596447e5u, 0x3fff534ddc0db629u, 0x3febb81b6c52b328u,
+    0x3feb6c52b3278872u, 0xbff6a66c3bc6fbe0u, 0x3ff3c439041fe516u, 0xbfdbef806ba71508u,
+    0x3fffe5163abdebbcu, 0x3ff63abdebbc561bu, 0xbfc0a21d4f246dc9u, 0xbfcd4f246dc8e2dfu,
+    0x3ffb7246e3a424ddu, 0x3fdb8e909374b802u, 0xbffbdb22d1ff9b6du, 0x3ffd2e006492eea1u,
+    0x3f9924bba8274648u, 0x3ff2eea09d1921d0u, 0xbfff62e6de301e21u, 0x3ff921cfe1deb1cbu,
+    0x3fefc3bd63962535u, 0x3ffeb1cb129a73efu, 0x3fe62534e7dd1047u, 0x3ffa73ee88235f53u,
+    0xbff177dca0ad144cu, 0xbffca0ad144bb7b1u, 0x3ff2ebb4484e99c7u, 0xbfe76f62cc71fb29u,
+    0x3fed338e04d68bf0u, 0x3fdc09ad17df904eu, 0xbff4ba081bec66e3u, 0xbfe037d8cdc538d0u,
+    0x3ff3991d63983534u, 0x3ffd639835339f4au, 0x3ff835339f49c846u, 0xbfe8c16c6f740e88u,
+    0x3fe3908bf177bf25u, 0x3fd7e2ef7e4a0ec8u, 0xbfd081b5f13801dau, 0x3ff283b1ff897ffeu,
+    0xbfec00ed00043f4du, 0x3fe2fffbc0b301feu, 0xbfc0fd33f8086877u, 0x3ff980fef2f118b6u,
+    0xbfb0d0ee74a5f593u, 0xbfedce94beb25c12u, 0xbfe4beb25c125930u, 0xbff92e092c98130eu,
+    0xbfe25930261b069fu, 0xbff8130d834f648bu, 0xbfeb069ec9161738u, 0xbfeec9161738132cu,
+    0xbfe61738132c3403u, 0xbffc09961a015d29u, 0xbff61a015d28ad84u, 0xbfb5d28ad8453814u,
+    0x3ff7527bac7ebe5fu, 0xbfd14e050683a131u,
+};
+static const uint64_t fx_turns_1[62] = {
+    0xbc86b01ec5417056u, 0xbc8ec54170565912u, 0x3c9f47d4d377036eu, 0x3c4a6ee06db14acdu,
+    0xbc81f924eb53361eu, 0x3c8b14acc9e21c82u, 0x3c9664f10e4107f9u, 0xbc8de37df00d74e3u,
+    0x3c507f9458eaf7afu, 0xbc7ae9c5421443aau, 0x3c8d5ef5de2b0db9u, 0xbc7443a9e48db91cu,
+    0x3c9586dc91b8e909u, 0x3c9c91b8e909374cu, 0x3c4d2126e9700325u, 0x3c5374b801924bbbu,
+    0x3c8700324977504fu, 0xbc7b6d115f62e6deu, 0xbc715f62e6de301eu, 0xbc98b9b78c078854u,
+    0x3c3cfe1deb1cb12au, 0xbc7e214e34ed658cu, 0xbc938d3b5963045eu, 0x3c729a73ee88235fu,
+    0xbc6822efb9415a29u, 0xbc9df7282b4512eeu, 0xbc80568a25dbd8b3u, 0xbc744bb7b16638feu,
+    0x3c9213a671c09ad1u, 0xbc998e3f652e8207u, 0x3c435a2fbf209cc9u, 0xbc8d040df633714eu,
+    0xbc7bec66e29c67cbu, 0x3c791d639835339fu, 0x3c98e60d4ce7d272u, 0x3c8a99cfa4e422fcu,
+    0xbc982d8dee81d108u, 0xbc8bdd03a21036beu, 0xbc5d1081b5f13802u, 0xbc8036be27003b40u,
+    0x3c4d8ffc4bffef03u, 0xbc1da00087e99fc0u, 0xbbc0fd33f8086877u, 0xbc7fa67f010d0ee7u,
+    0x3c2fde5e2316b415u, 0xbc6a1dce94beb25cu, 0xbc5d297d64b824b2u, 0xbc97d64b824b2605u,
+    0x3c3f6d367ecf27cbu, 0xbc864c0986c1a7b2u, 0xbc730d834f648b0cu, 0x3c9f2c26dd3d18feu,
+    0x3c7b74f463f669e6u, 0xbc6738132c3402bau, 0xbc632c3402ba515bu, 0xbc7a015d28ad8454u,
+    0x3c816ba93dd63f5fu, 0x3c949eeb1faf97c6u, 0xbc94e050683a130cu, 0xbc3a0e84c2f8c608u,
+    0x3c77b3d0739f78a5u, 0x3c70739f78a5292fu,
+};
+static const uint64_t fx_turns_2[62] = {
+    0xb926447e493ad4ceu, 0x38eb6c52b3278872u, 0xb93d6a66c3bc6fbeu, 0xb8e8778df7c035d4u,
+    0x390c820ff28b1d5fu, 0x38ffe5163abdebbcu, 0x393163abdebbc562u, 0x3927bd778ac36e49u,
+    0xb8cd4f246dc8e2dfu, 0x38fb7246e3a424ddu, 0x3911b8e909374b80u, 0xb916f6c8b47fe6dbu,
+    0x392ba5c00c925dd4u, 0xb93ff9b6d115f62eu, 0xb8ea22bec5cdbc60u, 0xb8ff62e6de301e21u,
+    0xb92cdbc603c429c7u, 0xb9080f10a71a76b3u, 0xb900a71a76b2c609u, 0x393cb129a73ee882u,
+    0xb8d63045df7282b4u, 0xb8f177dca0ad144cu, 0x3901afa975da2427u, 0x3914baed1213a672u,
+    0x390a24274ce38136u, 0x3913a671c09ad17eu, 0xb90c7eca5d040df6u, 0x391ad17df904e647u,
+    0x393f7e413991d63au, 0x38f3991d63983534u, 0xb8c4e33e566305b2u, 0xb919f2b3182d8defu,
+    0x3909cfa4e422fc5eu, 0x391272117e2ef7e5u, 0x39117e2ef7e4a0ecu, 0x39277bf250763ff1u,
+    0xb91b5f13801da001u, 0xb913801da00087eau, 0x38e2fffbc0b301feu, 0xb8c0fd33f8086877u,
+    0xb8d9fc04343b9d29u, 0xb8b0d0ee74a5f593u, 0xb85d297d64b824b2u, 0xb91297d64b824b26u,
+    0xb8b2e092c98130d8u, 0xb8e25930261b069fu, 0xb8f8130d834f648bu, 0x392e4f96136e9e8cu,
+    0x38a36e9e8c7ecd3du, 0xb92161738132c340u, 0x3918fd9a797fa8b6u, 0xb93961a015d28ad8u,
+    0xb8b5d28ad8453814u, 0xb90456c229c0a0d0u, 0xb8d14e050683a131u, 0x391faf97c5ecf41du,
+    0x3917c5ecf41ce7deu, 0xb9130be31821d6b6u, 0x391ce7de294a4baau, 0xb8dd6b5b45650128u,
+    0x390497535fdafd89u, 0xb9165012813b81cbu,
+};
+static const uint64_t fx_turns_3[62] = {
+    0x35ce21c820ff28b2u, 0x35507f9458eaf7afu, 0xb57ae9c5421443aau, 0x358d5ef5de2b0db9u,
+    0xb57443a9e48db91cu, 0x359586dc91b8e909u, 0xb5d236e4716f6c8bu, 0xb5b1c5bdb22d1ffau,
+    0x355374b801924bbbu, 0x358700324977504fu, 0x359924bba8274648u, 0xb5b115f62e6de302u,
+    0x35a3a32439fc3bd6u, 0xb5db78c0788538d4u, 0xb57e214e34ed658cu, 0xb5938d3b5963045eu,
+    0x35c894d39f74411bu, 0x359cfba208d7d4bbu, 0x35a1046bea5d7689u, 0x35cafa975da24275u,
+    0xb5744bb7b16638feu, 0x359213a671c09ad1u, 0x35a338e04d68befdu, 0xb5afb29741037d8du,
+    0xb5a741037d8cdc54u, 0xb57bec66e29c67cbu, 0xb599b8a719f2b318u, 0x35b639835339f49du,
+    0xb5df2b3182d8dee8u, 0xb5982d8dee81d108u, 0x35608bf177bf2507u, 0x35bf8bbdf9283b20u,
+    0xb58036be27003b40u, 0xb5b7c4e007680022u, 0x35bff897ffde0598u, 0x35b7ffde05980fefu,
+    0x35be05980fef2f12u, 0x35b80fef2f118b5au, 0xb56a1dce94beb25cu, 0xb55d297d64b824b2u,
+    0xb57f592e092c9813u, 0x353f6d367ecf27cbu, 0xb4f8130d834f648bu, 0xb5730d834f648b0cu,
+    0xb54a7b24585ce04du, 0x357b74f463f669e6u, 0xb56738132c3402bau, 0x35cfb34f2ff516bbu,
+    0xb5400ae9456c229cu, 0xb5b5d28ad8453814u, 0xb5a5b08a7028341du, 0xb5d14e050683a131u,
+    0xb53a0e84c2f8c608u, 0xb5ad0985f18c10ebu, 0x3570739f78a5292fu, 0xb59821d6b5b45650u,
+    0x35a4a525d4d7f6bfu, 0x35b2ea6bfb5fb120u, 0xb5b404a04ee072a3u, 0xb553b81ca8bdea7fu,
+    0xb55ca8bdea7f33eeu, 0x35bd0856033046fcu,
+};
+
+/* x = n pi/2 + r with |r| <= pi/4, for 0 <= x. This is n, of which the lowest two bits count, and r
+   in two parts. x = y 2^(16 j) with y below 2^69, which is an integer unless j is 0. */
+FX_FN uint64_t fx_quadrant_f64(double x, double *rest, double *rest_of_rest) {
+    uint64_t j = ((fx_bits_f64(x + 0x1p52) >> 52) - 1075u) >> 4;
+    double y = x * fx_double_from_bits((1023u - 16u * j) << 52);
+    double a = fx_double_from_bits(fx_turns_0[j]), b = fx_double_from_bits(fx_turns_1[j]);
+    double c = fx_double_from_bits(fx_turns_2[j]), d = fx_double_from_bits(fx_turns_3[j]);
+    double first = y * a, second = y * b, third = y * c;
+    double first_error = fma(y, a, -first), second_error = fma(y, b, -second);
+    double last = fma(y, c, -third) + y * d;
+
+    /* the sum of the products without its whole numbers; the error of a sum is that of
+       D. E. Knuth, "The Art of Computer Programming", vol. 2, 4.2.2 */
+    double middle = first_error + second, part = middle - first_error;
+    double middle_error = (first_error - (middle - part)) + (second - part);
+    first = first - 4.0 * rint(0.25 * first);
+    double n = first + FX_ROUNDER_F64, more = middle + FX_ROUNDER_F64;
+    first = first - (n - FX_ROUNDER_F64);
+    middle = middle - (more - FX_ROUNDER_F64);
+    double sum = first + middle;
+    part = sum - first;
+    double sum_error = (first - (sum - part)) + (middle - part);
+    double most = sum + FX_ROUNDER_F64;
+    sum = sum - (most - FX_ROUNDER_F64);
+    double small = ((second_error + third) + middle_error) + sum_error;
+    double turns = sum + small, left = (sum - turns) + small + last;
+
+    double r = turns * 1.5707963267948966;
+    *rest = r;
+    *rest_of_rest = fma(turns, 1.5707963267948966, -r) + (turns * 6.123233995736766e-17 + left * 1.5707963267948966);
+    return fx_bits_f64(n) + fx_bits_f64(more) + fx_bits_f64(most);
+}
+
+/* sin(r + s) = r + r^3 P(r^2) + s (1 - r^2/2) [sin_f64] */
+FX_FN double fx_sin_polynomial_f64(double r, double s) {
+    double square = r * r;
+    double p = 1.5896224821370231e-10;
+    p = p * square - 2.5050747672934976e-08;
+    p = p * square + 2.7557313620825965e-06;
+    p = p * square - 0.00019841269829587975;
+    p = p * square + 0.0083333333333221165;
+    p = p * square - 0.1666666666666663;
+    return r + (r * square * p + s * (1.0 - 0.5 * square));
+}
+
+/* cos(r + s) = 1 - r^2/2 + r^4 P(r^2) - r s [cos_f64] */
+FX_FN double fx_cos_polynomial_f64(double r, double s) {
+    double square = r * r;
+    double p = -1.1358533431768503e-11;
+    p = p * square + 2.0875700784174922e-09;
+    p = p * square - 2.7557314178886046e-07;
+    p = p * square + 2.4801587288850335e-05;
+    p = p * square - 0.0013888888888873054;
+    p = p * square + 0.041666666666666595;
+    double half = 0.5 * square, y = 1.0 - half;
+    return y + (((1.0 - y) - half) + (square * square * p - r * s));
+}
+
+FX_FN double fx_sin_f64(double x) {
+    double r, s;
+    uint64_t n = fx_quadrant_f64(fabs(x), &r, &s);
+    double y = (n & 1u) != 0u ? fx_cos_polynomial_f64(r, s) : fx_sin_polynomial_f64(r, s);
+    y = fx_double_from_bits(fx_bits_f64(y) ^ (n & 2u) << 62 ^ (fx_bits_f64(x) & 0x8000000000000000u));
+    return fabs(x) < 1e-9 ? x : y;
+}
+
+FX_FN double fx_cos_f64(double x) {
+    double r, s;
+    uint64_t n = fx_quadrant_f64(fabs(x), &r, &s);
+    double y = (n & 1u) != 0u ? fx_sin_polynomial_f64(r, s) : fx_cos_polynomial_f64(r, s);
+    return fx_double_from_bits(fx_bits_f64(y) ^ ((n + 1u) & 2u) << 62);
+}
+
+FX_FN double fx_tan_f64(double x) {
+    double r, s;
+    uint64_t n = fx_quadrant_f64(fabs(x), &r, &s);
+    double sine = fx_sin_polynomial_f64(r, s), cosine = fx_cos_polynomial_f64(r, s);
+    double y = (n & 1u) != 0u ? -cosine / sine : sine / cosine;
+    y = fx_double_from_bits(fx_bits_f64(y) ^ (fx_bits_f64(x) & 0x8000000000000000u));
+    return fabs(x) < 1e-9 ? x : y;
+}
+
+/* log2(x) of a finite x > 0, in two parts: log(m) = 2 s + 2/3 s^3 + s^5 P(s^2) [pow_f64] with
+   s = (m - 1) / (m + 1), for which x = m 2^n and m is from sqrt(1/2) to sqrt(2). */
+FX_FN double fx_log2_in_parts(double x, double *rest) {
+    int tiny = x < 2.2250738585072014e-308;
+    double size = tiny ? x * 0x1p54 : x;
+    uint64_t bits = fx_exponent_bits_f64(size);
+    double n = fx_double_of_exponent(bits) - (tiny ? 54.0 : 0.0);
+    double f = fx_without_exponent(size, bits) - 1.0;
+    double divisor = 2.0 + f, inverse = 1.0 / divisor, s = f * inverse;
+    double s_rest = (fma(-s, divisor, f) - s * (f - (divisor - 2.0))) * inverse;
+    double square = s * s, square_rest = fma(s, s, -square) + 2.0 * s * s_rest;
+    double p = 0.11013327548276731;
+    p = p * square + 0.10422901775926439;
+    p = p * square + 0.11768673941044963;
+    p = p * square + 0.13333240430964305;
+    p = p * square + 0.15384616753311478;
+    p = p * square + 0.18181818169251762;
+    p = p * square + 0.22222222222290586;
+    p = p * square + 0.28571428571428376;
+    p = p * square + 0.40000000000000002;
+    /* square (2/3 + square p), times s */
+    double more = square * p, factor = 0.66666666666666663 + more;
+    double factor_rest = (more - (factor - 0.66666666666666663)) + 3.7007434154171886e-17;
+    double product = square * factor;
+    double product_rest = fma(square, factor, -product) + (square * factor_rest + square_rest * factor);
+    double cube = s * product;
+    double cube_rest = fma(s, product, -cube) + (s * product_rest + s_rest * product);
+    double log = 2.0 * s + cube, log_rest = (cube - (log - 2.0 * s)) + (2.0 * s_rest + cube_rest);
+    /* divided by ln(2) */
+    double y = log * 1.4426950408889634;
+    double y_rest = fma(log, 1.4426950408889634, -y) + (log * 2.0355273740931033e-17 + log_rest * 1.4426950408889634);
+    double sum = n + y;
+    *rest = (y - (sum - n)) + y_rest;
+    return sum;
+}
+
+/* x^y = 2^(y log2 |x|); the special cases are those of C and IEEE 754. */
+FX_FN double fx_pow_f64(double x, double y) {
+    double size = fabs(x), log_rest;
+    double log = fx_log2_in_parts(size, &log_rest);
+    log = size < (double)FX_INF ? log : size; /* infinity and NaN */
+    log = size == 0.0 ? -(double)FX_INF : log;
+    double power = y * log;
+    double power_rest = fma(y, log, -power) + y * log_rest;
+    power_rest = fabs(power) < 1100.0 ? power_rest : 0.0;
+    power = power > 1100.0 ? 1100.0 : power;
+    power = power < -1100.0 ? -1100.0 : power;
+    double rounder = power + FX_ROUNDER_F64;
+    double r = power - (rounder - FX_ROUNDER_F64);
+    double t = r * 0.69314718055994531;
+    double t_rest = fma(r, 0.69314718055994531, -t) + power_rest * 0.69314718055994531;
+    double one = 1.0 + t, rest = fx_expm1_rest(t);
+    rest = (t - (one - 1.0)) + (rest + t_rest * (one + rest));
+    double result = fx_scale_f64(one + rest, rounder);
+
+    /* of a negative x, exponents must be whole, and odd ones keep the sign */
+    double half = 0.5 * y, sign = rint(half) != half ? x : 1.0;
+    result = copysign(result, rint(y) == y ? sign : 1.0);
+    double smaller = rint(y) == y || size == (double)FX_INF ? 0.0 : x;
+    result = smaller < 0.0 ? (double)FX_NAN : result;
+    result = x == -1.0 && y - y != 0.0 && y == y ? 1.0 : result;
+    result = x == 1.0 || y == 0.0 ? 1.0 : result;
+    return y == 3.0 ? x * x * x : result;
+}
+#endif
+
 FX_FN double fx_sigmoid_f64(double x) {
     double z = fx_exp_f64(-fabs(x));
     return (x < 0.0 ? z : 1.0) / (1.0 + z);
@@ -898,12 +1131,7 @@ FX_FN int32_t fx_exponent_f64(double x) {
     return exponent;
 }
 FX_FN double fx_erf_f64(double x) { return erf(x); }
-FX_FN double fx_sin_f64(double x) { return sin(x); }
-FX_FN double fx_cos_f64(double x) { return cos(x); }
-FX_FN double fx_tan_f64(double x) { return tan(x); }
 FX_FN double fx_hypot_f64(double x, double y) { return hypot(x, y); }
-/* Of a constant 3 nothing but the products is left. */
-FX_FN double fx_pow_f64(double x, double y) { return y == 3.0 ? x * x * x : pow(x, y); }
 
 /* ---- Integers -------------------------------------------------------------------------------- */
 

@@ -391,7 +391,6 @@ binary(
     onnx="Pow",
     symbol="**",
     cost=8,
-    calls=("f64",),
     ulp=0.8,
     reference=_power_reference,
     rule=_power_dtype,
@@ -528,9 +527,9 @@ unary(
     unless=_reciprocal_root_of_halves,
     samples=float_samples(0.01, 100),
 )
-unary("sin", np.sin, "Sine of x in radians.", onnx="Sin", cost=8, calls=("f64",), ulp=1.6, samples=float_samples(-9, 9))
+unary("sin", np.sin, "Sine of x in radians.", onnx="Sin", cost=8, ulp=1.6, samples=float_samples(-9, 9))
 unary(
-    "cos", np.cos, "Cosine of x in radians.", onnx="Cos", cost=8, calls=("f64",), ulp=1.6, samples=float_samples(-9, 9)
+    "cos", np.cos, "Cosine of x in radians.", onnx="Cos", cost=8, ulp=1.6, samples=float_samples(-9, 9)
 )
 unary(
     "tan",
@@ -538,7 +537,6 @@ unary(
     "Tangent of x in radians.",
     onnx="Tan",
     cost=8,
-    calls=("f64",),
     ulp=3.7,
     samples=float_samples(-1.4, 1.4),
 )

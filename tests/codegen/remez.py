@@ -106,6 +106,8 @@ def _of_square(function: Function) -> Function:
 
 
 HALF_LN2, QUARTER_PI, SQRT2 = 0.34660, 0.78541, 1.41422
+with mp.workdps(200):
+    TWO_THIRDS = mpf(2) / 3
 sine, cosine = mpmath.sin, mpmath.cos
 
 # The weight turns the error of the inner polynomial into the relative error of the function.
@@ -224,6 +226,15 @@ POLYNOMIALS = {
         _of_square(_series(lambda s: 2 * mpmath.atanh(s), [(1, 2)], 3)),
         lambda u: u / 2 + mpf(2) ** -80,
         6,
+        0.0,
+        float((SQRT2 - 1) / (SQRT2 + 1)) ** 2,
+        np.float64,
+    ),
+    # log((1 + s) / (1 - s)) = 2 s + 2/3 s^3 + s^5 P(s^2), in double for pow
+    "pow_f64": Polynomial(
+        _of_square(_series(lambda s: 2 * mpmath.atanh(s), [(1, 2), (3, TWO_THIRDS)], 5)),
+        lambda u: u * u / 2 + mpf(2) ** -90,
+        8,
         0.0,
         float((SQRT2 - 1) / (SQRT2 + 1)) ** 2,
         np.float64,

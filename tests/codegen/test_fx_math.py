@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import ml_dtypes
+import mpmath  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -382,6 +383,17 @@ def test_double_errors(function: str, native: Driver, no_fma: Driver) -> None:
             assert errors[worst] <= ERROR_F64, [a[worst] for a in arguments]
 
 
+def test_parts_of_two_over_pi() -> None:
+    """The tables that reduce arguments of sine, cosine and tangent."""
+    parts = [re.findall(r"0x\w{16}", HEADER.split(f"fx_turns_{k}[62] = {{")[1].split("}")[0]) for k in range(4)]
+    with mpmath.workdps(400):
+        for j, words in enumerate(zip(*parts, strict=True)):
+            exact = 2 / mpmath.pi * mpmath.mpf(2) ** (16 * j)
+            exact -= 4 * mpmath.nint(exact / 4)
+            found = sum(mpmath.mpf(float(np.uint64(int(w, 16)).view(np.float64))) for w in words)
+            assert abs(exact - found) < mpmath.mpf(2) ** -208, j
+
+
 @pytest.mark.parametrize("function", [*ERRORS, *PAIR_ERRORS])
 @pytest.mark.parametrize("name", FLOATS)
 def test_special_values(function: str, name: str, native: Driver) -> None:
@@ -415,6 +427,12 @@ def test_exact_results(native: Driver) -> None:
     x = np.linspace(-12, 12, 200_000).astype(np.float32)
     for bounded in ("tanh", "erf", "sigmoid", "sin", "cos"):
         assert np.abs(native.call(f"{bounded}_f32", x)).max() <= 1
+    a, b = (v.ravel() for v in np.meshgrid(np.arange(-60.0, 60), np.arange(1.0, 40)))
+    a, b = a[np.abs(a**b) < 2**53], b[np.abs(a**b) < 2**53]
+    assert (native.call("pow_f64", a, b) == [float(int(x) ** int(y)) for x, y in zip(a, b)]).all()
+    whole = np.linspace(-1e5, 1e5, 200_001)
+    for bounded in ("sin", "cos"):
+        assert np.abs(native.call(f"{bounded}_f64", whole)).max() <= 1
 
 
 @pytest.mark.parametrize("name", FLOATS)
