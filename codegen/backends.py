@@ -18,7 +18,7 @@ import numpy as np
 from fxlite.backend import Backend, KernelInfo, Option, Stage, described, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.state import paused_gc
-from fxlite.codegen.program.calls import call_nested, nested, restructure, run_hollow
+from fxlite.codegen.program.calls import call_nested, finisher, restructure, run_hollow
 from fxlite.codegen.program.states import StateMemory, check_donated, donated_results, state_results, written_results
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
@@ -38,18 +38,6 @@ if TYPE_CHECKING:
     from fxlite.codegen.tuning.tune import Tuning
     from fxlite.passes.costing.timeline import MemoryTimeline
     from fxlite.passes.manager import PassManager
-
-
-def _quick_writes(module: GraphModule) -> tuple[int, ...]:
-    """The places among the inputs of those that a call writes into, for a module whose arguments are arrays one by
-    one; none for others."""
-    interface = module.graph.interface
-    if interface is None or not interface.is_one_by_one or interface.baked or module.graph.taps or module.states:
-        return ()
-    placeholders = module.graph.placeholders
-    if any(p._args for p in placeholders):  # a default
-        return ()
-    return tuple(n for n, p in enumerate(placeholders) if p.target in interface.writes)
 
 
 def _may_write(args: Sequence[Any], places: Sequence[int]) -> bool:
@@ -104,11 +92,14 @@ class CFunction:
         self.state_memory = StateMemory(module) if module.states and self.keeps_states else None
         """The states, which calls write in place; None for a model without, or a target that has none."""
         self._restructure = restructure(module)
-        interface = module.graph.interface
-        self._is_flat, self._n_inputs = module.is_flat, len(module.graph.placeholders)
+        interface, placeholders = module.graph.interface, module.graph.placeholders
+        self._is_flat, self._n_inputs = module.is_flat, len(placeholders)
         self._takes_no_more = interface is None or not interface.baked
-        self._quick = _quick_writes(module) if self._written and len(self._owned) == len(self._written) else ()
-        """The places of inputs that a call writes into, where it does nothing else beside giving flat results."""
+        self._one_by_one = self._takes_no_more and (interface is None or interface.is_one_by_one)
+        does_no_more = not (module.graph.taps or module.states or any(p._args for p in placeholders))
+        self._finish = finisher(module) if does_no_more and len(self._owned) == len(self._written) else None
+        """What makes the program's result of the flat one, where a call does nothing else beside writing inputs."""
+        self._places = tuple(n for n, p in enumerate(placeholders) if p.target in self._written)
         if kept is not None:
             self.function = CompiledFunction(kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit)
             return
@@ -229,21 +220,27 @@ class CFunction:
         return described(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._owned:
-            if len(args) == self._n_inputs and self._quick and not kwargs and _may_write(args, self._quick):
-                structure = self.graph_module.graph.output_node().args[0][0]
-                try:
-                    return nested(structure, tuple(self.function(*args)))
-                except HollowCall:  # nothing was written yet
-                    pass
-            return call_nested(self.graph_module, self._step, args, kwargs)
         is_whole = len(args) == self._n_inputs and not kwargs
-        if not (
-            self._is_flat and (is_whole or self._takes_no_more)
-        ):  # known since it was made: to ask the module takes longer than a call
-            return call_nested(self.graph_module, lambda v: self._run(*v), args, kwargs)
-        result = self._run(*args, **kwargs)
-        return result if self._restructure is None else self._restructure(result)
+        if not self._owned and self._is_flat and (is_whole or self._takes_no_more):
+            # known since it was made: to ask the module takes longer than a call
+            result = self._run(*args, **kwargs)
+            return result if self._restructure is None else self._restructure(result)
+        if is_whole and self._one_by_one:
+            result = self.call_arrays(args)
+            if result is not NotImplemented:
+                return result
+        run = self._step if self._owned else lambda arrays: self._run(*arrays)
+        return call_nested(self.graph_module, run, args, kwargs, self.call_arrays)
+
+    def call_arrays(self, arrays: Sequence[Any]) -> Any:
+        """The program's result for the arrays of all inputs, in order. NotImplemented where that takes what only a
+        call of the program does: states, taps, arrays that cannot be written where they are, a memory limit."""
+        if self._finish is None or (self._places and not _may_write(arrays, self._places)):
+            return NotImplemented
+        try:
+            return self._finish(self.function(*arrays))
+        except HollowCall:  # nothing was written yet
+            return NotImplemented
 
     def run_flat(self, values: Mapping[str, Any]) -> Any:
         """Run on arrays by placeholder's target; the results are flat."""

@@ -192,23 +192,26 @@ class JitFunction:
             own = self._root if is_module or tracer is None else tracer.captured(self._function)
             return own(*args, **kwargs)
         bound = self._bind(args, kwargs)
-        found = self._version(bound, self._settings.fallback)
+        arrays: list[Any] = []
+        found = self._version(bound, self._settings.fallback, arrays)
         if found is None:
             return self._function(*args, **kwargs)
         store = self._store
         store.calls += 1
         found.used = store.calls
-        return found.call(bound)
+        return found.call(bound, arrays)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """What :func:`fxlite.compile` makes for these arguments, which are not computed with."""
-        found = self._version(self._bind(args, kwargs), False)
+        found = self._version(self._bind(args, kwargs), False, [])
         assert found is not None
         return found.compiled
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         names, defaults = self._store.names, self._store.defaults
         if names is not None and len(args) <= len(names):  # in a tenth of the time that the signature takes
+            if len(args) == len(names) and not kwargs:
+                return dict(zip(names, args))
             given = dict(zip(names, args)) | kwargs
             bound = {n: given[n] if n in given else defaults[n] for n in names if n in given or n in defaults}
             if len(bound) == len(names) and len(given) == len(args) + len(kwargs) <= len(names):
@@ -220,9 +223,9 @@ class JitFunction:
         whole.apply_defaults()
         return dict(whole.arguments)
 
-    def _version(self, bound: dict[str, Any], fallback: bool) -> Version | None:
-        """The version for bound arguments; None where it is to fall back."""
-        arrays: list[Any] = []
+    def _version(self, bound: dict[str, Any], fallback: bool, arrays: list[Any]) -> Version | None:
+        """The version for bound arguments, of which the arrays are put into the list; None where it is to fall
+        back."""
         key = tuple(key_of(value, arrays) for value in bound.values())
         shapes = tuple(array.shape for array in arrays)
         found = self._find(key, shapes)

@@ -20,6 +20,7 @@ import numpy as np
 
 from fxlite.codegen.runtime.abi import DimText, HollowCall
 from fxlite.codegen.runtime.sizes import CONSTANT, HOLLOW, STORED_VALUE, ValueSize, count_values
+from fxlite.graph import pytree
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.scalar.index import Index, to_text
@@ -115,13 +116,32 @@ def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
     return lambda flat: nested(structure, flat)
 
 
+def finisher(module: GraphModule) -> Callable[[Any], Any]:
+    """What makes the program's result of the flat results, without the values of inputs that it writes."""
+    interface, structure = module.graph.interface, module.graph.output_node().args[0]
+    classes = None if interface is None else interface.result
+    form = structure[0] if interface is not None and interface.writes else structure
+    if classes is not None and classes.has_class and pytree.fits(classes, form):
+        return lambda flat: pytree.rebuild(classes, nested(form, flat))
+    if form is structure and isinstance(form, Node):
+        return lambda flat: flat
+    return lambda flat: nested(form, tuple(flat) if isinstance(flat, list) else flat)
+
+
 def call_nested(
-    module: GraphModule, run: Callable[[Sequence[Any]], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: GraphModule,
+    run: Callable[[Sequence[Any]], Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    direct: Callable[[Sequence[Any]], Any] = lambda arrays: NotImplemented,
 ) -> Any:
     """What a call of the program gives where ``run`` computes flat results (or the only one) from
-    the arrays of all inputs. Raises ArgumentError naming the path of an argument that does not
-    fit."""
+    the arrays of all inputs; ``direct`` gives the program's own result, or NotImplemented. Raises
+    ArgumentError naming the path of an argument that does not fit."""
     values = module.flatten_inputs(module.bind(args, kwargs).arguments)
+    result = direct([values[p.target] for p in module.graph.placeholders])
+    if result is not NotImplemented:
+        return result
     structure = module.graph.output_node().args[0]
 
     def call(arrays: Sequence[Any]) -> Any:

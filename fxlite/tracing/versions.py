@@ -407,8 +407,22 @@ class Version:
         parameters = self.signature.parameters
         return tuple(parameters) if all(p.kind is PLAIN for p in parameters.values()) else None
 
-    def call(self, bound: Mapping[str, Any]) -> Any:
-        """Call it with those of the bound arguments that are inputs."""
+    @functools.cached_property
+    def places(self) -> list[int] | None:
+        """Where its inputs are among the arrays of a call; None where a call has more to do than to take them."""
+        interface = self.module.graph.interface
+        if self.states or not hasattr(self.compiled, "call_arrays"):
+            return None
+        labels = {} if interface is None else interface.labels()
+        paths = [labels.get(p.target, p.target) for p in self.module.graph.placeholders]
+        return [self.paths.index(path) for path in paths] if set(paths) <= set(self.paths) else None
+
+    def call(self, bound: Mapping[str, Any], arrays: Sequence[Any]) -> Any:
+        """Call it with those of the bound arguments that are inputs; ``arrays`` are those in them."""
+        if self.places is not None:
+            result = self.compiled.call_arrays([arrays[place] for place in self.places])
+            if result is not NotImplemented:
+                return result
         if self.names is not None:
             args, kwargs = tuple([bound[name] for name in self.names]), {}
         else:
