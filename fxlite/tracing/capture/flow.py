@@ -217,8 +217,8 @@ class Flow(Expressions):
         if tracer.loops == "keep":
             return 'loops="keep"'
         try:
-            middle = over.item(over.count // 2)  # an inner loop may have no rounds in the first one
-            way = run(Region(tracer, "a for loop", about.places), lambda: body(middle))
+            middle = over.count // 2  # an inner loop may have no rounds in the first one
+            way = run(Region(tracer, "a for loop", about.places), lambda: body(over.item(middle)))
         except TraceError:
             Hint.of(tracer, body).unrolls = True  # if it can be; else that says why
             return ""
