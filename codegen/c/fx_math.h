@@ -32,6 +32,8 @@
 #ifdef FX_ON_CUDA
 FX_FN uint32_t fx_bits_f32(float x) { return __float_as_uint(x); }
 FX_FN float fx_float_from_bits(uint32_t bits) { return __uint_as_float(bits); }
+FX_FN uint64_t fx_bits_f64(double x) { return (uint64_t)__double_as_longlong(x); }
+FX_FN double fx_double_from_bits(uint64_t bits) { return __longlong_as_double((long long)bits); }
 #else
 FX_FN uint32_t fx_bits_f32(float x) {
     uint32_t bits;
@@ -40,6 +42,16 @@ FX_FN uint32_t fx_bits_f32(float x) {
 }
 FX_FN float fx_float_from_bits(uint32_t bits) {
     float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+FX_FN uint64_t fx_bits_f64(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+FX_FN double fx_double_from_bits(uint64_t bits) {
+    double x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
@@ -52,6 +64,11 @@ FX_FN void fx_clear(void *to, int64_t bytes) {
     if (bytes > 0) memset(to, 0, (size_t)bytes);
 }
 #endif
+
+FX_FN int32_t fx_as_i32_f32(float x) { return (int32_t)fx_bits_f32(x); }
+FX_FN float fx_as_f32_i32(int32_t x) { return fx_float_from_bits((uint32_t)x); }
+FX_FN int64_t fx_as_i64_f64(double x) { return (int64_t)fx_bits_f64(x); }
+FX_FN double fx_as_f64_i64(int64_t x) { return fx_double_from_bits((uint64_t)x); }
 
 /* ---- Floats: exact functions ----------------------------------------------------------------- */
 
@@ -652,16 +669,6 @@ FX_FN double fx_acos_f64(double x) { return acos(x); }
 FX_FN double fx_atan_f64(double x) { return atan(x); }
 FX_FN double fx_atan2_f64(double y, double x) { return atan2(y, x); }
 #else
-FX_FN uint64_t fx_bits_f64(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-FX_FN double fx_double_from_bits(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 /* y 2^n for the n of a rounder, n + FX_ROUNDER_F64, from -2000 to 2000: by two factors, so that a
    subnormal result is rounded once. Vectors of 64-bit integers are shifted without their signs. */

@@ -309,6 +309,9 @@ class NumpyText(Text):
     def op_cast(self, node: Node, x: Any, dtype: DType) -> str:
         return self.cast(self.owner(x), dtypes.dtype(dtype))
 
+    def op_bitcast(self, node: Node, x: Any, dtype: DType) -> str:
+        return f"{self.owner(x)}.view({self.dtype(dtypes.dtype(dtype))})"
+
     def op_pad(self, node: Node, x: Any, padding: Any, value: Any) -> str:
         if not padding:
             return self.value(x)

@@ -15,6 +15,7 @@ FAMILIES = (
     "elementwise",
     "numeric.complex_numbers",
     "numeric.elementary",
+    "numeric.bits",
     "reduction",
     "view",
     "slicing",

@@ -296,8 +296,18 @@ class _DoctorProxy(Proxy):
             self.tracer.report(error)
             return other
 
+    def _either(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a method gives that NumPy's arrays have; where it is refused, what torch's would."""
+        try:
+            return super().__getattr__(name)(*args, **kwargs)
+        except Exception as error:
+            self.tracer.report(error)
+        return method_value(name, self, args, kwargs)
+
     def __getattr__(self, name: str) -> Any:
-        if name not in METHODS or name in NUMPY_METHODS:
+        if name in METHODS and name in NUMPY_METHODS:
+            return _noting_call(self, lambda *args, **kwargs: self._either(name, args, kwargs))
+        if name not in METHODS:
             return _noting_call(self, super().__getattr__(name))
         try:
             super().__getattr__(name)

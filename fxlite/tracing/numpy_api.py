@@ -429,6 +429,8 @@ def call_method(x: Proxy, name: str, args: Any, kwargs: Any) -> Any:
 
 def _located(tracer: Tracer, name: str, implementation: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The call; what it refuses is an error with the program's line."""
+    args = [*map(dtypes.as_numpy_reads, args)]
+    kwargs = {name: dtypes.as_numpy_reads(value) for name, value in kwargs.items()}
     try:
         return implementation(*args, **kwargs)
     except (TypeError, ValueError) as error:
@@ -490,6 +492,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "argpartition": statistics.argpartition,
     "searchsorted": statistics.searchsorted,
     "put": rearranging.put,
+    "view": rearranging.view,
     "resize": _refused_write("resize", "use np.pad, or a slice"),
 }
 for _name, _implementation in [*METHODS.items()]:

@@ -206,6 +206,23 @@ BY_NUMPY = {d.numpy: d for d in ALL}
 _USUAL: dict[Any, DType] = {**BY_NUMPY, **BY_NAME, **{d: d for d in ALL}}
 
 
+def _differs(name: str, known: DType) -> bool:
+    try:
+        return np.dtype(name) != known.numpy
+    except TypeError:
+        return False
+
+
+#: Names that are texts of NumPy for another dtype: ``"i8"`` has 8 bytes there, and 8 bits here.
+_OTHER_IN_NUMPY = {name: np.dtype(name) for name, known in BY_NAME.items() if _differs(name, known)}
+
+
+def as_numpy_reads(value: Any) -> Any:
+    """An argument of one of NumPy's functions or methods, where a text that names another dtype in NumPy is that
+    dtype."""
+    return _OTHER_IN_NUMPY.get(value, value) if type(value) is str else value
+
+
 def dtype(value: Any) -> DType:
     """The :class:`DType` meant by a name (``"f32"``, ``"float32"``), a NumPy dtype or scalar type,
     a Python type (``complex`` is c128, ``float`` f64, ``int`` i64, ``bool`` bool) or a DType.

@@ -57,7 +57,7 @@ HEADER = (FOLDER / "fx_math.h").read_text()
 def exact(arity: int) -> list[str]:
     """Functions of floats whose results are NumPy's, bit for bit."""
     own = [f for f in FUNCTIONS.values() if f.arity == arity and not f.ulp]
-    return [f.name for f in own if f"fx_{f.name}_f64(" in HEADER]
+    return [f.name for f in own if all(f"fx_{f.name}_{kind}(" in HEADER for kind in FLOATS)]
 
 
 EXACT_UNARY, EXACT_BINARY = exact(1), exact(2)

@@ -21,11 +21,12 @@ SECONDS = 240  # for one model
 
 
 def known(path: Path) -> dict[str, Any]:
-    """The last result of each model."""
-    if not path.exists():
-        return {}
-    rows = map(json.loads, path.read_text().splitlines())
-    return {row["name"]: row for row in rows}
+    """What is known of each model: later results come before earlier ones."""
+    found: dict[str, Any] = {}
+    for row in map(json.loads, path.read_text().splitlines() if path.exists() else ()):
+        before = found.get(row["name"], {})
+        found[row["name"]] = {k: v for k, v in before.items() if k != "error"} | row
+    return found
 
 
 def run(names: list[str], path: Path, options: list[str]) -> None:
@@ -56,7 +57,7 @@ def run(names: list[str], path: Path, options: list[str]) -> None:
                 worker.stdin.close()
 
 
-def work(with_c: bool, times: bool) -> None:
+def work(with_c: bool, times: bool, onnx: bool) -> None:
     """The worker: names on standard input, results on standard output."""
     import torch
 
@@ -66,7 +67,14 @@ def work(with_c: bool, times: bool) -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no result
     for name in sys.stdin:
-        print(json.dumps(check(name.strip(), with_c, times)), file=out, flush=True)
+        print(json.dumps(check(name.strip(), with_c, times, onnx)), file=out, flush=True)
+
+
+def _is_open(row: dict[str, Any] | None, options: Any) -> bool:
+    """Whether a model is to be run, by what is known of it."""
+    if row is None or row["stage"] != "right":
+        return row is None or options.again
+    return options.onnx and ("onnx" not in row or (options.again and row["onnx"] != "right"))
 
 
 def main() -> None:
@@ -76,11 +84,12 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="those that failed, too")
     parser.add_argument("--graph", action="store_true", help="without C")
     parser.add_argument("--no-times", action="store_true")
+    parser.add_argument("--onnx", action="store_true", help="exported to ONNX, too, run there, and imported again")
     parser.add_argument("--table", action="store_true", help="only write docs/models.md")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(not options.graph, not options.no_times)
+        work(not options.graph, not options.no_times, options.onnx)
         return
     if not options.table:
         from tests.zoo_real.models import FAMILIES
@@ -88,8 +97,8 @@ def main() -> None:
         wanted = options.families or list(FAMILIES)
         names = [n for w in wanted for n in (FAMILIES[w][0]() if w in FAMILIES else [w])]
         before = known(options.results)
-        names = [n for n in names if n not in before or (options.again and before[n]["stage"] != "right")]
-        flags = ["--graph"] * options.graph + ["--no-times"] * options.no_times
+        names = [n for n in names if _is_open(before.get(n), options)]
+        flags = ["--graph"] * options.graph + ["--no-times"] * options.no_times + ["--onnx"] * options.onnx
         run(names, options.results, flags)
     from tests.zoo_real.table import write_table
 

@@ -1,5 +1,5 @@
-"""What is checked of one model: imported, the graph equals torch, C equals the graph; and how long
-that takes.
+"""What is checked of one model: imported, the graph equals torch, C equals the graph; how long that takes; and
+whether ONNX Runtime, and the graph that comes back from the file, compute what the exported graph does.
 
 Numbers are float32 and equal where they differ by at most 1e-4 of the largest output. Of a model whose
 float32 results in torch are farther than that from its float64 ones, float64 is compared.
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,7 +89,40 @@ def _imported(row: dict[str, Any], model: Any, args: Any, named: Any) -> tuple[A
     return gm, arrays, by_name, in_graph, expected
 
 
-def check(name: str, with_c: bool = True, times: bool = True) -> dict[str, Any]:
+def through_onnx(row: dict[str, Any], gm: fx.GraphModule, arrays: Any, by_name: Any, in_graph: Any) -> None:
+    """Export the graph, run the file in ONNX Runtime, import it again; the row says how far the results are off, or
+    in ``onnx`` what went wrong."""
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        row["onnx"] = "export"
+        try:
+            start = time.perf_counter()
+            fx.to_onnx(gm, path, external_data=True)
+            row["export_onnx_s"] = round(time.perf_counter() - start, 2)
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level, options.intra_op_num_threads = 4, 1
+            row["onnx"] = "ONNX Runtime"
+            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            values = gm.flatten_inputs(gm.bind(arrays, by_name).arguments)
+            given = [np.asarray(values[p.target]) for p in gm.graph.placeholders]
+            found = session.run(None, {i.name: v for i, v in zip(session.get_inputs(), given, strict=True)})
+            row["onnx_off"] = difference(found[: len(in_graph)], in_graph)
+            if not row["onnx_off"] <= NEAR:
+                raise AssertionError(f"results differ by {row['onnx_off']:.2g} of the largest output")
+            del session
+            row["onnx"] = "import again"
+            back = fx.from_onnx(path)
+            row["back_off"] = difference(leaves(back(*given))[: len(in_graph)], in_graph)
+            if not row["back_off"] <= NEAR:
+                raise AssertionError(f"results differ by {row['back_off']:.2g} of the largest output")
+            row["onnx"] = "right"
+        except Exception as error:
+            row["onnx"] += f": {type(error).__name__}: {error}"[:700]
+
+
+def check(name: str, with_c: bool = True, times: bool = True, onnx: bool = False) -> dict[str, Any]:
     """What became of a model: ``stage`` is "right", or where it failed, with the error."""
     row: dict[str, Any] = {"name": name, "stage": "make"}
     try:
@@ -103,6 +138,8 @@ def check(name: str, with_c: bool = True, times: bool = True) -> dict[str, Any]:
                 gm, arrays, by_name, in_graph, _ = _imported(row, model, args, named)
         if not row["graph_off"] <= NEAR:
             raise AssertionError(f"the graph differs from torch by {row['graph_off']:.2g} of the largest output")
+        if onnx:
+            through_onnx(row, gm, arrays, by_name, in_graph)
         if not with_c:
             return row | {"stage": "right"}
         row["stage"], start = "build", time.perf_counter()

@@ -231,11 +231,13 @@ def converted(n: Call, x: Any, wanted: np.dtype[Any]) -> Any:
 
 @onnx_op("BitCast")
 def bit_cast(n: Call, x: Any) -> Any:
-    """The bytes of each element as another type of the same size: constants only."""
+    """The bits of each element as another type of the same size."""
     wanted = proto.element(n["to"], "the result")
-    if is_traced(x):
-        raise n.refuse("no fxlite op reads the bytes of a value as another type; only constants can be read so")
-    return np.asarray(x).view(wanted)
+    if not is_traced(x):
+        return np.asarray(x).view(wanted)
+    if proto.widened(wanted) != wanted:
+        raise n.refuse(f"bits are read as {wanted}, a type that fxlite holds in a wider one")
+    return ops.bitcast(x, wanted)
 
 
 # -- element types that fxlite lacks ---------------------------------------------------------------

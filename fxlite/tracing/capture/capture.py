@@ -31,6 +31,7 @@ from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, fresh_a
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 from fxlite.tracing.capture.rounds import number_of_rounds, with_count
+from fxlite.types.dtypes import as_numpy_reads
 
 #: Rounds of a loop that is not looked at.
 _FEW_ROUNDS = 5
@@ -94,7 +95,8 @@ class Caller:
         except TypeError:  # it has no hash
             make = None
         if make is not None:
-            return make(tracer, function, args, kwargs)
+            given = {name: as_numpy_reads(value) for name, value in kwargs.items()}
+            return make(tracer, function, tuple(map(as_numpy_reads, args)), given)
         if kind in _DISPATCHED or (kind is BuiltinFunctionType and type(function.__self__) is np.ufunc):
             args, kwargs = with_stacked(tracer, function, args, kwargs)
         if kind is FunctionType:

@@ -6,8 +6,9 @@ tracing. Out: compositions of views, ``concat`` and ``take``.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fxlite.ops.op import broadcast_shapes, lookup, normalize_axis
 from fxlite.tracing.capture.capture import captured
 from fxlite.tracing.functions.padding import along
 from fxlite.tracing.numpy_functions import by_name, diag, expand_dims, moveaxis, ravel, reshape, value_type
+from fxlite.tracing.torch_names import method_advice
 from fxlite.tracing.writes.in_place import store
 from fxlite.tracing.writes.scatter import set_item
 from fxlite.tracing.writes.shared_memory import attach, fresh
@@ -288,6 +290,69 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     whole = reshape(whole, (*others, *value_type(whole).shape[1:]))
     rank = value_type(whole).rank
     return moveaxis(whole, tuple(range(rank - made, rank)), tuple(range(axis, axis + made)))
+
+
+# -- the bytes of elements -------------------------------------------------------------------------
+def view(x: Any, dtype: Any = None, *sizes: Any) -> Any:
+    """``x.view(dtype)``: the bytes of the elements read as elements of another type, of which the last axis may have
+    several for one, or one for several. The lowest byte comes first."""
+    if sizes or isinstance(dtype, (tuple, list)) or type(dtype) is int or is_traced(dtype):
+        raise x.tracer.error("x.view takes a dtype, and not sizes", method_advice("view"), x.node, AttributeError)
+    if dtype is None or (isinstance(dtype, type) and issubclass(dtype, np.ndarray)):
+        return x[...]
+    held, target = value_type(x).dtype, dtypes.dtype(dtype)
+    if target is held:
+        return x[...]
+    if target.itemsize == held.itemsize and not (target.is_complex or held.is_complex):
+        found = lookup("bitcast")(x, target)
+        attach(found, x, lookup("bitcast"), {"dtype": target})
+        return found
+    if not value_type(x).rank:
+        raise ValueError(f"an array without axes cannot be read as {target}, of another size than {held}")
+    if target.is_complex and held is not target.real:
+        return view(view(x, target.real), target)
+    found = _parts_of(x, held, target) if target.itemsize <= held.itemsize else _made_of(x, held, target)
+    attach(found, x, None, {})
+    return found
+
+
+def _words(x: Any, target: dtypes.DType) -> Any:
+    return lookup("bitcast")(x, target) if value_type(x).dtype is not target else x
+
+
+def _parts_of(x: Any, held: dtypes.DType, target: dtypes.DType) -> Any:
+    """Each element as several ones of at most its size, along the last axis."""
+    if held.is_complex:
+        flat = _joined([lookup("real")(x), lookup("imag")(x)])
+        return flat if target is held.real else view(flat, target)
+    count = held.itemsize // target.itemsize
+    bits = _words(x, _unsigned(held.itemsize))
+    shifted = [lookup("right_shift")(bits, 8 * target.itemsize * k) if k else bits for k in range(count)]
+    narrow = _unsigned(target.itemsize)
+    return _words(_joined([lookup("cast")(part, narrow) for part in shifted]), target)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    whole = lookup("stack")(tuple(parts), axis=value_type(parts[0]).rank)
+    *lead, size, count = value_type(whole).shape
+    return lookup("reshape")(whole, (*lead, shapes.normalize(size * count)))
+
+
+def _made_of(x: Any, held: dtypes.DType, target: dtypes.DType) -> Any:
+    """Elements of several ones along the last axis, which the caller's array must have a multiple of."""
+    *lead, size = value_type(x).shape
+    count = target.itemsize // held.itemsize
+    apart = reshape(x, (*(shapes.for_user(d) for d in lead), shapes.for_user(size) // count, count))
+    if target.is_complex:
+        return lookup("complex")(apart[..., 0], apart[..., 1])
+    wide = _unsigned(target.itemsize)
+    bits = lookup("cast")(_words(apart, _unsigned(held.itemsize)), wide)
+    shifted = [lookup("left_shift")(bits[..., k], 8 * held.itemsize * k) if k else bits[..., k] for k in range(count)]
+    return _words(functools.reduce(lookup("bitwise_or"), shifted), target)
+
+
+def _unsigned(itemsize: int) -> dtypes.DType:
+    return dtypes.dtype(f"u{8 * itemsize}")
 
 
 # -- writing ---------------------------------------------------------------------------------------

@@ -308,6 +308,8 @@ def undo_step(
     """The call that gives the value of type ``before`` of which ``op`` gives ``new``."""
     if op.shares_memory == "contiguous":
         return lookup("reshape"), (new,), {"shape": before.shape}
+    if op is lookup("bitcast"):
+        return op, (new,), {"dtype": before.dtype}
     if op.name == "permute":
         axes = [normalize_axis(a, before.rank) for a in attributes["axes"]]
         inverse = tuple(axes.index(a) for a in range(before.rank))

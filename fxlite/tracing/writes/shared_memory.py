@@ -259,6 +259,8 @@ def view_layout(layout: Layout | None, op: Op, attributes: Mapping[str, Any], ol
         extra = new.rank - old.rank
         kept = [s if shapes.equal(a, b) else 0 for s, a, b in zip(strides, old.shape, new.shape[extra:])]
         return Layout((0,) * extra + tuple(kept), in_order)
+    if op is lookup("bitcast"):
+        return layout
     rank = old.rank + max(op.added_axes, 0)
     axis = normalize_axis(attributes["axis"], rank)
     if op.name == "slice":
