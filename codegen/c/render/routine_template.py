@@ -37,18 +37,23 @@ Sizes = Mapping[str, Index]
 #: Words of random bits that one call of the tile makes, and below which there is none.
 WORDS = constant("numeric/philox", "RANDOM_WORDS")
 FEW_WORDS = 64
+#: Rows of at most so many elements are sorted side by side, as many as fill so many bytes.
+MOST_IN_LANES = constant("numeric/sorting", "MOST_IN_LANES")
+LANE_BYTES = constant("numeric/sorting", "LANE_BYTES")
 
 
 @dataclass(frozen=True)
 class Routine:
     """How a tile is called. ``sizes``: of a node, ``items`` among them, the calls of the tile;
     ``call``: the tile and its arguments, of sizes, the item's number and scratch; ``scratch``: its
-    bytes for one call, where it takes any; ``failure``: what is said where it gives a column."""
+    bytes for one call, where it takes any; ``failure``: what is said where it gives a column;
+    ``rows``: a tile for several rows, where they are short."""
 
     sizes: Callable[[Node], dict[str, Dim]]
     call: Callable[[Node, Sizes, Index, str, str], str]
     scratch: Callable[[Mapping[str, Any], int], Any] | None = None
     failure: str = ""
+    rows: str = ""
 
 
 def ctype_of(dtype: DType) -> str:
@@ -185,8 +190,21 @@ def _names(node: Node) -> list[str]:
     return [*node.target.tensor_kinds][: len(node.args)]
 
 
-SORT = Routine(_row_sizes, _row_call("sort_row"), lambda s, item: s["n"] * (2 * item))
-ARGSORT = Routine(_row_sizes, _row_call("sort_positions"), lambda s, item: s["n"] * (16 + item))
+def _block(n: Any) -> int:
+    """Bytes of the rows of n elements that are sorted side by side."""
+    known = n if type(n) is int else n.constant if isinstance(n, Index) else None
+    return (MOST_IN_LANES if known is None else known if known <= MOST_IN_LANES else 0) * LANE_BYTES
+
+
+SORT = Routine(
+    _row_sizes, _row_call("sort_row"), lambda s, item: s["n"] * (2 * item) + _block(s["n"]), rows="sort_rows"
+)
+ARGSORT = Routine(
+    _row_sizes,
+    _row_call("sort_positions"),
+    lambda s, item: s["n"] * (16 + 2 * item) + _block(s["n"]) * (1 + max(4 // item, 1)),  # with places of 4 or 8 bytes
+    rows="sort_positions_of_rows",
+)
 ARGTOPK = Routine(_top_sizes, _top, lambda s, item: (s["k"] + 64) * 64)
 SEARCHSORTED = Routine(_search_sizes, _search)
 FLATNONZERO = Routine(_mask_sizes, _places)
@@ -234,6 +252,10 @@ def render_routine(
     count = sizes.pop("items")
     if "stride" in sizes:
         count = count * sizes["stride"]
+    body, rows, lanes = Body(), count, Index.of(1)
+    if routine.rows:
+        lanes = _lanes(body, sizes["n"], rows, node.args[0].type.dtype.itemsize)
+        count = rows if lanes.constant == 1 else (rows + lanes - 1) // lanes
     parameters = [
         (f"const {ctype_of(v.type.dtype)} *restrict {n}", buffer_name(v))
         for n, v in zip(_names(node), node.args)
@@ -244,7 +266,7 @@ def render_routine(
     parameters += [(f"int64_t {n}", bare(Index.of(d))) for n, d in named.items()]
     if routine.failure:
         parameters.append(("fx_error *error", "error"))
-    body, single = Body(), count.constant == 1
+    single = count.constant == 1
     share: Any = Index.of(0)
     if routine.scratch is not None:
         share = round_up(routine.scratch(sizes, node.args[0].type.dtype.itemsize), 64)
@@ -259,6 +281,10 @@ def render_routine(
             scratch = "memory"
         threads = "n_threads" if single else "1"
         call = routine.call(node, sizes, item, threads, scratch)
+        if lanes.constant != 1:
+            kind = ctype_of(node.args[0].type.dtype)
+            given = ", ".join(map(bare, (item, lanes, rows, sizes["n"], sizes["stride"])))
+            call = f"{routine.rows}_{kind}({given}, x, y, {scratch})"
         if not routine.failure:
             body.put(f"{call};")
         else:
@@ -274,6 +300,16 @@ def render_routine(
     workspace = made.workspace.substitute({sizes[n].single_atom: Index.of(d) for n, d in named.items() if n in sizes})
     arguments = tuple(a for _, a in parameters) + workspace_arguments(made.extra_parameters)
     return TemplateFunction(name, made.text, arguments, {}, bare(workspace))
+
+
+def _lanes(body: Body, n: Index, rows: Index, itemsize: int) -> Index:
+    """How many rows of n elements a call sorts."""
+    most = LANE_BYTES // itemsize
+    if n.constant is not None:
+        few = rows.constant is not None and rows.constant < 3
+        return Index.of(1 if few or n.constant > MOST_IN_LANES else most)
+    body.assign("const int64_t lanes", f"{bare(n)} <= {MOST_IN_LANES} ? {most} : 1")
+    return symbol("lanes")
 
 
 def _atom(size: Index) -> str:

@@ -1,35 +1,85 @@
-/* Sorting by merging, in which equal elements keep their order and NaN is the last, and searching
+/* Sorting, in which NaN is the last and positions of equal elements keep their order, and searching
  * in what is sorted. */
 
 #if INSTANCE == 0
 #define T float
+#define KEY int32_t
+#define PLACE int32_t
+#define MOST INT32_MAX
+#define IS_FLOAT 1
+#define SIGN 128
 #define OR_LAST | ((b != b) & (a == a))
 #elif INSTANCE == 1
 #define T double
+#define KEY int64_t
+#define PLACE int64_t
+#define MOST INT64_MAX
+#define IS_FLOAT 1
+#define SIGN 128
 #define OR_LAST | ((b != b) & (a == a))
 #elif INSTANCE == 2
 #define T int8_t
+#define KEY int8_t
+#define PLACE int32_t
+#define MOST INT8_MAX
+#define IS_FLOAT 0
+#define SIGN 128
 #define OR_LAST
 #elif INSTANCE == 3
 #define T int16_t
+#define KEY int16_t
+#define PLACE int32_t
+#define MOST INT16_MAX
+#define IS_FLOAT 0
+#define SIGN 128
 #define OR_LAST
 #elif INSTANCE == 4
 #define T int32_t
+#define KEY int32_t
+#define PLACE int32_t
+#define MOST INT32_MAX
+#define IS_FLOAT 0
+#define SIGN 128
 #define OR_LAST
 #elif INSTANCE == 5
 #define T int64_t
+#define KEY int64_t
+#define PLACE int64_t
+#define MOST INT64_MAX
+#define IS_FLOAT 0
+#define SIGN 128
 #define OR_LAST
 #elif INSTANCE == 6
 #define T uint8_t
+#define KEY uint8_t
+#define PLACE int32_t
+#define MOST UINT8_MAX
+#define IS_FLOAT 0
+#define SIGN 0
 #define OR_LAST
 #elif INSTANCE == 7
 #define T uint16_t
+#define KEY uint16_t
+#define PLACE int32_t
+#define MOST UINT16_MAX
+#define IS_FLOAT 0
+#define SIGN 0
 #define OR_LAST
 #elif INSTANCE == 8
 #define T uint32_t
+#define KEY uint32_t
+#define PLACE int32_t
+#define MOST UINT32_MAX
+#define IS_FLOAT 0
+#define SIGN 0
 #define OR_LAST
 #else
 #define T uint64_t
+#define KEY uint64_t
+#define PLACE int64_t
+#define MOST UINT64_MAX
+#define IS_FLOAT 0
+#define SIGN 0
 #define OR_LAST
 #endif
 
@@ -41,18 +91,71 @@ static inline bool is_before_T(T a, T b) { return (a < b) OR_LAST; }
 /* Elements that are sorted by insertion, before runs of them are merged. */
 enum { SHORT_RUN = 16 };
 
-/* The n elements that are `stride` apart in x, sorted, to y. `memory` has room for 2 n. */
-static void sort_row_T(int64_t n, int64_t stride, const T *x, T *y, T *memory)
+/* An integer that stands among others as the number does: of a negative float all bits but the sign
+ * are turned, and NaN is the largest. */
+static inline KEY key_of_T(T x)
 {
-    T *from = memory, *to = memory + n;
-    for (int64_t i = 0; i < n; i++) from[i] = x[i * stride];
+    KEY key;
+    memcpy(&key, &x, sizeof key);
+    if (IS_FLOAT) {
+        key ^= (key >> (8 * sizeof(KEY) - 1)) & MOST;
+        key = x == x ? key : MOST;
+    }
+    return key;
+}
+
+/* The number that a key is of. */
+static inline T number_of_T(KEY key)
+{
+    if (IS_FLOAT) key ^= (key >> (8 * sizeof(KEY) - 1)) & MOST;
+    T x;
+    memcpy(&x, &key, sizeof x);
+    return x;
+}
+
+/* The n keys in `from` in order, digit by digit of 8 bits from the lowest one (radix sort); equal
+ * keys stay as they are, and `places` go with them unless they are null. The result is whether they
+ * are in the second halves then, of arrays that have room for 2 n. */
+static inline bool sort_digits_T(int64_t n, KEY *keys, PLACE *places)
+{
+    int64_t counts[sizeof(KEY)][256] = {{0}};
+    for (int64_t i = 0; i < n; i++) {
+        for (int digit = 0; digit < (int)sizeof(KEY); digit++) {
+            counts[digit][(uint64_t)keys[i] >> 8 * digit & 255]++;
+        }
+    }
+    bool behind = false;
+    for (int digit = 0; digit < (int)sizeof(KEY); digit++) {
+        const KEY *const from = keys + behind * n;
+        KEY *const to = keys + !behind * n;
+        const int turned = digit + 1 == (int)sizeof(KEY) ? SIGN : 0;
+        if (counts[digit][(uint64_t)from[0] >> 8 * digit & 255] == n) continue;
+        int64_t begins[256], before = 0;
+        for (int value = 0; value < 256; value++) {
+            begins[value ^ turned] = before;
+            before += counts[digit][value ^ turned];
+        }
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = begins[(uint64_t)from[i] >> 8 * digit & 255]++;
+            to[at] = from[i];
+            if (places) places[at + !behind * n] = places[i + behind * n];
+        }
+        behind = !behind;
+    }
+    return behind;
+}
+
+/* The n keys in `from` in order, by merging; the array that they are in then is returned, and `to`
+ * has room for n. */
+static inline KEY *merge_keys_T(int64_t n, KEY *from, KEY *to)
+{
     for (int64_t start = 0; start < n; start += SHORT_RUN) {
         const int64_t end = start + SHORT_RUN < n ? start + SHORT_RUN : n;
         for (int64_t i = start + 1; i < end; i++) {
-            const T value = from[i];
+            const KEY key = from[i];
             int64_t j = i;
-            for (; j > start && is_before_T(value, from[j - 1]); j--) from[j] = from[j - 1];
-            from[j] = value;
+            for (; j > start && key < from[j - 1]; j--) from[j] = from[j - 1];
+            from[j] = key;
         }
     }
     for (int64_t width = SHORT_RUN; width < n; width *= 2) {
@@ -61,18 +164,123 @@ static void sort_row_T(int64_t n, int64_t stride, const T *x, T *y, T *memory)
             const int64_t end = middle + width < n ? middle + width : n;
             int64_t left = start, right = middle;
             for (int64_t i = start; i < end; i++) {
-                const bool second =
-                    left == middle || (right < end && is_before_T(from[right], from[left]));
+                const bool second = left == middle || (right < end && from[right] < from[left]);
                 to[i] = second ? from[right] : from[left];
                 right += second;
                 left += !second;
             }
         }
-        T *const sorted = to;
+        KEY *const sorted = to;
         to = from;
         from = sorted;
     }
-    for (int64_t i = 0; i < n; i++) y[i * stride] = from[i];
+    return from;
+}
+
+/* Elements of a row, times the bytes of one, from which on it is sorted by digits: they must be
+ * worth their counts. */
+enum { LONG_ROW = 160 };
+
+/* The n elements that are `stride` apart in x, sorted, to y. `memory` has room for 2 n. */
+static void sort_row_T(int64_t n, int64_t stride, const T *x, T *y, T *memory)
+{
+    KEY *const keys = (KEY *)(void *)memory;
+    for (int64_t i = 0; i < n; i++) keys[i] = key_of_T(x[i * stride]);
+    const KEY *sorted = keys;
+    if (n < LONG_ROW * (int64_t)sizeof(KEY)) sorted = merge_keys_T(n, keys, keys + n);
+    else if (sort_digits_T(n, keys, (PLACE *)0)) sorted = keys + n;
+    for (int64_t i = 0; i < n; i++) y[i * stride] = number_of_T(sorted[i]);
+}
+
+/* Bytes of a row of `block`: the keys of one place in several rows. */
+enum { LANE_BYTES = 64 };
+
+/* Rows of at most so many elements are sorted side by side. */
+enum { MOST_IN_LANES = 1024 };
+
+/* Columns of a block of n rows, each sorted, and the places of the keys with them unless they are
+ * null: pairs are put in order that do not depend on the keys (merge exchange; D. E. Knuth, "The Art
+ * of Computer Programming", vol. 3, 5.2.2, algorithm M). Of equal keys the smaller place is first. */
+static inline void sort_columns_T(int64_t n, KEY *block, PLACE *places)
+{
+    enum { LANES = LANE_BYTES / sizeof(KEY) };
+    int64_t top = 1;
+    while (top * 2 < n) top *= 2;
+    for (int64_t p = top; p > 0; p /= 2) {
+        int64_t r = 0, distance = p;
+        for (int64_t q = top;; q /= 2) {
+            for (int64_t i = 0; i + distance < n; i++) {
+                if ((i & p) != r) continue;
+                KEY *const a = block + i * LANES, *const b = a + distance * LANES;
+                if (places) {
+                    PLACE *const c = places + i * LANES, *const d = c + distance * LANES;
+                    #pragma omp simd
+                    for (int lane = 0; lane < LANES; lane++) {
+                        const KEY one = a[lane], other = b[lane];
+                        const PLACE first = c[lane], second = d[lane];
+                        const bool turns = (other < one) | ((other == one) & (second < first));
+                        a[lane] = turns ? other : one;
+                        b[lane] = turns ? one : other;
+                        c[lane] = turns ? second : first;
+                        d[lane] = turns ? first : second;
+                    }
+                    continue;
+                }
+                #pragma omp simd
+                for (int lane = 0; lane < LANES; lane++) {
+                    const KEY low = b[lane] < a[lane] ? b[lane] : a[lane];
+                    const KEY high = b[lane] < a[lane] ? a[lane] : b[lane];
+                    a[lane] = low;
+                    b[lane] = high;
+                }
+            }
+            if (q == p) break;
+            distance = q - p;
+            r = p;
+        }
+    }
+}
+
+/* Where the rows from `lanes` times `part` on begin, so many of all `rows` of n elements that are
+ * `stride` apart; how many there are. The others begin where the first one does. */
+static inline int64_t begins_of_rows(int64_t part, int64_t lanes, int64_t rows, int64_t n,
+                                     int64_t stride, int most, int64_t *begins)
+{
+    const int64_t first = part * lanes;
+    const int64_t count = rows - first < lanes ? rows - first : lanes;
+    for (int lane = 0; lane < most; lane++) {
+        const int64_t row = lane < count ? first + lane : first;
+        begins[lane] = row / stride * stride * n + row % stride;
+    }
+    return count;
+}
+
+/* The rows from `lanes` times `part` on, so many of all `rows`, sorted: n elements that are
+ * `stride` apart. `memory` has room for 2 n, and for the block of short rows. */
+static void sort_rows_T(int64_t part, int64_t lanes, int64_t rows, int64_t n, int64_t stride,
+                        const T *x, T *y, T *memory)
+{
+    enum { LANES = LANE_BYTES / sizeof(KEY) };
+    int64_t begins[LANES];
+    const int64_t count = begins_of_rows(part, lanes, rows, n, stride, LANES, begins);
+    if (count < 3) {
+        for (int64_t lane = 0; lane < count; lane++) {
+            sort_row_T(n, stride, x + begins[lane], y + begins[lane], memory);
+        }
+        return;
+    }
+    KEY *const block = (KEY *)(void *)memory;
+    for (int64_t i = 0; i < n; i++) {
+        for (int lane = 0; lane < LANES; lane++) {
+            block[i * LANES + lane] = key_of_T(x[begins[lane] + i * stride]);
+        }
+    }
+    sort_columns_T(n, block, (PLACE *)0);
+    for (int64_t lane = 0; lane < count; lane++) {
+        for (int64_t i = 0; i < n; i++) {
+            y[begins[lane] + i * stride] = number_of_T(block[i * LANES + lane]);
+        }
+    }
 }
 
 /* Whether `a` comes before `b`, and is not equal to it: the larger one does, or the smaller one. */
@@ -119,14 +327,58 @@ static inline int64_t *order_keys_T(int64_t n, int largest, const T *keys, int64
     return from;
 }
 
+/* The key of an element of which the position counts: zeros of both signs are equal. */
+static inline KEY key_of_element_T(T x) { return key_of_T(x == 0 ? (T)0 : x); }
+
 /* The positions that sort the n elements that are `stride` apart in x, to y. `memory` has room for
- * 2 n positions and n elements. */
+ * 2 n positions and 2 n elements. */
 static void sort_positions_T(int64_t n, int64_t stride, const T *x, int64_t *y, int64_t *memory)
 {
-    T *const keys = (T *)(void *)(memory + 2 * n);
-    for (int64_t i = 0; i < n; i++) keys[i] = x[i * stride];
-    const int64_t *const order = order_keys_T(n, 0, keys, memory, memory + n);
-    for (int64_t i = 0; i < n; i++) y[i * stride] = order[i];
+    KEY *const keys = (KEY *)(void *)(memory + 2 * n);
+    if (n < LONG_ROW * (int64_t)sizeof(KEY) || n > INT32_MAX) {
+        T *const elements = (T *)(void *)(memory + 2 * n);
+        for (int64_t i = 0; i < n; i++) elements[i] = x[i * stride];
+        const int64_t *const order = order_keys_T(n, 0, elements, memory, memory + n);
+        for (int64_t i = 0; i < n; i++) y[i * stride] = order[i];
+        return;
+    }
+    PLACE *places = (PLACE *)(void *)memory;
+    for (int64_t i = 0; i < n; i++) {
+        keys[i] = key_of_element_T(x[i * stride]);
+        places[i] = (PLACE)i;
+    }
+    if (sort_digits_T(n, keys, places)) places += n;
+    for (int64_t i = 0; i < n; i++) y[i * stride] = places[i];
+}
+
+/* The same for the rows from `lanes` times `part` on, so many of all `rows`. `memory` also has room
+ * for the blocks of short rows. */
+static void sort_positions_of_rows_T(int64_t part, int64_t lanes, int64_t rows, int64_t n,
+                                     int64_t stride, const T *x, int64_t *y, int64_t *memory)
+{
+    enum { LANES = LANE_BYTES / sizeof(KEY) };
+    int64_t begins[LANES];
+    const int64_t count = begins_of_rows(part, lanes, rows, n, stride, LANES, begins);
+    if (count < 3) {
+        for (int64_t lane = 0; lane < count; lane++) {
+            sort_positions_T(n, stride, x + begins[lane], y + begins[lane], memory);
+        }
+        return;
+    }
+    KEY *const block = (KEY *)(void *)memory;
+    PLACE *const places = (PLACE *)(void *)(block + n * LANES);
+    for (int64_t i = 0; i < n; i++) {
+        for (int lane = 0; lane < LANES; lane++) {
+            block[i * LANES + lane] = key_of_element_T(x[begins[lane] + i * stride]);
+            places[i * LANES + lane] = (PLACE)i;
+        }
+    }
+    sort_columns_T(n, block, places);
+    for (int64_t lane = 0; lane < count; lane++) {
+        for (int64_t i = 0; i < n; i++) {
+            y[begins[lane] + i * stride] = places[i * LANES + lane];
+        }
+    }
 }
 
 /* The positions of the n elements of x that are not 0, in their order, then zeros, to y. */

@@ -1,0 +1,73 @@
+"""Sorting in C: rows side by side, by merging, and by digits; each dtype and size against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.codegen.c.render.routine_template import MOST_IN_LANES
+
+DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
+#: Sizes of rows around those where another way begins.
+SIZES = [1, 2, 3, 31, 96, MOST_IN_LANES, MOST_IN_LANES + 1, 1500]
+
+
+def _numbers(kind: str, shape: tuple[int, ...]) -> Any:
+    """Numbers with equal ones among them; of floats NaN of both signs, infinities and zeros of both signs, too."""
+    rng = np.random.default_rng(3)
+    if kind[0] != "f":
+        info = np.iinfo(kind)
+        found = rng.integers(info.min, info.max, shape, dtype=kind, endpoint=True)
+        flat = found.reshape(-1)
+        flat[::5] = flat[0]
+        return found
+    found = (rng.standard_normal(shape) * 40).astype(kind)
+    flat = found.reshape(-1)
+    for start, step, value in ((0, 7, np.nan), (1, 9, -np.inf), (2, 11, -0.0), (3, 11, 0.0), (4, 13, -np.nan)):
+        flat[start::step] = value
+    return found
+
+
+def _check(x: Any, axis: int, threads: int) -> None:
+    dtype = f"{x.dtype.kind}{8 * x.dtype.itemsize}"
+    module = fx.symbolic_trace(
+        lambda x: (np.sort(x, axis), np.argsort(x, axis, kind="stable")), f"{dtype}[{','.join(map(str, x.shape))}]"
+    )
+    values, positions = fx.compile(module, threads=threads)(x)
+    np.testing.assert_array_equal(values, np.sort(x, axis))
+    np.testing.assert_array_equal(positions, np.argsort(x, axis, kind="stable"))
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_named_rows(kind: str) -> None:
+    """One build for all sizes: of few rows and of many, alone and among the last axes."""
+    dtype = f"{kind[0]}{8 * int(kind[1])}"
+    for axis in (0, 1):
+        compiled = fx.compile(
+            fx.symbolic_trace(
+                lambda x, axis=axis: (np.sort(x, axis), np.argsort(x, axis, kind="stable")), f"{dtype}[R,N]"
+            )
+        )
+        for shape in [(rows, n) for n in SIZES for rows in (1, 2, 70)]:
+            x = _numbers(kind, shape if axis else shape[::-1])
+            values, positions = compiled(x)
+            np.testing.assert_array_equal(values, np.sort(x, axis), err_msg=str(x.shape))
+            np.testing.assert_array_equal(positions, np.argsort(x, axis, kind="stable"), err_msg=str(x.shape))
+
+
+@pytest.mark.parametrize("kind", ["i1", "i8", "f4"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((70, 31), 1), ((5, 7, 3), 1), ((2000,), 0), ((3, 1024), 1), ((17, 1025), 1)]
+)
+def test_fixed_rows(kind: str, shape: tuple[int, ...], axis: int) -> None:
+    for threads in (1, 2):
+        _check(_numbers(kind, shape), axis, threads)
+
+
+def test_bools() -> None:
+    x = np.random.default_rng(0).random((40, 33)) < 0.5
+    found = fx.compile(fx.symbolic_trace(lambda x: np.sort(x, 1), "bool[40,33]"))(x)
+    np.testing.assert_array_equal(found, np.sort(x, 1))
