@@ -174,6 +174,25 @@ def test_bad_models_say_what_is_wrong() -> None:
         fx.from_onnx(3)
 
 
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 1, 0)])
+@pytest.mark.parametrize("counts", [0, 1])
+def test_windows_far_larger_than_the_image(pads: tuple[int, ...], counts: int) -> None:
+    """Exporters write pools of a whole image so. What lies behind it is not traced."""
+    common = {"kernel_shape": (2560, 2560), "strides": (2560, 2560), "pads": pads, "ceil_mode": 1}
+    nodes = [
+        helper.make_node("AveragePool", ["x"], ["mean"], count_include_pad=counts, **common),
+        helper.make_node("MaxPool", ["x"], ["largest"], **common),
+    ]
+    gm = fx.from_onnx(model(nodes, [value("x", [1, 3, 7, 5])], [value("mean", None), value("largest", None)]))
+    assert len(gm.graph) < 60
+    x = RNG.standard_normal((1, 3, 7, 5)).astype(np.float32)
+    mean, largest = gm(x)
+    top, left, bottom, right = pads if counts else (0, 0, 0, 0)
+    count = (7 + top + bottom) * (5 + left + right)
+    np.testing.assert_allclose(mean, x.sum((2, 3), keepdims=True) / count, rtol=1e-5)
+    np.testing.assert_array_equal(largest, x.max((2, 3), keepdims=True))
+
+
 def test_functions_and_control_flow() -> None:
     double = helper.make_function(
         "own", "Double", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 21)]

@@ -27,13 +27,15 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
         "# Models of other libraries",
         "",
         "Architectures written by others, with random weights and small inputs: imported by `fx.from_torch` and "
-        "compared with torch (float32, 1e-4 of the largest output), then built in C and compared with the graph. "
+        "compared with torch (float32, 1e-4 of the largest output), then built in C and compared with the graph; and "
+        "exported by `fx.to_onnx`, run in ONNX Runtime, imported again by `fx.from_onnx`, and compared with the graph. "
         "Written by `python -m tests.zoo_real`, which goes on where it stopped: what is not listed was not run yet. "
         "Times are medians of runs in turns with torch, one thread, beside other work; for models this small "
         "torch's are mostly those of its calls.",
         "",
-        "| library | models | right in the graph | right in C | C, by torch eager (geometric mean) |",
-        "|---|---|---|---|---|",
+        "| library | models | right in the graph | right in C | right in ONNX Runtime and back | C, by torch eager "
+        "(geometric mean) |",
+        "|---|---|---|---|---|---|",
     ]
     for family, found in families.items():
         graph = sum(r["stage"] in ("right", "build", "c") for r in found)
@@ -41,9 +43,10 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
         ratios = [r["c_ms"] / r["torch_ms"] for r in right if "c_ms" in r and "torch_ms" in r]
         mean = f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f} of {len(ratios)}" if ratios else ""
         built = len(right) + sum(r["stage"] in ("build", "c") for r in found)
-        lines.append(
-            f"| {family} | {len(found)} | {graph} | {f'{len(right)} of {built}' if built else 'not run'} | {mean} |"
-        )
+        sent = [r for r in found if "onnx" in r]
+        back = f"{sum(r['onnx'] == 'right' for r in sent)} of {len(sent)}" if sent else "not run"
+        in_c = f"{len(right)} of {built}" if built else "not run"
+        lines.append(f"| {family} | {len(found)} | {graph} | {in_c} | {back} | {mean} |")
     for family, found in families.items():
         lines += ["", f"## {family}", ""]
         missed = [r for r in found if r["stage"] != "right"]
@@ -59,9 +62,14 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
                 + ".",
             ]
             lines.append("")
+        lost = [r for r in found if r.get("onnx", "right") != "right"]
+        if lost:
+            lines += ["| not through ONNX | reason |", "|---|---|"]
+            lines += [f"| {_own(r)} | {' '.join(r['onnx'].split()).replace('|', '/')[:220]} |" for r in lost]
+            lines.append("")
         lines += [
-            "| model | parameters | nodes | import | build | graph off | C off | torch | C |",
-            "|---|---|---|---|---|---|---|---|---|",
+            "| model | parameters | nodes | import | build | graph off | C off | ONNX off | back off | torch | C |",
+            "|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         lines += [_line(r) for r in found if r["stage"] == "right"]
     path.write_text("\n".join(lines) + "\n")
@@ -83,6 +91,8 @@ def _line(row: Any) -> str:
         f"{row['build_s']:.1f} s" if "build_s" in row else "",
         shown("graph_off", ".0e"),
         shown("c_off", ".0e"),
+        shown("onnx_off", ".0e"),
+        shown("back_off", ".0e"),
         f"{row['torch_ms']:.1f} ms" if "torch_ms" in row else "",
         f"{row['c_ms']:.1f} ms" if "c_ms" in row else "",
     ]

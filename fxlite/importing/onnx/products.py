@@ -156,12 +156,17 @@ def _out_size(size: Any, k: int, s: int, d: int, pads: tuple[int, int], ceil: An
 
 def _windows(n: Call, x: Any, fill: Any) -> tuple[Any, list[Any], tuple[int, ...]]:
     """The padded input, of each place in the window the slice of the input that the windows have
-    there, and the sizes of the result: a pool as a fold over places."""
+    there, and the size of a window: a pool as a fold over places. Windows may be far larger than the
+    input; what of them lies behind it, and behind the padding, in all of them is left out."""
     kernel = list(n["kernel_shape"])
     strides, dilations, pads = window(n, x, kernel)
     sizes = [
         _out_size(size, k, s, d, p, n["ceil_mode"])
         for size, k, s, d, p in zip(shape(x)[2:], kernel, strides, dilations, pads)
+    ]
+    kernel = [
+        max(min(k, (size - 1 + low + high) // d + 1), 1) if type(size) is int else k
+        for k, size, d, (low, high) in zip(kernel, shape(x)[2:], dilations, pads)
     ]
     width = [(0, 0), (0, 0)]
     for size, out, k, s, d, (low, high) in zip(shape(x)[2:], sizes, kernel, strides, dilations, pads):
@@ -176,7 +181,7 @@ def _windows(n: Call, x: Any, fill: Any) -> tuple[Any, list[Any], tuple[int, ...
             start = p * dilations[i]
             cut.append(slice(start, start + (out - 1) * strides[i] + 1, strides[i]))
         places.append(tuple(cut))
-    return whole, places, tuple(sizes)
+    return whole, places, tuple(kernel)
 
 
 @onnx_op("MaxPool", traced=True)
@@ -192,9 +197,9 @@ def max_pool(n: Call, x: Any) -> Any:
     if op is not None and fits and kind.kind in "fV":
         padding = tuple(low for low, _ in pads)
         return op(x, tuple(kernel), tuple(strides), padding, tuple(dilations), bool(n["ceil_mode"]))
-    whole, places, _ = _windows(n, x, lowest)
+    whole, places, read = _windows(n, x, lowest)
     if op is not None and kind.kind in "fV":
-        return op(whole, tuple(kernel), tuple(strides), 0, tuple(dilations), False)
+        return op(whole, read, tuple(strides), 0, tuple(dilations), False)
     found = whole[places[0]]
     for place in places[1:]:
         found = np.maximum(found, whole[place])
@@ -229,32 +234,28 @@ def average_pool(n: Call, x: Any) -> Any:
     strides, dilations, pads = window(n, x, kernel)
     op, counts_pads = _AVERAGE.get(rank(x) - 2), bool(n["count_include_pad"])
     fits = all(low == high and 2 * low <= k for (low, high), k in zip(pads, kernel)) and set(dilations) == {1}
-    if op is not None and fits and not n["ceil_mode"]:
-        return op(x, tuple(kernel), tuple(strides), tuple(low for low, _ in pads), False, counts_pads)
-    whole, places, _ = _windows(n, x, 0)
-    held = _counts(n, x, pads, counts_pads, whole, places)
-    if op is not None and set(dilations) == {1}:  # sums as means of whole windows
-        mean = op(whole, tuple(kernel), tuple(strides))
-        return mean * (math.prod(kernel) / held)
-    total = whole[places[0]]
+    if op is not None and fits:
+        padding = tuple(low for low, _ in pads)
+        return op(x, tuple(kernel), tuple(strides), padding, bool(n["ceil_mode"]), counts_pads)
+    whole, places, read = _windows(n, x, 0)
+    ones = _counted(x, pads, counts_pads, whole)
+    if op is not None and set(dilations) == {1}:  # of windows of which all places count as much
+        return op(whole, read, tuple(strides)) / op(ones, read, tuple(strides))
+    total, held = whole[places[0]], ones[places[0]]
     for place in places[1:]:
-        total = total + whole[place]
+        total, held = total + whole[place], held + ones[place]
     return total / held
 
 
-def _counts(n: Call, x: Any, pads: Any, counts_pads: bool, whole: Any, places: Any) -> Any:
-    """How many elements each window has: of the input, or of it and the padding that is given; what
-    a rounded-up size adds behind counts nothing."""
+def _counted(x: Any, pads: Any, counts_pads: bool, whole: Any) -> Any:
+    """1 where elements of the padded input count: those of the input, or also the padding that is given; what a
+    rounded-up size adds behind counts nothing."""
     ones = np.ones_like(x[:1, :1])
     spatial = ((0, 0), (0, 0), *pads)
     ones = np.pad(ones, spatial, constant_values=1) if counts_pads else np.pad(ones, spatial)
     missing = [size - have for size, have in zip(shape(whole)[2:], shape(ones)[2:])]
     ones = np.pad(ones, ((0, 0), (0, 0), *[(0, max(m, 0) if type(m) is int else m) for m in missing]))
-    ones = ones[(slice(None), slice(None), *[slice(0, size) for size in shape(whole)[2:]])]
-    found = ones[places[0]]
-    for place in places[1:]:
-        found = found + ones[place]
-    return found
+    return ones[(slice(None), slice(None), *[slice(0, size) for size in shape(whole)[2:]])]
 
 
 @onnx_op("LpPool", traced=True)
