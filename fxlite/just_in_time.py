@@ -119,6 +119,8 @@ class _Store:
     names: Sequence[str] | None = None
     """Of the parameters, where all of them can be given by position."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    left_out: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The defaults of those that a call by so many positions leaves out."""
     by_key: dict[Any, list[Version]] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
     failed: dict[Any, str] = field(default_factory=dict)
@@ -132,6 +134,8 @@ class _Store:
             self.names = tuple(parameters)
             found = parameters.values()
             self.defaults = {p.name: p.default for p in found if p.default is not p.empty}
+            for given in range(len(self.names) - len(self.defaults), len(self.names) + 1):
+                self.left_out[given] = {name: self.defaults[name] for name in self.names[given:]}
 
 
 # -- the function ----------------------------------------------------------------------------------
@@ -187,7 +191,7 @@ class JitFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the version for these arguments, which is compiled if there is none."""
         tracer = active_tracer.get()
-        if tracer is not None or any(map(is_traced, (*args, *kwargs.values()))):
+        if tracer is not None or any(map(is_traced, args)) or any(map(is_traced, kwargs.values())):
             is_module = isinstance(self._root, Module)
             own = self._root if is_module or tracer is None else tracer.captured(self._function)
             return own(*args, **kwargs)
@@ -210,8 +214,8 @@ class JitFunction:
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         names, defaults = self._store.names, self._store.defaults
         if names is not None and len(args) <= len(names):  # in a tenth of the time that the signature takes
-            if len(args) == len(names) and not kwargs:
-                return dict(zip(names, args))
+            if not kwargs and len(args) in self._store.left_out:
+                return {**dict(zip(names, args)), **self._store.left_out[len(args)]}
             given = dict(zip(names, args)) | kwargs
             bound = {n: given[n] if n in given else defaults[n] for n in names if n in given or n in defaults}
             if len(bound) == len(names) and len(given) == len(args) + len(kwargs) <= len(names):
@@ -226,8 +230,8 @@ class JitFunction:
     def _version(self, bound: dict[str, Any], fallback: bool, arrays: list[Any]) -> Version | None:
         """The version for bound arguments, of which the arrays are put into the list; None where it is to fall
         back."""
-        key = tuple(key_of(value, arrays) for value in bound.values())
-        shapes = tuple(array.shape for array in arrays)
+        key = tuple([key_of(value, arrays) for value in bound.values()])
+        shapes = tuple([array.shape for array in arrays])
         found = self._find(key, shapes)
         if found is not None:
             return found
