@@ -23,6 +23,8 @@ from fxlite.types.dtypes import DType
 
 #: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
 SHORT = 4
+#: Elements of memory from one number of a reduction to the next, up to which several are added at once.
+MOST_APART = 4
 #: Parts of a value up to which it is computed twice rather than one at a time.
 CHEAP = 8
 
@@ -365,7 +367,7 @@ def combine(kind: str, total: Expr, value: Expr) -> Expr:
 
 def _has_lanes(node: Reduction, inner: Nest) -> bool:
     """Vectorise along the innermost reduced variable: it must be long, stand alone in its loop, and
-    be the one that is contiguous in memory."""
+    be the one that is contiguous in memory, or nearly."""
     variable = inner.order[-1]
     constant = variable.extent.constant
     if COMBINATIONS[node.kind].positions or node.body.dtype.is_bool:
@@ -377,7 +379,9 @@ def _has_lanes(node: Reduction, inner: Nest) -> bool:
         return False
     loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
     places = [inner.place(n) if is_long(node) else n.index[-1] for n in loads]
-    return any(p.coefficient(variable) == 1 for p in places) and not any(isinstance(s, Alloc) for s in inner.levels[-1])
+    steps = [step.constant for p in places if (step := p.coefficient(variable)) is not None]
+    near = any(step is not None and 0 < step <= MOST_APART for step in steps)
+    return near and not any(isinstance(s, Alloc) for s in inner.levels[-1])
 
 
 def _step(kind: str, lane: Expr, value: Expr) -> Expr:

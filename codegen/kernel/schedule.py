@@ -71,7 +71,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     elif group.needed:
         space, value, store = _needed(group.needed, space, value, store)
     if lanes and lowered.beside is None:
-        space, value, store = spread(space, value, store)
+        space, value, store = spread(space, _in_words(value), store)
     space, value, store = collapse(space, value, store, shapes, output.name)
     if lowered.beside is not None:
         return _with_scale(group, name, lowered, space, value, store, lanes, shapes, finite)
@@ -89,6 +89,20 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if is_inside is not expr.TRUE:
         body = [If(is_inside, tuple(body))]
     return finish(name, (*lowered.buffers, output), body, group)
+
+
+def _in_words(value: Expr) -> Expr:
+    """``any`` and ``all`` as bits of integers, of 4 bytes or as many as what is read has: C's ``||`` and ``&&`` are
+    branches, which keep a loop from becoming SIMD code."""
+
+    def change(node: Expr) -> Expr:
+        if not isinstance(node, Reduction) or not node.dtype.is_bool or not node.body.dtype.is_bool:
+            return node
+        reads = [n.dtype.itemsize for n in expr.walk(node.body) if isinstance(n, Load)]
+        word = dtypes.dtype("u8") if reads and max(reads) == 1 else dtypes.int32
+        return expr.cast(Reduction(word, node.kind, node.variables, expr.cast(node.body, word)), node.dtype)
+
+    return expr.transform(value, change)
 
 
 def _needed(

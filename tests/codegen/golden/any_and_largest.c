@@ -4,11 +4,28 @@ static void k0_any(const int32_t *restrict x, unsigned char *restrict any, int64
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*N*2 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
-        bool total = false;
-        for (int64_t r = 0; r < N; ++r) {
-            total = total || x[i*N + r] > 3;
+        int32_t lanes[16] = {0};
+        int32_t others = 0;
+        const int64_t count = (N / 16)*16;
+        for (int64_t block = 0; block < count; block += 16) {
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                lanes[lane] = lanes[lane] | (int32_t)(x[i*N + block + lane] > 3);
+            }
         }
-        any[i] = total;
+        for (int64_t rest = 0; rest < N % 16; ++rest) {
+            others = others | (int32_t)(x[i*N + count + rest] > 3);
+        }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            lanes[lane] = lanes[lane] | lanes[lane + 8];
+        }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            lanes[lane] = lanes[lane] | lanes[lane + 4];
+        }
+        const int32_t total = lanes[0] | lanes[1] | (lanes[2] | lanes[3]) | others;
+        any[i] = total != 0;
     }
 }
 
