@@ -117,6 +117,8 @@ def _digits(index: Index, coordinate: Var) -> list[_Digit]:
 MOST_READS = 3
 #: Operations of an element that is computed wherever it is read, if it depends on places alone.
 MOST_STEPS = 6
+#: Kinds of ops whose elements may so depend.
+_OF_PLACES = ("creation", "pointwise", "view")
 #: Rows, and elements of a row, from which a reduction of rows gets loops of its own beside another one.
 FEW_ROWS = 8
 #: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
@@ -381,7 +383,9 @@ class _Grouping:
         """True if elements follow from where they stand, sizes and single numbers: masks and positions such as
         ``np.arange(n) < i``. They are computed where they are read, which costs less than to read them and
         tells loops where to begin and end."""
-        return node.type.dtype in (dtypes.bool_, dtypes.int64) and self._steps_of_places(node) <= MOST_STEPS
+        if node.target.kind not in _OF_PLACES or node.type.dtype not in (dtypes.bool_, dtypes.int64):
+            return False
+        return self._steps_of_places(node) <= MOST_STEPS
 
     def _steps_of_places(self, node: Node) -> int:
         """How many operations make an element of such a value; more than :data:`MOST_STEPS` for others."""
@@ -390,7 +394,7 @@ class _Grouping:
         found = self.places.get(node)
         if found is None:
             found = MOST_STEPS + 1
-            if node.op == "call_function" and node.target.kind in ("creation", "pointwise", "view"):
+            if node.op == "call_function" and node.target.kind in _OF_PLACES:
                 own = int(node.target.kind == "pointwise")
                 found = own + sum(self._steps_of_places(n) for n in node.all_input_nodes)
                 if node.target.kind == "creation" and node.all_input_nodes:

@@ -455,7 +455,7 @@ class Text:
         if target.symbol in _COMPARISONS and not isinstance(left, Node):
             return None  # Python would ask the array on the right, with the operator turned around
         is_power = target.symbol == "**"
-        first = self._operand(left, level + is_power)
+        first = self._operand(left, level + (is_power or level == LEVELS["<"]))  # a < b < c compares b twice
         second = self._operand(right, level + 1)
         if is_power:
             if with_numbers(first).startswith("-"):

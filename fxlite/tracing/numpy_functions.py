@@ -19,7 +19,8 @@ import numpy as np
 
 from fxlite.base.state import is_traced, stands_for_any
 from fxlite.ops.op import lookup, normalize_axes, normalize_axis
-from fxlite.tracing.writes.shared_memory import attach, fresh, is_number
+from fxlite.tracing.writes.aliasing import layout_of
+from fxlite.tracing.writes.shared_memory import attach, contiguous, fresh, is_number
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -513,7 +514,9 @@ def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
 
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """np.diagonal: its elements are the last axis."""
-    whole, x = x, moveaxis(x, (axis1, axis2), (-2, -1))
+    whole, rank = x, value_type(x).rank
+    if (normalize_axis(axis1, rank), normalize_axis(axis2, rank)) != (rank - 2, rank - 1):
+        x = moveaxis(x, (axis1, axis2), (-2, -1))
     *others, rows, columns = value_type(x).shape
     if not all(type(size) is int for size in (rows, columns)):
         if offset or not shapes.equal(rows, columns) or not is_traced(x):
@@ -527,15 +530,20 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     count = max(min(columns - max(offset, 0), rows + min(offset, 0)), 0)
     flat = lookup("reshape")(x, (*others, rows * columns))
     found = lookup("slice")(flat, axis=len(others), start=start, stop=start + count * (columns + 1), step=columns + 1)
-    if is_traced(whole):
+    if is_traced(whole) and (x is not whole or not _is_contiguous(x)):
         attach(found, whole, None, {})  # a view of what may have been copied here
     return found
 
 
+def _is_contiguous(x: Any) -> bool:
+    """Whether NumPy has a value in C order, so that reshaping makes no copy."""
+    return layout_of(x) == contiguous(value_type(x).shape)
+
+
 def diag(x: Any, k: int = 0) -> Any:
-    """np.diag: the diagonal of a matrix, or a matrix with that diagonal."""
+    """np.diag: the diagonal of a matrix, which is a view of it, or a matrix with that diagonal."""
     if value_type(x).rank != 1:
-        return fresh(diagonal(x, k))
+        return diagonal(x, k)
     places = np.eye(value_type(x).shape[0], dtype=bool)
     matrix = lookup("where")(places, x, lookup("cast")(0, value_type(x).dtype))
     return lookup("pad")(matrix, ((max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))))

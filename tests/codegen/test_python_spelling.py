@@ -60,6 +60,8 @@ def written(program: Any, *types: str) -> str:
             "np.pad(x, ((0, 0), (1, 0), (0, 1)), constant_values=2.0)",
         ),
         (lambda x: ops.neg(-x), "np.negative(-x)"),
+        (lambda x: (x > 0) < (x > 1), "(x > 0) < (x > 1)"),
+        (lambda x: (x < 1) != (x > 2), "(x < 1) != (x > 2)"),
     ],
 )
 def test_as_people_write_it(program: Any, text: str) -> None:

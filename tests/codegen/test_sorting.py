@@ -71,3 +71,18 @@ def test_bools() -> None:
     x = np.random.default_rng(0).random((40, 33)) < 0.5
     found = fx.compile(fx.symbolic_trace(lambda x: np.sort(x, 1), "bool[40,33]"))(x)
     np.testing.assert_array_equal(found, np.sort(x, 1))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda v: np.searchsorted(np.sort(v), 0.5) + 1,
+        lambda v: np.interp(0.5, np.sort(v), v),
+        lambda v: np.digitize(0.5, np.sort(v)) * v,
+        lambda v: v[np.argmax(v)] + np.count_nonzero(v > 0),
+    ],
+)
+def test_a_place_that_others_compute_with(program: Any) -> None:
+    """A single integer is computed where it is read only if loops can do that."""
+    v = np.array([0.3, -1.0, 2.0, 0.5])
+    np.testing.assert_array_equal(fx.compile(fx.symbolic_trace(program, v))(v), program(v))

@@ -106,6 +106,20 @@ def test_weights_are_the_tensors_memory() -> None:
     assert (gm.get_parameter("0.weight") == 2).all()
 
 
+def _of_complex_numbers(z: Any) -> tuple[Any, ...]:
+    return (
+        torch.view_as_real(z @ z.mH),
+        torch.view_as_real(z.adjoint() + z.H),
+        z.norm(),
+        torch.linalg.vector_norm(z, dim=1),
+        torch.linalg.norm(z),
+        z.std(),
+        z.var(1),
+        torch.view_as_real(torch.vdot(z[0], z[1])),
+        torch.view_as_real(torch.linalg.vecdot(z[0], z[1])),
+    )
+
+
 OPS = {
     "promotions": lambda x, i, m: (i / 2, i + 0.5, i * x, i // 2, x > i, torch.where(m, i, 1.5), i.sum(), m.sum()),
     "scalars": lambda x, i, m: (2 - x, 1 / (x + 9), x**2, 2**x, torch.add(x, i, alpha=2), x % 2, torch.fmod(x, 2)),
@@ -320,6 +334,21 @@ OPS = {
         torch.view_as_real(torch.view_as_complex(x.reshape(3, 2, 2)) * torch.polar(x[:, :2], x[:, 2:])),
         torch.fft.rfft(x).abs(),
         torch.fft.irfft2(torch.fft.rfft2(x)),
+        *_of_complex_numbers(torch.complex(x, x.flip(0))),
+    ),
+    "searching": lambda x, i, m: (
+        torch.searchsorted(x.flatten().sort()[0], x, side="right"),
+        torch.searchsorted(x.flatten().sort()[0], x.flatten().sort()[0], right=True),
+        torch.searchsorted(x.flatten(), x + 0.1, sorter=x.flatten().argsort()),
+        torch.bucketize(x.round(), torch.tensor([-1.0, 0, 1]), right=True),
+    ),
+    "norms of matrices": lambda x, i, m: (
+        torch.linalg.matrix_norm(x),
+        torch.linalg.matrix_norm(x, 1),
+        torch.linalg.matrix_norm(x, float("inf"), keepdim=True),
+        torch.linalg.norm(x, -1),
+        torch.linalg.norm(x, "nuc"),
+        torch.kron(x, x[:2, :2]),
     ),
     "losses": lambda x, i, m: (F.cross_entropy(x, i[:, 0]), F.mse_loss(x, x + 1), F.l1_loss(x, x * 2, reduction="sum")),
 }
@@ -467,3 +496,37 @@ def test_defaults_are_torch_s() -> None:
                 ):
                     wrong.append((name, overload, argument.name, found, wanted))
     assert compared > 500 and wrong == []
+
+
+#: Arguments that no number of a result depends on, or that its type already says.
+NO_MATTER = set(
+    "dtype layout device pin_memory memory_format non_blocking copy implicit names cudnn_enable cudnn_enabled "
+    "generator benchmark deterministic allow_tf32 unsafe requires_grad out other compute_mode scale_grad_by_freq "
+    "sparse".split()
+)
+#: The same, of some ops: views have no strides here, a table of embeddings is what it is, sizes say all of unpooling.
+NO_MATTER_OF = {"_reshape_alias": {"stride"}, "embedding": {"padding_idx"}, "max_unpool3d": {"stride", "padding"}}
+
+
+def test_no_argument_is_dropped() -> None:
+    """Entries that take any further arguments and do nothing with them, by torch's schemas."""
+    looked_at, dropped = 0, []
+    for name, entry in table.ENTRIES.items():
+        packet, parameters = getattr(torch.ops.aten, name, None), [*inspect.signature(entry).parameters.values()][1:]
+        rest = {p.kind for p in parameters if p.name.startswith("_")}
+        if packet is None or not rest & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            continue
+        named = {p.name for p in parameters}
+        takes_all = any(p.kind is p.VAR_POSITIONAL and not p.name.startswith("_") for p in parameters)
+        places = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        for overload in packet.overloads():
+            if "out" in overload or overload.endswith(("_int", "_float", "_complex", "_Scalar")):  # of numbers alone
+                continue
+            for place, argument in enumerate(getattr(packet, overload)._schema.arguments):
+                is_read = argument.name in named if argument.kwarg_only else place < places or takes_all
+                looked_at += 1
+                if not (is_read or argument.name in NO_MATTER | NO_MATTER_OF.get(name, set())):
+                    dropped.append((name, overload, argument.name))
+    assert (
+        looked_at > 100 and [d for d in dropped if not d[1].endswith(("_int", "_float", "_complex", "_Scalar"))] == []
+    )

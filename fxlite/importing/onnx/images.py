@@ -70,8 +70,14 @@ def _resized(n: Call, x: Any, scales: Any, sizes: Any, coordinates: str, roundin
         if same and factor in (None, 1):
             continue
         own = options
-        if coordinates == "align_corners" and factor is not None and size != known[axis] * factor:
-            # the corners are those of the size before it is made a whole number
+        if (
+            coordinates == "align_corners"
+            and factor is not None
+            and size != known[axis] * factor
+            and n.walk.producer != "pytorch"
+        ):
+            # as ONNX says, the corners are those of the size before it is made a whole number; torch's exporter and
+            # ONNX Runtime mean those of the result
             own, factor = {**options, "coordinates": "asymmetric"}, (factor * known[axis] - 1) / (known[axis] - 1)
         x = ops.resize(x, size, axis, scale=factor, **own)
     return cast(np.round(x), kind) if whole else x

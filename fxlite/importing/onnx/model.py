@@ -82,7 +82,7 @@ def from_onnx(model: Any, sizes: Mapping[str, Any] | None = None, name: str = ""
     outputs = [o.name for o in read.graph.output]
 
     def run(*values: Any) -> Any:
-        walk = Walk(importer, tensors, functions)
+        walk = Walk(importer, tensors, functions, read.producer_name)
         walk.opsets = opsets
         order = dict(zip([*importer.inputs, *importer.known], values))
         own = {n: order[importer.names.of(n, "input")] for n in names}

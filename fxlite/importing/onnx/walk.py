@@ -35,10 +35,13 @@ Env = MutableMapping[str, Any]
 
 
 class Walk:
-    """One model's walk. ``functions`` are those that the model brings, by domain and name."""
+    """One model's walk. ``functions`` are those that the model brings, by domain and name; ``producer`` is the
+    program that wrote it."""
 
-    def __init__(self, importer: Importer, tensors: proto.Tensors, functions: Mapping[tuple[str, str], Any]) -> None:
-        self.importer, self.tensors, self.functions = importer, tensors, functions
+    def __init__(
+        self, importer: Importer, tensors: proto.Tensors, functions: Mapping[tuple[str, str], Any], producer: str = ""
+    ) -> None:
+        self.importer, self.tensors, self.functions, self.producer = importer, tensors, functions, producer
         self.opsets: dict[str, int] = {}
         self.position = 0
         self._prefix = ""

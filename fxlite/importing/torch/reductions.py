@@ -78,7 +78,9 @@ def _spread_arguments(args: Any, correction: Any, unbiased: Any) -> tuple[Any, A
 def _spread(c: Call, x: Any, *args: Any, correction: Any = None, keepdim: bool = False, unbiased: Any = None) -> Any:
     dim, correction, keep = _spread_arguments(args, correction, unbiased)
     axes, keep = axes_of(dim, rank_of(x)), keep or keepdim
-    found = op("var")(x, axes, 1 if correction is None else correction, keep)
+    parts = (op("real")(x), op("imag")(x)) if dtype_of_value(x).is_complex else (x,)
+    found, *more = (op("var")(part, axes, 1 if correction is None else correction, keep) for part in parts)
+    found = found + more[0] if more else found
     found = op("sqrt")(found) if c.name.startswith("std") else found
     return (found, op("mean")(x, axes, keep)) if c.name.endswith("mean") else found
 
@@ -89,7 +91,8 @@ def _norm(c: Call, x: Any, p: Any = None, dim: Any = None, keepdim: bool = False
         p, dim, keepdim = 2, p, bool(dim)
     count = rank_of(x) if dim is None else len(dim) if isinstance(dim, (list, tuple)) else 1
     if c.name == "linalg_norm" and count == 2 and p not in (None, "fro"):
-        raise c.refuse(f"the norm {p} of matrices")
+        return _matrix_norm(c, x, p, (-2, -1) if dim is None else dim, keepdim)
+    x = op("abs")(x) if dtype_of_value(x).is_complex else x
     x, axes = cast(x, c.dtype), axes_of(dim, rank_of(x))
     p = 2 if p is None or p == "fro" else p
     if p == 2:
@@ -101,6 +104,20 @@ def _norm(c: Call, x: Any, p: Any = None, dim: Any = None, keepdim: bool = False
     if p == 0:
         return op("sum")(cast(op("ne")(x, 0), c.dtype), axes, keepdim)
     return op("pow")(op("sum")(op("pow")(op("abs")(x), p), axes, keepdim), 1 / p)
+
+
+@aten("linalg_matrix_norm")
+def _matrix_norm(
+    c: Call, x: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+) -> Any:
+    x = op("abs")(x) if dtype_of_value(x).is_complex and ord not in (2, -2, "nuc") else x
+    return np.linalg.norm(x if dtype is None else cast(x, c.dtype), ord, tuple(dim), keepdim)
+
+
+@aten("linalg_vecdot")
+def _vecdot(c: Call, x: Any, y: Any, *, dim: int = -1) -> Any:
+    x = op("conj")(x) if dtype_of_value(x).is_complex else x
+    return op("sum")(cast(x, c.dtype) * cast(y, c.dtype), dim)
 
 
 @aten("_weight_norm", "_weight_norm_interface")
@@ -166,13 +183,26 @@ def _histc(c: Call, x: Any, bins: int = 100, min: float = 0, max: float = 0) -> 
 
 
 @aten("searchsorted")
-def _searchsorted(c: Call, x: Any, values: Any, *, out_int32: bool = False, right: bool = False, **_: Any) -> Any:
-    return cast(op("searchsorted")(x, values, "right" if right else "left"), c.dtype)
+def _searchsorted(
+    c: Call,
+    x: Any,
+    values: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    if sorter is not None:
+        x = op("take_along_axis")(x, sorter, rank_of(x) - 1) if rank_of(x) > 1 else x[sorter]
+    return cast(op("searchsorted")(x, values, side or ("right" if right else "left")), c.dtype)
 
 
 # -- products --------------------------------------------------------------------------------------
 @aten("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul", "vdot")
 def _matmul(c: Call, x: Any, y: Any) -> Any:
+    if c.name == "vdot" and dtype_of_value(x).is_complex:
+        x = op("conj")(x)
     return op("matmul")(cast(x, c.dtype), cast(y, c.dtype))
 
 

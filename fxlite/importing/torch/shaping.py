@@ -13,6 +13,7 @@ from fxlite.importing.torch.table import (
     aten,
     axis_of,
     cast,
+    dtype_of_value,
     is_number,
     op,
     rank_of,
@@ -75,6 +76,8 @@ def _transpose(c: Call, x: Any, first: int, second: int) -> Any:
 
 @aten("t", "t_copy", "numpy_T", "mT", "mH", "matrix_H", "adjoint")
 def _transposed(c: Call, x: Any) -> Any:
+    if c.name in ("mH", "matrix_H", "adjoint") and dtype_of_value(x).is_complex:
+        x = op("conj")(x)
     if rank_of(x) < 2:
         return x
     return _transpose(c, x, -2, -1) if "numpy" not in c.name else _permute(c, x, range(rank_of(x))[::-1])
@@ -170,6 +173,7 @@ def _unbind(c: Call, x: Any, dim: int = 0) -> Any:
 
 same("diagonal diagonal_copy", lambda x, offset=0, dim1=0, dim2=1: np.diagonal(x, offset, dim1, dim2))
 same("linalg_diagonal", lambda x, offset=0, dim1=-2, dim2=-1: np.diagonal(x, offset, dim1, dim2))
+same("kron", np.kron)
 same("diag", lambda x, diagonal=0: np.diag(x, diagonal))
 
 

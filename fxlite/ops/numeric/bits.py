@@ -49,7 +49,7 @@ def bitcast(x: Tensor, dtype: DType) -> Tensor:
     _require(dtypes.dtype(array.dtype), target)
     if target.is_bool:  # a bool that is neither 0 nor 1 is none of NumPy's
         return array.view(np.uint8) != 0
-    return np.ascontiguousarray(array).view(target.numpy).reshape(array.shape)[()]
+    return array.copy().view(target.numpy)[()]
 
 
 def _require(held: DType, target: DType) -> None:
