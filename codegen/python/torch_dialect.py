@@ -25,7 +25,7 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.convolution import padding_pairs
 from fxlite.ops.image.spatial import per_axis
-from fxlite.ops.op import Op
+from fxlite.ops.op import Op, lookup
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -97,7 +97,7 @@ class TorchText(NumpyText):
             casts, kept = self.mixed(op, others, result.dtype)
             is_other = index.type.dtype.is_integer and index.type.dtype is not dtypes.int64
             return {**casts, **({index: dtypes.int64} if is_other else {})}, kept
-        if op.name == "cast" or (op.kind == "gather" and not op.moves_values):
+        if op is lookup("cast") or op is lookup("bitcast") or (op.kind == "gather" and not op.moves_values):
             return {}, None
         if op.kind == "pointwise":
             return self.pointwise(node, operands, result.dtype)

@@ -52,6 +52,7 @@ FAMILIES = {
     "linalg": "Linear algebra",
     "sorting": "Sorting and searching",
     "random": "Random numbers",
+    "bits": "Bits of numbers",
     "complex_numbers": "Complex numbers",
     "quantized": "Quantization",
     "quantized_product": "Integer products",

@@ -40,9 +40,9 @@ def _unary(own: str) -> Any:
 for _name, _own in each(
     "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf sigmoid reciprocal floor ceil trunc sign relu silu mish relu6 hardswish hardsigmoid selu signbit "
-    "deg2rad rad2deg isnan isinf isfinite square logical_not bitwise_not conj real imag arcsin=asin arccos=acos "
-    "arctan=atan negative=neg absolute=abs sgn=sign fix=trunc log_sigmoid=logsigmoid special_expit=sigmoid "
-    "special_erf=erf special_log1p=log1p"
+    "deg2rad rad2deg isnan isinf isfinite square logical_not bitwise_not conj _conj=conj conj_physical=conj "
+    "real imag arcsin=asin arccos=acos arctan=atan negative=neg absolute=abs sgn=sign fix=trunc log_sigmoid=logsigmoid "
+    "special_expit=sigmoid special_erf=erf special_log1p=log1p"
 ):
     aten(_name)(_unary(_own))
 
@@ -181,8 +181,8 @@ def _nan_to_num(
     if not c.dtype.is_float:
         return x
     limits = np.finfo(c.dtype.numpy) if c.dtype.numpy.kind == "f" else None
-    high = posinf if posinf is not None else float(limits.max) if limits is not None else 3.3895313892515355e38
-    low = neginf if neginf is not None else -high if limits is not None else -3.3895313892515355e38
+    most = float(limits.max) if limits is not None else 3.3895313892515355e38
+    high, low = most if posinf is None else posinf, -most if neginf is None else neginf
     found = op("where")(op("isnan")(x), 0.0 if nan is None else nan, x)
     found = op("where")(op("eq")(found, math.inf), high, found)
     return op("where")(op("eq")(found, -math.inf), low, found)

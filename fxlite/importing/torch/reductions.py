@@ -265,4 +265,9 @@ def _cdist(c: Call, x: Any, y: Any, p: float = 2, *_: Any) -> Any:
     apart = x[..., :, None, :] - y[..., None, :, :]
     if p == 2:
         return op("sqrt")(op("sum")(apart * apart, (rank_of(apart) - 1,)))
-    return op("pow")(op("sum")(op("pow")(op("abs")(apart), p), (rank_of(apart) - 1,)), 1 / p)
+    axes = (rank_of(apart) - 1,)
+    if p == float("inf"):
+        return op("max")(op("abs")(apart), axes)
+    if p == 0:
+        return op("sum")(cast(op("ne")(apart, 0), c.dtype), axes)
+    return op("pow")(op("sum")(op("pow")(op("abs")(apart), p), axes), 1 / p)

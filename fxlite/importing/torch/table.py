@@ -116,8 +116,9 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The name of the op in ATen."""
-        return str(self.node.target._schema.name.partition("::")[2])
+        """The name of the op in ATen, of ``add_`` that of ``add``."""
+        found = str(self.node.target._schema.name.partition("::")[2])
+        return found if found.startswith("__") else found.rstrip("_")
 
     @property
     def dtype(self) -> DType:

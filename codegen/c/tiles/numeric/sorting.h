@@ -6,6 +6,7 @@
 #define KEY int32_t
 #define PLACE int32_t
 #define MOST INT32_MAX
+#define INFINITE 0x7f800000
 #define IS_FLOAT 1
 #define SIGN 128
 #define OR_LAST | ((b != b) & (a == a))
@@ -14,6 +15,7 @@
 #define KEY int64_t
 #define PLACE int64_t
 #define MOST INT64_MAX
+#define INFINITE 0x7ff0000000000000
 #define IS_FLOAT 1
 #define SIGN 128
 #define OR_LAST | ((b != b) & (a == a))
@@ -22,6 +24,7 @@
 #define KEY int8_t
 #define PLACE int32_t
 #define MOST INT8_MAX
+#define INFINITE 0
 #define IS_FLOAT 0
 #define SIGN 128
 #define OR_LAST
@@ -30,6 +33,7 @@
 #define KEY int16_t
 #define PLACE int32_t
 #define MOST INT16_MAX
+#define INFINITE 0
 #define IS_FLOAT 0
 #define SIGN 128
 #define OR_LAST
@@ -38,6 +42,7 @@
 #define KEY int32_t
 #define PLACE int32_t
 #define MOST INT32_MAX
+#define INFINITE 0
 #define IS_FLOAT 0
 #define SIGN 128
 #define OR_LAST
@@ -46,6 +51,7 @@
 #define KEY int64_t
 #define PLACE int64_t
 #define MOST INT64_MAX
+#define INFINITE 0
 #define IS_FLOAT 0
 #define SIGN 128
 #define OR_LAST
@@ -54,6 +60,7 @@
 #define KEY uint8_t
 #define PLACE int32_t
 #define MOST UINT8_MAX
+#define INFINITE 0
 #define IS_FLOAT 0
 #define SIGN 0
 #define OR_LAST
@@ -62,6 +69,7 @@
 #define KEY uint16_t
 #define PLACE int32_t
 #define MOST UINT16_MAX
+#define INFINITE 0
 #define IS_FLOAT 0
 #define SIGN 0
 #define OR_LAST
@@ -70,6 +78,7 @@
 #define KEY uint32_t
 #define PLACE int32_t
 #define MOST UINT32_MAX
+#define INFINITE 0
 #define IS_FLOAT 0
 #define SIGN 0
 #define OR_LAST
@@ -78,6 +87,7 @@
 #define KEY uint64_t
 #define PLACE int64_t
 #define MOST UINT64_MAX
+#define INFINITE 0
 #define IS_FLOAT 0
 #define SIGN 0
 #define OR_LAST
@@ -98,8 +108,9 @@ static inline KEY key_of_T(T x)
     KEY key;
     memcpy(&key, &x, sizeof key);
     if (IS_FLOAT) {
+        const bool is_nan = (key & MOST) > INFINITE;
         key ^= (key >> (8 * sizeof(KEY) - 1)) & MOST;
-        key = x == x ? key : MOST;
+        key = is_nan ? MOST : key;
     }
     return key;
 }
@@ -199,8 +210,9 @@ enum { LANE_BYTES = 64 };
 enum { MOST_IN_LANES = 1024 };
 
 /* Columns of a block of n rows, each sorted, and the places of the keys with them unless they are
- * null: pairs are put in order that do not depend on the keys (merge exchange; D. E. Knuth, "The Art
- * of Computer Programming", vol. 3, 5.2.2, algorithm M). Of equal keys the smaller place is first. */
+ * null: pairs are put in order that do not depend on the keys (merge exchange; D. E. Knuth, "The
+ * Art of Computer Programming", vol. 3, 5.2.2, algorithm M). Of equal keys the smaller place is
+ * first. */
 static inline void sort_columns_T(int64_t n, KEY *block, PLACE *places)
 {
     enum { LANES = LANE_BYTES / sizeof(KEY) };
