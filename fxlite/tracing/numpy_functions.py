@@ -66,9 +66,10 @@ def angle(z: Any, deg: bool = False) -> Any:
 
 def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     """``x.reshape(2, -1)`` and ``np.reshape(x, (2, -1))``."""
-    _require_c_order(order)
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
         shape = tuple(shape[0])
+    if _order_of(x, order) == "F":
+        return transpose(lookup("reshape")(transpose(x), tuple(shape[::-1])))
     return lookup("reshape")(x, tuple(shape))
 
 
@@ -106,14 +107,37 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     return lookup("permute")(x, tuple(order))
 
 
-def _require_c_order(order: str) -> None:
-    if order not in ("C", "A", "K"):
-        raise ValueError(f"order={order!r} is not traced; transpose before and after instead")
+def _order_of(x: Any, order: str | None) -> str:
+    """What an order means for a value: "C" or "F". Raises ValueError where that depends on what is not known."""
+    order = (order or "C").upper()
+    if order in ("C", "F"):
+        return order
+    if order not in ("A", "K"):
+        raise ValueError(f"order must be one of 'C', 'F', 'A' and 'K', not {order!r}")
+    shape = value_type(x).shape
+    layout = layout_of(x) if is_traced(x) else contiguous(shape)
+    if layout == contiguous(shape):
+        return "C"
+    if layout is not None and layout.strides == contiguous(shape[::-1]).strides[::-1]:
+        return "F"
+    if layout is not None and order == "A":
+        return "C"
+    raise ValueError(f"order={order!r} depends on where memory has the elements of {x.node.name}; give 'C' or 'F'")
+
+
+def _is_turned(x: Any, order: str | None) -> bool:
+    """Whether an array of this order like another one has the first axis fastest."""
+    order = (order or "K").upper()
+    if order not in ("A", "K") or not is_traced(x):
+        return order == "F"
+    shape, layout = value_type(x).shape, layout_of(x)
+    if layout is None or layout == contiguous(shape):
+        return False
+    return layout.strides == contiguous(shape[::-1]).strides[::-1]
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    _require_c_order(order)
-    return lookup("reshape")(x, (-1,))
+    return lookup("reshape")(transpose(x) if _order_of(x, order) == "F" else x, (-1,))
 
 
 def flatten(x: Any, order: str = "C") -> Any:
@@ -323,6 +347,8 @@ def full_like(
     shape: Any = None,
     device: Any = None,
 ) -> Any:
+    if shape is None and value_type(x).rank > 1 and _is_turned(x, order):
+        return transpose(full_like(fresh(transpose(x), in_c_order=True), fill_value, dtype))
     known = value_type(x)
     if shape is not None:
         known = known.with_shape((shape,) if isinstance(shape, int) else tuple(shape))
@@ -485,7 +511,9 @@ def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
 
 
 def copy_method(x: Any, order: str = "C") -> Any:
-    """``x.copy()``: memory of its own, in C order."""
+    """``x.copy()``: memory of its own, in C order, or in that of a transposed copy."""
+    if order == "F" and value_type(x).rank > 1:
+        return transpose(fresh(transpose(x), in_c_order=True))
     return fresh(x, in_c_order=order == "C", number=is_number(x))
 
 

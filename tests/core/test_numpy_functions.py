@@ -94,3 +94,36 @@ def test_a_diagonal_is_a_view(function: Any) -> None:
 
     with pytest.raises(TraceError, match="may or may not share memory"):
         fx.symbolic_trace(of_columns, "f64[4,4]")
+
+
+def _like_columns(x: Any) -> Any:
+    y = np.zeros_like(x.T)
+    y.reshape(-1)[0] = 7  # a copy: y has the order of x.T
+    return y, x.T.ravel(order="A"), np.ravel(x.T, order="K"), x.T.flatten("A")
+
+
+def _columns_first(x: Any) -> Any:
+    y = np.zeros((3, 2), order="F")
+    y[:] = x.T
+    y.reshape(-1)[1] = 7
+    y.ravel("K")[:2] += 5
+    return y, x.ravel("F"), x.reshape(3, 2, order="F"), x.T.reshape(2, 3, order="A"), x[:, ::2].ravel("A")
+
+
+def _copied_columns(x: Any) -> Any:
+    y = x.copy(order="F")
+    view = y.ravel("K")
+    view[1] = 50
+    y.T.ravel()[2] = 8
+    return y, view
+
+
+@pytest.mark.parametrize("program", [_like_columns, _columns_first, _copied_columns])
+def test_orders_of_memory(program: Any) -> None:
+    """What is a view and what a copy, and in which order elements are read."""
+    agree(program, np.arange(6.0).reshape(2, 3), rungs=("graph", "python", "kernel", "c"))
+
+
+def test_an_order_that_is_not_known_is_refused() -> None:
+    with pytest.raises(TraceError, match="depends on where memory has the elements"):
+        fx.symbolic_trace(lambda x: (x.T + 1).ravel("K"), "f64[2,3]")

@@ -55,6 +55,8 @@ def fresh_array(tracer: Tracer, result: np.ndarray[Any, Any], given: Iterable[An
     arrays = [v for v in given if isinstance(v, np.ndarray)]
     if not result.flags.writeable or any(np.may_share_memory(result, a) for a in arrays):
         return result
+    if result.flags.f_contiguous and not result.flags.c_contiguous:
+        return constant_array(tracer, np.ascontiguousarray(result.T)).transpose()
     return constant_array(tracer, result)
 
 
