@@ -327,6 +327,8 @@ for _name, _target in OPERATORS.items():
     setattr(Proxy, f"__r{_name}__", _operator(_target, reflected=True))
     setattr(Proxy, f"__i{_name}__", _in_place_operator(_target))
 setattr(Proxy, "__pow__", _power)  # noqa: B010 - mypy knows none of these methods
+setattr(Proxy, "__divmod__", lambda self, other: (self // other, self % other))  # noqa: B010
+setattr(Proxy, "__rdivmod__", lambda self, other: (other // self, other % self))  # noqa: B010
 
 
 def _equality(name: str) -> Callable[[Any, Any], Any]:

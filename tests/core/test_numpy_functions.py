@@ -127,3 +127,11 @@ def test_orders_of_memory(program: Any) -> None:
 def test_an_order_that_is_not_known_is_refused() -> None:
     with pytest.raises(TraceError, match="depends on where memory has the elements"):
         fx.symbolic_trace(lambda x: (x.T + 1).ravel("K"), "f64[2,3]")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: divmod(x, 2), lambda x: divmod(x[0], 0.5), lambda x: divmod(7.0, x), lambda x: divmod(x, x[::-1] + 1)],
+)
+def test_divmod_of_python(program: Any) -> None:
+    agree(program, np.arange(4.0) + 0.25, rungs=("graph", "python", "c"))

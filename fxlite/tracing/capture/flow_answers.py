@@ -247,12 +247,6 @@ def _round(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     return _number(np.round(args[0]), int)
 
 
-def _divmod(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
-    if not any(map(is_traced, args)):
-        return function(*args, **kwargs)
-    return args[0] // args[1], args[0] % args[1]
-
-
 def _power(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     if len(args) != 2 or kwargs or not any(map(is_traced, args)):
         return function(*args, **kwargs)
@@ -291,7 +285,6 @@ CONVERSIONS: dict[Any, Answer] = {
     builtins.float: _as(float),
     builtins.bool: _as(bool),
     builtins.round: _round,
-    builtins.divmod: _divmod,
     builtins.pow: _power,
     math.log: _log,
     **{
