@@ -226,13 +226,12 @@ class CPrinter:
         symbol = _OF_BOOLS.get(symbol, symbol) if dtype.is_bool else symbol
         precedence = _PRECEDENCE[symbol]
         a, b = e.args
-        left = self.value(a, precedence)
         same = isinstance(b, Apply) and b.function == name and symbol in _ASSOCIATIVE
-        right = self.value(b, precedence if same and not dtype.is_inexact else precedence + 1)
+        on_left, on_right = precedence, precedence if same and not dtype.is_inexact else precedence + 1
         if precedence in (_BITS, _AND, _OR):  # mixed logic reads better (and warns less) in parentheses
-            left = self.value(a, _EQUAL if not _same(a, name) else precedence)
-            right = self.value(b, _EQUAL if not _same(b, name) else precedence + 1)
-        text = f"{left} {symbol} {right}"
+            on_left = _EQUAL if not _same(a, name) else precedence
+            on_right = _EQUAL if not _same(b, name) else precedence + 1
+        text = f"{self.value(a, on_left)} {symbol} {self.value(b, on_right)}"
         if _is_small(dtype) and symbol in ("+", "-", "*"):
             return f"({dtype.c_name})({text})", _UNARY
         return text, precedence

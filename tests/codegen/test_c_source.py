@@ -286,3 +286,18 @@ def test_threads_share_what_reductions_add_up() -> None:
         assert re.fullmatch(r"A\*B(\*\d+)?", condition), source
     _, source = source_of(lambda x: x.sum(0), x="f32[2000,300]")
     assert "#pragma omp parallel for num_threads(n_threads)\n" in source
+
+
+def test_each_operand_is_printed_once() -> None:
+    """Else a chain of bit operators takes time that doubles with each of them."""
+
+    def program(x: Any) -> Any:
+        mixed, counted = x[0], x[0] > 0
+        for number in range(1, 40):
+            mixed = (mixed ^ x[number]) & 127
+            counted = counted | (x[number] > number)
+        return mixed, counted
+
+    x = np.arange(40, dtype=np.uint8)
+    found = fx.compile(program, x="u8[40]")(x)
+    np.testing.assert_array_equal(found, program(x))
