@@ -529,6 +529,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
         return lookup("reshape")(lookup("roll")(ravel(x), shift, axis=0), value_type(x).shape)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
+    axes = axes if len(axes) != 1 else tuple(axes) * len(shifts)
+    shifts = shifts if len(shifts) != 1 else tuple(shifts) * len(axes)
     if len(shifts) != len(axes):
         raise ValueError(f"{len(shifts)} shifts for {len(axes)} axes")
     for s, a in zip(shifts, axes):

@@ -135,3 +135,22 @@ def test_an_order_that_is_not_known_is_refused() -> None:
 )
 def test_divmod_of_python(program: Any) -> None:
     agree(program, np.arange(4.0) + 0.25, rungs=("graph", "python", "c"))
+
+
+def _numbers_in_place(x: Any) -> Any:
+    y = np.nan_to_num(x, copy=False)
+    y[0] = 3
+    z = np.array(x, copy=False)
+    z[1] = 4
+    w = np.nan_to_num(x)
+    w[...] = 0
+    return x * 1, y
+
+
+def _rolled(x: Any) -> Any:
+    return np.roll(x, [1, 2], axis=1), np.roll(x, 1, axis=(0, 1)), np.roll(x, [1], axis=(0, 1))
+
+
+@pytest.mark.parametrize("program", [_numbers_in_place, _rolled])
+def test_arguments_that_are_seldom_given(program: Any) -> None:
+    agree(program, np.arange(6.0).reshape(2, 3), rungs=("graph", "python", "c"))

@@ -86,7 +86,8 @@ def _made(symbolic: Make) -> Make:
         except TypeError as error:
             raise tracer.error(f"np.{function.__name__}: {error}") from None
         result = symbolic(*arguments.args, **arguments.kwargs)
-        return fresh(result) if is_traced(result) else result
+        is_given = any(result is a for a in args) and not kwargs.get("copy", True)
+        return fresh(result) if is_traced(result) and not is_given else result
 
     return make
 
