@@ -287,6 +287,10 @@ class JitFunction:
             pattern = [[names.get(size, size) for size in shape] for shape in shapes]
             try:
                 module = self._traced(bound, dict(zip(paths, pattern)), bool(names))
+                sizes = {name: size for size, name in names.items()}
+                for condition in module.graph.conditions() if names else ():
+                    if not condition.holds(sizes):  # the trace is one for other sizes than these
+                        raise ShapeError(condition.reason)
                 compiled = compile(module, backend=settings.backend, **settings.options)
                 break
             except Exception as error:

@@ -483,3 +483,12 @@ UNWILLING = Unwilling()
 
 def test_objects_whose_names_raise_may_be_read() -> None:
     agrees(python(lambda x: x * UNWILLING.gain), lambda x: x * 2, values(3))
+
+
+def test_a_trace_for_other_sizes_than_these_is_made_again() -> None:
+    """A size that a trace needs larger than the call's is a number of that version."""
+    function = fx.jit(lambda a, b: np.convolve(a, b, "valid"))
+    for first, second in ((8, 3), (4, 6), (9, 2), (3, 7)):
+        a, b = np.arange(float(first)), np.arange(float(second)) + 1
+        np.testing.assert_allclose(function(a, b), np.convolve(a, b, "valid"))
+    assert "a_0 >= 6 is required" in function.explain()
