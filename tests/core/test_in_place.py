@@ -743,3 +743,20 @@ def test_two_writes_at_run_time_places_share_no_local_of_an_ended_loop() -> None
 
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     agree(program, x, np.array([2, 0]), types=("f32[T,3]", "i64[N]"))
+
+
+def _rows_of_values_and_numbers(x: Any) -> Any:
+    y = np.zeros((3, 2), int)
+    y[0] = x[0], 4
+    y[1:] = [[1, x[1]], [x[2], 7]]
+    z = np.zeros((2, 3))
+    z[0] = [x[0], 2, x.shape[0]]
+    z[:, 1] = (x[1], 5)
+    return y, z
+
+
+@pytest.mark.parametrize("kind", ["f64[3]", "f64[N]"])
+def test_lists_of_values_and_numbers_are_written(kind: str) -> None:
+    x = np.array([1.7, 2.2, 3.9])
+    for found, expected in zip(fx.compile(_rows_of_values_and_numbers, x=kind)(x), _rows_of_values_and_numbers(x)):
+        np.testing.assert_array_equal(found, expected)

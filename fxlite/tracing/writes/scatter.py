@@ -36,6 +36,22 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
+def _is_computed(value: Any) -> bool:
+    """Whether a traced value or a named size is in nested lists."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_computed, value))
+    return is_traced(value) or isinstance(value, shapes.NamedDim)
+
+
+def _stacked(tracer: Tracer, value: Any, dtype: dtypes.DType) -> Any:
+    """Nested lists of values and numbers as one of that dtype."""
+    if isinstance(value, (list, tuple)):
+        return lookup("stack")(tuple(_stacked(tracer, part, dtype) for part in value))
+    if isinstance(value, shapes.NamedDim):
+        return tracer.size_as_tensor(value, dtype)
+    return lookup("cast")(value if is_traced(value) else tracer.constant(np.asarray(value)), dtype)
+
+
 def prepared(
     tracer: Tracer, destination: TensorType, value: Any, what: str, casting: str = "unsafe", instead: str = ""
 ) -> Any:
@@ -43,10 +59,7 @@ def prepared(
     shape. Raises TraceError where NumPy would refuse it."""
     target = destination.dtype
     if isinstance(value, (list, tuple)):
-        if any(is_traced(v) for v in value):
-            value = lookup("stack")(tuple(value))
-        else:
-            value = np.asarray(value)
+        value = _stacked(tracer, value, target) if _is_computed(value) else np.asarray(value)
     if isinstance(value, shapes.NamedDim):
         return tracer.size_as_tensor(value, target)
     if isinstance(value, (np.generic, np.ndarray)):
