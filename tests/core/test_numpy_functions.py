@@ -133,7 +133,7 @@ def test_an_order_that_is_not_known_is_refused() -> None:
     "program",
     [lambda x: divmod(x, 2), lambda x: divmod(x[0], 0.5), lambda x: divmod(7.0, x), lambda x: divmod(x, x[::-1] + 1)],
 )
-def test_divmod_of_python(program: Any) -> None:
+def test_divmod_and_round_of_python(program: Any) -> None:
     agree(program, np.arange(4.0) + 0.25, rungs=("graph", "python", "c"))
 
 

@@ -242,9 +242,10 @@ def _as(kind: type) -> Answer:
 
 
 def _round(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
-    if len(args) != 1 or kwargs or not _open(args[0]):
+    number, digits = args[0] if args else kwargs.get("number"), args[1] if len(args) > 1 else kwargs.get("ndigits")
+    if not _open(number):
         return function(*args, **kwargs)
-    return _number(np.round(args[0]), int)
+    return _number(np.round(number), int) if digits is None else np.round(number, digits)
 
 
 def _power(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
