@@ -1,9 +1,9 @@
 """The one oracle (docs/design.md): every way to run a program must give the same answer.
 
 ``agree(program, *inputs)`` runs eager NumPy, the traced graph interpreted, the regenerated Python,
-the kernels in NumPy, the compiled C and CUDA text on the CPU shim, and names the first rung that
-differs. fxlite/types/agreement.py says what a difference is: with numbers as long as the longest
-chain of operations in the graph explains.
+the kernels in NumPy, the compiled C and CUDA (on a GPU where there is one, else on the CPU shim),
+and names the first rung that differs. fxlite/types/agreement.py says what a difference is: with
+numbers as long as the longest chain of operations in the graph explains.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fxlite.codegen.program.run import run_program
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import agreement
 from fxlite.types.agreement import USUAL, Agreement, Chain
+from tests.cuda_launchers import device_option
 
 
 class Disagreement(AssertionError):
@@ -114,7 +115,7 @@ def _c(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
 
 
 def _cuda(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    return written(module, fx.compile(module, backend="cuda", device="shim"), inputs)
+    return written(module, fx.compile(module, backend="cuda", device=device_option()), inputs)
 
 
 #: The ways to run a traced module; each is compared with eager NumPy.

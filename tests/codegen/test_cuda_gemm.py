@@ -1,8 +1,9 @@
-"""The CUDA matrix-product kernels against NumPy, through the CPU shim and through NVRTC."""
+"""The CUDA matrix-product kernels against NumPy, on the CPU shim or a GPU, and through NVRTC."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from fxlite.codegen.cuda.gemm import CudaGemmSpec, render_gemm
 from fxlite.codegen.cuda.schedule import KernelText
 from fxlite.codegen.kernel.builder import Pointer, bare, symbol
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
-from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
+from tests.cuda_launchers import launch_on_arrays, launcher, places
 
 PARAMETERS = (
     "const {t} *__restrict__ a, const {t} *__restrict__ b, const {t} *__restrict__ bias, "
@@ -61,12 +62,12 @@ SPECS = [spec(), spec(a="transposed"), spec(b="transposed"), spec("double", "tra
 SOURCE = '#include "prelude.cuh"\n\n' + "\n".join(render_gemm(kernel).text for kernel in SPECS)
 
 
-def launch(kernel: KernelText, args: list[Any], order: Any, module: ShimModule | None = None, **sizes: int) -> None:
+def launch(kernel: KernelText, args: list[Any], place: str, flags: Sequence[str] = (), **sizes: int) -> None:
     grid = [int(size.evaluate(sizes)) for size in kernel.grid]
-    (module or ShimModule(SOURCE)).launch(kernel.name, grid, (kernel.threads, 1, 1), 0, args, order)
+    launch_on_arrays(launcher(SOURCE, place, flags), kernel.name, grid, (kernel.threads,), args)
 
 
-@pytest.mark.parametrize("order", ["forward", "backward"])
+@pytest.mark.parametrize("place", places())
 @pytest.mark.parametrize("kernel", SPECS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize(
     "g, h, m, n, k",
@@ -80,7 +81,7 @@ def launch(kernel: KernelText, args: list[Any], order: Any, module: ShimModule |
         (0, 2, 3, 3, 3),
     ],
 )
-def test_gemm(kernel: CudaGemmSpec, g: int, h: int, m: int, n: int, k: int, order: str) -> None:
+def test_gemm(kernel: CudaGemmSpec, g: int, h: int, m: int, n: int, k: int, place: str) -> None:
     dtype = {"float": np.float32, "double": np.float64}[kernel.ctype]
     random = np.random.default_rng(m * n)
     a, b = (random.uniform(-1, 1, s).astype(dtype) for s in ((g, h, m, k), (g, h, k, n)))
@@ -91,7 +92,7 @@ def test_gemm(kernel: CudaGemmSpec, g: int, h: int, m: int, n: int, k: int, orde
     ]
     c = np.full((g, h, m, n), np.nan, dtype)
     args = [*stored, bias, c, g, h, m, n, k]
-    launch(render_gemm(kernel), args, order, G=g, H=h, M=m, N=n, K=k)
+    launch(render_gemm(kernel), args, place, G=g, H=h, M=m, N=n, K=k)
     found = compare(np.maximum(a @ b + bias, 0), c, chain=Chain(2, 2 * k, 1))
     assert found.agrees, str(found)
 
@@ -101,7 +102,7 @@ def test_nan_and_infinity_pass_through_and_do_not_spread() -> None:
     a[0, 0, 65, 3], b[0, 0, 7, 1] = np.nan, np.inf
     c, bias = np.full((1, 1, 66, 66), -1, np.float32), np.zeros(66, np.float32)
     args = [a, b, bias, c, 1, 1, 66, 66, 20]
-    launch(render_gemm(SPECS[0]), args, "forward", G=1, H=1, M=66, N=66, K=20)
+    launch(render_gemm(SPECS[0]), args, places()[-1], G=1, H=1, M=66, N=66, K=20)
     np.testing.assert_array_equal(c, a @ b)
 
 
@@ -111,8 +112,8 @@ def test_more_products_than_a_grid_has_blocks() -> None:
     a, b = np.arange(count, dtype=np.float32), np.full(count, 2, np.float32)
     c = np.full(count, np.nan, np.float32)
     args = [a, b, np.zeros(1, np.float32), c, count, 1, 1, 1, 1]
-    module = ShimModule(SOURCE, flags=["-O2"])  # there is more to run than to compile
-    launch(render_gemm(kernel), args, "forward", module, G=count, H=1, M=1, N=1, K=1)
+    flags = ["-O2"]  # there is more to run than to compile
+    launch(render_gemm(kernel), args, places()[-1], flags, G=count, H=1, M=1, N=1, K=1)
     np.testing.assert_array_equal(c, 2 * a)
 
 
@@ -141,8 +142,8 @@ def test_what_is_known_of_sizes_is_not_asked(m: int, n: int, k: int) -> None:
     random = np.random.default_rng(0)
     x, w = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((m, k), (n, k)))
     y = np.full((m, n), np.nan, np.float32)
-    module = ShimModule('#include "prelude.cuh"\n' + text)
-    module.launch("literal", grid, (made.threads, 1, 1), 0, [x, w, y])
+    module = launcher('#include "prelude.cuh"\n' + text, places()[-1])
+    launch_on_arrays(module, "literal", grid, (made.threads,), [x, w, y])
     np.testing.assert_array_equal(y, x.astype(np.float32) @ w.astype(np.float32).T)
 
 

@@ -1,5 +1,5 @@
-"""Integer products and integer weights on CUDA: exact against NumPy through the CPU shim, in both
-orders of threads; quantized models; what NVRTC makes of the kernels for real devices."""
+"""Integer products and integer weights on CUDA: exact against NumPy on the CPU shim or a GPU;
+quantized models; what NVRTC makes of the kernels for real devices."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
-from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
 from fxlite.passes import quantize as q
 from fxlite.types.agreement import compare as compared
 from fxlite.types.agreement import sqnr
+from tests.cuda_launchers import device_option, launcher, launchers, places
 from tests.oracle import compare, flatten
 from tests.passes.quantize.helpers import everything, ops_of
 from tests.zoo import ZOO
@@ -187,9 +187,9 @@ def source_of(programs: list[CudaProgram]) -> str:
     return "\n".join(p.source for p in programs)
 
 
-@pytest.mark.parametrize("order", ["forward", "backward"])
-def test_products_are_exact(programs: list[CudaProgram], order: Any) -> None:
-    module = ShimModule(source_of(programs), order=order)
+@pytest.mark.parametrize("place", places())
+def test_products_are_exact(programs: list[CudaProgram], place: str) -> None:
+    module = launcher(source_of(programs), place)
     for case, program in zip(CASES, programs):
         assert len(program.launches) == 1 and "__dp4a" in program.source, case.name
         expected = case.function(*case.inputs)
@@ -207,7 +207,7 @@ def test_the_longest_sums() -> None:
     made = emitted(program, ("u8[2,65792]", "i8[1,65792]"), "longest")
     x = np.array([[0], [255]], np.uint8).repeat(65792, axis=1)
     weight = np.full((1, 65792), -128, np.int8)
-    y = CudaRunner(made, ShimModule(made.source))(x, weight)
+    y = CudaRunner(made, launcher(made.source, places()[-1]))(x, weight)
     np.testing.assert_array_equal(y, [[255 * 128 * 65792], [0]])
 
 
@@ -257,11 +257,10 @@ def test_integer_weights_are_unpacked_in_registers(bits: int) -> None:
         scale = rng.uniform(0.01, 0.1, 70 if group is None else (70, -(-k // group)))
         x = rng.standard_normal((3, 23, k))
         calls.append((program, (x.astype(np.float32), weight, scale.astype(np.float32))))
-    module = ShimModule(source_of(made))
-    for order, (emission, (function, inputs)) in itertools.product(("forward", "backward"), zip(made, calls)):
-        module.order = order  # type: ignore[assignment]
-        assert len(emission.launches) == 1
-        compare(f"cuda {order}", CudaRunner(emission, module)(*inputs), function(*inputs))
+    assert all(len(emission.launches) == 1 for emission in made)
+    for place, module in launchers(source_of(made)):
+        for emission, (function, inputs) in zip(made, calls):
+            compare(place, CudaRunner(emission, module)(*inputs), function(*inputs))
     assert ["fx_quad(" in m.source for m in made] == [True, True, False, False, False, True, False]
 
 
@@ -286,7 +285,7 @@ def test_integer_weights_and_a_single_row(bits: int) -> None:
         weight = draw("i8" if bits == 8 else "u8", 37, stored)
         calls.append((program, (floats[0], weight, floats[1], np.ones(37, np.float32))))
     assert ["fx_quad(" in m.source for m in made] == [True, True, False, False]
-    module = ShimModule(source_of(made))
+    module = launcher(source_of(made), places()[-1])
     for emission, (function, inputs) in zip(made, calls):
         compare("cuda", CudaRunner(emission, module)(*inputs), function(*inputs))
 
@@ -308,13 +307,12 @@ def test_quantized_zoo(config: str) -> None:
         if any(name.startswith("int_") for name in ops_of(converted)):
             made.append((converted, emit(optimize(converted)[0], f"q_{entry.name}"), inputs))
     assert len(made) > 5
-    module = ShimModule(source_of([program for _, program, _ in made]))
-    for order, (converted, program, inputs) in itertools.product(("forward", "backward"), made):
-        module.order = order  # type: ignore[assignment]
+    modules = launchers(source_of([program for _, program, _ in made]))
+    for (place, module), (converted, program, inputs) in itertools.product(modules, made):
         rebuild = restructure(converted) or (lambda flat: flat)
         actual = flatten(rebuild(CudaRunner(program, module)(*inputs)))
         for a, e in zip(actual, flatten(converted(*inputs)), strict=True):
-            assert compared(e, a, sqnr(30)).agrees, (program.name, order)
+            assert compared(e, a, sqnr(30)).agrees, (program.name, place)
 
 
 # ---- Text and machine code -----------------------------------------------------------------------
@@ -371,7 +369,7 @@ def test_names_that_the_template_uses_are_no_trouble() -> None:
     types = ("u8[row,3,out_w,quad]", "i8[4,3,3,3]", "i32[4]")
     made = emitted(program, types, "names")
     inputs = (draw("u8", 2, 3, 5, 6), draw("i8", 4, 3, 3, 3), draw("i32", 4))
-    y = CudaRunner(made, ShimModule(made.source))(*inputs)
+    y = CudaRunner(made, launcher(made.source, places()[-1]))(*inputs)
     np.testing.assert_array_equal(y, program(*inputs))
 
 
@@ -382,5 +380,5 @@ def test_a_quantized_model_through_the_front_door() -> None:
     prepared = q.prepare(gm, everything(q.static_int8()))
     prepared(x)
     made = q.convert(prepared)
-    compiled = fx.compile(made, backend="cuda", device="shim")
+    compiled = fx.compile(made, backend="cuda", device=device_option())
     np.testing.assert_array_equal(compiled(x), made(x))

@@ -1,5 +1,5 @@
-"""Whole programs as CUDA: the zoo and some special ones through the CPU shim, in both orders of
-threads and on few blocks, and through NVRTC for two architectures; the back end's front door."""
+"""Whole programs as CUDA: the zoo and some special ones on the CPU shim or a GPU, also on few
+blocks, and through NVRTC for two architectures; the back end's front door."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fxlite.codegen.kernel.builder import smaller
 from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaToolkitNotFound, compile_cubin, find_device
-from fxlite.codegen.runtime.cuda_shim import ShimModule
+from tests.cuda_launchers import launchers
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 
@@ -51,27 +51,25 @@ def on_few_blocks(program: CudaProgram, most: int = 2) -> CudaProgram:
 
 
 def check(program: Any, types: Any, *calls: tuple[Any, ...]) -> CudaProgram:
-    """Run through the shim, forwards, backwards and on few blocks; compare with NumPy."""
+    """Run wherever CUDA runs, as it is and on few blocks; compare with NumPy."""
     made = emitted(program, *types)
-    for order in ("forward", "backward"):
-        module = ShimModule(made.source, order=order)  # type: ignore[arg-type]
+    for place, module in launchers(made.source):
         for variant in (made, on_few_blocks(made)):
             runner = CudaRunner(variant, module)
             for inputs in calls:
-                compare(f"cuda {order}", runner(*inputs), program(*inputs))
+                compare(place, runner(*inputs), program(*inputs))
     return made
 
 
 @pytest.mark.parametrize("entry", ZOO, ids=lambda entry: entry.name)
 def test_zoo(entry: Program) -> None:
-    module, program, inputs = entry.trace()
-    made = emit(optimize(module)[0], entry.name)
-    rebuild = restructure(module) or (lambda flat: flat)
+    traced, program, inputs = entry.trace()
+    made = emit(optimize(traced)[0], entry.name)
+    rebuild = restructure(traced) or (lambda flat: flat)
     expected = program(*inputs)
-    for order in ("forward", "backward"):
-        shim = ShimModule(made.source, order=order)  # type: ignore[arg-type]
+    for place, module in launchers(made.source):
         for variant in (made, on_few_blocks(made, 1)):
-            compare(f"cuda {order}", rebuild(CudaRunner(variant, shim)(*inputs)), expected)
+            compare(place, rebuild(CudaRunner(variant, module)(*inputs)), expected)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
@@ -204,18 +202,19 @@ def test_a_bad_index_raises_and_says_where() -> None:
         return x[index] * 2
 
     made = emitted(program, "f32[V,6]", "i64[N]")
-    runner = CudaRunner(made, ShimModule(made.source))
     x = normal(9, 6)
     index = np.array([0, -1, 8, -9])
-    np.testing.assert_array_equal(runner(x, index), x[index] * 2)
-    for bad in (9, -10):
-        with pytest.raises(IndexError, match=rf"index {bad} is out of bounds for size 9: .*take"):
-            runner(x, np.array([0, bad]))
-    np.testing.assert_array_equal(runner(x, index), x[index] * 2)  # the error does not stick
-    with pytest.raises(ValueError, match="axis 1 must be 6"):
-        runner(x[:, :5], index)
-    with pytest.raises(TypeError, match="must be f32"):
-        runner(x.astype(np.float64), index)
+    for _, module in launchers(made.source):
+        runner = CudaRunner(made, module)
+        np.testing.assert_array_equal(runner(x, index), x[index] * 2)
+        for bad in (9, -10):
+            with pytest.raises(IndexError, match=rf"index {bad} is out of bounds for size 9: .*take"):
+                runner(x, np.array([0, bad]))
+        np.testing.assert_array_equal(runner(x, index), x[index] * 2)  # the error does not stick
+        with pytest.raises(ValueError, match="axis 1 must be 6"):
+            runner(x[:, :5], index)
+        with pytest.raises(TypeError, match="must be f32"):
+            runner(x.astype(np.float64), index)
 
 
 def test_results_that_no_kernel_stores() -> None:

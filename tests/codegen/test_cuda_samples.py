@@ -1,5 +1,5 @@
-"""Every op on its own samples as CUDA: through the CPU shim, in both orders of threads, and through
-NVRTC. The programs of many samples are one source, since building it costs more than running it."""
+"""Every op on its own samples as CUDA: on the CPU shim or a GPU, and through NVRTC. The programs of
+many samples are one source, since building it costs more than running it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
-from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.ops.op import REGISTRY
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import Chain
+from tests.cuda_launchers import launchers
 from tests.oracle import Disagreement, compare
 
 BUNDLES = 9
@@ -71,19 +71,18 @@ def joined(cases: list[Case]) -> str:
 
 
 @pytest.mark.parametrize("number", range(BUNDLES))
-def test_samples_agree_on_the_shim(number: int) -> None:
+def test_samples_agree(number: int) -> None:
     cases, source = bundle(number)
-    module = ShimModule(source)
+    modules = list(launchers(source))
     problems = []
     for case in cases:
         rebuild = restructure(case.module) or (lambda flat: flat)
         with np.errstate(all="ignore"):
             expected = case.program(*case.inputs)
-        for order in ("forward", "backward"):
-            module.order = order  # type: ignore[assignment]
+        for place, module in modules:
             try:
                 actual = rebuild(CudaRunner(case.emitted, module)(*case.inputs))
-                compare(f"cuda {order}", actual, expected, case.chain)
+                compare(place, actual, expected, case.chain)
             except (Disagreement, RuntimeError, IndexError, ValueError) as error:
                 problems.append(f"{case.label}: {type(error).__name__}: {error}")
     assert not problems, "\n".join(problems)

@@ -7,16 +7,17 @@ real devices by NVRTC. The second half checks that the shim reports misuse.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule, CudaToolkitNotFound, compile_cubin
+from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimError, ShimModule
-from fxlite.codegen.runtime.launcher import Launcher, parse_kernels
+from fxlite.codegen.runtime.launcher import parse_kernels
+from tests.cuda_launchers import launch_on_arrays, launcher, places
 
 KERNELS = r"""
 #include "prelude.cuh"
@@ -163,32 +164,16 @@ extern "C" __global__ void positions(int *__restrict__ out) {
 Run = Callable[[str, Any, Any, int, list[Any]], list[np.ndarray]]
 
 
-@pytest.fixture(scope="module", params=["forward", "backward", "device"])
-def launcher(request: pytest.FixtureRequest) -> Iterator[Launcher]:
-    if request.param == "device":
-        try:
-            yield CudaModule(KERNELS)
-        except CudaDeviceNotFound as error:
-            pytest.skip(str(error))
-    else:
-        yield ShimModule(KERNELS, order=request.param)
-
-
-@pytest.fixture
-def run(launcher: Launcher) -> Run:
-    """Launch with arrays in place of pointers; the arrays are returned as the kernel left
+@pytest.fixture(scope="module", params=places())
+def run(request: pytest.FixtureRequest) -> Run:
+    """Launch with arrays in place of pointers; copies of the arrays are returned as the kernel left
     them."""
+    module = launcher(KERNELS, request.param)
 
     def call(kernel: str, grid: Any, block: Any, shmem: int, args: list[Any]) -> list[np.ndarray]:
-        buffers = [launcher.upload(a) if isinstance(a, np.ndarray) else a for a in args]
-        launcher.launch(kernel, grid, block, shmem, buffers)
-        launcher.synchronize()
-        results = []
-        for buffer, arg in zip(buffers, args):
-            if isinstance(arg, np.ndarray):
-                results.append(launcher.download(buffer, arg.shape, arg.dtype))
-                launcher.free(buffer)
-        return results
+        given = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+        launch_on_arrays(module, kernel, grid, block, given, shmem)
+        return [a for a in given if isinstance(a, np.ndarray)]
 
     return call
 
@@ -392,7 +377,7 @@ def test_scalar_functions_are_numpys(name: str) -> None:
             values = np.concatenate([values, np.array([-1, -2, -3, -7, -64], dtype)])
     a, b = (np.ascontiguousarray(v.reshape(-1)) for v in np.meshgrid(values, values))
     result = np.full(a.shape, 77, dtype)
-    ShimModule(SCALAR_KERNELS).launch(name, (2,), (32,), 0, [a, b, result, a.size])
+    launch_on_arrays(launcher(SCALAR_KERNELS, places()[-1]), name, (2,), (32,), [a, b, result, a.size])
     with np.errstate(all="ignore"):
         expected = function(a, b)
     assert expected.dtype == dtype
@@ -417,7 +402,8 @@ def bfloat_bits(x: np.ndarray) -> np.ndarray:
 def test_every_16_bit_float_widens() -> None:
     bits = np.arange(65536, dtype=np.uint16)
     from_half, from_bfloat = np.zeros((2, 65536), np.float32)
-    ShimModule(SCALAR_KERNELS).launch("widen", (4,), (256,), 0, [bits, bits, from_half, from_bfloat, 65536])
+    arguments = [bits, bits, from_half, from_bfloat, 65536]
+    launch_on_arrays(launcher(SCALAR_KERNELS, places()[-1]), "widen", (4,), (256,), arguments)
     np.testing.assert_array_equal(from_half, bits.view(np.float16).astype(np.float32))
     np.testing.assert_array_equal(from_bfloat, (bits.astype(np.uint32) << 16).view(np.float32))
 
@@ -433,7 +419,8 @@ def test_narrowing_rounds_to_nearest_even() -> None:
         floats = np.concatenate([doubles, specials]).astype(np.float32)
         half = floats.astype(np.float16)
     out = [np.zeros(floats.shape, np.uint16) for _ in range(2)]
-    ShimModule(SCALAR_KERNELS).launch("narrow", (4,), (256,), 0, [floats, *out, floats.size])
+    module = launcher(SCALAR_KERNELS, places()[-1])
+    launch_on_arrays(module, "narrow", (4,), (256,), [floats, *out, floats.size])
     np.testing.assert_array_equal(out[0].view(np.float16), half)
     finite = (np.abs(floats) < 1e38) & (floats != 0)
     np.testing.assert_array_equal(out[1][finite], bfloat_bits(floats[finite]))

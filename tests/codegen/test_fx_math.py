@@ -28,10 +28,10 @@ import pytest
 from numpy.typing import NDArray
 
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
-from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, compile_flags, find_compiler, instruction_sets
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.types.dtypes import dtype
+from tests.cuda_launchers import launch_on_arrays, launcher, places
 
 Array = NDArray[Any]
 FOLDER = Path(__file__).parents[2] / "codegen" / "c"
@@ -708,13 +708,13 @@ def test_cuda_compiles() -> None:
         pytest.skip(str(error))
 
 
-def test_cuda_shim() -> None:
-    """The same text, as CUDA code that runs on the CPU."""
+def test_cuda() -> None:
+    """The same text, as CUDA code."""
     x = np.concatenate([specials("f32")[:20], np.linspace(-3, 3, 12)]).astype(np.float32)
     y = np.zeros((x.size, 9), np.float32)
     cast = np.zeros(x.size, np.int64)
     error = np.zeros(4, np.int64)
-    ShimModule(cuda_source()).launch("apply", (1,), (x.size,), 0, [x, y, cast, error])
+    launch_on_arrays(launcher(cuda_source(), places()[-1]), "apply", (1,), (x.size,), [x, y, cast, error])
     wide = x.astype(np.float64)
     half = x.astype(np.float16).astype(np.float32)
     expected = [
