@@ -18,22 +18,13 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import title_of
 from fxlite.codegen.c.emit import c_name, entry_of
 from fxlite.codegen.c.render import routine_template as routines
-from fxlite.codegen.c.render.template_parts import product_fields, strided_operand
 from fxlite.codegen.c.tiles.library import definitions, needed
+from fxlite.codegen.cuda.counted import Gathered, counted, is_wide_convolution
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, IntegerWeight, render_gemm
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
 from fxlite.codegen.cuda.schedule import NO_BYTES, CudaPrinter, KernelText, device_kernels, kernel_text, line_comment
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, round_up, smaller, symbol
-from fxlite.codegen.kernel.lower import (
-    Contraction,
-    Epilogue,
-    buffer_name,
-    buffer_of,
-    is_matrix_product,
-    lower_contraction,
-    matrix_product,
-    require_some,
-)
+from fxlite.codegen.kernel.lower import Contraction, buffer_name, declines_types, is_matrix_product, require_some
 from fxlite.codegen.kernel.names import Scope, dim_name, resolved
 from fxlite.codegen.kernel.schedule import document, schedule
 from fxlite.codegen.program.calls import value_sizes
@@ -262,6 +253,7 @@ def _weights(module: GraphModule, program: Program, launches: Sequence[Launch], 
 def claims(node: Node) -> bool:
     """True for nodes that a template computes."""
     is_product = is_matrix_product(node) or node.target.name == "linear_weight_only"
+    is_product = is_product or (is_wide_convolution(node) and not declines_types(node))
     return is_product or is_integer_product(node) or is_routine(node)
 
 
@@ -277,23 +269,12 @@ def render(group: Group, name: str, locations: list[str]) -> KernelText:
 
 
 def _render_gemm(group: Group, name: str, locations: list[str]) -> KernelText:
-    c = lower_contraction(group)
-    output = buffer_of(c.root, is_output=True)
-    p = matrix_product(c, output)
-    printer = CudaPrinter((*c.buffers, output), locations)
-    epilogue = Epilogue(c, output, p.value, p.store, printer)
-    weight = _integer_weight(c, p.k.extent)
-    right = [p.b.buffer] if weight is None else [weight.weight, weight.scale]
-    parameters = epilogue.parameters([p.a.buffer], right)
-    spec = CudaGemmSpec(
-        name=name,
-        ctype=c.anchor.type.dtype.c_name,
-        parameters=", ".join(text for text, _ in parameters),
-        b=weight or strided_operand(p.b, c.buffer(p.b.buffer), p.k, p.n, p.batch_index),
-        comment=document(group),
-        **product_fields(c, p, epilogue),
-    )
-    return render_gemm(spec)
+    p, printer = counted(group, locations)
+    weight = _integer_weight(p.c, p.axes.depth.whole.extent)
+    right = [] if weight is None else [weight.weight, weight.scale]
+    a, b = (Gathered(**p.operand(load, printer)) for load in (p.a, p.b))
+    fields = p.fields(group, name, printer, right)
+    return render_gemm(CudaGemmSpec(ctype=p.c.anchor.type.dtype.c_name, a=a, b=weight or b, **fields))
 
 
 def _integer_weight(c: Contraction, k: Index) -> IntegerWeight | None:

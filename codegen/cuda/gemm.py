@@ -1,19 +1,24 @@
-"""The walks over any matrix product on CUDA, C[m, n] = sum over k of A[m, k] * B[k, n], and its
-epilogue: what products of floats and of integers share; and the products of floats.
+"""The walks over any product on CUDA, C[m, n] = sum over k of A[m, k] * B[k, n], and its epilogue:
+what products and convolutions of floats and of integers share; and those of floats.
 
 In: a :class:`Product` that knows its numbers: how they are loaded, multiplied and finished. Out:
 one kernel that needs only ``prelude.cuh``, and the launch it wants.
 
-In *tiles*, a block of 256 threads computes 64 x 64 elements, each thread 4 x 4 of them in
-registers. A and B pass through shared memory in slices of 16 items along k, read in the order in
-which their elements are adjacent in memory.
+In *tiles*, a block of 256 threads computes a tile of C, of one of some :class:`Shape`. A and B pass
+through shared memory in slices along k. While one slice is multiplied, the next one is on its way
+from memory to registers. Some threads, a *group*, keep all sums of the tile in their registers; each
+of the groups adds up its own share of every slice. So small tiles, of which there are many for
+matrices that are small themselves, keep as many threads busy. What the groups have added up they add
+to the tile's totals in shared memory, one after the other, and then all threads finish elements that
+are neighbours in memory. The scheme is that of CUTLASS's SIMT products with slices shared out among
+warps ("sliced-k", NVIDIA, "Efficient GEMM in CUDA").
 
 In *warps*, for a single row (what a model computes that answers one question at a time), a warp
 computes a column: its lanes read neighbours along k and add their shares, and the 32 sums are
 added by shuffles. Such a product reads each number of B once and is as fast as memory is; a tile
-would compute 63 rows for nothing.
+would compute its other rows for nothing.
 
-Sums run over ascending k, so a result does not depend on the launch.
+Sums run over k in an order that does not depend on the launch.
 
 The right operand of floats may be an :class:`IntegerWeight`, whose numbers are unpacked and scaled in
 registers on the way to the tile: 32 bits at a time (four i8 or eight int4) where rows and groups are
@@ -22,50 +27,96 @@ made of whole words, else one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from fxlite.codegen.c.product.gemm_spec import Operand, ProductSpec, at_most
+from fxlite.codegen.c.product.gemm_spec import ProductSpec, at_most
+from fxlite.codegen.cuda.counted import Axes, Gathered
 from fxlite.codegen.cuda.schedule import KernelText, kernel_text
 from fxlite.codegen.kernel.builder import Body, Size, bare, divide_up, parameter_names, smaller, symbol, takes_one_trip
 from fxlite.codegen.kernel.text import atom
 from fxlite.scalar.index import Index, Var, product, unflatten
 
-TILE = 64
-"""Rows and columns of C per block."""
-
-MICRO = 4
-"""Rows and columns of C per thread."""
-
-SLICE = 16
-"""Items along k per turn."""
-
-PITCH = TILE + 4
-"""Of a row of a tile; the padding spreads the stores over the memory banks."""
-
 LANES = 32
 """Threads of a warp."""
 
 THREADS = 256
-"""Threads of a block: one for each 4 x 4 elements of a tile, or a warp for each of 8 columns."""
+"""Threads of a block: some groups for a tile, or a warp for each of 8 columns."""
+
+RUN = 4
+"""Rows, or columns, of a thread that are neighbours: what is read from a tile at once."""
+
+RESIDENT = 2
+"""Blocks of a multiprocessor at once, where positions are an int, so that there are registers for two:
+one multiplies while another waits."""
+
+NEIGHBOURS = 16
+"""Items along k that neighbouring threads load: more would meet in the same banks of a tile."""
+
+ENOUGH = 128
+"""Blocks that keep a GPU busy: about one for each of its multiprocessors (an H100 has 132)."""
 
 MAX_GRID_Y = MAX_GRID_Z = 65535
 
 UNROLL = "#pragma unroll"
 
+ZERO = Index.of(0)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a block computes at once: a tile of ``rows`` x ``columns``, of which a thread keeps
+    ``micro`` rows and columns in registers, and ``depth`` items along k in a slice."""
+
+    rows: int
+    columns: int
+    micro: tuple[int, int]
+    depth: int
+
+    @property
+    def group(self) -> int:
+        """Threads that keep a tile."""
+        return self.rows * self.columns // (self.micro[0] * self.micro[1])
+
+    @property
+    def groups(self) -> int:
+        """How many of them there are in a block."""
+        return THREADS // self.group
+
+
+#: Shapes by the bytes of an item, from large to small: a large one reads each number less often, of
+#: small ones there are more.
+SHAPES = {
+    4: (Shape(128, 64, (8, 8), 16), Shape(64, 64, (8, 8), 32), Shape(32, 32, (8, 4), 64)),
+    8: (Shape(64, 64, (4, 4), 8), Shape(32, 32, (4, 4), 32)),
+}
+
+
+def chosen(shapes: tuple[Shape, ...], m: Index, n: Index, batch: Index) -> Shape:
+    """The largest shape of which there are enough tiles; the second where their number is unknown."""
+    for shape in shapes:
+        blocks = (divide_up(m, shape.rows) * divide_up(n, shape.columns) * batch).constant
+        if blocks is None:
+            return shapes[1] if not at_most(n, shapes[-1].columns) else shapes[-1]
+        if blocks >= ENOUGH:
+            return shape
+    return shapes[-1]
+
 
 @dataclass(frozen=True)
 class Side:
     """An operand, ``a`` or ``b``: its *lines*, rows of A or columns of B, of which there are
-    ``extent``; those of this block begin at ``start``. ``along_k``: neighbours along k are adjacent
-    in memory."""
+    ``extent``, and ``lines`` in a tile; those of this block begin at ``start``. ``along_k``:
+    neighbours along k are adjacent in memory. A thread's load takes ``count`` neighbours."""
 
     name: str
     line: str
     extent: Index
+    lines: int
     along_k: bool
     start: Index
+    count: int
 
 
 def element(name: str, *place: Size) -> str:
@@ -73,57 +124,65 @@ def element(name: str, *place: Size) -> str:
     return name + "".join(f"[{bare(i)}]" for i in place)
 
 
-def where(value: str, *conditions: str) -> str:
-    """The value where all conditions hold, else 0; conditions that always hold are empty."""
+def where(value: str, *conditions: str, other: str = "0") -> str:
+    """The value where all conditions hold, else another; conditions that always hold are empty."""
     test = " && ".join(filter(None, conditions))
-    return f"{test} ? {value} : 0" if test else value
+    return f"{test} ? {value} : {other}" if test else value
 
 
 class Product:
     """The kernel of one product while it is printed; a subclass knows its numbers.
 
     item            the type of sums, and of the items of tiles
+    item_bytes      of one
     steps           of k in an item
+    block           items that a group adds in registers before it adds them to the totals, at most
     along_k         of A and of B, whether neighbours along k are adjacent in memory
+    counts          of A and of B, neighbours that are loaded at once
     in_warps        whether a warp computes a column
-    rows_adjacent   results of neighbouring rows are adjacent in memory
-    sizes           names of long expressions of the parameters
     """
 
     item = "float"
+    item_bytes = 4
     steps = 1
+    block: int | None = None
     along_k = (True, True)
+    counts = (1, 1)
     in_warps = False
-    rows_adjacent = False
-    sizes: tuple[tuple[str, Index], ...] = ()
 
-    def __init__(self, spec: ProductSpec) -> None:
-        self.base, self.body = spec, Body()
+    def __init__(self, spec: ProductSpec, axes: Axes) -> None:
+        self.base, self.axes, self.body = spec, axes, Body()
 
     # -- what its numbers add ------------------------------------------------------------------
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Those that there are."""
+        return SHAPES[self.item_bytes]
+
     def declare(self) -> None:
         """Declare what all threads of the block share, beside the tiles."""
 
     def begin(self) -> None:
         """Declare what a thread gathers beside the sums of a product."""
 
-    def fill(self, side: Side, k_0: Index) -> None:
-        """Fill a tile with a slice of an operand, 0 beyond the matrix."""
+    def load(self, side: Side, line: Index, k: Index, inside: str, target: Callable[[Size], str]) -> None:
+        """Assign the items from (line, k) on to ``target(0)``, …, as many as the side counts: 0
+        beyond the matrix. ``inside``: the condition under which there is the line."""
         raise NotImplementedError
 
     def add(self, total: str, a: str, b: str) -> str:
         """The statement that adds the product of two items."""
         raise NotImplementedError
 
-    def after_slice(self, k_0: Index) -> None:
-        """What is done while the slice from ``k_0`` on is in the tiles."""
+    def after_slice(self) -> None:
+        """What is done while a slice is in the tiles."""
 
     def after_slices(self) -> None:
         """What is done when all are multiplied."""
 
     def total(self, i: Index, j: Index) -> str:
-        """C expression of one of the thread's finished sums."""
-        raise NotImplementedError
+        """C expression of one of the tile's finished sums."""
+        return element("totals", i, j)
 
     def total_of_warp(self, lane: Index, column: Index) -> str:
         """Put the lane's share of a column; C expression of the column's finished sum."""
@@ -132,67 +191,66 @@ class Product:
     # -- the walks -------------------------------------------------------------------------------
     def render(self) -> KernelText:
         """The kernel."""
-        blocks = self._warps() if self.in_warps else self._tiles()
         spec, batch = self.base, product(extent for _, extent in self.base.batch)
-        how = f"One block for each tile of {TILE} x {TILE} elements."
+        self.shape = chosen(self.shapes, spec.m, spec.n, batch)
+        blocks = self._warps() if self.in_warps else self._tiles()
+        how = f"One block for each tile of {self.shape.rows} x {self.shape.columns} elements."
         how = "One warp for each column." if self.in_warps else how
         doc, parameters = f"{spec.comment}\n{how}", spec.parameters.split(", ")
-        text = kernel_text(spec.name, doc, parameters, THREADS, self.body.lines())
+        resident = 1 if self.in_warps or self.axes.ctype != "int" else RESIDENT
+        text = kernel_text(spec.name, doc, parameters, THREADS, self.body.lines(), resident)
         arguments = tuple(parameter_names(spec.parameters))
         grid = (*blocks, smaller(batch, MAX_GRID_Z))
-        return KernelText(spec.name, text, arguments, grid, THREADS, self.sizes)
+        return KernelText(spec.name, text, arguments, grid, THREADS, self.axes.sizes)
 
     def _tiles(self) -> tuple[Index, Index]:
-        body, spec, per_side, step = self.body, self.base, TILE // MICRO, SLICE * self.steps
+        body, spec, shape = self.body, self.base, self.shape
         unit = "k" if self.steps == 1 else "quad along k"
-        for name, line in (("a", "row"), ("b", "column")):
-            tile = element(f"{name}_tile", SLICE, PITCH)
+        for name, line, lines in (("a", "row", shape.rows), ("b", "column", shape.columns)):
+            tile = element(f"{name}_tile", shape.depth, lines + RUN)
             body.put(f"__shared__ __align__(16) {self.item} {tile};  // [{unit}][{line}]")
+        body.put(f"__shared__ __align__(16) {self.item} {element('totals', shape.rows, shape.columns + RUN)};")
         self.declare()
-        for name, value in self.sizes:
+        for name, value in self.axes.sizes:
             body.let(name, value)
         self.thread = body.let("thread", "threadIdx.x", "int", Index.of(THREADS - 1))
-        row, column = self.thread // per_side * MICRO, self.thread % per_side * MICRO
-        row, column = (column, row) if self.rows_adjacent else (row, column)
-        self.thread_row = body.let("thread_row", row, "int")
-        self.thread_col = body.let("thread_col", column, "int")
+        self.group = body.let("group", self.thread // shape.group, "int")
+        own = self.thread % shape.group
+        per_row = shape.columns // shape.micro[1]
+        self.firsts = (
+            body.let("thread_row", own // per_row * RUN, "int"),
+            body.let("thread_col", own % per_row * RUN, "int"),
+        )
         blocks, row_0, col_0 = self._block()
-        a = Side("a", "row", spec.m, self.along_k[0], row_0)
-        b = Side("b", "col", spec.n, self.along_k[1], col_0)
+        a = Side("a", "row", spec.m, shape.rows, self.along_k[0], row_0, self.counts[0])
+        b = Side("b", "col", spec.n, shape.columns, self.along_k[1], col_0, self.counts[1])
         with self._batch():
-            body.assign(f"{self.item} {element('sums', MICRO, MICRO)}", "{}")
+            self._clear()
+            body.assign(f"{self.item} {element('sums', *shape.micro)}", "{}")
             self.begin()
-            with body.loop("k_begin", spec.k, step=step) as k_0:
-                self.fill(a, k_0)
-                self.fill(b, k_0)
-                body.call("__syncthreads")
-                self._multiply()
-                self.after_slice(k_0)
-                if spec.batch or not takes_one_trip(Index.of(0), spec.k, step):
-                    body.put("__syncthreads();  // the tiles are overwritten next")
+            self._slices(a, b)
+            self._flush()
             self.after_slices()
-            with self.each_sum() as (i, j):
-                row, is_row = self.named("row", row_0 + self.thread_row + i, spec.m)
-                column, is_column = self.named("col", col_0 + self.thread_col + j, spec.n)
-                inside = " && ".join(filter(None, (is_row, is_column)))
-                with body.block(f"if ({inside})") if inside else nullcontext():
-                    body.put(spec.epilogue(self.total(i, j), row, column))
+            self._finish(row_0, col_0)
+            if spec.batch:
+                body.put("__syncthreads();  // the totals are cleared next")
         return blocks
 
     def _block(self) -> tuple[tuple[Index, Index], Index, Index]:
         """Blocks along x and y, and the first row and column of this one. Tiles of columns are
         along y, or along x, too, where they are more than a grid can have along y; neighbouring
         blocks have neighbouring rows either way."""
-        rows, columns = divide_up(self.base.m, TILE), divide_up(self.base.n, TILE)
+        rows, columns = divide_up(self.base.m, self.shape.rows), divide_up(self.base.n, self.shape.columns)
         if columns.constant is not None and columns.constant > MAX_GRID_Y:
             grid = rows * columns, Index.of(1)
-            block = _position("x", grid[0])
+            block = self._position("x", grid[0])
             row, column = block % rows, block // rows
         else:
             grid = rows, columns
-            row, column = _position("x", rows), _position("y", columns)
+            row, column = self._position("x", rows), self._position("y", columns)
         let = self.body.let
-        return grid, let("block_row", row * TILE), let("block_col", column * TILE)
+        row, column = row * self.shape.rows, column * self.shape.columns
+        return grid, let("block_row", row, self.axes.ctype), let("block_col", column, self.axes.ctype)
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
@@ -202,32 +260,147 @@ class Product:
             yield
             return
         number = Var("batch", product(extent for _, extent in batch))
-        head = f"for (int64_t batch = blockIdx.z; batch < {bare(number.extent)}; batch += gridDim.z)"
+        ctype = self.axes.ctype
+        head = f"for ({ctype} batch = blockIdx.z; batch < {bare(number.extent)}; batch += gridDim.z)"
         with self.body.block(head):
             parts = unflatten(Index.of(number), [extent for _, extent in batch])
             for (name, _), part in zip(batch, parts):
                 if name != "batch":
-                    self.body.let(name, bare(part))
+                    self.body.let(name, bare(part), ctype)
             yield
 
+    def _clear(self) -> None:
+        shape = self.shape
+        with self.unrolled("e", shape.rows * shape.columns, self.thread, THREADS) as e:
+            self.body.assign(element("totals", e // shape.columns, e % shape.columns), "0")
+
+    def _slices(self, a: Side, b: Side) -> None:
+        """All slices: loaded into registers, stored in the tiles, multiplied."""
+        body, k, step = self.body, self.base.k, self.shape.depth * self.steps
+        if takes_one_trip(ZERO, k, step):
+            self._declare(a, b)
+            self._load(ZERO, a, b)
+            self._store(a, b)
+            body.call("__syncthreads")
+            self._multiply()
+            return
+        with body.loop("k_next", k + step, step=step, ctype=self.axes.ctype):
+            whole = k % step == 0
+            k_0 = Index.of(Var("k_next", k - step + 1 if whole else k))
+            self._declare(a, b)
+            with body.block(f"if (k_next < {bare(k)})"):
+                self._load(k_0, a, b)
+            with body.block("if (k_next > 0)"):
+                self._multiply()
+                block = self.block and self.block * self.shape.groups
+                if block and not at_most(k, block):
+                    with body.block(f"if ({bare(k_0 % block)} == 0)"):
+                        self._flush()
+            body.call("__syncthreads")
+            with body.block(f"if (k_next < {bare(k)})"):
+                self._store(a, b)
+            body.call("__syncthreads")
+
+    def _share(self, side: Side) -> int:
+        """Loads of a thread for a slice."""
+        return side.lines * self.shape.depth // (THREADS * side.count)
+
+    @contextmanager
+    def _sharing(self, side: Side) -> Iterator[tuple[Index, Index, Index]]:
+        """The loop over a thread's loads of a slice: which of its own, of what line and what item."""
+        lanes, lines = min(NEIGHBOURS, self.shape.depth) // side.count, side.lines // side.count
+        with self.unrolled("e", self._share(side)) as e:
+            place = self.thread + e * THREADS
+            if side.along_k:
+                i = place // lanes % side.lines
+                j = (place // (lanes * side.lines) * lanes + place % lanes) * side.count
+            else:
+                i, j = place % lines * side.count, place // lines
+            yield e, self.body.let("i", i, "int"), self.body.let("j", j, "int")
+
+    def _declare(self, *sides: Side) -> None:
+        for side in sides:
+            self.body.declare(f"{self.item} {element(f'{side.name}_next', self._share(side) * side.count)}")
+
+    def _load(self, k_0: Index, *sides: Side) -> None:
+        for side in sides:
+            along = "k" if side.along_k else {"a": "rows", "b": "columns"}[side.name]
+            self.body.put(f"// {side.name.upper()}: neighbouring threads load neighbours along {along}")
+            with self._sharing(side) as (e, i, j):
+                line, inside = self.named(side.line, side.start + i, side.extent)
+                first = e * side.count
+
+                def target(part: Size, name: str = side.name, first: Index = first) -> str:
+                    return element(f"{name}_next", first + part)
+
+                self.load(side, line, k_0 + j * self.steps, inside, target)
+
+    def _store(self, *sides: Side) -> None:
+        for side in sides:
+            with self._sharing(side) as (e, i, j), self.unrolled("part", side.count) as part:
+                place = (j + part, i) if side.along_k else (j, i + part)
+                item = element(f"{side.name}_next", e * side.count + part)
+                self.body.assign(element(f"{side.name}_tile", *place), item)
+
     def _multiply(self) -> None:
-        """The products of the items in the tiles."""
-        body, firsts = self.body, (self.thread_row, self.thread_col)
-        with self.unrolled("tile_k", SLICE) as k:
-            body.declare(f"{self.item} {element('a_part', MICRO)}, {element('b_part', MICRO)}")
-            with self.unrolled("i", MICRO) as i:
-                for name, first in zip("ab", firsts):
-                    item = element(f"{name}_tile", k, first + i)
+        """The products of the items of the group's share of the tiles."""
+        body, share = self.body, self.shape.depth // self.shape.groups
+        with self.unrolled("step", share) as step:
+            k = self.group * share + step
+            for name, first, micro, lines in self._lines():
+                body.declare(f"{self.item} {element(f'{name}_part', micro)}")
+                with self.unrolled("i", micro) as i:
+                    item = element(f"{name}_tile", k, first + self._line(i, micro, lines))
                     body.assign(element(f"{name}_part", i), item)
             with self.each_sum() as (i, j):
                 parts = element("a_part", i), element("b_part", j)
                 body.put(self.add(element("sums", i, j), *parts))
+        self.after_slice()
+
+    def _lines(self) -> Iterator[tuple[str, Index, int, int]]:
+        return zip("ab", self.firsts, self.shape.micro, (self.shape.rows, self.shape.columns), strict=True)
+
+    @staticmethod
+    def _line(i: Index, micro: int, lines: int) -> Index:
+        """The line of a tile, from the thread's first on, of one of the thread's own: they are in
+        runs, of which those of a warp lie side by side."""
+        return i if micro == RUN else i // RUN * (lines * RUN // micro) + i % RUN
+
+    def _flush(self) -> None:
+        """Add a group's sums to the totals, one group after the other."""
+        body, (_, row, rows, all_rows), (_, column, columns, all_columns) = self.body, *self._lines()
+        with body.loop("turn", self.shape.groups, ctype="int") as turn:
+            its_turn = body.block(f"if (group == {bare(turn)})") if self.shape.groups > 1 else nullcontext()
+            with its_turn, self.each_sum() as (i, j):
+                place = row + self._line(i, rows, all_rows), column + self._line(j, columns, all_columns)
+                own = element("sums", i, j)
+                body.put(f"{element('totals', *place)} += {own};\n{own} = 0;")
+            body.call("__syncthreads")
+
+    def _finish(self, row_0: Index, col_0: Index) -> None:
+        """The epilogue of the totals."""
+        body, spec, shape = self.body, self.base, self.shape
+        with body.loop("e", shape.rows * shape.columns, self.thread, THREADS, ctype="int") as e:
+            i, j = e // shape.columns, e % shape.columns
+            if self.axes.rows_adjacent:
+                i, j = e % shape.rows, e // shape.rows
+            i, j = body.let("i", i, "int"), body.let("j", j, "int")
+            row, is_row = self.named("row", row_0 + i, spec.m)
+            column, is_column = self.named("col", col_0 + j, spec.n)
+            inside = " && ".join(filter(None, (is_row, is_column)))
+            with body.block(f"if ({inside})") if inside else nullcontext():
+                total = self.total(i, j)
+                if total.isidentifier():
+                    body.put(spec.epilogue(total, row, column))
+                else:
+                    body.assign(f"const {self.item} sum", total)
+                    body.put(spec.epilogue("sum", row, column))
 
     def _warps(self) -> tuple[Index, Index]:
         body, spec, warps = self.body, self.base, THREADS // LANES
         thread, blocks = symbol("threadIdx.x", Index.of(THREADS - 1)), divide_up(spec.n, warps)
         lane = body.let("lane", thread % LANES)
-        column = _position("x", blocks) * warps + thread // LANES
+        column = self._position("x", blocks) * warps + thread // LANES
         column, is_column = self.named("col", column, spec.n)
         if is_column:
             body.put(f"if (col >= {bare(spec.n)}) return;  // the whole warp")
@@ -235,7 +408,7 @@ class Product:
             total = self.total_of_warp(lane, column)
             body.assign(f"const {self.item} sum", total)
             with body.block("if (lane == 0)"):
-                body.put(spec.epilogue("sum", Index.of(0), column))
+                body.put(spec.epilogue("sum", ZERO, column))
         return blocks, Index.of(1)
 
     # -- pieces of them --------------------------------------------------------------------------
@@ -246,38 +419,23 @@ class Product:
     @contextmanager
     def each_sum(self) -> Iterator[tuple[Index, Index]]:
         """The loops over a thread's sums."""
-        with self.unrolled("i", MICRO) as i, self.unrolled("j", MICRO) as j:
+        rows, columns = self.shape.micro
+        with self.unrolled("i", rows) as i, self.unrolled("j", columns) as j:
             yield i, j
-
-    @contextmanager
-    def filling(self, side: Side, items: int = SLICE) -> Iterator[tuple[Index, Index, Index, str]]:
-        """The loop in which threads share out a tile of so many ``items`` a line; neighbouring ones
-        load along k, or across it. Gives the number of the line in the tile and of the item in the
-        line; the line, and the condition under which there is one."""
-        along = "k" if side.along_k else {"a": "rows", "b": "columns"}[side.name]
-        self.body.put(f"// {side.name.upper()}: neighbouring threads load neighbours along {along}")
-        with self.unrolled("e", TILE * items, self.thread, THREADS) as e:
-            i, j = (e // items, e % items) if side.along_k else (e % TILE, e // TILE)
-            i, j = self.body.let("i", i, "int"), self.body.let("j", j, "int")
-            yield i, j, *self.named(side.line, side.start + i, side.extent)
 
     def named(self, name: str, value: Index, extent: Index) -> tuple[Index, str]:
         """A name for a row, a column or a step of k, and the condition under which there is one,
-        empty if there always is. It has 64 bits, even where nothing is added to a smaller one."""
-        here = self.body.let(name, bare(value), like=extent - 1)
+        empty if there always is."""
+        here = self.body.let(name, bare(value), self.axes.ctype, like=extent - 1)
         return here, "" if value < extent else f"{name} < {bare(extent)}"
 
-
-def _position(axis: str, blocks: Index) -> Index:
-    """The block's position in the grid."""
-    return Index.of(0) if blocks == 1 else symbol(f"(int64_t)blockIdx.{axis}", blocks - 1)
+    def _position(self, axis: str, blocks: Index) -> Index:
+        """The block's position in the grid."""
+        cast = "(int64_t)" if self.axes.ctype == "int64_t" else ""
+        return ZERO if blocks == 1 else symbol(f"{cast}blockIdx.{axis}", blocks - 1)
 
 
 # -- products of floats ----------------------------------------------------------------------------
-BLOCK = 24 * SLICE
-"""Products that a thread adds in a row, and then to the sum of such blocks before them."""
-
-
 @dataclass(frozen=True)
 class IntegerWeight:
     """Weights [n, k] of ``bits`` (4 or 8) with scales [n], or [n, k / group_size], rounded up.
@@ -292,12 +450,14 @@ class IntegerWeight:
     bits: int
     group_size: int
 
+    along_k = True
+
     @property
-    def in_words(self) -> int:
+    def count(self) -> int:
         """How many are read at once, as 32 bits from every word's beginning are of one row and one
-        group; 0 if they are not."""
+        group; 1 if they are not."""
         count = 32 // self.bits
-        return count if self.k % count == 0 and self.group_size % count == 0 else 0
+        return count if self.k % count == 0 and self.group_size % count == 0 else 1
 
     def _place(self, k: Index, column: Index) -> tuple[str, str]:
         """C expressions of where (column, k) is stored, and of its scale."""
@@ -334,84 +494,83 @@ class CudaGemmSpec(ProductSpec):
 
     ctype   "float" or "double", in which the products are summed
     a, b    the operands
+    axes    what is counted, of which the batch, m, n and k are the numbers
     """
 
     ctype: str
-    a: Operand
-    b: Operand | IntegerWeight
+    a: Gathered
+    b: Gathered | IntegerWeight
+    axes: Axes
 
 
 class _Floats(Product):
     """A product of float or double."""
 
+    block = 384  # as a sum of more numbers in a row loses bits
+
     def __init__(self, spec: CudaGemmSpec) -> None:
-        if spec.ctype not in ("float", "double"):
-            raise ValueError(f"{spec.name}: ctype {spec.ctype!r} is neither 'float' nor 'double'")
-        super().__init__(spec)
-        self.spec, self.item = spec, spec.ctype
-        b = (1, 0) if isinstance(spec.b, IntegerWeight) else (spec.b.row_stride, spec.b.col_stride)
-        self.along_k = spec.a.row_stride != 1, b[1] != 1
-        self.in_warps = spec.m == 1 and b[0] == 1
-        self.in_blocks = not at_most(spec.k, BLOCK)
+        super().__init__(spec, spec.axes)
+        self.spec, self.item, self.item_bytes = spec, spec.ctype, {"float": 4, "double": 8}[spec.ctype]
+        self.along_k = spec.a.along_k, spec.b.along_k
+        self.counts = (spec.a.count if spec.ctype == "float" else 1), (spec.b.count if spec.ctype == "float" else 1)
+        self.in_warps = spec.m == 1 and spec.b.along_k and self.axes.is_plain
 
-    def begin(self) -> None:
-        if self.in_blocks:
-            self.body.assign(f"{self.item} {element('totals', MICRO, MICRO)}", "{}")
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        return super().shapes[1 if isinstance(self.spec.b, IntegerWeight) else 0 :]
 
-    def fill(self, side: Side, k_0: Index) -> None:
+    def load(self, side: Side, line: Index, k: Index, inside: str, target: Callable[[Size], str]) -> None:
         body, spec = self.body, self.spec
-        if side.name == "b" and isinstance(spec.b, IntegerWeight) and spec.b.in_words:
-            self._fill_words(spec.b, spec.b.in_words, side, k_0)
+        operand = spec.a if side.name == "a" else spec.b
+        k, is_k = self.named("k", k, spec.k)
+        if isinstance(operand, IntegerWeight):
+            if side.count == 1:
+                body.assign(target(0), where(operand.at(k, line), inside, is_k))
+                return
+            operand.words(body, k, line, inside, is_k)
+            with self.unrolled("part", side.count) as part:
+                body.assign(target(part), operand.part(part))
             return
-        with self.filling(side) as (i, j, line, inside):
-            k, is_k = self.named("k", k_0 + j, spec.k)
-            number = spec.a.at(line, k) if side.name == "a" else spec.b.at(k, line)
-            body.assign(element(f"{side.name}_tile", j, i), where(number, inside, is_k))
-
-    def _fill_words(self, weight: IntegerWeight, count: int, side: Side, k_0: Index) -> None:
-        with self.filling(side, SLICE // count) as (i, j, column, inside):
-            k, is_k = self.named("k", k_0 + j * count, self.spec.k)
-            weight.words(self.body, k, column, inside, is_k)
-            with self.unrolled("part", count) as part:
-                target = element("b_tile", j * count + part, i)
-                self.body.assign(target, weight.part(part))
+        axis = self.axes.rows if side.name == "a" else self.axes.columns
+        number, guard = operand.at(body, axis.located(body, line), k)
+        if side.count == 1:
+            body.assign(target(0), where(number, inside, is_k, guard))
+            return
+        body.assign("const float4 four", where(f"fx_four(&{number})", inside, is_k, guard, other="float4()"))
+        for number_of, name in enumerate("xyzw"):
+            body.assign(target(number_of), f"four.{name}")
 
     def add(self, total: str, a: str, b: str) -> str:
         return f"{total} += {a} * {b};"
 
-    def after_slice(self, k_0: Index) -> None:
-        if not self.in_blocks:
-            return
-        with self.body.block(f"if ({bare(k_0 % BLOCK)} == {BLOCK - SLICE})"), self.each_sum() as (i, j):
-            total, part = element("totals", i, j), element("sums", i, j)
-            self.body.put(f"{total} += {part};\n{part} = 0;")
-
-    def total(self, i: Index, j: Index) -> str:
-        if not self.in_blocks:
-            return element("sums", i, j)
-        whole = f"{element('totals', i, j)} + {element('sums', i, j)}"
-        self.body.assign(f"const {self.item} sum", whole)
-        return "sum"
-
     def total_of_warp(self, lane: Index, column: Index) -> str:
         body, spec, b = self.body, self.spec, self.spec.b
         body.assign(f"{self.item} sums", "0")
-        if isinstance(b, IntegerWeight) and b.in_words:
-            count = b.in_words
+        if isinstance(b, IntegerWeight):
+            count = b.count
             with body.loop("k", spec.k, lane * count, LANES * count) as k:
-                b.words(body, k, column)
+                if count > 1:
+                    b.words(body, k, column)
                 with self.unrolled("part", count) as part:
-                    body.assign("sums", f"{spec.a.at(0, k + part)} * ({b.part(part)})", "+=")
-        else:
-            with body.loop("k", spec.k, lane, LANES) as k:
-                body.assign("sums", f"{spec.a.at(0, k)} * {atom(b.at(k, column))}", "+=")
+                    weight = b.part(part) if count > 1 else b.at(k, column)
+                    body.assign("sums", f"{self._row(k + part)} * {atom(weight)}", "+=")
+            return "fx_warp_sum(sums)"
+        place, count = self.axes.columns.located(body, column), min(self.counts)
+        with body.loop("k", spec.k, lane * count, LANES * count) as k:
+            pair = self._row(k), b.at(body, place, k)[0]
+            if count == 1:
+                body.assign("sums", " * ".join(pair), "+=")
+            else:
+                for name, number in zip("ab", pair):
+                    body.assign(f"const float4 {name}_four", f"fx_four(&{number})")
+                body.assign("sums", " + ".join(f"a_four.{x} * b_four.{x}" for x in "xyzw"), "+=")
         return "fx_warp_sum(sums)"
+
+    def _row(self, k: Index) -> str:
+        """C expression of an element of the only row."""
+        return self.spec.a.at(self.body, self.axes.rows.located(self.body, ZERO), k)[0]
 
 
 def render_gemm(spec: CudaGemmSpec) -> KernelText:
-    """The kernel of one product.
-
-    Raises:
-        ValueError: the `ctype` is not a float type.
-    """
+    """The kernel of one product."""
     return _Floats(spec).render()

@@ -71,7 +71,7 @@ __device__ inline int fx_block_threads() { return (int)(blockDim.x * blockDim.y 
 __device__ inline int64_t fx_floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 __device__ inline int64_t fx_floor_mod(int64_t a, int64_t b) { return a - fx_floor_div(a, b) * b; }
 
-// ---- Four bytes at once -------------------------------------------------------------------------
+// ---- Four numbers at once -----------------------------------------------------------------------
 
 // The four bytes from an address that is divisible by 4 on, the first in the lowest bits.
 #if defined(FX_CUDA_SHIM)
@@ -80,6 +80,13 @@ typedef int __attribute__((may_alias)) fx_quad_in_memory;
 typedef int fx_quad_in_memory;
 #endif
 __device__ inline int fx_quad(const void *bytes) { return *(const fx_quad_in_memory *)bytes; }
+
+// The four floats from an address that is divisible by 16 on.
+#if defined(FX_CUDA_SHIM)
+__device__ inline float4 fx_four(const float *x) { return make_float4(x[0], x[1], x[2], x[3]); }
+#else
+__device__ inline float4 fx_four(const float *x) { return *(const float4 *)x; }
+#endif
 
 // ---- Larger and smaller -------------------------------------------------------------------------
 

@@ -5,47 +5,71 @@
 
 // mul: f64[2,H,T,T] = permute -> matmul -> mul
 // program.py:1
-// One block for each tile of 64 x 64 elements.
+// One block for each tile of 32 x 32 elements.
 extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
     const double *__restrict__ x, const double *__restrict__ y, double *__restrict__ mul,
     int64_t H, int64_t T) {
-    __shared__ __align__(16) double a_tile[16][68];  // [k][row]
-    __shared__ __align__(16) double b_tile[16][68];  // [k][column]
+    __shared__ __align__(16) double a_tile[32][36];  // [k][row]
+    __shared__ __align__(16) double b_tile[32][36];  // [k][column]
+    __shared__ __align__(16) double totals[32][36];
     const int thread = (int)threadIdx.x;
-    const int thread_row = (thread / 16)*4;
-    const int thread_col = (thread % 16)*4;
-    const int64_t block_row = (int64_t)blockIdx.x*64;
-    const int64_t block_col = (int64_t)blockIdx.y*64;
+    const int group = thread / 64;
+    const int thread_row = ((thread % 64) / 8)*4;
+    const int thread_col = ((thread % 64) % 8)*4;
+    const int64_t block_row = (int64_t)blockIdx.x*32;
+    const int64_t block_col = (int64_t)blockIdx.y*32;
     for (int64_t batch = blockIdx.z; batch < H*2; batch += gridDim.z) {
         const int64_t batch_0 = batch / H;
         const int64_t batch_1 = batch % H;
-        double sums[4][4] = {};
-        // A: neighbouring threads load neighbours along k
         #pragma unroll
         for (int e = thread; e < 1024; e += 256) {
-            const int i = e / 16;
-            const int j = e % 16;
+            totals[e / 32][e % 32] = 0;
+        }
+        double sums[4][4] = {};
+        double a_next[4];
+        double b_next[4];
+        // A: neighbouring threads load neighbours along k
+        #pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const int i = (e*16 + thread / 16) % 32;
+            const int j = ((thread + e*256) / 512)*16 + (thread % 16);
             const int64_t row = block_row + i;
             const int64_t k = j;
-            a_tile[j][i] = row < T && k < 8 ? x[((batch_0*H + batch_1)*T + row)*8 + k] : 0;
+            a_next[e] = row < T && k < 8 ? x[((batch_0*H + batch_1)*T + row)*8 + k] : 0;
         }
         // B: neighbouring threads load neighbours along k
         #pragma unroll
-        for (int e = thread; e < 1024; e += 256) {
-            const int i = e / 16;
-            const int j = e % 16;
+        for (int e = 0; e < 4; ++e) {
+            const int i = (e*16 + thread / 16) % 32;
+            const int j = ((thread + e*256) / 512)*16 + (thread % 16);
             const int64_t col = block_col + i;
             const int64_t k = j;
-            b_tile[j][i] = col < T && k < 8 ? y[((batch_0*H + batch_1)*T + col)*8 + k] : 0;
+            b_next[e] = col < T && k < 8 ? y[((batch_0*H + batch_1)*T + col)*8 + k] : 0;
+        }
+        #pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const int i = (e*16 + thread / 16) % 32;
+            const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+            a_tile[j][i] = a_next[e];
+        }
+        #pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const int i = (e*16 + thread / 16) % 32;
+            const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+            b_tile[j][i] = b_next[e];
         }
         __syncthreads();
         #pragma unroll
-        for (int tile_k = 0; tile_k < 16; ++tile_k) {
-            double a_part[4], b_part[4];
+        for (int step = 0; step < 8; ++step) {
+            double a_part[4];
             #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                a_part[i] = a_tile[tile_k][thread_row + i];
-                b_part[i] = b_tile[tile_k][thread_col + i];
+                a_part[i] = a_tile[group*8 + step][thread_row + i];
+            }
+            double b_part[4];
+            #pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                b_part[i] = b_tile[group*8 + step][thread_col + i];
             }
             #pragma unroll
             for (int i = 0; i < 4; ++i) {
@@ -55,19 +79,31 @@ extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
                 }
             }
         }
-        __syncthreads();  // the tiles are overwritten next
-        #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const int64_t row = block_row + thread_row + i;
-                const int64_t col = block_col + thread_col + j;
-                if (row < T && col < T) {
-                    mul[((batch_0*H + batch_1)*T + row)*T + col] = sums[i][j] * 0.5;
+        for (int turn = 0; turn < 4; ++turn) {
+            if (group == turn) {
+                #pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    #pragma unroll
+                    for (int j = 0; j < 4; ++j) {
+                        totals[thread_row + i][thread_col + j] += sums[i][j];
+                        sums[i][j] = 0;
+                    }
                 }
             }
+            __syncthreads();
         }
+        for (int e = thread; e < 1024; e += 256) {
+            const int i = e / 32;
+            const int j = e % 32;
+            const int64_t row = block_row + i;
+            const int64_t col = block_col + j;
+            if (row < T && col < T) {
+                const double sum = totals[i][j];
+                mul[((batch_0*H + batch_1)*T + row)*T + col] = sum * 0.5;
+            }
+        }
+        __syncthreads();  // the totals are cleared next
     }
 }
 
-// launch: gemm_named_dims_k0_mul<<<((T + 63) / 64, (T + 63) / 64, fx_min(H*2, 65535)), (256)>>>(x, y, mul, H, T)
+// launch: gemm_named_dims_k0_mul<<<((T + 31) / 32, (T + 31) / 32, fx_min(H*2, 65535)), (256)>>>(x, y, mul, H, T)

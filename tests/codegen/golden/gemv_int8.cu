@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(256) gemv_int8_k0_int_linear(
     const uint8_t *__restrict__ x, const int8_t *__restrict__ weight,
     int32_t *__restrict__ int_linear) {
     const int64_t lane = threadIdx.x % 32;
-    const int64_t col = (int64_t)blockIdx.x*8 + threadIdx.x / 32;
+    const int col = (int)(blockIdx.x*8 + threadIdx.x / 32);
     if (col >= 50) return;  // the whole warp
     int sums = 0, b_sums = 0;
     for (int64_t k_begin = lane*4; k_begin < 40; k_begin += 128) {

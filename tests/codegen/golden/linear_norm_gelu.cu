@@ -5,61 +5,111 @@
 
 // linear: f32[B,32] = linear
 // program.py:1
-// One block for each tile of 64 x 64 elements.
+// One block for each tile of 32 x 32 elements.
 extern "C" __global__ void __launch_bounds__(256) linear_norm_gelu_k0_linear(
     const float *__restrict__ x, const float *__restrict__ weight, float *__restrict__ linear,
     int64_t B) {
-    __shared__ __align__(16) float a_tile[16][68];  // [k][row]
-    __shared__ __align__(16) float b_tile[16][68];  // [k][column]
+    __shared__ __align__(16) float a_tile[64][36];  // [k][row]
+    __shared__ __align__(16) float b_tile[64][36];  // [k][column]
+    __shared__ __align__(16) float totals[32][36];
     const int thread = (int)threadIdx.x;
-    const int thread_row = (thread / 16)*4;
-    const int thread_col = (thread % 16)*4;
-    const int64_t block_row = (int64_t)blockIdx.x*64;
-    float sums[4][4] = {};
-    // A: neighbouring threads load neighbours along k
+    const int group = thread / 32;
+    const int thread_row = ((thread % 32) / 8)*4;
+    const int thread_col = ((thread % 32) % 8)*4;
+    const int64_t block_row = (int64_t)blockIdx.x*32;
     #pragma unroll
     for (int e = thread; e < 1024; e += 256) {
-        const int i = e / 16;
-        const int j = e % 16;
+        totals[e / 32][e % 32] = 0;
+    }
+    float sums[8][4] = {};
+    float a_next[8];
+    float b_next[8];
+    // A: neighbouring threads load neighbours along k
+    #pragma unroll
+    for (int e = 0; e < 2; ++e) {
+        const int i = (thread / 4) % 32;
+        const int j = ((e*2 + thread / 128)*4 + (thread % 4))*4;
         const int64_t row = block_row + i;
         const int64_t k = j;
-        a_tile[j][i] = row < B ? x[row*16 + k] : 0;
+        const float4 four = row < B && k < 16 ? fx_four(&x[row*16 + k]) : float4();
+        a_next[e*4] = four.x;
+        a_next[e*4 + 1] = four.y;
+        a_next[e*4 + 2] = four.z;
+        a_next[e*4 + 3] = four.w;
     }
     // B: neighbouring threads load neighbours along k
     #pragma unroll
-    for (int e = thread; e < 1024; e += 256) {
-        const int i = e / 16;
-        const int j = e % 16;
+    for (int e = 0; e < 2; ++e) {
+        const int i = (thread / 4) % 32;
+        const int j = ((e*2 + thread / 128)*4 + (thread % 4))*4;
         const int64_t col = i;
         const int64_t k = j;
-        b_tile[j][i] = col < 32 ? weight[k + col*16] : 0;
+        const float4 four = k < 16 ? fx_four(&weight[col*16 + k]) : float4();
+        b_next[e*4] = four.x;
+        b_next[e*4 + 1] = four.y;
+        b_next[e*4 + 2] = four.z;
+        b_next[e*4 + 3] = four.w;
+    }
+    #pragma unroll
+    for (int e = 0; e < 2; ++e) {
+        const int i = (thread / 4) % 32;
+        const int j = ((e*2 + thread / 128)*4 + (thread % 4))*4;
+        #pragma unroll
+        for (int part = 0; part < 4; ++part) {
+            a_tile[j + part][i] = a_next[e*4 + part];
+        }
+    }
+    #pragma unroll
+    for (int e = 0; e < 2; ++e) {
+        const int i = (thread / 4) % 32;
+        const int j = ((e*2 + thread / 128)*4 + (thread % 4))*4;
+        #pragma unroll
+        for (int part = 0; part < 4; ++part) {
+            b_tile[j + part][i] = b_next[e*4 + part];
+        }
     }
     __syncthreads();
     #pragma unroll
-    for (int tile_k = 0; tile_k < 16; ++tile_k) {
-        float a_part[4], b_part[4];
+    for (int step = 0; step < 8; ++step) {
+        float a_part[8];
+        #pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            a_part[i] = a_tile[group*8 + step][thread_row + (i / 4)*16 + (i % 4)];
+        }
+        float b_part[4];
         #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            a_part[i] = a_tile[tile_k][thread_row + i];
-            b_part[i] = b_tile[tile_k][thread_col + i];
+            b_part[i] = b_tile[group*8 + step][thread_col + i];
         }
         #pragma unroll
-        for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < 8; ++i) {
             #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 sums[i][j] += a_part[i] * b_part[j];
             }
         }
     }
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const int64_t row = block_row + thread_row + i;
-            const int64_t col = thread_col + j;
-            if (row < B && col < 32) {
-                linear[row*32 + col] = sums[i][j];
+    for (int turn = 0; turn < 8; ++turn) {
+        if (group == turn) {
+            #pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                #pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    totals[thread_row + (i / 4)*16 + (i % 4)][thread_col + j] += sums[i][j];
+                    sums[i][j] = 0;
+                }
             }
+        }
+        __syncthreads();
+    }
+    for (int e = thread; e < 1024; e += 256) {
+        const int i = e / 32;
+        const int j = e % 32;
+        const int64_t row = block_row + i;
+        const int64_t col = j;
+        if (row < B) {
+            const float sum = totals[i][j];
+            linear[row*32 + col] = sum;
         }
     }
 }
@@ -95,5 +145,5 @@ extern "C" __global__ void __launch_bounds__(32) linear_norm_gelu_k1_gelu(
     }
 }
 
-// launch: linear_norm_gelu_k0_linear<<<((B + 63) / 64), (256)>>>(x, weight, linear, B)
+// launch: linear_norm_gelu_k0_linear<<<((B + 31) / 32), (256)>>>(x, weight, linear, B)
 // launch: linear_norm_gelu_k1_gelu<<<(fx_min(B, 65535)), (32)>>>(linear, gain, bias, gelu, B)
