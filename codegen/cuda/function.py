@@ -6,15 +6,19 @@ that knows its sources and the machine code for any architecture. ``device`` is 
 ``"sm_90"`` compiles and runs nothing, which needs no GPU.
 
 A :class:`CudaRunner` runs the emitted program: it uploads the inputs, launches in order, and
-downloads the results. Weights are uploaded once. Each slot of the memory plan is a buffer of its
-own, in which values take turns, so that the shim sees a write outside it.
+downloads the results. Weights are uploaded once; memory for the sizes of the last calls is kept, and
+from the second call with them on all launches are one. Each slot of the memory plan is a buffer of
+its own, in which values take turns, so that the shim sees a write outside it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +33,10 @@ from fxlite.codegen.kernel.builder import bare
 from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.program.calls import call_nested, run_hollow
 from fxlite.codegen.program.program import optimize, said_of_passes
-from fxlite.codegen.runtime.abi import ArgSpec, HollowCall, bind_arguments
+from fxlite.codegen.runtime.abi import ArgSpec, HollowCall, bind_arguments, check_arguments
 from fxlite.codegen.runtime.cuda_device import Cubin, CudaDeviceNotFound, CudaModule, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
-from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
+from fxlite.codegen.runtime.launcher import DeviceArray, DeviceBuffer, Launcher
 from fxlite.codegen.runtime.load import raise_error
 from fxlite.codegen.runtime.sizes import checked_limit
 from fxlite.graph.graph_module import GraphModule
@@ -48,12 +52,30 @@ _ERROR = np.dtype(
 )
 
 
+#: Sizes of calls for which memory is kept.
+KEPT = 4
+
+
+@dataclass
+class _Memory:
+    """Buffers for calls with these ``dims``, by the names of values; those that are not the weights'
+    are its ``own``. ``run`` starts all launches, from the second of ``calls`` on."""
+
+    dims: dict[str, int]
+    held: dict[str, DeviceBuffer]
+    own: list[DeviceBuffer]
+    run: Callable[[], None] | None = None
+    calls: int = 0
+
+
 class CudaRunner:
     """A CUDA program on a launcher. Takes and returns what the C function of the model does, and
-    raises the same errors: TypeError, ValueError, IndexError."""
+    raises the same errors: TypeError, ValueError, IndexError. Calls of several threads take turns."""
 
     def __init__(self, program: CudaProgram, launcher: Launcher, memory_limit: int | None = None) -> None:
         self.program, self.launcher = program, launcher
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[int, ...], _Memory] = {}
         self.memory_limit = None if memory_limit is None else checked_limit(memory_limit)
         self._weights = {name: launcher.upload(a) for name, a in program.weights.items()}
         self._checks = any("error" in launch.arguments for launch in program.launches)
@@ -62,65 +84,129 @@ class CudaRunner:
         return f"<{self.program.entry} on {type(self.launcher).__name__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        program, plan, entry = self.program, self.program.program, self.program.entry
-        arrays, dims = bind_arguments(entry, args, kwargs, self.memory_limit)
+        arrays, dims = bind_arguments(self.program.entry, args, kwargs, self.memory_limit)
+        return self._called(arrays, dims, self._downloaded)
+
+    def on_device(self, *args: Any) -> Any:
+        """A call that leaves results where they are: takes arrays of the device (what has
+        ``__cuda_array_interface__``, as tensors of torch and arrays of CuPy do) or of NumPy, and
+        returns :class:`DeviceArray`."""
+        arrays, dims = check_arguments(self.program.entry, list(map(_outline, args)), {}, self.memory_limit)
+        arrays = [np.ascontiguousarray(a) if a is given else given for a, given in zip(arrays, args)]
+        return self._called(arrays, dims, self._left)
+
+    def _called(self, arrays: Sequence[Any], dims: dict[str, int], result: Callable[..., Any]) -> Any:
+        plan, entry = self.program.program, self.program.entry
         shapes = [entry.output_shape(spec, dims) for spec in entry.outputs]
-        temporary: list[DeviceBuffer] = []
-        try:
-            held = self._memory(arrays, dims, temporary)
-            sizes = {program.names(dim_name(d)): value for d, value in dims.items()}
-            for launch in program.launches:
-                arguments = [sizes[a] if a in sizes else held[a] for a in launch.arguments]
-                self.launcher.launch(launch.kernel, launch.blocks(sizes), (launch.threads, 1, 1), 0, arguments)
+        with self._lock:
+            memory = self._memory(dims)
+            for node, array in zip(plan.inputs, arrays):
+                self._enter(memory.held[self.program.name_of(node)], array)
+            self._start(memory)
             if self._checks:
-                self._raise(held["error"])
-            stored = [held[program.name_of(n)] for n in map(plan.memory, plan.results)]
-            results = list(map(self._result, stored, entry.outputs, shapes))
-        finally:
-            for buffer in temporary:
-                self.launcher.free(buffer)
+                self._raise(memory.held["error"])
+            stored = [memory.held[self.program.name_of(n)] for n in map(plan.memory, plan.results)]
+            results = list(map(result, stored, entry.outputs, shapes))
+            self.launcher.synchronize()
         return results[0] if entry.single_output else tuple(results)
 
-    def _memory(
-        self, arrays: list[Array], dims: Mapping[str, int], temporary: list[DeviceBuffer]
-    ) -> dict[str, DeviceBuffer]:
-        """Buffers by the names of values; those of this call are entered in ``temporary``."""
-        program, launcher = self.program.program, self.launcher
-        name_of = self.program.name_of
+    def _memory(self, dims: dict[str, int]) -> _Memory:
+        """Buffers for calls with these dims: those of an earlier call, or new ones in place of those
+        that were not needed for longest."""
+        key = tuple(dims.values())
+        found = self._kept.pop(key, None)
+        if found is None:
+            while len(self._kept) >= KEPT:
+                self._free(self._kept.pop(next(iter(self._kept))))
+            found = self._allocated(dims)
+        self._kept[key] = found
+        return found
 
-        def keep(buffer: DeviceBuffer) -> DeviceBuffer:
-            temporary.append(buffer)
-            return buffer
+    def _free(self, memory: _Memory) -> None:
+        for buffer in memory.own:
+            self.launcher.free(buffer)
 
-        def size(value: Any) -> int:
-            return int(Index.of(value).evaluate(dims))
+    def _allocated(self, dims: dict[str, int]) -> _Memory:
+        program, launcher, name_of = self.program.program, self.launcher, self.program.name_of
+        memory = _Memory(dims, dict(self._weights), [])
+        held = memory.held
 
-        held = dict(self._weights)
-        for node, array in zip(program.inputs, arrays):
-            held[name_of(node)] = keep(launcher.upload(array))
-        slots = [keep(launcher.alloc(size(slot.size))) for slot in program.slots]
-        for node, slot in program.slot_of.items():
-            held[name_of(node)] = slots[slot]
-        for node in program.results:
-            if node.op == "call_function" and name_of(node) not in held:
-                held[name_of(node)] = keep(launcher.alloc(size(node.type.nbytes)))
-        for node, source in program.stored.items():
-            held[name_of(node)] = held[name_of(source)]
-        if self.program.scratch != 0:
-            known = {self.program.names(dim_name(d)): value for d, value in dims.items()}
-            held["workspace"] = keep(launcher.alloc(int(self.program.scratch.evaluate(known))))
-        if self._checks:
-            held["error"] = keep(launcher.upload(np.zeros(1, _ERROR)))
-        return held
+        def keep(size: Any) -> DeviceBuffer:
+            memory.own.append(launcher.alloc(int(Index.of(size).evaluate(dims))))
+            return memory.own[-1]
+
+        try:
+            for node in program.inputs:
+                held[name_of(node)] = keep(node.type.nbytes)
+            slots = [keep(slot.size) for slot in program.slots]
+            for node, slot in program.slot_of.items():
+                held[name_of(node)] = slots[slot]
+            for node in program.results:
+                if node.op == "call_function" and name_of(node) not in held:
+                    held[name_of(node)] = keep(node.type.nbytes)
+            for node, source in program.stored.items():
+                held[name_of(node)] = held[name_of(source)]
+            if self.program.scratch != 0:
+                held["workspace"] = keep(self.program.scratch.evaluate(self._sizes(dims)))
+            if self._checks:
+                held["error"] = launcher.upload(np.zeros(1, _ERROR))
+                memory.own.append(held["error"])
+        except BaseException:
+            self._free(memory)
+            raise
+        return memory
+
+    def _sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
+        """The dims by what launches call them."""
+        return {self.program.names(dim_name(d)): value for d, value in dims.items()}
+
+    def _enter(self, buffer: DeviceBuffer, array: Any) -> None:
+        """An argument into its buffer."""
+        if isinstance(array, np.ndarray):
+            self.launcher.upload(array, buffer)
+        elif isinstance(array, DeviceArray) and array.launcher is self.launcher:
+            self.launcher.copy(array.buffer, buffer)
+        else:
+            self.launcher.copy(array, buffer)
+
+    def _start(self, memory: _Memory) -> None:
+        """Start all launches: one by one for the first call with these sizes, recorded for the others."""
+        if memory.calls == 0:
+            self._launch(memory)
+        else:
+            memory.run = memory.run or self.launcher.record(partial(self._launch, memory))
+            memory.run()
+        memory.calls += 1
+
+    def _launch(self, memory: _Memory) -> None:
+        sizes = self._sizes(memory.dims)
+        for launch in self.program.launches:
+            arguments = [sizes[a] if a in sizes else memory.held[a] for a in launch.arguments]
+            self.launcher.launch(launch.kernel, launch.blocks(sizes), (launch.threads, 1, 1), 0, arguments)
 
     def _raise(self, error: DeviceBuffer) -> None:
         (found,) = self.launcher.download(error, (1,), _ERROR)
         if found["code"]:
+            self.launcher.upload(np.zeros(1, _ERROR), error)
             raise_error(self.program.entry, *(int(found[n]) for n in ("code", "value", "limit", "where")))
 
-    def _result(self, buffer: DeviceBuffer, spec: ArgSpec, shape: tuple[int, ...]) -> Array:
+    def _downloaded(self, buffer: DeviceBuffer, spec: ArgSpec, shape: tuple[int, ...]) -> Array:
         kind = dtype(spec.dtype)
         return self.launcher.download(buffer, shape, kind.stored).view(kind.numpy)
+
+    def _left(self, buffer: DeviceBuffer, spec: ArgSpec, shape: tuple[int, ...]) -> DeviceArray:
+        return DeviceArray(self.launcher, self.launcher.copy(buffer), shape, dtype(spec.dtype).numpy)
+
+
+def _outline(value: Any) -> Any:
+    """An array of the device as one of NumPy without memory of its own, which has its type; others as
+    they are."""
+    if isinstance(value, DeviceArray):
+        return np.broadcast_to(np.empty((), value.dtype), value.shape)
+    if isinstance(value, np.ndarray) or not hasattr(value, "__cuda_array_interface__"):
+        return value
+    interface = value.__cuda_array_interface__
+    return np.broadcast_to(np.empty((), np.dtype(interface["typestr"])), interface["shape"])
 
 
 def readme(program: CudaProgram) -> str:
@@ -233,17 +319,33 @@ class CudaFunction:
             raise CudaDeviceNotFound(f"{error}. {_HINT}") from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return call_nested(self.graph_module, self._run, args, kwargs)
+
+    def on_device(self, *args: Any, **kwargs: Any) -> Any:
+        """A call whose arrays stay on the device: takes dense arrays there (of torch, CuPy, numba:
+        what has ``__cuda_array_interface__``) or of NumPy, and returns a
+        :class:`~fxlite.codegen.runtime.launcher.DeviceArray` in place of each array, which these
+        libraries take without a copy.
+
+        Raises ArgumentError for a program that writes into its arguments, and what a call raises."""
+        if writes := self.graph_module.written_inputs():
+            listed = ", ".join(map(repr, writes))
+            raise ArgumentError(
+                f"{self.program.name} writes into {listed}, which on_device cannot; call it with arrays"
+            )
+        return call_nested(self.graph_module, lambda arrays: self._runner().on_device(*arrays), args, kwargs)
+
+    def _runner(self) -> CudaRunner:
         if self.function is None:
             raise CudaDeviceNotFound(
                 f"{self.program.name} was compiled for {', '.join(self.cubins)} and has no device, "
                 "so it cannot be called; leave device= out where there is a GPU"
             )
-        return call_nested(self.graph_module, self._run, args, kwargs)
+        return self.function
 
     def _run(self, arrays: Sequence[Any]) -> Any:
-        assert self.function is not None
         try:
-            return self.function(*arrays)
+            return self._runner()(*arrays)
         except HollowCall as call:
             return run_hollow(self.graph_module, call)
 

@@ -343,11 +343,22 @@ def bind_arguments(
     entry: Entry, args: Sequence[Any], kwargs: Mapping[str, Any], most: int | None = None
 ) -> tuple[list[Array], dict[str, int]]:
     """The inputs of one call as C-contiguous arrays in order, and the values of the dims. `most` is
-    the memory limit in bytes.
+    the memory limit in bytes. Strided and unaligned arrays are copied. Raises what
+    :func:`check_arguments` does.
+    """
+    most = memory_limit() if most is None else most
+    arrays, dims = check_arguments(entry, args, kwargs, most)
+    return [_ready(entry, spec, a, most) for spec, a in zip(entry.inputs, arrays)], dims
+
+
+def check_arguments(
+    entry: Entry, args: Sequence[Any], kwargs: Mapping[str, Any], most: int | None = None
+) -> tuple[list[Array], dict[str, int]]:
+    """The inputs of one call as they are, in order, and the values of the dims.
 
     Raises `TypeError` (missing, unexpected or repeated argument, not an array, wrong dtype),
     `ValueError` (rank, an axis), `MemoryLimitError` (a value that cannot be counted, or is larger
-    than the limit) and `HollowCall`. Strided and unaligned arrays are copied.
+    than the limit) and `HollowCall`.
     """
     most = memory_limit() if most is None else most
     values = _match_arguments(entry, args, kwargs)
@@ -374,7 +385,7 @@ def bind_arguments(
     if hollow := count_values(entry.values, dims, most, title, sources):
         problem = f"{title}: {hollow} has no elements, but axes that are looped over for hours"
         raise HollowCall(f"{problem} ({sources})", arrays, dims, most)
-    return [_ready(entry, spec, a, most) for spec, a in zip(entry.inputs, arrays)], dims
+    return arrays, dims
 
 
 def _match_arguments(entry: Entry, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -18,9 +18,11 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import io
+import math
 import re
 import threading
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -235,6 +237,13 @@ class CudaBuffer:
     nbytes: int
     handle: Any = field(repr=False)  # cuda.core.Buffer; None after free()
 
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        if self.handle is None:
+            raise CudaError("the buffer is used after free()")
+        return int(self.handle.handle)
+
 
 def find_device(ordinal: int = 0) -> Any:
     """The CUDA device with that number, as a ``cuda.core.Device``, made current.
@@ -349,9 +358,7 @@ class CudaModule:
         """
         self._enter()
         data = np.ascontiguousarray(array)
-        buffer = self.alloc(data.nbytes) if into is None else _own(into)
-        if buffer.nbytes != data.nbytes:
-            raise ValueError(f"{data.nbytes} bytes do not fit a buffer of {buffer.nbytes}")
+        buffer = self._target(data.nbytes, into)
         if data.nbytes:
             self._check(
                 self._driver.cuMemcpyHtoDAsync(
@@ -360,6 +367,71 @@ class CudaModule:
                 "copy to the device",
             )
         return buffer
+
+    def copy(self, source: Any, into: DeviceBuffer | None = None) -> CudaBuffer:
+        """Copy a buffer, or an object with ``__cuda_array_interface__``, on the device. What the default
+        stream, or the stream that the object names, has been given before is waited for.
+
+        Raises:
+            ValueError: the object's elements are not dense, or do not fit.
+        """
+        self._enter()
+        if isinstance(source, CudaBuffer):
+            address, nbytes = source.address, source.nbytes
+        else:
+            address, nbytes = self._foreign(source.__cuda_array_interface__)
+        buffer = self._target(nbytes, into)
+        if nbytes:
+            pointer = self._driver.CUdeviceptr(address)
+            done = self._driver.cuMemcpyDtoDAsync(self._pointer(buffer), pointer, nbytes, self._stream.handle)
+            self._check(done, "copy on the device")
+        return buffer
+
+    def _target(self, nbytes: int, into: DeviceBuffer | None) -> CudaBuffer:
+        buffer = self.alloc(nbytes) if into is None else _own(into)
+        if buffer.nbytes != nbytes:
+            raise ValueError(f"{nbytes} bytes do not fit a buffer of {buffer.nbytes}")
+        return buffer
+
+    def _foreign(self, interface: Mapping[str, Any]) -> tuple[int, int]:
+        """Address and bytes of another's array, whose stream is waited for: the default one, 1, where it
+        names none."""
+        shape, kind, strides = interface["shape"], np.dtype(interface["typestr"]), interface.get("strides")
+        dense = [kind.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        if strides is not None and any(s != d and n > 1 for s, d, n in zip(strides, dense, shape)):
+            raise ValueError(
+                f"an array of shape {list(shape)} on the device has strides {list(strides)}: make it dense"
+            )
+        stream = self._driver.CUstream(interface.get("stream") or 1)
+        self._check(self._driver.cuStreamSynchronize(stream), "waiting for the stream of an argument")
+        return int(interface["data"][0]), kind.itemsize * math.prod(shape)
+
+    def record(self, run: Callable[[], None]) -> Callable[[], None]:
+        """A CUDA graph of the launches that ``run`` makes: starting it costs some microseconds, however
+        many they are. Nothing is run yet.
+
+        Raises:
+            CudaError: the driver refuses; what ``run`` raises.
+        """
+        self._enter()
+        driver, stream = self._driver, self._stream.handle
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._check(driver.cuStreamBeginCapture(stream, mode), "recording launches")
+        try:
+            run()
+        finally:
+            ended = driver.cuStreamEndCapture(stream)
+        self._check(ended, "recording launches")
+        made = driver.cuGraphInstantiate(ended[1], 0)
+        driver.cuGraphDestroy(ended[1])
+        self._check(made, "instantiating recorded launches")
+
+        def replay() -> None:
+            self._enter()
+            self._check(driver.cuGraphLaunch(made[1], stream), "starting recorded launches")
+
+        weakref.finalize(replay, driver.cuGraphExecDestroy, made[1])
+        return replay
 
     def download(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         """Wait for the launches before it, then return the buffer's content as a new array."""
@@ -439,9 +511,7 @@ class CudaModule:
             self._threads.entered = True
 
     def _pointer(self, buffer: CudaBuffer) -> Any:
-        if buffer.handle is None:
-            raise CudaError("the buffer is used after free()")
-        return self._driver.CUdeviceptr(int(buffer.handle.handle))
+        return self._driver.CUdeviceptr(buffer.address)
 
     def _check(self, result: tuple[Any, ...], action: str) -> None:
         if result[0] != self._driver.CUresult.CUDA_SUCCESS:

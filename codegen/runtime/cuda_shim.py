@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -193,6 +193,14 @@ class ShimModule:
         for parameter, value in zip(signature.parameters, args):
             if isinstance(value, ShimBuffer) and not value.intact:
                 raise ShimError(f"kernel {kernel} wrote outside the {value.nbytes} bytes of {parameter.name}")
+
+    def copy(self, source: Any, into: DeviceBuffer | None = None) -> ShimBuffer:
+        """Copy a buffer to a new one, or into an existing one of its size."""
+        return self.upload(_own(source).content, into)
+
+    def record(self, run: Callable[[], None]) -> Callable[[], None]:
+        """``run`` itself: launches cost nothing here."""
+        return run
 
     def synchronize(self) -> None:
         """Nothing to wait for: launches are finished when they return."""

@@ -13,7 +13,8 @@ import ctypes
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -63,6 +64,16 @@ class Launcher(Protocol):
         """Wait for the launches before it, then return the buffer's content as a new array."""
         ...
 
+    def copy(self, source: Any, into: DeviceBuffer | None = None) -> DeviceBuffer:
+        """Copy memory of the device: a buffer of this launcher, or an object with
+        ``__cuda_array_interface__`` whose elements are dense, to a new buffer, or into an existing
+        one of its size."""
+        ...
+
+    def record(self, run: Callable[[], None]) -> Callable[[], None]:
+        """What repeats the launches that ``run`` makes, with the same arguments, at less cost."""
+        ...
+
     def launch(
         self, kernel: str, grid: Sequence[int], block: Sequence[int], shmem: int, args: Sequence[Argument]
     ) -> None:
@@ -81,6 +92,38 @@ class Launcher(Protocol):
     def free(self, buffer: DeviceBuffer) -> None:
         """Give the memory back; the buffer must not be used afterwards."""
         ...
+
+
+class DeviceArray:
+    """A dense array in a device's memory: what ``on_device`` of a compiled model returns.
+
+    Whoever takes ``__cuda_array_interface__`` (torch.as_tensor(a, device="cuda"), cupy.asarray, numba)
+    shares its memory, which lives as long as the array; ``numpy()`` and ``np.asarray`` copy it to the
+    host. What computed it has ended.
+    """
+
+    def __init__(self, launcher: Launcher, buffer: DeviceBuffer, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self.launcher, self.buffer, self.shape, self.dtype = launcher, buffer, shape, np.dtype(dtype)
+        weakref.finalize(self, launcher.free, buffer)
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype}{list(self.shape)})"
+
+    def numpy(self) -> NDArray[Any]:
+        """A copy in the host's memory."""
+        stored = np.dtype(f"V{self.dtype.itemsize}")
+        return self.launcher.download(self.buffer, self.shape, stored).view(self.dtype)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return self.numpy().astype(self.dtype if dtype is None else dtype, copy=False)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of numba's protocol. There is none of memory that only the shim knows."""
+        if not isinstance(address := getattr(self.buffer, "address", None), int):
+            raise AttributeError("__cuda_array_interface__")
+        data = (address, False)
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "version": 3, "stream": None}
 
 
 SCALARS: dict[str, type[Any]] = {

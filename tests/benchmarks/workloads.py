@@ -87,7 +87,7 @@ class Workload:
         return command if module and importlib.util.find_spec(module) is None else ""
 
 
-def _normal(*shapes: Sequence[int], names: str = "x", scale: float = 1.0) -> dict[str, Array]:
+def normal(*shapes: Sequence[int], names: str = "x", scale: float = 1.0) -> dict[str, Array]:
     rng = np.random.default_rng(0)
     drawn = [rng.standard_normal(shape, np.float32) * np.float32(scale) for shape in shapes]
     return dict(zip(names.split(), drawn, strict=True))
@@ -111,7 +111,7 @@ def _sentences() -> dict[str, Array]:
 
 def _decode(past: int = 512) -> dict[str, Array]:
     cache = (models.GPT2_LAYERS, 1, models.GPT2_HEADS, past, 64)
-    kept = _normal(cache, cache, names="keys values", scale=0.5)
+    kept = normal(cache, cache, names="keys values", scale=0.5)
     return {**_tokens(models.GPT2_VOCABULARY, "x", 1), **kept}
 
 
@@ -124,7 +124,7 @@ def _ratings(batch: int) -> dict[str, Array]:
 
 
 def _images(batch: int) -> Callable[[], dict[str, Array]]:
-    return lambda: _normal((batch, 3, 224, 224))
+    return lambda: normal((batch, 3, 224, 224))
 
 
 @functools.cache
@@ -134,10 +134,10 @@ def workloads() -> dict[str, Workload]:
     states = "x h c"
     words = minilm.VOCABULARY
     found = [
-        *(Workload(f"mlp B={b}", "mlp", lambda b=b: _normal((b, 784))) for b in (1, 32, 256)),
-        Workload("pointwise 4M", "pointwise", lambda: _normal((1 << 22,)), kind="bandwidth"),
-        Workload("lstm cell loop", "lstm cell", lambda: _normal((64, 1, 128), (1, 128), (1, 128), names=states)),
-        Workload("lstm layer", "lstm", lambda: _normal((64, 1, 128), (1, 1, 128), (1, 1, 128), names=states)),
+        *(Workload(f"mlp B={b}", "mlp", lambda b=b: normal((b, 784))) for b in (1, 32, 256)),
+        Workload("pointwise 4M", "pointwise", lambda: normal((1 << 22,)), kind="bandwidth"),
+        Workload("lstm cell loop", "lstm cell", lambda: normal((64, 1, 128), (1, 128), (1, 128), names=states)),
+        Workload("lstm layer", "lstm", lambda: normal((64, 1, 128), (1, 1, 128), (1, 1, 128), names=states)),
         image("resnet18 B=1", "resnet18", 1),
         image("resnet18 B=8", "resnet18", 8),
         image("resnet50 B=1", "resnet50", 1),
@@ -149,7 +149,7 @@ def workloads() -> dict[str, Workload]:
         Workload("gpt2 decode P=512", "gpt2", _decode),
         *(Workload(f"recommender B={b}", "recommender", lambda b=b: _ratings(b)) for b in (16, 256)),
         *(Workload(f"digits B={b}", "digits", lambda b=b: _digits(b)) for b in (1, 64)),
-        *(Workload(f"matmul {n}", f"matmul {n}", lambda n=n: _normal((n, n)), kind="gemm") for n in (1024, 2048)),
+        *(Workload(f"matmul {n}", f"matmul {n}", lambda n=n: normal((n, n)), kind="gemm") for n in (1024, 2048)),
     ]
     return {workload.name: workload for workload in found}
 

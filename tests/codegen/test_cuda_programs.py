@@ -4,6 +4,7 @@ blocks, and through NVRTC for two architectures; the back end's front door."""
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,12 @@ import fxlite.nn.functional as F
 from fxlite import nn, ops
 from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
-from fxlite.codegen.cuda.function import CudaRunner
+from fxlite.codegen.cuda.function import KEPT, CudaRunner
 from fxlite.codegen.kernel.builder import smaller
 from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaToolkitNotFound, compile_cubin, find_device
-from tests.cuda_launchers import launchers
+from tests.cuda_launchers import launchers, places
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 
@@ -180,13 +181,13 @@ def test_products_with_epilogues() -> None:
     check(lambda x: x.astype(np.int32) @ x.astype(np.int32).T, ("i8[B,300]",), (x,))
 
 
-def test_convolution_and_pooling_are_loops() -> None:
+def test_convolutions_are_products_and_pooling_is_loops() -> None:
     made = check(
         lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w, padding=1, stride=2)), 2),
         ("f32[B,3,17,16]", "f32[4,3,3,3]"),
         (normal(2, 3, 17, 16), normal(4, 3, 3, 3)),
     )
-    assert set(launch_kinds(made)) == {"grid"}
+    assert launch_kinds(made) == ["tiles", "grid"]
 
 
 def test_names_that_templates_use_are_no_trouble() -> None:
@@ -220,6 +221,84 @@ def test_a_bad_index_raises_and_says_where() -> None:
 def test_results_that_no_kernel_stores() -> None:
     made = check(lambda x: (x, x.reshape(-1), x), ("f32[2,3]",), (normal(2, 3),))
     assert len(made.launches) <= 2
+
+
+# ---- Calls ---------------------------------------------------------------------------------------
+def rolled(x: Any, w: Any) -> Any:
+    """Some launches, of which the sizes of all depend on the input's."""
+    return F.softmax(np.tanh(x @ w) @ w.T, -1), x
+
+
+def test_calls_of_many_sizes_take_turns() -> None:
+    """More sizes than memory is kept for, each of them more than once: launched, recorded, forgotten."""
+    made, w = emitted(rolled, "f32[B,6]", "f32[6,4]"), normal(6, 4)
+    for place, module in launchers(made.source):
+        runner = CudaRunner(made, module)
+        for rows in (3, 3, 3, 1, 70, 3, 0, 2, 9, 1, 1, 3, 3):
+            x = normal(rows, 6)
+            compare(place, runner(x, w), rolled(x, w))
+        assert len(runner._kept) == KEPT
+
+
+def test_threads_take_turns() -> None:
+    made, w = emitted(rolled, "f32[B,6]", "f32[6,4]"), normal(6, 4)
+    inputs = [normal(1 + i % 3, 6) for i in range(24)]
+    for place, module in launchers(made.source):
+        runner = CudaRunner(made, module)
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda x, runner=runner: runner(x, w), inputs))
+        for x, result in zip(inputs, results):
+            compare(place, result, rolled(x, w))
+
+
+def test_arrays_stay_on_the_device() -> None:
+    """Results are arguments of further calls, and belong to nobody else."""
+    made, w, x = emitted(rolled, "f32[B,6]", "f32[6,4]"), normal(6, 4), normal(5, 6)
+    for place, module in launchers(made.source):
+        runner = CudaRunner(made, module)
+        first, same = runner.on_device(x, w)
+        assert (first.shape, first.dtype, str(first)) == ((5, 6), np.dtype("f4"), "DeviceArray(float32[5, 6])")
+        second, _ = runner.on_device(first, w)
+        third, _ = runner.on_device(second, np.asfortranarray(w))
+        once, twice = rolled(x, w)[0], rolled(rolled(x, w)[0], w)[0]
+        for found, expected in ((first, once), (same, x), (second, twice), (third, rolled(twice, w)[0])):
+            compare(place, found.numpy(), expected)
+            np.testing.assert_array_equal(np.asarray(found), found.numpy())
+        with pytest.raises(ValueError, match="axis 0 must be 6"):
+            runner.on_device(first, first)
+        assert hasattr(first, "__cuda_array_interface__") == (place == "cuda device")
+
+
+def test_arrays_of_torch_are_taken_as_they_are() -> None:
+    torch = pytest.importorskip("torch")
+    if "device" not in places() or not torch.cuda.is_available():
+        pytest.skip("there is no GPU, or no torch for it")
+    function = fx.compile(fx.symbolic_trace(rolled, "f32[B,6]", "f32[6,4]"), backend="cuda")
+    x, w = torch.randn(7, 6, device="cuda"), torch.randn(6, 4, device="cuda")
+    y, same = (torch.as_tensor(a, device="cuda") for a in function.on_device(x, w))
+    torch.testing.assert_close(y, torch.softmax(torch.tanh(x @ w) @ w.T, -1))
+    torch.testing.assert_close(same, x)
+    with pytest.raises(ValueError, match=r"strides.*make it dense"):
+        function.on_device(x, torch.randn(4, 6, device="cuda").T)
+    with pytest.raises(TypeError, match=r"must be f32.*float64"):
+        function.on_device(x.double(), w)
+
+
+def test_on_device_of_nested_results_and_of_programs_that_write() -> None:
+    function = fx.compile(
+        fx.symbolic_trace(lambda x: {"a": x + 1, "b": [x]}, x="f32[3]"), backend="cuda", device="shim"
+    )
+    found = function.on_device(x=np.zeros(3, np.float32))
+    np.testing.assert_array_equal(found["a"].numpy(), [1, 1, 1])
+    np.testing.assert_array_equal(found["b"][0].numpy(), [0, 0, 0])
+
+    def writes(x: Any) -> Any:
+        x += 1
+        return x.sum()
+
+    function = fx.compile(fx.symbolic_trace(writes, x="f32[3]"), backend="cuda", device="shim")
+    with pytest.raises(ArgumentError, match="writes into 'x', which on_device cannot"):
+        function.on_device(np.zeros(3, np.float32))
 
 
 # ---- Text ----------------------------------------------------------------------------------------
@@ -303,7 +382,7 @@ def test_compile_only_and_save(tmp_path: Any) -> None:
     assert {"small.sm_80.cubin", "small.sm_90.cubin", "small.h", "small_run.cu"} <= names
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "weight `fc_weight`: float32[4, 6], at byte 0" in readme
-    assert "small_k0_fc<<<((B + 63) / 64), (256)>>>(x, fc_weight, fc_bias, linear, B)" in readme
+    assert "small_k0_fc<<<((B + 31) / 32), (256)>>>(x, fc_weight, fc_bias, linear, B)" in readme
     assert (tmp_path / "out" / "small_weights.bin").stat().st_size == 128 + 64
 
 
