@@ -7,8 +7,9 @@ NVRTC, nvcc and the CPU shim; it includes ``prelude.cuh`` and ``fx_math.h`` and 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -163,10 +164,11 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
         kernel = f"{prefix}_k{number:0{width}d}_{title_of(found)}"
         made = _kernels(module, found, kernel, locations)
         kernels += [(text, buffer_name(found.root)) for text in made]
+    kernels = _shared(kernels)
     entry = entry_of(prefix, program, locations, values)
     head = [line_comment(_about(prefix, program)), '#include "prelude.cuh"', '#include "fx_math.h"']
     places = [line_comment(f"where {i}: {t}") for i, t in enumerate(locations)]
-    text = "\n\n".join(resolved(kernel.text, _MACROS) for kernel, _ in kernels)
+    text = "\n\n".join(resolved(kernel.text, _MACROS) for kernel, _ in kernels if kernel.text)
     numbers = needed(text, SHARED)
     before = [*head, "", *places, *([""] if places else []), *([numbers] if numbers else [])]
     source = "\n".join([*before, text, ""])
@@ -175,6 +177,32 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
     launches = tuple(_launch(kernel, value, names) for kernel, value in kernels)
     weights = _weights(module, program, launches, names)
     return CudaProgram(prefix, sources, weights, entry, program, launches, names)
+
+
+def _shared(kernels: Sequence[tuple[KernelText, str]]) -> list[tuple[KernelText, str]]:
+    """The kernels with the values they compute, where those that are the same but for names, as those
+    of a model's layers are, are one: its text says for what it is launched, and theirs is empty."""
+    alike: dict[str, list[int]] = {}
+    for number, (kernel, _) in enumerate(kernels):
+        code = kernel.text[kernel.text.index('extern "C"') :]
+        declared = re.findall(r"\w+ (\w+)(?= =|\[|;)", code)
+        names = dict.fromkeys((kernel.name, *kernel.arguments, *declared))
+        places = {name: f"name{i}" for i, name in enumerate(names)}
+        words = [places.get(word, word) for word in re.findall(r"\w+|[^\w\s]", code)]
+        alike.setdefault(" ".join(words), []).append(number)
+    result = list(kernels)
+    for first, *others in alike.values():
+        if others:
+            kernel, value = kernels[first]
+            values = [value, *(kernels[n][1] for n in others)]
+            listed = f"{', '.join(values[:3])}{', …' if len(values) > 3 else ''}"
+            said = line_comment(f"Launched {len(values)} times: for {listed}")
+            head = kernel.text.index('extern "C"')
+            text = f"{kernel.text[:head]}{said}\n{kernel.text[head:]}"
+            result[first] = replace(kernel, text=text), value
+            for n in others:
+                result[n] = replace(kernels[n][0], name=kernel.name, text=""), kernels[n][1]
+    return result
 
 
 def _names(module: GraphModule, program: Program, kernels: Sequence[KernelText]) -> Scope:

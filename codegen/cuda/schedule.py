@@ -409,13 +409,9 @@ class CudaPrinter(CPrinter):
         return f"{'One thread' if threads == 1 else f'One block of {threads} threads'}."
 
 
-def kernel_text(
-    name: str, doc: str, parameters: Sequence[str], threads: int, body: Sequence[str], resident: int = 1
-) -> str:
-    """A kernel behind a comment. ``resident``: blocks for which a multiprocessor should have registers
-    at once."""
-    bounds = f"{threads}, {resident}" if resident > 1 else str(threads)
-    head = signature(name, parameters, f'extern "C" __global__ void __launch_bounds__({bounds})')
+def kernel_text(name: str, doc: str, parameters: Sequence[str], threads: int, body: Sequence[str]) -> str:
+    """A kernel behind a comment."""
+    head = signature(name, parameters, f'extern "C" __global__ void __launch_bounds__({threads})')
     if len(head[0]) > 100:
         head[:1] = head[0].rsplit(" ", 1)
     return "\n".join([line_comment(doc), *head, *body, "}"])

@@ -206,8 +206,8 @@ def test_compiles_for_devices(arch: str) -> None:
         pytest.skip(str(error))
     assert len(cubin.kernels) == len(made)
     for used in cubin.kernels.values():
-        assert used.registers <= 128 and used.shared <= 48 * 1024  # two blocks fit a multiprocessor
-        assert used.spill_stores <= 64
+        assert used.shared <= 48 * 1024  # what a kernel has without asking for more
+        assert used.spill_stores == 0
 
 
 def test_text_is_fit_to_read() -> None:

@@ -21,7 +21,7 @@ from fxlite.codegen.kernel.builder import smaller
 from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaToolkitNotFound, compile_cubin, find_device
-from tests.cuda_launchers import launchers, places
+from tests.cuda_launchers import launcher, launchers, places
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 
@@ -221,6 +221,50 @@ def test_a_bad_index_raises_and_says_where() -> None:
 def test_results_that_no_kernel_stores() -> None:
     made = check(lambda x: (x, x.reshape(-1), x), ("f32[2,3]",), (normal(2, 3),))
     assert len(made.launches) <= 2
+
+
+# ---- Kernels that are alike ----------------------------------------------------------------------
+class Layers(nn.Module):
+    """Layers that are alike, one that is not, and a constant that tells two of them apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(40, 40) for _ in range(4)])
+        self.norms = nn.ModuleList([nn.LayerNorm(40) for _ in range(4)])
+        self.last = nn.Linear(40, 7)
+
+    def forward(self, x: Any) -> Any:
+        for number, (layer, norm) in enumerate(zip(self.layers, self.norms)):
+            y = np.tanh(layer(norm(x)))
+            x = x + (y * 0.5 if number == 2 else y)
+        return self.last(x)
+
+
+def test_kernels_of_equal_layers_are_one() -> None:
+    model, x = Layers().eval(), normal(5, 40)
+    made = check(model, ("f32[B,40]",), (x,), (normal(1, 40),))
+    kernels = re.findall(r"__launch_bounds__\(\d+\) (\w+)\(", made.source)
+    launched = [launch.kernel for launch in made.launches]
+    assert len(kernels) == len(set(kernels)) and set(kernels) == set(launched)
+    # norms are one; layers with what follows are two, as one of them has a constant; the last
+    assert len(kernels) == 4 and sorted(map(launched.count, kernels)) == [1, 1, 3, 4]
+    assert "// Launched 4 times: for layer_norm, layer_norm_1, layer_norm_2, …" in made.source
+
+
+def test_kernels_that_differ_in_more_than_names_are_apart() -> None:
+    """The same text but for types, for which of two arguments is which, and for where an index is."""
+
+    def program(x: Any, y: Any, n: Any, i: Any, j: Any) -> Any:
+        return np.subtract.outer(x, y), np.subtract.outer(y, x).T * 1, np.exp(n), np.exp(x), x[i] * 2, y[j] * 2
+
+    x, y, n = normal(3), normal(4), RNG.standard_normal(3)
+    indices = np.array([0, 1]), np.array([2, 3])
+    made = check(program, ("f32[A]", "f32[B]", "f64[A]", "i64[N]", "i64[N]"), (x, y, n, *indices))
+    runner = CudaRunner(made, launcher(made.source, places()[-1]))
+    with pytest.raises(IndexError, match=r"index 3 is out of bounds for size 3: .*take"):
+        runner(x, y, n, np.array([0, 3]), indices[0])
+    with pytest.raises(IndexError, match="index 4 is out of bounds for size 4"):
+        runner(x, y, n, *np.array([[0, 1], [0, 4]]))
 
 
 # ---- Calls ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 // matmul: f32[6,8] = matmul
 // program.py:1
 // One block for each tile of 32 x 32 elements.
-extern "C" __global__ void __launch_bounds__(256, 2) packed_memory_k0_matmul(
+extern "C" __global__ void __launch_bounds__(256) packed_memory_k0_matmul(
     const float *__restrict__ x, const float *__restrict__ y, float *__restrict__ matmul) {
     __shared__ __align__(16) float a_tile[64][36];  // [k][row]
     __shared__ __align__(16) float b_tile[64][36];  // [k][column]
