@@ -13,6 +13,7 @@ its own, in which values take turns, so that the shim sees a write outside it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import threading
@@ -76,6 +77,7 @@ class CudaRunner:
         self.program, self.launcher = program, launcher
         self._lock = threading.Lock()
         self._kept: dict[tuple[int, ...], _Memory] = {}
+        self._checked: dict[Any, dict[str, int]] = {}  # dims by the types of arguments that fit
         self.memory_limit = None if memory_limit is None else checked_limit(memory_limit)
         self._weights = {name: launcher.upload(a) for name, a in program.weights.items()}
         self._checks = any("error" in launch.arguments for launch in program.launches)
@@ -91,9 +93,13 @@ class CudaRunner:
         """A call that leaves results where they are: takes arrays of the device (what has
         ``__cuda_array_interface__``, as tensors of torch and arrays of CuPy do) or of NumPy, and
         returns :class:`DeviceArray`."""
-        arrays, dims = check_arguments(self.program.entry, list(map(_outline, args)), {}, self.memory_limit)
-        arrays = [np.ascontiguousarray(a) if a is given else given for a, given in zip(arrays, args)]
-        return self._called(arrays, dims, self._left)
+        types = tuple(map(_type_of, args))
+        dims = self._checked.get(types)
+        if dims is None:
+            outlines = [given if t is None else _outline(*t) for t, given in zip(types, args)]
+            _, dims = check_arguments(self.program.entry, outlines, {}, self.memory_limit)
+            self._checked = {types: dims, **dict(itertools.islice(self._checked.items(), KEPT - 1))}
+        return self._called(args, dims, self._left)
 
     def _called(self, arrays: Sequence[Any], dims: dict[str, int], result: Callable[..., Any]) -> Any:
         plan, entry = self.program.program, self.program.entry
@@ -162,8 +168,8 @@ class CudaRunner:
 
     def _enter(self, buffer: DeviceBuffer, array: Any) -> None:
         """An argument into its buffer."""
-        if isinstance(array, np.ndarray):
-            self.launcher.upload(array, buffer)
+        if isinstance(array, (np.ndarray, np.generic)):
+            self.launcher.upload(np.asarray(array), buffer)
         elif isinstance(array, DeviceArray) and array.launcher is self.launcher:
             self.launcher.copy(array.buffer, buffer)
         else:
@@ -198,15 +204,17 @@ class CudaRunner:
         return DeviceArray(self.launcher, self.launcher.copy(buffer), shape, dtype(spec.dtype).numpy)
 
 
-def _outline(value: Any) -> Any:
-    """An array of the device as one of NumPy without memory of its own, which has its type; others as
-    they are."""
-    if isinstance(value, DeviceArray):
-        return np.broadcast_to(np.empty((), value.dtype), value.shape)
-    if isinstance(value, np.ndarray) or not hasattr(value, "__cuda_array_interface__"):
-        return value
-    interface = value.__cuda_array_interface__
-    return np.broadcast_to(np.empty((), np.dtype(interface["typestr"])), interface["shape"])
+def _type_of(value: Any) -> tuple[tuple[int, ...], Any] | None:
+    """Shape and dtype of an array of NumPy or of the device; None for anything else."""
+    if isinstance(value, (DeviceArray, np.ndarray, np.generic)):
+        return value.shape, value.dtype
+    interface = getattr(value, "__cuda_array_interface__", None)
+    return interface and (interface["shape"], interface["typestr"])
+
+
+def _outline(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An array without memory of its own that has this type."""
+    return np.broadcast_to(np.empty((), dtype), shape)
 
 
 def readme(program: CudaProgram) -> str:
@@ -330,9 +338,10 @@ class CudaFunction:
         Raises ArgumentError for a program that writes into its arguments, and what a call raises."""
         if writes := self.graph_module.written_inputs():
             listed = ", ".join(map(repr, writes))
-            raise ArgumentError(
-                f"{self.program.name} writes into {listed}, which on_device cannot; call it with arrays"
-            )
+            problem = f"{self.program.name} writes into {listed}, which on_device cannot"
+            raise ArgumentError(f"{problem}: call it with arrays of NumPy")
+        if not kwargs and self.graph_module.is_flat and len(args) == len(self.program.entry.inputs):
+            return self._runner().on_device(*args)
         return call_nested(self.graph_module, lambda arrays: self._runner().on_device(*arrays), args, kwargs)
 
     def _runner(self) -> CudaRunner:

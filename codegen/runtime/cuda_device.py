@@ -315,6 +315,7 @@ class CudaModule:
 
         self._driver, self._config, self._launch = driver, LaunchConfig, launch
         self._threads = threading.local()
+        self._recording, self._freed_later = False, list[CudaBuffer]()
         try:
             self.cubin = compile_cubin(source, f"sm_{self._device.arch}", name, contract=contract)
         except CudaToolkitNotFound as error:
@@ -415,12 +416,17 @@ class CudaModule:
         """
         self._enter()
         driver, stream = self._driver, self._stream.handle
-        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        # Relaxed: the collector of garbage may free memory of other streams meanwhile.
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._check(driver.cuStreamBeginCapture(stream, mode), "recording launches")
+        self._recording = True
         try:
             run()
         finally:
             ended = driver.cuStreamEndCapture(stream)
+            self._recording = False
+            while self._freed_later:
+                self.free(self._freed_later.pop())
         self._check(ended, "recording launches")
         made = driver.cuGraphInstantiate(ended[1], 0)
         driver.cuGraphDestroy(ended[1])
@@ -499,7 +505,9 @@ class CudaModule:
     def free(self, buffer: DeviceBuffer) -> None:
         """Give the memory back after the launches that were issued before."""
         own = _own(buffer)
-        if own.handle is not None:
+        if self._recording:  # else it would be freed whenever what is recorded is run
+            self._freed_later.append(own)
+        elif own.handle is not None:
             self._enter()
             own.handle.close(self._stream)
             own.handle = None
