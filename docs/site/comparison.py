@@ -96,6 +96,13 @@ COMPARED = (
         "NumPy programs of NPBench, size S, one thread",
     ),
     (
+        "benchmarks_cuda.md",
+        "Inference on a GPU: fxlite beside torch",
+        "fxlite ms",
+        ("torch ms", "torch compiled ms", "torch TF32 ms"),
+        "models and products on a GPU, in float32",
+    ),
+    (
         "benchmarks_graph.md",
         "Benchmarks: the graph itself",
         "fxlite µs",

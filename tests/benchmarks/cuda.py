@@ -85,12 +85,15 @@ class Row:
 
 def workload(name: str) -> workloads.Workload:
     """One of :data:`NAMES`."""
+    from tests.benchmarks import torch_models
+
     known = workloads.workloads()
     if name in known:
         return known[name]
     model, _, size = name.rpartition(" ")
     if model == "matmul":
         workloads.MODELS[name] = lambda: workloads.models.Matmul(int(size))
+        torch_models.MODELS[name] = lambda: torch_models.Matmul(int(size))
         return workloads.Workload(name, name, lambda: workloads.normal((int(size), int(size))), kind="gemm")
     return workloads.Workload(name, model, lambda: workloads.normal((int(size[2:]), 3, 224, 224)))
 
@@ -198,12 +201,15 @@ def page(rows: Sequence[Row], facts: str) -> str:
     losses = sum(r > 1 for r in ratios)
     mean = math.exp(statistics.fmean(map(math.log, ratios))) if ratios else float("nan")
     columns = ["workload", *(f"{e} ms" for e in ENGINES), "/ best float32", "launches ms", "launches", "build s"]
+    _, _, how = (__doc__ or "").partition("\n\n")[2].partition("\n\n")
+    unmeasured = [name for name in NAMES if name not in {row.workload for row in rows}]
     lines = ["# Inference on a GPU: fxlite beside torch", "", facts, ""]
     lines += [
         f"- Geometric mean of fxlite's time by that of the faster of torch and compiled torch, in float32: "
         f"{mean:.2f} over {len(ratios)} workloads, {losses} above 1.",
+        *([f"- Not measured in this run: {', '.join(unmeasured)}."] if unmeasured else []),
         "",
-        *(line.strip() for line in (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].splitlines()),
+        how.strip().replace("``", "`"),
         "",
         "| " + " | ".join(columns) + " |",
         "|---|" + "--:|" * (len(columns) - 1),
@@ -233,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     parser.add_argument("--output", type=Path, help="the page, in Markdown")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    if options.load is not None:
+    if options.load:
         head, *kept = options.load.read_text(encoding="utf-8").splitlines()
         facts, rows = json.loads(head), [Row(**json.loads(line)) for line in kept]
     else:
