@@ -669,7 +669,6 @@ FX_FN double fx_acos_f64(double x) { return acos(x); }
 FX_FN double fx_atan_f64(double x) { return atan(x); }
 FX_FN double fx_atan2_f64(double y, double x) { return atan2(y, x); }
 #else
-
 /* y 2^n for the n of a rounder, n + FX_ROUNDER_F64, from -2000 to 2000: by two factors, so that a
    subnormal result is rounded once. Vectors of 64-bit integers are shifted without their signs. */
 FX_FN double fx_scale_f64(double y, double rounder) {

@@ -114,26 +114,26 @@ def _order_of(x: Any, order: str | None) -> str:
         return order
     if order not in ("A", "K"):
         raise ValueError(f"order must be one of 'C', 'F', 'A' and 'K', not {order!r}")
-    shape = value_type(x).shape
-    layout = layout_of(x) if is_traced(x) else contiguous(shape)
-    if layout == contiguous(shape):
-        return "C"
-    if layout is not None and layout.strides == contiguous(shape[::-1]).strides[::-1]:
-        return "F"
-    if layout is not None and order == "A":
-        return "C"
+    found = _order_in_memory(x)
+    if found or (found == "" and order == "A"):
+        return found or "C"
     raise ValueError(f"order={order!r} depends on where memory has the elements of {x.node.name}; give 'C' or 'F'")
 
 
 def _is_turned(x: Any, order: str | None) -> bool:
     """Whether an array of this order like another one has the first axis fastest."""
     order = (order or "K").upper()
-    if order not in ("A", "K") or not is_traced(x):
-        return order == "F"
-    shape, layout = value_type(x).shape, layout_of(x)
+    return (_order_in_memory(x) if order in ("A", "K") else order) == "F"
+
+
+def _order_in_memory(x: Any) -> str | None:
+    """In which order memory has a value's elements: "C" or "F", "" for another one, None where it is not
+    known."""
+    shape = value_type(x).shape
+    layout = layout_of(x) if is_traced(x) else contiguous(shape)
     if layout is None or layout == contiguous(shape):
-        return False
-    return layout.strides == contiguous(shape[::-1]).strides[::-1]
+        return None if layout is None else "C"
+    return "F" if layout.strides == contiguous(shape[::-1]).strides[::-1] else ""
 
 
 def ravel(x: Any, order: str = "C") -> Any:
@@ -348,7 +348,7 @@ def full_like(
     device: Any = None,
 ) -> Any:
     if shape is None and value_type(x).rank > 1 and _is_turned(x, order):
-        return transpose(full_like(fresh(transpose(x), in_c_order=True), fill_value, dtype))
+        return transpose(full_like(x, fill_value, dtype, shape=value_type(x).shape[::-1]))
     known = value_type(x)
     if shape is not None:
         known = known.with_shape((shape,) if isinstance(shape, int) else tuple(shape))

@@ -93,8 +93,11 @@ def _norm(c: Call, x: Any, p: Any = None, dim: Any = None, keepdim: bool = False
     if c.name == "linalg_norm" and count == 2 and p not in (None, "fro"):
         return _matrix_norm(c, x, p, (-2, -1) if dim is None else dim, keepdim)
     x = op("abs")(x) if dtype_of_value(x).is_complex else x
-    x, axes = cast(x, c.dtype), axes_of(dim, rank_of(x))
-    p = 2 if p is None or p == "fro" else p
+    return _of_order(cast(x, c.dtype), 2 if p is None or p == "fro" else p, axes_of(dim, rank_of(x)), keepdim)
+
+
+def _of_order(x: Any, p: float, axes: Any, keepdim: bool = False) -> Any:
+    """The vector norm of order p over axes."""
     if p == 2:
         return op("sqrt")(op("sum")(x * x, axes, keepdim))
     if p == 1:
@@ -102,7 +105,7 @@ def _norm(c: Call, x: Any, p: Any = None, dim: Any = None, keepdim: bool = False
     if p in (float("inf"), float("-inf")):
         return op("max" if p > 0 else "min")(op("abs")(x), axes, keepdim)
     if p == 0:
-        return op("sum")(cast(op("ne")(x, 0), c.dtype), axes, keepdim)
+        return op("sum")(cast(op("ne")(x, 0), dtype_of_value(x)), axes, keepdim)
     return op("pow")(op("sum")(op("pow")(op("abs")(x), p), axes, keepdim), 1 / p)
 
 
@@ -263,11 +266,4 @@ def _cross(c: Call, x: Any, y: Any, dim: int | None = None) -> Any:
 @aten("cdist", "_cdist_forward")
 def _cdist(c: Call, x: Any, y: Any, p: float = 2, *_: Any) -> Any:
     apart = x[..., :, None, :] - y[..., None, :, :]
-    if p == 2:
-        return op("sqrt")(op("sum")(apart * apart, (rank_of(apart) - 1,)))
-    axes = (rank_of(apart) - 1,)
-    if p == float("inf"):
-        return op("max")(op("abs")(apart), axes)
-    if p == 0:
-        return op("sum")(cast(op("ne")(apart, 0), c.dtype), axes)
-    return op("pow")(op("sum")(op("pow")(op("abs")(apart), p), axes), 1 / p)
+    return _of_order(apart, p, (rank_of(apart) - 1,))

@@ -60,10 +60,10 @@ def fresh_array(tracer: Tracer, result: np.ndarray[Any, Any], given: Iterable[An
     return constant_array(tracer, result)
 
 
-def _has_size(value: Any) -> bool:
-    """Whether a named dim or a traced value is in an argument."""
+def holds_computed(value: Any) -> bool:
+    """Whether a traced value or a named size is in nested lists and tuples, or is the value."""
     if isinstance(value, (tuple, list)):
-        return any(map(_has_size, value))
+        return any(map(holds_computed, value))
     return isinstance(value, NamedDim) or is_traced(value)
 
 
@@ -72,7 +72,7 @@ def _made(symbolic: Make) -> Make:
     signature = inspect.signature(symbolic)
 
     def make(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not (any(map(_has_size, args)) or any(map(_has_size, kwargs.values()))):
+        if not (any(map(holds_computed, args)) or any(map(holds_computed, kwargs.values()))):
             result = function(*args, **kwargs)
             return fresh_array(tracer, result, args) if type(result) is np.ndarray else result
         like = next((a for a in args if is_traced(a) and hasattr(function, "__wrapped__")), None)
@@ -213,15 +213,19 @@ def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndm
     return value
 
 
-def stacked(tracer: Tracer, value: Any) -> Any:
-    """A value, or nested lists and tuples of values, as one traced array."""
+def stacked(tracer: Tracer, value: Any, dtype: dtypes.DType | None = None) -> Any:
+    """A value, or nested lists and tuples of values, numbers and sizes, as one traced array, of that
+    dtype or of the one that NumPy gives it."""
+    if isinstance(value, (list, tuple)):
+        parts = [stacked(tracer, part, dtype) for part in value]
+        if dtype is None:
+            wanted = dtypes.result_type(*(part.type.dtype for part in parts))
+            parts = [lookup("cast")(part, wanted) for part in parts]
+        return lookup("stack")(parts)
     if isinstance(value, NamedDim):
-        return tracer.size(value)
-    if not isinstance(value, (tuple, list)):
-        return value if is_traced(value) else tracer.constant(value)
-    parts = [stacked(tracer, part) for part in value]
-    wanted = dtypes.result_type(*(part.type.dtype for part in parts))
-    return lookup("stack")([lookup("cast")(part, wanted) for part in parts])
+        return tracer.size(value) if dtype is None else tracer.size_as_tensor(value, dtype)
+    array = tracer.constant(value)
+    return array if dtype is None else lookup("cast")(array, dtype)
 
 
 #: NumPy's functions that are given several arrays as one list.
@@ -267,7 +271,7 @@ def _broadcast(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: Any
 
 def _as_scalar(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``np.float32(x)``."""
-    if len(args) == 1 and _has_size(args[0]):
+    if len(args) == 1 and holds_computed(args[0]):
         return lookup("cast")(stacked(tracer, args[0]), dtypes.dtype(function))
     return function(*args, **kwargs)
 
@@ -301,7 +305,7 @@ ARRAYS: dict[Any, Make] = {
 # -- subscripts that make arrays -------------------------------------------------------------------
 def _grid_of(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
     """``np.mgrid[0:h, 0:w]`` and ``np.ogrid``."""
-    if not any(_has_size((i.start, i.stop, i.step)) for i in index if isinstance(i, slice)):
+    if not any(holds_computed((i.start, i.stop, i.step)) for i in index if isinstance(i, slice)):
         result = owner[index if len(index) > 1 else index[0]]
         parts = result if isinstance(result, (tuple, list)) else None
         return (
@@ -334,7 +338,7 @@ def _joined(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
     pieces = [p for p in index if not isinstance(p, slice)] + [
         v for p in index if isinstance(p, slice) for v in (p.start, p.stop, p.step)
     ]
-    if not any(map(_has_size, pieces)) and not any(hasattr(p, "refusal") for p in pieces):
+    if not any(map(holds_computed, pieces)) and not any(hasattr(p, "refusal") for p in pieces):
         return fresh_array(tracer, owner[index if len(index) > 1 else index[0]], ())
     if any(isinstance(p, str) for p in index):
         raise tracer.error("np.r_ with a text cannot be traced", "join the arrays: np.concatenate(arrays, axis)")

@@ -20,6 +20,7 @@ from fxlite.base.location import Location, here
 from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
+from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.selections.blocks import Block, fitted, several, taken_apart
 from fxlite.tracing.selections.masked import Masked, aligned, same_mask
 from fxlite.tracing.selections.spans import counting, is_computed
@@ -36,22 +37,6 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
-def _is_computed(value: Any) -> bool:
-    """Whether a traced value or a named size is in nested lists."""
-    if isinstance(value, (list, tuple)):
-        return any(map(_is_computed, value))
-    return is_traced(value) or isinstance(value, shapes.NamedDim)
-
-
-def _stacked(tracer: Tracer, value: Any, dtype: dtypes.DType) -> Any:
-    """Nested lists of values and numbers as one of that dtype."""
-    if isinstance(value, (list, tuple)):
-        return lookup("stack")(tuple(_stacked(tracer, part, dtype) for part in value))
-    if isinstance(value, shapes.NamedDim):
-        return tracer.size_as_tensor(value, dtype)
-    return lookup("cast")(value if is_traced(value) else tracer.constant(np.asarray(value)), dtype)
-
-
 def prepared(
     tracer: Tracer, destination: TensorType, value: Any, what: str, casting: str = "unsafe", instead: str = ""
 ) -> Any:
@@ -59,7 +44,7 @@ def prepared(
     shape. Raises TraceError where NumPy would refuse it."""
     target = destination.dtype
     if isinstance(value, (list, tuple)):
-        value = _stacked(tracer, value, target) if _is_computed(value) else np.asarray(value)
+        value = stacked(tracer, value, target) if holds_computed(value) else np.asarray(value)
     if isinstance(value, shapes.NamedDim):
         return tracer.size_as_tensor(value, target)
     if isinstance(value, (np.generic, np.ndarray)):
