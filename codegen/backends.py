@@ -96,7 +96,8 @@ class CFunction:
         self._is_flat, self._n_inputs = module.is_flat, len(placeholders)
         self._takes_no_more = interface is None or not interface.baked
         self._one_by_one = self._takes_no_more and (interface is None or interface.is_one_by_one)
-        does_no_more = not (module.graph.taps or module.states or any(p._args for p in placeholders))
+        asks = interface is not None and interface.orders
+        does_no_more = not (module.graph.taps or module.states or asks or any(p._args for p in placeholders))
         self._finish = finisher(module) if does_no_more and len(self._owned) == len(self._written) else None
         """What makes the program's result of the flat one, where a call does nothing else beside writing inputs."""
         self._places = tuple(n for n, p in enumerate(placeholders) if p.target in self._written)

@@ -81,6 +81,24 @@ def check_writable(name: str, writes: Sequence[str], values: Mapping[str, Any], 
                 )
 
 
+def check_orders(
+    name: str, orders: Sequence[tuple[str, str, str]], values: Mapping[str, Any], labels: Mapping[str, str]
+) -> None:
+    """Raises ArgumentError for an array that lies in memory in another way than the trace took for
+    granted, where NumPy would make a copy for a view or the other way round."""
+    for target, kind, place in orders:
+        array, label = values.get(target), labels.get(target, target)
+        if not isinstance(array, np.ndarray) or array.flags.c_contiguous:
+            continue
+        steps = [abs(s) for s, n in zip(array.strides, array.shape) if n > 1]
+        if kind == "dense" or steps != sorted(steps, reverse=True):
+            where = f", as {place} writes where NumPy makes a view or a copy by that" if place else ""
+            raise ArgumentError(
+                f"{name}: {label} must be {pytree.ORDERS[kind]}{where}; its strides are {array.strides} bytes: "
+                f"pass np.ascontiguousarray({label})"
+            )
+
+
 def _overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     if not np.may_share_memory(a, b):
         return False

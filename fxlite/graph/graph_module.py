@@ -443,12 +443,14 @@ class GraphModule(EditHooks, Module):
         return self.finish_call(values, run([values[p.target] for p in self.graph.placeholders]))
 
     def check_writable(self, values: Mapping[str, Any]) -> None:
-        """Raises ArgumentError for arrays that the program writes into and cannot, or that share
-        memory with others."""
+        """Raises ArgumentError for arrays that the program writes into and cannot, that share memory
+        with others, or that lie in memory in another order than it took for granted."""
         states = dict(self.states)
         writes = [target for target in self.written_inputs() if target not in states]
         if writes:
             further_results.check_writable(self.name, writes, values, self.__dict__["_interface"].labels())
+        if (interface := self.__dict__["_interface"]) is not None and interface.orders:
+            further_results.check_orders(self.name, interface.orders, values, interface.labels())
 
     def finish_call(self, values: Mapping[str, Any], result: Any) -> Any:
         """What :meth:`call_flat` makes of what ``run`` gave."""

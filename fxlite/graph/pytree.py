@@ -342,13 +342,18 @@ class Interface:
     ``states`` are those of them that no caller gives: (placeholder's target, path) of the buffers
     that the program changes. A call takes them from the module, and puts their new values there.
 
-    ``baked`` are the parameters that are no inputs; a call may give the values they had."""
+    ``baked`` are the parameters that are no inputs; a call may give the values they had.
+
+    ``orders`` are the inputs whose arrays must lie in memory as the trace took for granted, where it
+    had to know what NumPy does: (placeholder's target, "dense" for C order without gaps, or "C" for
+    that order, and the line of the program)."""
 
     parameters: tuple[tuple[str, str, Structure], ...]
     result: Structure | None = None
     writes: tuple[str, ...] = ()
     baked: tuple[Baked, ...] = ()
     states: tuple[tuple[str, str], ...] = ()
+    orders: tuple[tuple[str, str, str], ...] = ()
 
     def covers(self, targets: Iterable[str]) -> bool:
         """True if every placeholder of the graph is still one of the leaves."""
@@ -358,8 +363,8 @@ class Interface:
     @functools.cached_property
     def is_flat(self) -> bool:
         """True where a call gives an array for each input, in order, and gets flat results, and nothing is
-        written; what is baked in comes behind."""
-        return self.is_one_by_one and not self.writes
+        written or has to be looked at; what is baked in comes behind."""
+        return self.is_one_by_one and not self.writes and not self.orders
 
     @functools.cached_property
     def is_one_by_one(self) -> bool:
@@ -437,6 +442,10 @@ class Interface:
         return found | {target: f"self.{path}" for target, path in self.states}
 
 
+#: What is asked of an array in ``Interface.orders``, as a message says it.
+ORDERS = {"dense": "C-contiguous", "C": "in the order of rows (C)"}
+
+
 @functools.lru_cache(maxsize=1024)
 def one_by_one(targets: tuple[str, ...]) -> Interface:
     """The interface of a graph whose inputs are arrays, one for each parameter."""
@@ -462,7 +471,7 @@ def to_data(interface: Interface) -> Any:
 
     parameters = tuple((name, kind, structure(s)) for name, kind, s in interface.parameters)
     baked = tuple(map(_baked_data, interface.baked))
-    data = [parameters, structure(interface.result), interface.writes, baked, interface.states]
+    data = [parameters, structure(interface.result), interface.writes, baked, interface.states, interface.orders]
     while len(data) > 2 and not data[-1]:
         data.pop()  # as files of older versions have it
     return tuple(data)
@@ -504,8 +513,8 @@ def from_data(data: Any) -> Interface:
         inner = tuple(map(structure, children))
         return Structure(kind, name, constant, tuple(keys), inner, class_name, cls)
 
-    parts: tuple[Any, ...] = (*data, *[()] * (5 - len(data)))
-    parameters, result, writes, all_baked, all_states = parts
+    parts: tuple[Any, ...] = (*data, *[()] * (6 - len(data)))
+    parameters, result, writes, all_baked, all_states, all_orders = parts
     made = []
     for name, kind, form in parameters:
         if not is_name(name) or kind not in _PARAMETER_KINDS:
@@ -516,7 +525,10 @@ def from_data(data: Any) -> Interface:
     baked = tuple(map(_baked, all_baked))
     form = None if result is None else structure(result)
     states = tuple((target, path) for target, path in all_states)
-    interface = Interface(tuple(made), form, tuple(writes), baked, states)
+    orders = tuple((target, kind, place) for target, kind, place in all_orders)
+    if not all(is_name(target) and kind in ORDERS and isinstance(place, str) for target, kind, place in orders):
+        raise FileFormatError(f"{orders!r} are not orders of inputs")
+    interface = Interface(tuple(made), form, tuple(writes), baked, states, orders)
     for target in interface.writes:
         if not interface.covers([target]):
             raise FileFormatError(f"{target!r} is not an input that a program can write into")

@@ -143,12 +143,16 @@ class Inputs:
             self.baked.append(Baked(len(self.parameters), name, kind.name, value))
 
     def interface(
-        self, result: Structure | None, writes: tuple[str, ...], states: tuple[tuple[str, str], ...] = ()
+        self,
+        result: Structure | None,
+        writes: tuple[str, ...],
+        states: tuple[tuple[str, str], ...] = (),
+        orders: tuple[tuple[str, str, str], ...] = (),
     ) -> Interface | None:
         """The interface; None where it says nothing that the placeholders do not."""
         writes = (*writes, *dict(states))
-        made = Interface(tuple(self.parameters), result, writes, tuple(self.baked), states)
-        if self.baked:
+        made = Interface(tuple(self.parameters), result, writes, tuple(self.baked), states, orders)
+        if self.baked or orders:
             return made
         for _, kind, structure in self.parameters:
             if structure.kind != "leaf" or kind.startswith("VAR"):

@@ -19,8 +19,8 @@ import numpy as np
 
 from fxlite.base.state import is_traced, stands_for_any
 from fxlite.ops.op import lookup, normalize_axes, normalize_axis
-from fxlite.tracing.writes.aliasing import layout_of
-from fxlite.tracing.writes.shared_memory import attach, contiguous, fresh, is_number
+from fxlite.tracing.writes.aliasing import layout_of, take_order_for_granted
+from fxlite.tracing.writes.shared_memory import attach, contiguous, fresh, is_number, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -115,6 +115,8 @@ def _order_of(x: Any, order: str | None) -> str:
     if order not in ("A", "K"):
         raise ValueError(f"order must be one of 'C', 'F', 'A' and 'K', not {order!r}")
     found = _order_in_memory(x)
+    if is_traced(x) and x.tracer.runs_program:
+        take_order_for_granted(view_of(x), x.tracer, always=True)
     if found or (found == "" and order == "A"):
         return found or "C"
     raise ValueError(f"order={order!r} depends on where memory has the elements of {x.node.name}; give 'C' or 'F'")

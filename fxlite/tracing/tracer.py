@@ -524,6 +524,10 @@ class Tracer(Capturing):
         """Guards for what a node's call takes for granted of sizes."""
         self._require_elements(node.target, node.arguments)
 
+    def place(self) -> Location | None:
+        """Where the program's running line is."""
+        return self._place()[1]
+
     def _place(self) -> tuple[Scope | None, Location | None]:
         """Scope and location of the program's running line."""
         scope = self._scopes[-1] if self._scopes else None
@@ -781,7 +785,8 @@ class Tracer(Capturing):
             value = (value, *written.values(), *(new for _, _, new in states))
         self.create_node("output", "output", (value,), {})
         paths = into_inputs(self.graph, states) if states else ()
-        self.graph.interface = inputs.interface(nested, tuple(written), paths)
+        orders = tuple((t, *found) for t, found in self.writes.orders.items())
+        self.graph.interface = inputs.interface(nested, tuple(written), paths, orders)
 
     def _rebound(self, inputs: Inputs) -> list[str]:
         """Where the program has put something else into a dict, list or object that it is given, as in

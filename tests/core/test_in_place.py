@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,10 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.base.errors import ShapeError, TraceError
+from fxlite.base.errors import ArgumentError, ShapeError, TraceError
 from fxlite.ops.op import REGISTRY, Op
 from fxlite.types.shapes import substitute
-from tests.oracle import agree, compare
+from tests.oracle import agree, compare, flatten
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
 
@@ -760,3 +762,66 @@ def test_lists_of_values_and_numbers_are_written(kind: str) -> None:
     x = np.array([1.7, 2.2, 3.9])
     for found, expected in zip(fx.compile(_rows_of_values_and_numbers, x=kind)(x), _rows_of_values_and_numbers(x)):
         np.testing.assert_array_equal(found, expected)
+
+
+# -- arrays that lie in memory in another order ----------------------------------------------------
+def _through_reshape(x: Any) -> Any:
+    x.reshape(-1)[0] = 7
+    return x * 1
+
+
+def _into_copy(x: Any) -> Any:
+    y = x.T.ravel()  # a copy of an array in the order of rows, a view of one in that of columns
+    y[0] = 7
+    return x * 1
+
+
+def _read_later(x: Any) -> Any:
+    y = x.reshape(2, 6)
+    x += 1
+    return y * 1
+
+
+def _of_a_result(x: Any) -> Any:
+    y = x * 2
+    y.reshape(-1)[1] = 7  # y has the order of x
+    return y
+
+
+def _keeps(x: Any) -> Any:
+    return x.ravel(order="K") * 1
+
+
+def _no_matter(x: Any) -> Any:
+    y = (x @ x.T).reshape(-1)  # a product is always in the order of rows
+    y[0] = 7
+    z = x.reshape(2, 6) * 1
+    x[0] = 3
+    return y, z, x.reshape(-1).sum()
+
+
+@pytest.mark.parametrize("program", [_through_reshape, _into_copy, _read_later, _of_a_result, _keeps, _no_matter])
+@pytest.mark.parametrize("order", ["C", "F", "gaps"])
+def test_orders_of_arrays_are_numpys_or_refused(program: Any, order: str, tmp_path: Path) -> None:
+    """What was taken for granted of an argument's order in memory is asked of each call, in every back end,
+    and of what is stored in a file."""
+    whole = np.arange(24.0).reshape(3, 8)
+    x = {"C": np.arange(12.0).reshape(3, 4), "F": np.arange(12.0).reshape(4, 3).T, "gaps": whole[:, :4]}[order]
+    module = fx.symbolic_trace(program, x="f64[3,4]")
+    fx.save(module, tmp_path / "program.fxlite")
+    loaded = fx.load(tmp_path / "program.fxlite")
+    expected_x = x.copy(order="K") if order != "gaps" else np.arange(24.0).reshape(3, 8)[:, :4]
+    expected = program(expected_x)
+    for call in (module, loaded, fx.compile(module, backend="c"), fx.Interpreter(module).run, fx.jit(program)):
+        given = x.copy(order="K") if order != "gaps" else np.arange(24.0).reshape(3, 8)[:, :4]
+        try:
+            result = call(given)
+        except ArgumentError as error:
+            assert program is not _no_matter and order != "C", error
+            assert re.search(
+                r"x must be (C-contiguous|in the order of rows).*pass np\.ascontiguousarray\(x\)", str(error)
+            )
+            continue
+        for found, wanted in zip(flatten(result), flatten(expected), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(given, expected_x)

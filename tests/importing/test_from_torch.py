@@ -120,6 +120,17 @@ def _of_complex_numbers(z: Any) -> tuple[Any, ...]:
     )
 
 
+def _orders(x: Any) -> tuple[Any, ...]:
+    """Sorts both ways, of NaN, equal elements and the smallest and largest integers."""
+    return (
+        *torch.sort(x, stable=True),
+        *torch.sort(x, dim=0, descending=True, stable=True),
+        torch.argsort(x, descending=True, stable=True),
+        x.topk(3)[0],
+        x.topk(3, largest=False)[0],
+    )
+
+
 OPS = {
     "promotions": lambda x, i, m: (i / 2, i + 0.5, i * x, i // 2, x > i, torch.where(m, i, 1.5), i.sum(), m.sum()),
     "scalars": lambda x, i, m: (2 - x, 1 / (x + 9), x**2, 2**x, torch.add(x, i, alpha=2), x % 2, torch.fmod(x, 2)),
@@ -355,6 +366,13 @@ OPS = {
         torch.cdist(x, x.round(), p=0.0),
         torch.nan_to_num(x / 0.0, posinf=3.0),
         torch.bucketize(x.round(), torch.tensor([-1.0, 0, 1]), right=True),
+    ),
+    "orders": lambda x, i, m: (
+        *_orders(torch.where(m, x.round(), float("nan"))),
+        *_orders((i * 127).to(torch.uint8)),
+        *_orders((i * 100 - 128).to(torch.int8)),
+        torch.sign(torch.where(m, x, float("nan"))),
+        torch.sgn(i - 1),
     ),
     "norms of matrices": lambda x, i, m: (
         torch.linalg.matrix_norm(x),

@@ -20,7 +20,6 @@ from fxlite.importing.torch.table import (
     same,
     shape_of,
 )
-from fxlite.types import dtypes
 
 
 def _reduction(own: str, casts: bool) -> Any:
@@ -145,10 +144,17 @@ def _softmax(c: Call, x: Any, dim: int, dtype: Any = None) -> Any:
 @aten("sort")
 def _sort(c: Call, x: Any, dim: Any = -1, descending: bool = False, stable: Any = None) -> Any:
     axis = axis_of(x, dim)
-    if descending and dtype_of_value(x) is dtypes.bool_:
-        x = cast(x, dtypes.int8)
-    order = op("argsort")(op("neg")(x) if descending else x, axis)
+    order = _order(x, axis, descending)
     return op("gather")(x, order, axis), order
+
+
+def _order(x: Any, axis: int, descending: bool) -> Any:
+    """Positions that sort x, of equal elements in their order; the largest, with NaN above all, comes first
+    where they descend: those of a sort of the reversed array, read backwards."""
+    if not descending or not rank_of(x):
+        return op("argsort")(x, axis)
+    backwards = op("flip")(op("argsort")(op("flip")(x, axis), axis), axis)
+    return shape_of(x)[axis] - 1 - backwards
 
 
 @aten("argsort")
@@ -159,8 +165,7 @@ def _argsort(c: Call, x: Any, dim: int = -1, descending: bool = False, stable: A
 @aten("topk")
 def _topk(c: Call, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     axis = axis_of(x, dim)
-    order = op("argsort")(op("neg")(x) if largest else x, axis)
-    order = op("slice")(order, axis, 0, k)
+    order = op("slice")(_order(x, axis, largest), axis, 0, k)
     return op("gather")(x, order, axis), order
 
 

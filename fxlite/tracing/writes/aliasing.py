@@ -98,7 +98,31 @@ def _shares_memory(view: View, tracer: Tracer) -> bool | None:
         return None
     if _moves_ones(old.shape, new.shape):
         return True
-    return reshaped(_layout(view.parent, tracer), old.shape, new.shape)[0]
+    shares = reshaped(_layout(view.parent, tracer), old.shape, new.shape)[0]
+    if shares is not None:
+        take_order_for_granted(view.parent, tracer)
+    return shares
+
+
+def take_order_for_granted(view: View, tracer: Tracer, always: bool = False) -> None:
+    """A decision was made by a value's layout: note the inputs that it comes from, whose arrays a call
+    may have in another order. ``always``: also where nothing is written."""
+    root = root_of(view)
+    if root.made is None:
+        return
+    writes, kind = tracer.writes, "dense" if root.made.op == "placeholder" and not root.copied else "C"
+    stack, seen = [root.made], {root.made}
+    while stack:
+        node = stack.pop()
+        if not isinstance(node.type, TensorType) or node.type.rank < 2:
+            continue
+        if node.op == "placeholder":
+            if always or node.target not in writes.orders or kind == "dense":
+                writes.orders[node.target] = kind, "" if always else str(tracer.place() or "")
+        elif node.op == "call_function" and not node.target.is_matrix_product:
+            found = [n for n in node.all_input_nodes if n not in seen]
+            seen.update(found)
+            stack += found
 
 
 def layout_of(proxy: Proxy) -> Layout | None:

@@ -30,15 +30,17 @@ if TYPE_CHECKING:
 
 class Writes:
     """What a tracer knows of in-place writes: how many there were, and the layouts of nodes, as far
-    as somebody has asked; ``written``: of those that stand for memory somebody wrote to."""
+    as somebody has asked; ``written``: of those that stand for memory somebody wrote to; ``orders``:
+    what was taken for granted of inputs, as :class:`~fxlite.graph.pytree.Interface` has it."""
 
-    __slots__ = ("arrays", "count", "layouts", "written")
+    __slots__ = ("arrays", "count", "layouts", "orders", "written")
 
     def __init__(self) -> None:
         self.count = 0
         self.arrays = 0  # how many weights and constants were looked at
         self.written: dict[Node, Layout | None] = {}
         self.layouts: dict[Node, Layout | None] = {}
+        self.orders: dict[str, tuple[str, str]] = {}
 
 
 class Memory:
