@@ -293,9 +293,9 @@ def tile(x: Any, reps: Any) -> Any:
 
 
 def _part(value: Any) -> Any:
-    """One of several arrays that are joined, which may be a list of numbers."""
+    """One of several arrays that are joined, which may be a number or a list of numbers."""
     if not isinstance(value, (tuple, list)):
-        return value
+        return np.asarray(value) if isinstance(value, dtypes.NUMBERS) else value
     found = next((v.tracer for v in value if is_traced(v)), None)
     if found is None:
         return np.asarray(value)
@@ -327,9 +327,9 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
         parts = [*map(_part, arrays)]
         if dtype is not None:
             parts = [converted(p, dtypes.dtype(dtype), casting) for p in parts]
-        for _ in range(rank - value_type(parts[0]).rank):
-            axis_new = 0 if axis == 0 else -1
-            parts = [lookup("unsqueeze")(p, axis_new) for p in parts]
+        for number, part in enumerate(parts):
+            for _ in range(rank - value_type(part).rank):
+                parts[number] = lookup("unsqueeze")(parts[number], 0)
         return lookup("concat")(tuple(parts), axis=axis if value_type(parts[0]).rank > 1 else 0)
 
     return call

@@ -427,3 +427,74 @@ def adds_a_key(state: Any, particle: Any, rate: Any) -> Any:
 def test_what_a_caller_gives_is_not_filled_with_other_values(program: Any, place: str) -> None:
     with pytest.raises(fx.errors.TraceError, match=rf"(?s){program.__name__}.*place of {place}, .*\[\.\.\.\] = value"):
         fx.jit(program)(*nested())
+
+
+# -- known arrays at computed positions ------------------------------------------------------------
+TABLE = np.arange(10.0) ** 2
+WEIGHTS = (0.5, 2, -1.5, 3)
+
+
+def looked_up(x: Any) -> Any:
+    return TABLE[np.argmax(x)], TABLE[np.argsort(x)], TABLE[1:][np.argmin(x), None], np.fft.rfftfreq(18)[x.argmax()]
+
+
+def from_there_on(x: Any) -> Any:
+    return TABLE[np.argmax(x) :].sum(), TABLE.take(np.argsort(x)), TABLE.searchsorted(x[0])
+
+
+def from_a_list(x: Any) -> Any:
+    names = {"rates": [0.25, 4, 16]}
+    return WEIGHTS[(x > 1).sum() % 4], names["rates"][-1 - np.argmax(x[:3])] * x, WEIGHTS[len(x) - 5]
+
+
+def in_a_loop(x: Any) -> Any:
+    total = 0.0
+    for i in range(len(x)):
+        if x[i] > 1:
+            total = total + TABLE[i] * WEIGHTS[i % 4]
+    return total
+
+
+@pytest.mark.parametrize("program", [looked_up, from_there_on, from_a_list, in_a_loop])
+def test_known_arrays_at_computed_positions(program: Any) -> None:
+    for inputs in (floats(8), floats(8, seed=1)[::-1] * 3):
+        same(fx.symbolic_trace(program, "f64[8]")(inputs), program(inputs))
+        same(fx.compile(program, "f64[8]")(inputs), program(inputs))
+    check(program, (floats(8),), (floats(8, seed=3),), versions=None)
+
+
+def test_positions_out_of_range_are_errors() -> None:
+    for program in (lambda x: TABLE[np.argmax(x) + 5], lambda x: WEIGHTS[np.argmax(x)]):
+        module = fx.symbolic_trace(program, "f64[8]")
+        for x in (np.eye(8)[7], np.eye(8)[0]):
+            try:
+                expected = program(x)
+            except IndexError:
+                with pytest.raises(IndexError):
+                    module(x)
+            else:
+                same(module(x), expected)
+
+
+def test_a_table_that_changes_makes_a_new_version() -> None:
+    table = np.arange(8.0)
+    run = fx.jit(lambda x: table[np.argmax(x)] * 1)
+    assert run(np.eye(8)[3]) == 3
+    table[3] = 30
+    assert run(np.eye(8)[3]) == 30
+
+
+def beside_numbers(x: Any) -> Any:
+    return (
+        np.hstack([x, 3.0, 4]),
+        np.hstack((0, x)),
+        np.hstack([x[0], x[1]]),
+        np.vstack([x, [1.0] * 8, np.arange(8)]),
+        np.vstack([x[0], 2]),
+        np.stack([x[0], 3.0]),
+        np.concatenate([x, [x[0], 2.0]]),
+    )
+
+
+def test_arrays_are_joined_with_numbers() -> None:
+    same(fx.compile(beside_numbers, "f64[8]")(floats(8)), beside_numbers(floats(8)))

@@ -27,7 +27,7 @@ import numpy as np
 
 from fxlite.base.location import REGENERATED, is_own_file
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, fresh_array, with_stacked
+from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, constant_array, fresh_array, with_stacked
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 from fxlite.tracing.capture.rounds import number_of_rounds, with_count
@@ -108,6 +108,8 @@ class Caller:
             initialize = captured(function.__init__, self.name)
             if initialize is not function.__init__:
                 return self._object(tracer, function, initialize, args, kwargs)
+        if kind is BuiltinFunctionType and type(function.__self__) is np.ndarray and any(map(is_traced, args)):
+            return getattr(constant_array(tracer, function.__self__), function.__name__)(*args, **kwargs)
         result = function(*args, **kwargs)
         if kind is type and tracer.measures_loops:
             return with_count(function, args, result)
@@ -130,12 +132,18 @@ class Caller:
         return slice(start, stop, step)
 
     def subscript(self, owner: Any, index: Any) -> Any:
-        """``np.r_[...]``, ``np.mgrid[...]``: a subscript that makes an array."""
-        tracer = active_tracer.get()
-        make = SUBSCRIPTS.get(type(owner))
-        if tracer is None or make is None:
+        """``np.r_[...]``, ``np.mgrid[...]``, which make arrays; and a part of an array, list or tuple
+        that is known, at a position that is computed."""
+        tracer, kind = active_tracer.get(), type(owner)
+        if tracer is None or kind not in _SUBSCRIPTED:
             return owner[index]
-        return make(tracer, owner, index if isinstance(index, tuple) else (index,))
+        if kind in SUBSCRIPTS:
+            return SUBSCRIPTS[kind](tracer, owner, index if isinstance(index, tuple) else (index,))
+        if kind is np.ndarray and is_position(index):
+            return constant_array(tracer, owner)[index]
+        if kind is not np.ndarray and is_traced(index) and are_numbers(owner):
+            return constant_array(tracer, np.asarray(owner))[index]
+        return owner[index]
 
     def rounds(self, values: Any) -> Any:
         """What a ``for`` statement goes through. Where unrolling it would take very many nodes, an
@@ -145,6 +153,21 @@ class Caller:
             return values
         count = number_of_rounds(values)
         return values if count is None or count < _FEW_ROUNDS else tracer.measured(values, count)
+
+
+#: What may have a subscript that is asked for.
+_SUBSCRIPTED = frozenset((*SUBSCRIPTS, np.ndarray, list, tuple))
+
+
+def is_position(index: Any) -> bool:
+    """Whether something traced is in a subscript."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(is_traced(p) or (isinstance(p, slice) and any(map(is_traced, (p.start, p.stop, p.step)))) for p in parts)
+
+
+def are_numbers(values: Any) -> bool:
+    """Whether a list or tuple is of numbers, which are an array as well."""
+    return bool(values) and all(isinstance(v, (int, float, complex, np.number)) for v in values)
 
 
 #: What a method is that was taken from an object.

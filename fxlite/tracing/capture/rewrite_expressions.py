@@ -32,9 +32,10 @@ class Calls(ast.NodeTransformer):
         return ask("call", node, node.func, *node.args, keywords=node.keywords)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        is_known = not any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(node.slice))
         self.generic_visit(node)
         name = getattr(node.value, "attr", getattr(node.value, "id", ""))
-        if name in MADE_BY_SUBSCRIPTS and isinstance(node.ctx, ast.Load):
+        if isinstance(node.ctx, ast.Load) and not (is_known and name not in MADE_BY_SUBSCRIPTS):
             return ask("subscript", node, node.value, _index(node.slice))
         return node
 
