@@ -36,6 +36,48 @@ def newton(a: Any) -> Any:
     return x, steps
 
 
+def newton_until_it_is_there(a: Any) -> Any:
+    x = np.abs(a) + 1
+    while True:
+        new = 0.5 * (x + a / x)
+        if np.abs(new - x).max() < 1e-9:
+            return new
+        x = new
+
+
+def one_of_two_ways_out(x: Any) -> Any:
+    count = 0
+    while True:
+        x = x * 0.5
+        count += 1
+        if x.sum() < 1:
+            return x, count
+        if count > 3:
+            return x * 2, -count
+
+
+def left_by_an_outer_jump(x: Any) -> Any:
+    total = 0.0
+    for i in range(3):
+        y = x[i]
+        while True:
+            y = y / 2
+            if y < 0.3:
+                return total + 100
+            if y < 1:
+                break
+        total = total + y
+    return total
+
+
+def statements_that_nothing_reaches(x: Any) -> Any:
+    while 1:
+        x = x - 1
+        if x[0] < 0:
+            return x
+    return x * 1000
+
+
 def collatz(start: Any) -> Any:
     n, count = int(start[0]), 0
     while n != 1:
@@ -503,6 +545,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (last_value_behind, [(np.float32([1, 2, 3, 4]),), (np.float32([0, 1, 1, 1]),)]),
         (while_else, [(np.float32([1, 2, 3]),), (np.float32([1, 200, 3]),)]),
         (running_maximum, [(floats(5),)]),
+        (newton_until_it_is_there, [(np.float64([2, 3, 0.5]),), (np.float64([1, 1, 1]),)]),
+        (one_of_two_ways_out, [(np.float32([4, 3, 1]),), (np.float32([900, 3, 1]),), (np.float32([0, 0, 0]),)]),
+        (left_by_an_outer_jump, [(np.float32([4, 3, 6]),), (np.float32([1, 3, 0.5]),)]),
+        (statements_that_nothing_reaches, [(np.float32([4, 3]),), (np.float32([0, 3]),)]),
         (histogram_of_bytes, [(integers(5, most=256).astype(np.uint8),)]),
     ]
 }

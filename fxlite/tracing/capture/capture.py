@@ -135,6 +135,8 @@ class Caller:
         """``np.r_[...]``, ``np.mgrid[...]``, which make arrays; and a part of an array, list or tuple
         that is known, at a position that is computed."""
         tracer, kind = active_tracer.get(), type(owner)
+        if tracer is not None and is_traced(index) and isinstance(owner, dict):
+            raise index.no_key()  # whose hash is its own business here
         if tracer is None or kind not in _SUBSCRIPTED:
             return owner[index]
         if kind in SUBSCRIPTS:

@@ -90,6 +90,8 @@ class Flow(Expressions):
         if not isinstance(outcome, Outcome):
             return rest() if outcome is None else outcome
         left, sure = self._any(outcome.flags.values()), _left(outcome)
+        if left is True:
+            return outcome
         return self.either(left, (lambda: sure, rest), variables(names, (rest,)))
 
     def _any(self, flags: Iterable[Any]) -> Any:
@@ -99,6 +101,10 @@ class Flow(Expressions):
             result = lookup("logical_or")(result, flag)
         return result
 
+    def endless(self, outcome: Any) -> Any:
+        """What a loop was left by that has no other end."""
+        return _left(outcome) if isinstance(outcome, Outcome) else outcome
+
     def returned(self, value: Any) -> Any:
         return Returned(value)
 
@@ -107,6 +113,8 @@ class Flow(Expressions):
         if not isinstance(outcome, Outcome):
             return None if outcome is None else outcome.value
         flag = outcome.flags["RETURN"]
+        if flag is True:
+            return outcome.value
         raise flag.tracer.error(
             "the function returns a value on one path, and reaches its end without one on another; "
             "which path it takes is not known while tracing",

@@ -203,6 +203,23 @@ def always_leaves(body: list[ast.stmt]) -> bool:
     return False
 
 
+def is_endless(loop: ast.stmt) -> bool:
+    """Whether a loop ends by a jump to somewhere outside of it alone: ``while True`` without ``break``."""
+    if not (isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and loop.test.value):
+        return False
+
+    def breaks(part: ast.AST) -> bool:
+        if isinstance(part, ast.Break):
+            return True
+        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            return False
+        if isinstance(part, LOOPS):
+            return any(map(breaks, part.orelse))
+        return any(map(breaks, ast.iter_child_nodes(part)))
+
+    return not any(map(breaks, loop.body))
+
+
 def holds(outer: ast.AST, node: ast.AST) -> bool:
     """Whether a node is inside of another, or is it."""
     return any(n is node for n in ast.walk(outer))

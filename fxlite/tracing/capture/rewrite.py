@@ -28,6 +28,7 @@ from fxlite.tracing.capture.names import (
     bound_names,
     holds,
     in_the_way,
+    is_endless,
     leaves,
     read_names,
 )
@@ -148,7 +149,9 @@ class ControlFlow(Expressions):
             made, call = self._if(node, rest, names)
         else:
             if isinstance(node, LOOPS):
+                endless = is_endless(node)  # the test may be moved
                 made, call = self._loop(node)
+                call = ask("endless", place, call) if endless else call
             elif rest is None:
                 return [self._with_blocks(node)]
             else:
