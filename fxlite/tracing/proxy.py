@@ -248,11 +248,7 @@ class Proxy:
         """For fxlite itself; a program that hashes it, as an array it cannot, is refused."""
         if active_tracer.get() is not self.tracer or is_own_file(sys._getframe(1).f_code.co_filename):
             return id(self)
-        raise self.no_key()
-
-    def no_key(self) -> TraceError:
-        """The error for a program that uses it as the key of a dict."""
-        return self.tracer.error(
+        raise self.tracer.error(
             f"{self._node.name} is used as the key of a dict or put into a set, which NumPy's arrays cannot be",
             "use a text, a number or the place in a list as the key",
             self._node,

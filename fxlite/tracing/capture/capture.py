@@ -17,6 +17,7 @@ import functools
 import linecache
 import sys
 import sysconfig
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -132,20 +133,31 @@ class Caller:
         return slice(start, stop, step)
 
     def subscript(self, owner: Any, index: Any) -> Any:
-        """``np.r_[...]``, ``np.mgrid[...]``, which make arrays; and a part of an array, list or tuple
-        that is known, at a position that is computed."""
-        tracer, kind = active_tracer.get(), type(owner)
-        if tracer is not None and is_traced(index) and isinstance(owner, dict):
-            raise index.no_key()  # whose hash is its own business here
-        if tracer is None or kind not in _SUBSCRIPTED:
+        """``np.r_[...]``, ``np.mgrid[...]``: a subscript that makes an array."""
+        tracer = active_tracer.get()
+        make = SUBSCRIPTS.get(type(owner))
+        if tracer is None or make is None:
             return owner[index]
-        if kind in SUBSCRIPTS:
-            return SUBSCRIPTS[kind](tracer, owner, index if isinstance(index, tuple) else (index,))
+        return make(tracer, owner, index if isinstance(index, tuple) else (index,))
+
+    def part(self, owner: Any, index: Any) -> Any:
+        """Of what a part is taken: an array, or a list or tuple of numbers, that is known is a constant
+        where the position is computed."""
+        _asked.index = index
+        tracer, kind = active_tracer.get(), type(owner)
+        if tracer is None or kind not in _KNOWN:
+            return owner
         if kind is np.ndarray and is_position(index):
-            return constant_array(tracer, owner)[index]
+            return constant_array(tracer, owner)
         if kind is not np.ndarray and is_traced(index) and are_numbers(owner):
-            return constant_array(tracer, np.asarray(owner))[index]
-        return owner[index]
+            return constant_array(tracer, np.asarray(owner))
+        return owner
+
+    def index(self) -> Any:
+        """Which part, right after :meth:`part`."""
+        index = _asked.index
+        del _asked.index
+        return index
 
     def rounds(self, values: Any) -> Any:
         """What a ``for`` statement goes through. Where unrolling it would take very many nodes, an
@@ -157,8 +169,10 @@ class Caller:
         return values if count is None or count < _FEW_ROUNDS else tracer.measured(values, count)
 
 
-#: What may have a subscript that is asked for.
-_SUBSCRIPTED = frozenset((*SUBSCRIPTS, np.ndarray, list, tuple))
+#: What is a constant of the graph where a part of it is taken at a computed position.
+_KNOWN = frozenset((np.ndarray, list, tuple))
+#: Of each thread, which part is asked for.
+_asked = threading.local()
 
 
 def is_position(index: Any) -> bool:
@@ -367,7 +381,7 @@ def _is_like(a: CodeType, b: CodeType) -> bool:
 
 def _looks(code: CodeType) -> tuple[Any, ...]:
     """What tells functions in one line from each other, and source from what it was before."""
-    names = frozenset(code.co_names) - {"call", "rounds", "slice", "subscript"}
+    names = frozenset(code.co_names) - {"call", "index", "part", "rounds", "slice", "subscript"}
     places = [p for p in code.co_positions() if None not in p and (p[0], p[2]) != (p[1], p[3])]
     starts, ends = [(p[0], p[2]) for p in places], [(p[1], p[3]) for p in places]
     span = min(starts, default=None), max(ends, default=None)

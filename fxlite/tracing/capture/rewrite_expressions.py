@@ -2,7 +2,8 @@
 
 In: the syntax tree of a statement. Out: the same, at the same places in the source: ``f(x)`` is
 ``caller.call(f, x)``, and in functions whose control flow is rewritten, too, ``a and b`` is
-``caller.and_(a, lambda: b)`` and ``y[i] = v`` is ``caller.set_item(y, i, v)``.
+``caller.and_(a, lambda: b)`` and ``y[i] = v`` is ``caller.set_item(y, i, v)``. ``y[i]`` is
+``caller.part(y, i)[caller.index()]``.
 """
 
 from __future__ import annotations
@@ -35,9 +36,13 @@ class Calls(ast.NodeTransformer):
         is_known = not any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(node.slice))
         self.generic_visit(node)
         name = getattr(node.value, "attr", getattr(node.value, "id", ""))
-        if isinstance(node.ctx, ast.Load) and not (is_known and name not in MADE_BY_SUBSCRIPTS):
+        if not isinstance(node.ctx, ast.Load) or (is_known and name not in MADE_BY_SUBSCRIPTS):
+            return node
+        if name in MADE_BY_SUBSCRIPTS:
             return ask("subscript", node, node.value, _index(node.slice))
-        return node
+        # the subscript itself stays in the program's code, at whose line its errors stand
+        owner = ask("part", node, node.value, _index(node.slice))
+        return placed(ast.Subscript(owner, ask("index", node), node.ctx), node)  # type: ignore[no-any-return]
 
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
