@@ -85,15 +85,11 @@ class Row:
 
 def workload(name: str) -> workloads.Workload:
     """One of :data:`NAMES`."""
-    from tests.benchmarks import torch_models
-
     known = workloads.workloads()
     if name in known:
         return known[name]
     model, _, size = name.rpartition(" ")
     if model == "matmul":
-        workloads.MODELS[name] = lambda: workloads.models.Matmul(int(size))
-        torch_models.MODELS[name] = lambda: torch_models.Matmul(int(size))
         return workloads.Workload(name, name, lambda: workloads.normal((int(size), int(size))), kind="gemm")
     return workloads.Workload(name, model, lambda: workloads.normal((int(size[2:]), 3, 224, 224)))
 
@@ -105,6 +101,10 @@ def measure(name: str, engines: Sequence[str], rounds: int, seconds: float) -> R
     from tests.benchmarks import torch_models
 
     spec = workload(name)
+    if spec.model not in workloads.MODELS:  # a product of another size
+        size = int(spec.model.split()[-1])
+        workloads.MODELS[spec.model] = lambda: workloads.models.Matmul(size)
+        torch_models.MODELS[spec.model] = lambda: torch_models.Matmul(size)
     row = Row(name, torch.cuda.get_device_name())
     inputs = spec.inputs()
     state = {n: np.asarray(a, order="C") for n, a in workloads.weights(spec.model).items()}

@@ -13,7 +13,6 @@ from tests.benchmarks.cuda import NAMES, Row, main, page, workload
 
 @pytest.mark.parametrize("name", NAMES)
 def test_workloads_are_there(name: str) -> None:
-    pytest.importorskip("torch")
     spec = workload(name)
     assert spec.name == name and spec.model
 
