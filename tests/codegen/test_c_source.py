@@ -26,9 +26,10 @@ from tests.oracle import agree
 FILE = """\
 /* About boxes of T. */
 
+#define SIDES 4
+
 #if INSTANCE == 0
 #define T float
-#define SIDES 4
 #else
 #define T double
 #define SIDES 6

@@ -5,12 +5,13 @@ In: C text that calls them. Out: the definitions that it reaches. A reader of an
 its compiler, then see only what the model runs.
 
 A file opens with a comment that says what it is about. Paragraphs of `#define`s behind it are its
-*parameters*; where one has several values, they stand in the branches of an `#if INSTANCE`. The
-rest is definitions with a blank line between any two. A definition that mentions parameters, as
-words or as parts of names between low lines, stands for one definition for each choice of their
-values: `multiply_tile_T` for `multiply_tile_float` and `multiply_tile_double`. What a definition
-needs is what it mentions. A comment `/* ---- Title ---- */` or an `#include` belongs to what
-follows it, up to the next title or the end of the file.
+*parameters*; where one has several values, they stand in the branches of an `#if INSTANCE`, and a
+paragraph before that may say what it is in the others. The rest is definitions with a blank line
+between any two. A definition that mentions parameters, as words or as parts of names between low
+lines, stands for one definition for each choice of their values: `multiply_tile_T` for
+`multiply_tile_float` and `multiply_tile_double`. What a definition needs is what it mentions. A
+comment `/* ---- Title ---- */` or an `#include` belongs to what follows it, up to the next title or
+the end of the file.
 """
 
 from __future__ import annotations

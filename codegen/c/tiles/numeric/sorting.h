@@ -1,96 +1,54 @@
 /* Sorting, in which NaN is the last and positions of equal elements keep their order, and searching
  * in what is sorted. */
 
+/* Numbers of type T have keys of type KEY, and PLACE counts them in lanes of the same width, or of
+ * 32 bits. SIGN is the sign's bit in the highest byte of a key. The largest key LARGEST and that of
+ * INFINITE are asked of floats only. Where a branch does not say otherwise: */
+#define KEY T
+#define PLACE int32_t
+#define LARGEST 0
+#define INFINITE 0
+#define IS_FLOAT 0
+#define SIGN 128
+#define OR_LAST
+
 #if INSTANCE == 0
 #define T float
 #define KEY int32_t
-#define PLACE int32_t
-#define MOST INT32_MAX
+#define LARGEST INT32_MAX
 #define INFINITE 0x7f800000
 #define IS_FLOAT 1
-#define SIGN 128
 #define OR_LAST | ((b != b) & (a == a))
 #elif INSTANCE == 1
 #define T double
 #define KEY int64_t
 #define PLACE int64_t
-#define MOST INT64_MAX
+#define LARGEST INT64_MAX
 #define INFINITE 0x7ff0000000000000
 #define IS_FLOAT 1
-#define SIGN 128
 #define OR_LAST | ((b != b) & (a == a))
 #elif INSTANCE == 2
 #define T int8_t
-#define KEY int8_t
-#define PLACE int32_t
-#define MOST INT8_MAX
-#define INFINITE 0
-#define IS_FLOAT 0
-#define SIGN 128
-#define OR_LAST
 #elif INSTANCE == 3
 #define T int16_t
-#define KEY int16_t
-#define PLACE int32_t
-#define MOST INT16_MAX
-#define INFINITE 0
-#define IS_FLOAT 0
-#define SIGN 128
-#define OR_LAST
 #elif INSTANCE == 4
 #define T int32_t
-#define KEY int32_t
-#define PLACE int32_t
-#define MOST INT32_MAX
-#define INFINITE 0
-#define IS_FLOAT 0
-#define SIGN 128
-#define OR_LAST
 #elif INSTANCE == 5
 #define T int64_t
-#define KEY int64_t
 #define PLACE int64_t
-#define MOST INT64_MAX
-#define INFINITE 0
-#define IS_FLOAT 0
-#define SIGN 128
-#define OR_LAST
 #elif INSTANCE == 6
 #define T uint8_t
-#define KEY uint8_t
-#define PLACE int32_t
-#define MOST UINT8_MAX
-#define INFINITE 0
-#define IS_FLOAT 0
 #define SIGN 0
-#define OR_LAST
 #elif INSTANCE == 7
 #define T uint16_t
-#define KEY uint16_t
-#define PLACE int32_t
-#define MOST UINT16_MAX
-#define INFINITE 0
-#define IS_FLOAT 0
 #define SIGN 0
-#define OR_LAST
 #elif INSTANCE == 8
 #define T uint32_t
-#define KEY uint32_t
-#define PLACE int32_t
-#define MOST UINT32_MAX
-#define INFINITE 0
-#define IS_FLOAT 0
 #define SIGN 0
-#define OR_LAST
 #else
 #define T uint64_t
-#define KEY uint64_t
 #define PLACE int64_t
-#define MOST UINT64_MAX
-#define INFINITE 0
-#define IS_FLOAT 0
 #define SIGN 0
-#define OR_LAST
 #endif
 
 /* ---- Sorting --------------------------------------------------------------------------------- */
@@ -108,9 +66,9 @@ static inline KEY key_of_T(T x)
     KEY key;
     memcpy(&key, &x, sizeof key);
     if (IS_FLOAT) {
-        const bool is_nan = (key & MOST) > INFINITE;
-        key ^= (key >> (8 * sizeof(KEY) - 1)) & MOST;
-        key = is_nan ? MOST : key;
+        const bool is_nan = (key & LARGEST) > INFINITE;
+        key ^= (key >> (8 * sizeof(KEY) - 1)) & LARGEST;
+        key = is_nan ? LARGEST : key;
     }
     return key;
 }
@@ -118,7 +76,7 @@ static inline KEY key_of_T(T x)
 /* The number that a key is of. */
 static inline T number_of_T(KEY key)
 {
-    if (IS_FLOAT) key ^= (key >> (8 * sizeof(KEY) - 1)) & MOST;
+    if (IS_FLOAT) key ^= (key >> (8 * sizeof(KEY) - 1)) & LARGEST;
     T x;
     memcpy(&x, &key, sizeof x);
     return x;
