@@ -1,11 +1,14 @@
 /* fx_math.h: the scalar functions that emitted code calls, in NumPy's meaning.
 
    In: nothing but the compiler. Out: small functions fx_FUNCTION_DTYPE (dtypes f32 f64 i8 i16 i32
-   i64 u8 u16 u32 u64 bool), fx_cast_FROM_TO, conversions of the two 16-bit storage types, and fx_index. They
-   are plain scalar code without branches, so that gcc turns a loop that calls them into SIMD code
-   (-O3 -march=native -fno-math-errno -fno-trapping-math; never -ffast-math). Exceptions are the
-   functions that call the C library: mod and floordiv of f32, erf, cbrt and others of f64. The text is the common
-   subset of C11, C++17 and CUDA C; under NVRTC include prelude.cuh first, for the integer types. */
+   i64 u8 u16 u32 u64 bool), fx_cast_FROM_TO, fx_as_TO_FROM for the same bits, conversions of the
+   16-bit storage types f16 and bf16, fx_copy and fx_clear for memory, fx_index, and fx_error, which
+   says why a call failed. They are plain scalar code without branches, so that gcc turns a loop
+   that calls them into SIMD code (-O3 -march=native -fno-math-errno -fno-trapping-math; never
+   -ffast-math). Exceptions are gcd and powers of integers, which loop, and what calls the C
+   library: mod, floordiv, fmod, log10, cbrt, asinh, acosh and atanh of floats, of f64 also erf,
+   hypot, nextafter and exponent; on a GPU more of them. The text is the common subset of C11, C++17
+   and CUDA C; under NVRTC include prelude.cuh first, for the integer types. */
 #ifndef FX_MATH_H
 #define FX_MATH_H
 
