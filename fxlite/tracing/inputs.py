@@ -16,7 +16,7 @@ import functools
 import inspect
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -72,23 +72,15 @@ def with_lists_as_arrays(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[
 
 def _array_of_list(tracer: Tracer, name: str, value: Any) -> Any:
     """The array that a list or tuple beside a traced value stands for."""
-    from fxlite.tracing.capture.answers import stacked
+    from fxlite.tracing.capture.answers import holds_computed, stacked
 
-    if any(is_traced(leaf) or isinstance(leaf, NamedDim) for leaf in _leaves_of_list(value)):
+    if holds_computed(value):
         return stacked(tracer, value)
     try:
         return dtypes.plain_array(np.asarray(value))
     except (DTypeError, ValueError) as error:
         problem = f"{name}: {str(value)[:100]} is no array: {error}"
         raise tracer.error(problem, "give numbers in rows of one length") from None
-
-
-def _leaves_of_list(value: Any) -> Iterator[Any]:
-    for part in value:
-        if isinstance(part, (list, tuple)):
-            yield from _leaves_of_list(part)
-        else:
-            yield part
 
 
 def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
