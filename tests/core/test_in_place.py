@@ -792,6 +792,12 @@ def _keeps(x: Any) -> Any:
     return x.ravel(order="K") * 1
 
 
+def _both(x: Any) -> Any:
+    y = x * 2
+    x.reshape(-1)[0] = 7
+    return y.ravel(order="K"), x * 1  # asks less of x than the write does
+
+
 def _no_matter(x: Any) -> Any:
     y = (x @ x.T).reshape(-1)  # a product is always in the order of rows
     y[0] = 7
@@ -800,7 +806,9 @@ def _no_matter(x: Any) -> Any:
     return y, z, x.reshape(-1).sum()
 
 
-@pytest.mark.parametrize("program", [_through_reshape, _into_copy, _read_later, _of_a_result, _keeps, _no_matter])
+@pytest.mark.parametrize(
+    "program", [_through_reshape, _into_copy, _read_later, _of_a_result, _keeps, _both, _no_matter]
+)
 @pytest.mark.parametrize("order", ["C", "F", "gaps"])
 def test_orders_of_arrays_are_numpys_or_refused(program: Any, order: str, tmp_path: Path) -> None:
     """What was taken for granted of an argument's order in memory is asked of each call, in every back end,

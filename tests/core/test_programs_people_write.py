@@ -431,6 +431,7 @@ def test_what_a_caller_gives_is_not_filled_with_other_values(program: Any, place
 
 # -- known arrays at computed positions ------------------------------------------------------------
 TABLE = np.arange(10.0) ** 2
+ROWS = TABLE.reshape(2, 5)
 WEIGHTS = (0.5, 2, -1.5, 3)
 
 
@@ -474,6 +475,25 @@ def test_positions_out_of_range_are_errors() -> None:
                     module(x)
             else:
                 same(module(x), expected)
+
+
+def writes_into_the_table(x: Any) -> Any:
+    row = ROWS[np.argmax(x[:2])]  # a view
+    row[0] = 5
+    return row.sum()
+
+
+def fills_the_table(x: Any) -> Any:
+    TABLE.fill(x[0])
+    return x * 2
+
+
+@pytest.mark.parametrize("program", [writes_into_the_table, fills_the_table])
+def test_known_arrays_are_not_written(program: Any) -> None:
+    before = TABLE.copy()
+    with pytest.raises(fx.errors.TraceError, match="constant of the program"):
+        fx.symbolic_trace(program, "f64[8]")
+    np.testing.assert_array_equal(TABLE, before)
 
 
 def test_a_table_that_changes_makes_a_new_version() -> None:

@@ -28,10 +28,11 @@ import numpy as np
 
 from fxlite.base.location import REGENERATED, is_own_file
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, constant_array, fresh_array, with_stacked
+from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, fresh_array, with_stacked
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 from fxlite.tracing.capture.rounds import number_of_rounds, with_count
+from fxlite.tracing.selections.spans import is_computed
 from fxlite.types.dtypes import as_numpy_reads
 
 #: Rounds of a loop that is not looked at.
@@ -110,7 +111,7 @@ class Caller:
             if initialize is not function.__init__:
                 return self._object(tracer, function, initialize, args, kwargs)
         if kind is BuiltinFunctionType and type(function.__self__) is np.ndarray and any(map(is_traced, args)):
-            return getattr(constant_array(tracer, function.__self__), function.__name__)(*args, **kwargs)
+            return getattr(tracer.constant(function.__self__), function.__name__)(*args, **kwargs)
         result = function(*args, **kwargs)
         if kind is type and tracer.measures_loops:
             return with_count(function, args, result)
@@ -147,11 +148,9 @@ class Caller:
         tracer, kind = active_tracer.get(), type(owner)
         if tracer is None or kind not in _KNOWN:
             return owner
-        if kind is np.ndarray and is_position(index):
-            return constant_array(tracer, owner)
-        if kind is not np.ndarray and is_traced(index) and are_numbers(owner):
-            return constant_array(tracer, np.asarray(owner))
-        return owner
+        if kind is np.ndarray:
+            return tracer.constant(owner) if _is_position(index) else owner
+        return tracer.constant(np.asarray(owner)) if is_traced(index) and _are_numbers(owner) else owner
 
     def index(self) -> Any:
         """Which part, right after :meth:`part`."""
@@ -175,13 +174,12 @@ _KNOWN = frozenset((np.ndarray, list, tuple))
 _asked = threading.local()
 
 
-def is_position(index: Any) -> bool:
+def _is_position(index: Any) -> bool:
     """Whether something traced is in a subscript."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return any(is_traced(p) or (isinstance(p, slice) and any(map(is_traced, (p.start, p.stop, p.step)))) for p in parts)
+    return any(is_traced(part) or is_computed(part) for part in (index if isinstance(index, tuple) else (index,)))
 
 
-def are_numbers(values: Any) -> bool:
+def _are_numbers(values: Any) -> bool:
     """Whether a list or tuple is of numbers, which are an array as well."""
     return bool(values) and all(isinstance(v, (int, float, complex, np.number)) for v in values)
 

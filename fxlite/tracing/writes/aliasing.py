@@ -106,19 +106,20 @@ def _shares_memory(view: View, tracer: Tracer) -> bool | None:
 
 def take_order_for_granted(view: View, tracer: Tracer, always: bool = False) -> None:
     """A decision was made by a value's layout: note the inputs that it comes from, whose arrays a call
-    may have in another order. ``always``: also where nothing is written."""
-    root = root_of(view)
-    if root.made is None:
+    may have in another order, once for each memory. ``always``: whether or not anything is written."""
+    root, orders, asked = root_of(view), tracer.writes.orders, tracer.writes.asked
+    kind = "dense" if root.made is not None and root.made.op == "placeholder" and not root.copied else "C"
+    if root.made is None or (root.made, kind) in asked:
         return
-    writes, kind = tracer.writes, "dense" if root.made.op == "placeholder" and not root.copied else "C"
+    asked.add((root.made, kind))
     stack, seen = [root.made], {root.made}
     while stack:
         node = stack.pop()
         if not isinstance(node.type, TensorType) or node.type.rank < 2:
             continue
         if node.op == "placeholder":
-            if always or node.target not in writes.orders or kind == "dense":
-                writes.orders[node.target] = kind, "" if always else str(tracer.place() or "")
+            if kind == "dense" or node.target not in orders:
+                orders[node.target] = kind, "" if always else str(tracer.place() or "")
         elif node.op == "call_function" and not node.target.is_matrix_product:
             found = [n for n in node.all_input_nodes if n not in seen]
             seen.update(found)

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 class Writes:
     """What a tracer knows of in-place writes: how many there were, and the layouts of nodes, as far
     as somebody has asked; ``written``: of those that stand for memory somebody wrote to; ``orders``:
-    what was taken for granted of inputs, as :class:`~fxlite.graph.pytree.Interface` has it."""
+    what was taken for granted of inputs, as :class:`~fxlite.graph.pytree.Interface` has it, and
+    ``asked``: the nodes whose layout that was found for."""
 
-    __slots__ = ("arrays", "count", "layouts", "orders", "written")
+    __slots__ = ("arrays", "asked", "count", "layouts", "orders", "written")
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,6 +42,7 @@ class Writes:
         self.written: dict[Node, Layout | None] = {}
         self.layouts: dict[Node, Layout | None] = {}
         self.orders: dict[str, tuple[str, str]] = {}
+        self.asked: set[tuple[Node, str]] = set()
 
 
 class Memory:
