@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fxlite.codegen.c.product.gemm_spec import ProductSpec
 from fxlite.codegen.cuda.schedule import CudaPrinter
 from fxlite.codegen.kernel.builder import Body
 from fxlite.codegen.kernel.kernel_ir import Buffer
@@ -120,10 +121,20 @@ class Gathered:
         return self.printer.value(number), guard or ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountedSpec(ProductSpec):
+    """One product: its operands ``a`` and ``b``, and the axes whose numbers are the batch, m, n and k."""
+
+    a: Gathered
+    b: Any
+    axes: Axes
+
+
 @dataclass(frozen=True)
 class Counted:
     """A contraction as rows, columns and k; ``a_inner`` and ``b_inner`` are the variables of k
-    along which neighbours may be adjacent."""
+    along which neighbours may be adjacent. ``origin``: what it was before sizes had names, which
+    knows their dims."""
 
     c: Contraction
     output: Buffer
@@ -134,6 +145,7 @@ class Counted:
     a_inner: Var | None
     b_inner: Var
     axes: Axes
+    origin: tuple[Contraction, Buffer]
 
     def operand(self, load: Load, printer: CPrinter) -> dict[str, Any]:
         """The fields of :class:`Gathered` for ``a`` or ``b``."""
@@ -154,9 +166,8 @@ class Counted:
         """What the spec of a product of any kind takes: its name, parameters and sizes, the axes and
         the epilogue. ``right``: the buffers of the right operand, if they are not those of ``b``."""
         epilogue, axes = Epilogue(self.c, self.output, self.value, self.store, printer), self.axes
-        # sizes that have names are expressions of the dims that the contraction itself knows
-        own = lower_contraction(group)
-        whole = Epilogue(own, buffer_of(own.root, is_output=True), own.value, own.store, printer)
+        own, output = self.origin
+        whole = Epilogue(own, output, own.value, own.store, printer)
         parameters = whole.parameters([self.a.buffer], right or [self.b.buffer])
 
         def finish(total: str, row: Index, column: Index) -> str:
@@ -194,7 +205,7 @@ def _product(c: Contraction, output: Buffer, ctype: str) -> Counted:
     row = p.m or Var("row", Index.of(1))
     batch = tuple((p.batch_names[v], v.extent) for v in p.batch)
     axes = Axes(Axis(row), Axis(p.n), Axis(p.k), batch, p.batch_index, ctype=ctype)
-    return Counted(c, output, p.a, p.b, p.value, p.store, p.k, p.k, axes)
+    return Counted(c, output, p.a, p.b, p.value, p.store, p.k, p.k, axes, (c, output))
 
 
 def _convolution(c: Contraction, output: Buffer, ctype: str) -> Counted:
@@ -207,6 +218,7 @@ def _convolution(c: Contraction, output: Buffer, ctype: str) -> Counted:
     batch = (("batch", groups),) if groups != 1 else ()
     first = Var("batch", groups) * column.extent if batch else Index.of(0)
     spatial = range(1, 1 + rank) if last else range(2, 2 + rank)
+    origin = c, output
     c, output, sizes = _with_named_sizes(c, output, spatial, {channel: first + column})
     pixels = [v for v in c.coordinates if v != column]
     window = [*c.reduced[1:], c.reduced[0]] if last else [*c.reduced]
@@ -229,7 +241,7 @@ def _convolution(c: Contraction, output: Buffer, ctype: str) -> Counted:
     )
     a_inner, b_inner = window[-1] if last else None, k if in_order else window[-1]
     b = flat if in_order else c.b
-    return Counted(c, output, c.a, b, c.value, c.store, a_inner, b_inner, axes)
+    return Counted(c, output, c.a, b, c.value, c.store, a_inner, b_inner, axes, origin)
 
 
 def _with_named_sizes(

@@ -179,12 +179,16 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
     return CudaProgram(prefix, sources, weights, entry, program, launches, names)
 
 
+#: How the code of a kernel begins, behind its comment.
+_CODE = 'extern "C"'
+
+
 def _shared(kernels: Sequence[tuple[KernelText, str]]) -> list[tuple[KernelText, str]]:
     """The kernels with the values they compute, where those that are the same but for names, as those
     of a model's layers are, are one: its text says for what it is launched, and theirs is empty."""
     alike: dict[str, list[int]] = {}
     for number, (kernel, _) in enumerate(kernels):
-        code = kernel.text[kernel.text.index('extern "C"') :]
+        _, _, code = kernel.text.partition(_CODE)
         declared = re.findall(r"\w+ (\w+)(?= =|\[|;)", code)
         names = dict.fromkeys((kernel.name, *kernel.arguments, *declared))
         places = {name: f"name{i}" for i, name in enumerate(names)}
@@ -197,9 +201,7 @@ def _shared(kernels: Sequence[tuple[KernelText, str]]) -> list[tuple[KernelText,
             values = [value, *(kernels[n][1] for n in others)]
             listed = f"{', '.join(values[:3])}{', …' if len(values) > 3 else ''}"
             said = line_comment(f"Launched {len(values)} times: for {listed}")
-            head = kernel.text.index('extern "C"')
-            text = f"{kernel.text[:head]}{said}\n{kernel.text[head:]}"
-            result[first] = replace(kernel, text=text), value
+            result[first] = replace(kernel, text=kernel.text.replace(_CODE, f"{said}\n{_CODE}", 1)), value
             for n in others:
                 result[n] = replace(kernels[n][0], name=kernel.name, text=""), kernels[n][1]
     return result

@@ -27,7 +27,7 @@ import numpy as np
 
 from fxlite.backend import Stage, described, silent
 from fxlite.base.errors import ArgumentError
-from fxlite.codegen.cuda.emit import CudaProgram, emit
+from fxlite.codegen.cuda.emit import CudaProgram, Launch, emit
 from fxlite.codegen.cuda.host import host_sources
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.kernel.builder import bare
@@ -178,15 +178,15 @@ class CudaRunner:
     def _start(self, memory: _Memory) -> None:
         """Start all launches: one by one for the first call with these sizes, recorded for the others."""
         if memory.calls == 0:
-            self._launch(memory)
+            self._launch(memory, self.program.launches)
         else:
-            memory.run = memory.run or self.launcher.record(partial(self._launch, memory))
+            memory.run = memory.run or self.launcher.record(partial(self._launch, memory, self.program.launches))
             memory.run()
         memory.calls += 1
 
-    def _launch(self, memory: _Memory) -> None:
+    def _launch(self, memory: _Memory, launches: Sequence[Launch]) -> None:
         sizes = self._sizes(memory.dims)
-        for launch in self.program.launches:
+        for launch in launches:
             arguments = [sizes[a] if a in sizes else memory.held[a] for a in launch.arguments]
             self.launcher.launch(launch.kernel, launch.blocks(sizes), (launch.threads, 1, 1), 0, arguments)
 

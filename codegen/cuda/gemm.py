@@ -31,8 +31,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from fxlite.codegen.c.product.gemm_spec import ProductSpec, at_most
-from fxlite.codegen.cuda.counted import Axes, Gathered
+from fxlite.codegen.c.product.gemm_spec import at_most
+from fxlite.codegen.cuda.counted import CountedSpec, Gathered
 from fxlite.codegen.cuda.schedule import KernelText, kernel_text
 from fxlite.codegen.kernel.builder import Body, Size, bare, divide_up, parameter_names, smaller, symbol, takes_one_trip
 from fxlite.codegen.kernel.text import atom
@@ -70,6 +70,11 @@ class Shape:
     columns: int
     micro: tuple[int, int]
     depth: int
+
+    @property
+    def lines(self) -> dict[str, int]:
+        """Rows of ``a`` and columns of ``b``."""
+        return {"a": self.rows, "b": self.columns}
 
     @property
     def group(self) -> int:
@@ -143,12 +148,12 @@ class Product:
     item_bytes = 4
     steps = 1
     block: int | None = None
-    along_k = (True, True)
     counts = (1, 1)
-    in_warps = False
 
-    def __init__(self, spec: ProductSpec, axes: Axes) -> None:
-        self.base, self.axes, self.body = spec, axes, Body()
+    def __init__(self, spec: CountedSpec) -> None:
+        self.base, self.axes, self.body = spec, spec.axes, Body()
+        self.along_k = spec.a.along_k, spec.b.along_k
+        self.in_warps = spec.m == 1 and spec.b.along_k and spec.axes.is_plain
 
     # -- what its numbers add ------------------------------------------------------------------
     @property
@@ -202,8 +207,8 @@ class Product:
     def _tiles(self) -> tuple[Index, Index]:
         body, spec, shape = self.body, self.base, self.shape
         unit = "k" if self.steps == 1 else "quad along k"
-        for name, line, lines in (("a", "row", shape.rows), ("b", "column", shape.columns)):
-            tile = element(f"{name}_tile", shape.depth, lines + RUN)
+        for name, line in (("a", "row"), ("b", "column")):
+            tile = element(f"{name}_tile", shape.depth, shape.lines[name] + RUN)
             body.put(f"__shared__ __align__(16) {self.item} {tile};  // [{unit}][{line}]")
         body.put(f"__shared__ __align__(16) {self.item} {element('totals', shape.rows, shape.columns + RUN)};")
         self.declare()
@@ -354,7 +359,7 @@ class Product:
         self.after_slice()
 
     def _lines(self) -> Iterator[tuple[str, Index, int, int]]:
-        return zip("ab", self.firsts, self.shape.micro, (self.shape.rows, self.shape.columns), strict=True)
+        return zip("ab", self.firsts, self.shape.micro, self.shape.lines.values(), strict=True)
 
     @staticmethod
     def _line(i: Index, micro: int, lines: int) -> Index:
@@ -385,12 +390,8 @@ class Product:
             column, is_column = self.named("col", col_0 + j, spec.n)
             inside = " && ".join(filter(None, (is_row, is_column)))
             with body.block(f"if ({inside})") if inside else nullcontext():
-                total = self.total(i, j)
-                if total.isidentifier():
-                    body.put(spec.epilogue(total, row, column))
-                else:
-                    body.assign(f"const {self.item} sum", total)
-                    body.put(spec.epilogue("sum", row, column))
+                body.assign(f"const {self.item} sum", self.total(i, j))
+                body.put(spec.epilogue("sum", row, column))
 
     def _warps(self) -> tuple[Index, Index]:
         body, spec, warps = self.body, self.base, THREADS // LANES
@@ -485,18 +486,11 @@ class IntegerWeight:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudaGemmSpec(ProductSpec):
-    """One product.
-
-    ctype   "float" or "double", in which the products are summed
-    a, b    the operands
-    axes    what is counted, of which the batch, m, n and k are the numbers
-    """
+class CudaGemmSpec(CountedSpec):
+    """One product of floats. ``ctype``: "float" or "double", in which the products are summed."""
 
     ctype: str
-    a: Gathered
     b: Gathered | IntegerWeight
-    axes: Axes
 
 
 class _Floats(Product):
@@ -505,14 +499,14 @@ class _Floats(Product):
     block = 384  # as a sum of more numbers in a row loses bits
 
     def __init__(self, spec: CudaGemmSpec) -> None:
-        super().__init__(spec, spec.axes)
+        super().__init__(spec)
         self.spec, self.item, self.item_bytes = spec, spec.ctype, {"float": 4, "double": 8}[spec.ctype]
-        self.along_k = spec.a.along_k, spec.b.along_k
-        self.counts = (spec.a.count if spec.ctype == "float" else 1), (spec.b.count if spec.ctype == "float" else 1)
-        self.in_warps = spec.m == 1 and spec.b.along_k and self.axes.is_plain
+        if spec.ctype == "float":
+            self.counts = spec.a.count, spec.b.count
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
+        # the first has less than a word of eight weights for each thread
         return super().shapes[1 if isinstance(self.spec.b, IntegerWeight) else 0 :]
 
     def load(self, side: Side, line: Index, k: Index, inside: str, target: Callable[[Size], str]) -> None:

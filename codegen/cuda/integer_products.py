@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fxlite.codegen.c.product.gemm_spec import ProductSpec
-from fxlite.codegen.cuda.counted import Axes, Gathered, Place, counted, is_wide_convolution
+from fxlite.codegen.cuda.counted import CountedSpec, Gathered, Place, counted, is_wide_convolution
 from fxlite.codegen.cuda.gemm import LANES, ZERO, Product, Side, element, where
 from fxlite.codegen.cuda.schedule import KernelText
 from fxlite.codegen.kernel.builder import Size, bare
@@ -52,16 +51,11 @@ class Int8Operand(Gathered):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudaInt8Spec(ProductSpec):
-    """One product of integers.
-
-    a, b        the operands
-    axes        what is counted, of which the batch, m, n and k are the numbers
-    """
+class CudaInt8Spec(CountedSpec):
+    """One product of integers."""
 
     a: Int8Operand
     b: Int8Operand
-    axes: Axes
 
 
 class _Integers(Product):
@@ -71,18 +65,15 @@ class _Integers(Product):
     steps = QUAD
 
     def __init__(self, spec: CudaInt8Spec) -> None:
-        super().__init__(spec, spec.axes)
+        super().__init__(spec)
         self.spec = spec
-        self.along_k = spec.a.along_k, spec.b.along_k
-        self.in_warps = spec.m == 1 and spec.b.along_k and self.axes.is_plain
         self.lines = {"a": (spec.a, self.axes.rows), "b": (spec.b, self.axes.columns)}
         # the sums of lines that the other operand's zero point is multiplied with
         self.summed = [n for n, other in (("b", spec.a), ("a", spec.b)) if other.offset]
 
     def declare(self) -> None:
         for name in self.summed:
-            lines = self.shape.columns if name == "b" else self.shape.rows
-            self.body.put(f"__shared__ int {element(f'{name}_sums', lines)};")
+            self.body.put(f"__shared__ int {element(f'{name}_sums', self.shape.lines[name])};")
 
     def begin(self) -> None:
         if self.summed:
@@ -116,10 +107,10 @@ class _Integers(Product):
         """Which lines are summed, by which of the threads, and which of them each one sums."""
         found, first = list[tuple[str, str, Index]](), 0
         for name in self.summed:
-            lines = self.shape.columns if name == "b" else self.shape.rows
+            end = first + self.shape.lines[name]
             below = f"thread >= {first} && " if first else ""
-            found.append((name, f"{below}thread < {first + lines}", self.thread - first))
-            first += lines
+            found.append((name, f"{below}thread < {end}", self.thread - first))
+            first = end
         return found
 
     def total(self, i: Index, j: Index) -> str:

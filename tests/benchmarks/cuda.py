@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,6 @@ def _launches(row: Row, runner: Any) -> None:
 
     memory = next(reversed(runner._kept.values()))
     stream = runner.launcher._stream.handle
-    sizes = runner._sizes(memory.dims)
 
     def timed(run: Callable[[], None], times: int = 5) -> float:
         found = []
@@ -181,15 +181,9 @@ def _launches(row: Row, runner: Any) -> None:
             found.append(driver.cuEventElapsedTime(start, end)[1] / 1e3)
         return statistics.median(found)
 
-    def launch(one: Any) -> Callable[[], None]:
-        arguments = [sizes[a] if a in sizes else memory.held[a] for a in one.arguments]
-        return runner.launcher.record(
-            lambda: runner.launcher.launch(one.kernel, one.blocks(sizes), (one.threads, 1, 1), 0, arguments)
-        )
-
     launches = runner.program.launches
     row.launches, row.count = timed(memory.run, 20), len(launches)
-    each = {one.kernel: timed(launch(one)) for one in launches}
+    each = {one.kernel: timed(runner.launcher.record(partial(runner._launch, memory, [one]))) for one in launches}
     slowest = sorted(each, key=each.__getitem__, reverse=True)[:LISTED]
     row.kernels = {kernel: each[kernel] for kernel in slowest}
 
