@@ -19,14 +19,15 @@ from fxlite.scalar.expr import Expr, Load, Local, MultiIndex
 from fxlite.scalar.index import Given, Index, Var
 from fxlite.types.dtypes import DType
 
-LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel simd", "lanes")
+LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel simd", "lanes", "transpose")
 
 
 @dataclass(frozen=True)
 class For:
     """``for var in range(0, var.extent, step)``. ``parallel``: iterations are independent and may
     run on any thread; ``simd``: independent, next to each other in memory; ``lanes``: a short loop
-    of constant extent over the elements of a local array; ``independent``: as parallel, but C runs
+    of constant extent over the elements of a local array; ``transpose``: with the one loop in it,
+    copies a square of a buffer into a local array, transposed; ``independent``: as parallel, but C runs
     it in order; ``reduce``: in any order, since the last statement adds to a total; ``serial``: in
     order."""
 

@@ -243,6 +243,7 @@ _STEMS = {
     "_count": "count",
     "_rest": "rest",
     "_best": "best",
+    "_tile": "tile",
     "_where": "where",
     "_wide": "wide",
     "_left": "left",

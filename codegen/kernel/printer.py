@@ -65,6 +65,8 @@ _OF_BOOLS = {"&": "&&", "|": "||", "^": "!="}
 #: C's operators of complex numbers that mean what NumPy's do: its products take infinities for
 #: special, its quotients may overflow on the way, and it does not order them.
 _OF_COMPLEX = frozenset(("+", "-", "==", "!="))
+#: C's types of which squares are transposed in registers.
+_TRANSPOSED = frozenset(("float", "double", "int32_t", "int64_t"))
 _ASSOCIATIVE = frozenset(("+", "*", "&&", "||", "&", "|", "^"))
 
 
@@ -295,6 +297,8 @@ class CPrinter:
         ctype, start = self.register_type(s.dtype), self.value(s.init)
         if not s.size:
             return [f"{pad}{ctype} {s.name} = {start};"]
+        if s.used is not None and s.used.constant == 0:  # it is written before it is read
+            return [f"{pad}{ctype} {s.name}[{s.size}];"]
         if s.used is None and isinstance(s.init, Const) and s.init.value == 0:
             return [f"{pad}{ctype} {s.name}[{s.size}] = {{0}};"]
         kind, end = ("int", str(s.size)) if s.used is None else (self.index_type, self.index(s.used))
@@ -316,6 +320,8 @@ class CPrinter:
     def loop(self, s: For, depth: int) -> list[str]:
         """A loop with its pragma."""
         pad = "    " * depth
+        if s.kind == "transpose" and (copied := self._transposed(s)):
+            return [f"{pad}{copied}"]
         step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
         start, ctype = "0", self.index_type
         if isinstance(s, Range):
@@ -327,6 +333,23 @@ class CPrinter:
             start, rest = head.split("; ", 1)
             lines, head = [*lines, f"{start};"], f"{pad}     {rest}"
         return [*lines, head + " {", *self.block(s.body, depth + 1), f"{pad}}}"]
+
+    def _transposed(self, s: For) -> str:
+        """The call that copies a square; empty where elements are of no type that it knows (`tiles/matrix.h`)."""
+        (inner,) = s.body
+        assert isinstance(inner, For)
+        (copied,) = inner.body
+        assert isinstance(copied, Assign) and isinstance(copied.value, Load)
+        load, tile = copied.value, copied.target
+        dtype = self.dtypes[load.buffer]
+        if dtype.c_name not in _TRANSPOSED or dtype is not tile.dtype:
+            return ""
+        source, target = flatten(load.index, self.shapes[load.buffer]), tile.index[0]
+        start = source.substitute({s.var: Index.of(0), inner.var: Index.of(0)})
+        steps = (source.coefficient(s.var), target.coefficient(inner.var))
+        row, pitch = (self.bare(step or Index.of(0)) for step in steps)
+        place = f"{self.bare(s.var.extent)}, {self.bare(inner.var.extent)}, &{load.buffer}[{self.index(start)}]"
+        return f"copy_transposed_{dtype.c_name}({place}, {row}, {tile.name}, {pitch});"
 
     def pragma(self, s: For) -> list[str]:
         """OpenMP's line in front of a loop."""

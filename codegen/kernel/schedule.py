@@ -35,6 +35,7 @@ from fxlite.codegen.kernel.kernel_ir import (
 from fxlite.codegen.kernel.loops import collapse, cut, rename, spread
 from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
+from fxlite.codegen.kernel.transposes import transposed_rows
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
 from fxlite.ops.indexing import parts_of_update
@@ -84,8 +85,10 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if lanes:  # each thread of a GPU makes its own checks
         value, is_inside = checked_before(value, space)
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
-    fill(nest, space, value, store, output.name)
-    body = nest.levels[0]
+    body = transposed_rows(space, value, store, output.name, nest) if lanes and cut(space, value) is None else None
+    if body is None:
+        fill(nest, space, value, store, output.name)
+        body = nest.levels[0]
     if is_inside is not expr.TRUE:
         body = [If(is_inside, tuple(body))]
     return finish(name, (*lowered.buffers, output), body, group)

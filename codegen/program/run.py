@@ -109,7 +109,9 @@ class Evaluator:
         at = np.asarray(self.index(index))
         if at.size == 1:
             return cells[int(at.item())]
-        return np.select([at == position for position in range(len(cells))], cells)
+        held = np.stack(np.broadcast_arrays(*cells))
+        around = [np.arange(n).reshape(n, *(1,) * (held.ndim - axis - 2)) for axis, n in enumerate(held.shape[1:])]
+        return held[np.clip(at, 0, len(cells) - 1), *(0 if a.size == 1 else a for a in around)]
 
     def _load(self, node: Load) -> Any:
         array = np.asarray(self.buffers[node.buffer])

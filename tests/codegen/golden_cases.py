@@ -92,6 +92,11 @@ def pointwise(x, y):
     return np.tanh(x) * y + 1
 
 
+@case("f32[B,N]", "f32[N]")
+def transposed(x, y):
+    return x.T * 2 + y[:, None]
+
+
 @case("f32[B,3,1]", "f32[B,1,N]", targets=BOTH)
 def broadcast(x, y):
     return np.exp(x) + np.where(y > 0, y, 2 * y)

@@ -20,6 +20,25 @@
 #define PANEL 16
 #endif
 
+/* Elements of a vector: also of types that are copied and not multiplied. */
+#if INSTANCE == 0
+#define E float
+#define ORDER int32_t
+#define BITS 32
+#elif INSTANCE == 1
+#define E double
+#define ORDER int64_t
+#define BITS 64
+#elif INSTANCE == 2
+#define E int32_t
+#define ORDER int32_t
+#define BITS 32
+#else
+#define E int64_t
+#define ORDER int64_t
+#define BITS 64
+#endif
+
 /* A right operand that is packed, or read in place with rows b_row apart. */
 #if INSTANCE == 0
 #define LOW
@@ -227,9 +246,11 @@ static inline int64_t count_panel_blocks(int64_t panels, int64_t tiles,
     return tiles >= 4 * n_threads ? 1 : panels < n_threads ? panels : n_threads;
 }
 
-typedef T T_vec VECTOR(VECTOR_BYTES, sizeof(T));
-typedef INDEX T_index VECTOR(VECTOR_BYTES, sizeof(T));
-enum { T_lanes = sizeof(T_vec) / sizeof(T), T_panel = PANEL };
+typedef E E_vec VECTOR(VECTOR_BYTES, sizeof(E));
+typedef ORDER E_index VECTOR(VECTOR_BYTES, sizeof(E));
+enum { E_lanes = sizeof(E_vec) / sizeof(E) };
+
+enum { T_panel = PANEL };
 
 /* The bits of a vector, and the vector of bits. */
 static inline T_index bits_of_T(T_vec x)
@@ -534,75 +555,75 @@ static void multiply_part_T(
 }
 
 #if VECTOR_BYTES == 64
-#define float_weave_low(a, b) \
-    SHUFFLE(float_index, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define float_weave_high(a, b) \
-    SHUFFLE(float_index, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define weave_low_32(index, a, b) \
+    SHUFFLE(index, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define weave_high_32(index, a, b) \
+    SHUFFLE(index, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #elif VECTOR_BYTES == 32
-#define float_weave_low(a, b) \
-    SHUFFLE(float_index, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define float_weave_high(a, b) \
-    SHUFFLE(float_index, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define weave_low_32(index, a, b) \
+    SHUFFLE(index, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define weave_high_32(index, a, b) \
+    SHUFFLE(index, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #elif VECTOR_BYTES == 16
-#define float_weave_low(a, b) \
-    SHUFFLE(float_index, a, b, 0, 4, 1, 5)
-#define float_weave_high(a, b) \
-    SHUFFLE(float_index, a, b, 2, 6, 3, 7)
+#define weave_low_32(index, a, b) \
+    SHUFFLE(index, a, b, 0, 4, 1, 5)
+#define weave_high_32(index, a, b) \
+    SHUFFLE(index, a, b, 2, 6, 3, 7)
 #else
-#define float_weave_low(a, b) (a)
-#define float_weave_high(a, b) (b)
+#define weave_low_32(index, a, b) (a)
+#define weave_high_32(index, a, b) (b)
 #endif
 
 #if VECTOR_BYTES == 64
-#define double_weave_low(a, b) \
-    SHUFFLE(double_index, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define double_weave_high(a, b) \
-    SHUFFLE(double_index, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define weave_low_64(index, a, b) \
+    SHUFFLE(index, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define weave_high_64(index, a, b) \
+    SHUFFLE(index, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #elif VECTOR_BYTES == 32
-#define double_weave_low(a, b) \
-    SHUFFLE(double_index, a, b, 0, 4, 1, 5)
-#define double_weave_high(a, b) \
-    SHUFFLE(double_index, a, b, 2, 6, 3, 7)
+#define weave_low_64(index, a, b) \
+    SHUFFLE(index, a, b, 0, 4, 1, 5)
+#define weave_high_64(index, a, b) \
+    SHUFFLE(index, a, b, 2, 6, 3, 7)
 #elif VECTOR_BYTES == 16
-#define double_weave_low(a, b) \
-    SHUFFLE(double_index, a, b, 0, 2)
-#define double_weave_high(a, b) \
-    SHUFFLE(double_index, a, b, 1, 3)
+#define weave_low_64(index, a, b) \
+    SHUFFLE(index, a, b, 0, 2)
+#define weave_high_64(index, a, b) \
+    SHUFFLE(index, a, b, 1, 3)
 #else
-#define double_weave_low(a, b) (a)
-#define double_weave_high(a, b) (b)
+#define weave_low_64(index, a, b) (a)
+#define weave_high_64(index, a, b) (b)
 #endif
 
 /* target[j][i] = source[i][j] for `rows` x `columns` values: whole squares of one vector's lanes by
  * log2(lanes) rounds of interleaving row i with row i + lanes/2, the rest one by one. */
-TILE_FUNCTION static void copy_transposed_T(
-    int64_t rows, int64_t columns, const T *source, int64_t source_row,
-    T *restrict target, int64_t target_row)
+TILE_FUNCTION static void copy_transposed_E(
+    int64_t rows, int64_t columns, const E *source, int64_t source_row,
+    E *restrict target, int64_t target_row)
 {
-    const int64_t whole_rows = rows - rows % T_lanes, whole_columns = columns - columns % T_lanes;
-    for (int64_t i = 0; i < whole_rows; i += T_lanes) {
-        for (int64_t j = 0; j < whole_columns; j += T_lanes) {
-            T_vec square[T_lanes], woven[T_lanes];
+    const int64_t whole_rows = rows - rows % E_lanes, whole_columns = columns - columns % E_lanes;
+    for (int64_t i = 0; i < whole_rows; i += E_lanes) {
+        for (int64_t j = 0; j < whole_columns; j += E_lanes) {
+            E_vec square[E_lanes], woven[E_lanes];
             #pragma GCC unroll 16
-            for (int r = 0; r < T_lanes; r++)
-                square[r] = *(const T_vec *)(source + (i + r) * source_row + j);
+            for (int r = 0; r < E_lanes; r++)
+                square[r] = *(const E_vec *)(source + (i + r) * source_row + j);
             #pragma GCC unroll 4
-            for (int round = 1; round < T_lanes; round *= 2) {
+            for (int round = 1; round < E_lanes; round *= 2) {
                 #pragma GCC unroll 8
-                for (int r = 0; r < T_lanes / 2; r++) {
-                    woven[2 * r] = T_weave_low(square[r], square[r + T_lanes / 2]);
-                    woven[2 * r + 1] = T_weave_high(square[r], square[r + T_lanes / 2]);
+                for (int r = 0; r < E_lanes / 2; r++) {
+                    woven[2 * r] = weave_low_BITS(E_index, square[r], square[r + E_lanes / 2]);
+                    woven[2 * r + 1] = weave_high_BITS(E_index, square[r], square[r + E_lanes / 2]);
                 }
                 #pragma GCC unroll 16
-                for (int r = 0; r < T_lanes; r++)
+                for (int r = 0; r < E_lanes; r++)
                     square[r] = woven[r];
             }
             #pragma GCC unroll 16
-            for (int r = 0; r < T_lanes; r++)
-                *(T_vec *)(target + (j + r) * target_row + i) = square[r];
+            for (int r = 0; r < E_lanes; r++)
+                *(E_vec *)(target + (j + r) * target_row + i) = square[r];
         }
         for (int64_t j = whole_columns; j < columns; j++)
-            for (int r = 0; r < T_lanes; r++)
+            for (int r = 0; r < E_lanes; r++)
                 target[j * target_row + i + r] = source[(i + r) * source_row + j];
     }
     for (int64_t i = whole_rows; i < rows; i++)

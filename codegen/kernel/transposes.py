@@ -1,0 +1,119 @@
+"""Transposes a square block at a time: operands whose elements lie far apart along the loop that stores.
+
+In: the value of an element over loop variables. Out: statements, or None. Where ``y[i, j] = f(x[j, i])``, one of the
+two arrays is walked across its rows, and of each line of memory one element is used before the next is needed: where
+rows are a power of two apart, lines even drive each other out of the cache. A square of ``x`` is copied into a local
+array instead, transposed, and ``f`` reads it in the order in which it stores. Squares follow each other along the rows
+of ``x``, since reads wait for memory and stores do not. (Measured on Zen 4, one thread, f32[1024,1024]: 4.1 ms in
+loops over ``y``, 0.35 ms so; f64[200,256] 107 and 19 us.)
+
+Loops::
+
+    for j in range(ceil(N / 32)):
+        for i in range(ceil(M / 32)):
+            float tile[32 * 32]
+            copy: tile[k * 32 + l] = x[32 * j + l, 32 * i + k]
+            for k in range(rows):
+                for l in range(columns):
+                    y[32 * i + k, 32 * j + l] = f(tile[k * 32 + l])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, Store, fresh_local
+from fxlite.codegen.kernel.nest import Nest
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.index import Index, Value, Var, extremum, flatten, product
+from fxlite.types import dtypes
+
+SIDE = 32
+"""Rows and columns of a square: of four bytes they fill two lines, and an eighth of a first-level cache."""
+LEAST = 8
+"""Elements of an axis from which squares pay."""
+FEWEST = 1024
+"""Elements of an array from which they do."""
+MOST = 4
+"""Operands that are transposed in one kernel: each has a square in the first-level cache."""
+
+
+def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output: str, nest: Nest) -> list[Stmt] | None:
+    """The loops that store ``value`` over ``space``, with the operands transposed whose elements lie far apart along
+    the last variable, and next to each other along another one; None where there are none. ``nest``, which is
+    without loops, knows the shapes of buffers."""
+    count = product(v.extent for v in space).constant
+    if len(space) < 2 or (count is not None and count < FEWEST) or not _is_long(space[-1]):
+        return None
+    if any(isinstance(node, Reduction) for node in expr.walk(value)):
+        return None
+    column = space[-1]
+    loads = {(n.buffer, n.index): n for n in expr.walk(value) if isinstance(n, Load)}
+    rows = {key: row for key, load in loads.items() if (row := _row(load, space, nest.shapes)) is not None}
+    if not rows or len(set(rows.values())) > 1 or len(rows) > MOST:
+        return None
+    row = next(iter(rows.values()))
+    blocks = {v: expr.fresh_var((v.extent + (SIDE - 1)) // SIDE, "v") for v in (row, column)}
+    sizes = {v: _size(v.extent, block) for v, block in blocks.items()}
+    extents = [s if isinstance(s, Index) else Index.of(Value(Local(dtypes.int64, s.name))) for s in sizes.values()]
+
+    def square() -> tuple[list[Var], dict[Var, Index]]:
+        """Variables for the rows and columns of a square, and the places that they stand for."""
+        inside = [expr.fresh_var(extent, "v") for extent in extents]
+        return inside, {v: Index.of(blocks[v]) * SIDE + new for v, new in zip((row, column), inside)}
+
+    squares = nest.within([*_ordered([v for v in space[:-1] if v is not row], blocks[column]), blocks[row]])
+    squares.levels[-1] += [size for size in sizes.values() if isinstance(size, Let)]
+    tiles: dict[tuple[str, MultiIndex], tuple[Load, Local]] = {}
+    for key in rows:
+        (down, across), env = square()
+        tile = fresh_local(loads[key].dtype.compute, "_tile")
+        place = Index.of(down) * SIDE + across
+        copied = Assign(Local(tile.dtype, tile.name, (place,)), expr.substitute_index(loads[key], env))
+        squares.levels[-1] += [
+            Alloc(tile.name, tile.dtype, expr.const(0, tile.dtype), SIDE * SIDE, Index.of(0)),
+            For(across, (For(down, (copied,), "serial"),), "transpose"),
+        ]
+        tiles[key] = loads[key], tile
+    inside, env = square()
+    place = Index.of(inside[0]) * SIDE + inside[1]
+
+    def read(node: Expr) -> Expr:
+        load, tile = tiles.get((node.buffer, node.index), (None, None)) if isinstance(node, Load) else (None, None)
+        return node if load is None or tile is None else Local(load.dtype, tile.name, (place,))
+
+    inner = squares.within(inside)
+    stored = inner.bind(expr.decided(expr.substitute_index(expr.transform(value, read), env)))
+    squares.add(inner, [Store(output, tuple(i.substitute(env) for i in store), stored)])
+    return squares.finish([])
+
+
+def _is_long(variable: Var) -> bool:
+    size = variable.extent.constant
+    return size is None or size >= LEAST
+
+
+def _row(load: Load, space: Sequence[Var], shapes: Mapping[str, MultiIndex]) -> Var | None:
+    """The loop along which a load reads one element after the other, where along the last one it does not."""
+    if load.guard is not None or expr.run_time_values(load.index):
+        return None
+    place = flatten(load.index, shapes[load.buffer])
+    step = place.coefficient(space[-1])
+    if step is None or step == 0 or abs(step.constant or LEAST) < LEAST or step.variables():
+        return None
+    return next((v for v in space[:-1] if place.coefficient(v) == 1 and _is_long(v)), None)
+
+
+def _ordered(others: Sequence[Var], across: Var) -> list[Var]:
+    """Loops around those over a row of squares: threads share out the first, which should have many steps."""
+    few = bool(others) and (others[0].extent.constant or LEAST) < LEAST
+    return [across, *others] if few else [*others, across]
+
+
+def _size(extent: Index, block: Var) -> Index | Let:
+    """Rows or columns of a square: fewer at the border."""
+    if (size := extent.constant) is not None and size % SIDE == 0:
+        return Index.of(SIDE)
+    local = fresh_local(dtypes.int64, "_count")
+    return Let(local.name, expr.index_value(extremum("min", SIDE, extent - Index.of(block) * SIDE)))

@@ -1,0 +1,78 @@
+"""Transposes: a square of an operand is copied at a time, for all types, sizes and orders of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.codegen.c import templates
+from fxlite.codegen.kernel.kernel_ir import For, statements
+from fxlite.codegen.kernel.schedule import schedule
+from fxlite.codegen.program.program import optimize, plan
+from tests.oracle import agree
+
+#: Programs of two arrays, and the shapes of these.
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
+    "transposed": (lambda x, y: x.T, (70, 41), (1,)),
+    "plus one in order": (lambda x, y: x.T * 2 + y, (70, 41), (41, 70)),
+    "plus a row": (lambda x, y: abs(x.T) + y, (33, 64), (33,)),
+    "two": (lambda x, y: x.T - y.T, (70, 41), (70, 41)),
+    "channels last": (lambda x, y: x.transpose(0, 2, 3, 1) + y, (3, 33, 9, 11), (33,)),
+    "axes turned round": (lambda x, y: x.transpose(3, 2, 1, 0), (10, 3, 4, 40), (1,)),
+    "a part": (lambda x, y: x.transpose(0, 2, 1)[:, 3:, :] + y, (5, 33, 40), (33,)),
+    "windows": (lambda x, y: x.reshape(2, 4, 8, 4, 8, 16).transpose(0, 1, 3, 5, 2, 4), (2, 32, 32, 16), (1,)),
+}
+
+
+def arrays(name: str, dtype: str) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(3)
+    return [(rng.normal(size=shape) * 50).astype(dtype) for shape in PROGRAMS[name][1:]]
+
+
+def copied(program: Callable[..., Any], *types: Any) -> list[For]:
+    """The loops that copy squares."""
+    module, _ = optimize(fx.symbolic_trace(program, *types))
+    groups = plan(module, templates.claims).groups
+    found = (s for group in groups for s in statements(schedule(group, "kernel").body))
+    return [s for s in found if isinstance(s, For) and s.kind == "transpose"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_all_ways_agree(name: str) -> None:
+    given = arrays(name, "f4")
+    assert copied(PROGRAMS[name][0], *given)
+    agree(PROGRAMS[name][0], *given)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4", "i8", "i2", "u1", "c8", "c16", "f2", "?"])
+def test_elements_of_all_types(dtype: str) -> None:
+    x, _ = arrays("transposed", dtype)
+    assert copied(lambda x: x.T, x)
+    np.testing.assert_array_equal(fx.compile(lambda x: x.T, x)(x), x.T)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 500), (31, 33), (32, 32), (100, 7), (0, 5)])
+def test_named_sizes(shape: tuple[int, ...]) -> None:
+    """One version for all sizes, also those of less than a square."""
+    x = np.random.default_rng(4).normal(size=shape)
+    program = fx.compile(lambda x: x.T + 1, "f64[M,N]")
+    np.testing.assert_array_equal(program(x), x.T + 1)
+
+
+@pytest.mark.parametrize("shape", [(4000, 3), (3, 4000), (20, 20)])
+def test_few_rows_stay_loops(shape: tuple[int, ...]) -> None:
+    assert not copied(lambda x: x.T, np.zeros(shape))
+
+
+def test_what_is_read_under_a_condition_stays_in_loops() -> None:
+    """Elements of padding are not there to be copied."""
+
+    def program(x: Any) -> Any:
+        return np.pad(x.T, ((1, 1), (1, 1)))
+
+    x = np.random.default_rng(5).normal(size=(60, 50))
+    agree(program, x)
