@@ -66,18 +66,33 @@ from fxlite.types.shapes import Dim
 
 FEW = 8
 """Rows and columns of a product below which to pack a panel of its right operand takes longer than the product."""
+SHORT = 96
+"""Elements of a row of a matrix up to which loops compute its product with a vector as fast."""
 
 
 def declines_gemm(node: Node) -> str:
-    """It computes products of float matrices; not those of one column, or of few rows and columns and a right
-    operand that is computed: their panels are padding for the most part, and loops read each operand in place."""
+    """It computes products of float matrices, and of a matrix and a vector; not those of one column, or of few rows
+    and columns and a right operand that is computed: their panels are padding for the most part, and loops read each
+    operand in place."""
+    x, y = node.args[:2]
+    if isinstance(y, Node) and y.type.rank == 1 and isinstance(x, Node) and x.type.rank > 1:
+        return declines_types(node) or _declines_vector(x, y)
     if reason := declines_product(node):
         return reason
-    rows, columns = (node.args[0].type.shape[-2], node.type.shape[-1])
+    rows, columns = (x.type.shape[-2], node.type.shape[-1])
     if columns == 1:
         return "of one column, loops are as fast"
     is_tiny = all(type(size) is int and size < FEW for size in (rows, columns))
-    return f"of {rows} x {columns} elements, loops are faster" if is_tiny and not is_constant(node.args[1]) else ""
+    return f"of {rows} x {columns} elements, loops are faster" if is_tiny and not is_constant(y) else ""
+
+
+def _declines_vector(x: Node, y: Node) -> str:
+    """Why loops compute the product of a matrix and a vector."""
+    size = y.type.shape[0]
+    if type(size) is not int or size <= SHORT:
+        return f"of rows of {size} elements, loops are as fast"
+    computed = [n for n in (x, y) if n.op == "call_function" and len(n.users) == 1 and n.target.has_body]
+    return f"loops compute {computed[0].name} where they read it" if computed else ""
 
 
 def declines_attention(node: Node) -> str:

@@ -363,11 +363,14 @@ class MatrixProduct:
 
 def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:
     """Rows, columns and batch of a contraction; batch axes that the right operand does not have
-    become rows where every address stays linear. Raises CodegenError if it is not a matrix product."""
+    become rows where every address stays linear. Of a matrix and a vector the rows are columns here: the vector is
+    the one row of the left operand. Raises CodegenError if it is not a matrix product."""
     (k,) = c.reduced
     *outer, n = c.coordinates
-    a, value, store = c.a, c.value, c.store
-    right = expr.free_variables(c.b)
+    a, b, value, store = c.a, c.b, c.value, c.store
+    right = expr.free_variables(b)
+    if n not in right:
+        return MatrixProduct(b, a, value, store, None, n, k, tuple(outer), output)
     if outer and outer[-1] in right:
         raise CodegenError(f"{c.anchor.describe()}: operands are not a matrix product")
     shapes = {x.name: x.shape for x in c.buffers} | {output.name: output.shape}
@@ -383,7 +386,7 @@ def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:
         assert isinstance(new_a, Load)
         a, value, store, m = new_a, new_value, new_store, joined
         outer.pop()
-    return MatrixProduct(a, c.b, value, store, m, n, k, tuple(outer), output)
+    return MatrixProduct(a, b, value, store, m, n, k, tuple(outer), output)
 
 
 def strides(

@@ -404,3 +404,41 @@ def test_a_matrix_by_its_own_transpose(dtype: str, rows: int, columns: int) -> N
         bound = 4 * np.finfo(x.dtype).eps * (np.abs(x) @ np.abs(x).T).astype("f8") * 8
         assert (np.abs(plain - expected) <= bound).all()
         np.testing.assert_allclose(other, plain * 2 + np.arange(rows), rtol=1e-5 if dtype == "f32" else 1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_dot_products_of_rows(dtype: str) -> None:
+    """Of few rows by rows that lie along k, whatever the sizes: operands are read where they are. An infinity shows
+    in its own row alone, also where the last vector of a row begins among elements that were added before."""
+
+    def program(x: Any, y: Any) -> Any:
+        return x @ y.swapaxes(-1, -2) + 1
+
+    rng = np.random.default_rng(8)
+    sizes = [(1, 1), (1, 37), (2, 3), (3, 9), (5, 70), (40, 5), (13, 8)]
+    for (m, n), k in itertools.product(sizes, [1, 7, 16, 33, 100]):
+        x, y = (rng.normal(size=(2, rows, k)).astype(dtype) for rows in (m, n))
+        x[1, -1, k // 2] = np.inf
+        y[0, 0, -1] = np.nan
+        function = fx.compile(program, x, y, threads=2)
+        if max(m, n) >= 8 and k > 1:
+            assert "multiply_dots_" in "".join(function.sources.values())
+        with np.errstate(invalid="ignore"):
+            expected = program(x, y)
+        np.testing.assert_allclose(function(x, y), expected, rtol=0, atol=k * np.finfo(dtype).eps * 8)
+
+
+def test_a_matrix_by_a_vector() -> None:
+    """Four rows at a time, where nothing but the product reads what was computed before."""
+    x, y = (np.random.default_rng(9).normal(size=size) for size in ((70, 300), 300))
+
+    def text(program: Any, *given: Any) -> str:
+        function = fx.compile(program, *given)
+        np.testing.assert_allclose(function(*given), program(*given), rtol=1e-12)
+        return "".join(function.sources.values())
+
+    assert "multiply_dots_double(" in text(lambda x, y: x @ y + y[:70], x, y)
+    assert "multiply_dots_double(" in text(lambda x, y: x @ y, np.stack([x, x]), y)
+    assert "multiply_" in text(lambda y: x @ y, y)
+    assert "multiply_" not in text(lambda x, y: (x * 2) @ y, x, y)
+    assert "multiply_" not in text(lambda x, y: x.T @ y, np.ascontiguousarray(x.T), y)

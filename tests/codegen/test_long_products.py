@@ -40,6 +40,17 @@ def test_products(dtype: str) -> None:
         check([function(row[None], ones) for row in x], rows)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dot_products_of_rows(dtype: Any) -> None:
+    """Of few rows, and of a matrix by a vector."""
+    for k in (513, 8193, 16385, 300001):
+        rows = adversarial(k, dtype)
+        x, ones = np.array(list(rows.values())), np.ones((9, k), dtype)
+        check(fx.compile(lambda x, y: x @ y.T, ones[:1], x)(ones[:1], x).T, rows)
+        check(fx.compile(lambda x, y: x @ y.T, x, ones[:8])(x, ones[:8]), rows)
+        check(fx.compile(lambda x, y: x @ y, x, ones[0])(x, ones[0])[:, None], rows)
+
+
 def test_weights() -> None:
     """Products with packed weights, with integer ones, and on a GPU."""
     rows = adversarial(3001, np.float32)

@@ -23,6 +23,7 @@ from fxlite.codegen.c.product.gemm_spec import (
     Operand,
     ProductSpec,
     WidenedOperand,
+    multiplies_rows,
     packs_b,
     panel_columns,
 )
@@ -64,7 +65,7 @@ def is_short(spec: ProductSpec, steps: int) -> bool:
 
 def is_fused(spec: GemmSpec) -> bool:
     """Whether a product of floats is printed this way."""
-    if spec.split or spec.measured.get("sums") == "stored":
+    if spec.split or multiplies_rows(spec) or spec.measured.get("sums") == "stored":
         return False
     return is_short(spec, 2 if spec.bf16 else 1)
 
@@ -221,6 +222,8 @@ MOST_PANELS = 64
 
 def cut_of(spec: GemmSpec) -> Cut | None:
     """How K is cut; None if it is not. What is widened, or of named sizes, is cut by K alone."""
+    if multiplies_rows(spec):
+        return None
     m, n, k = (size.constant for size in (spec.m, spec.n, spec.k))
     repeats = product(extent for _, extent in spec.batch).constant
     if not (m is None or n is None or k is None or repeats is None):

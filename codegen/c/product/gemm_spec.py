@@ -303,6 +303,8 @@ def copies_a(spec: GemmSpec) -> bool:
         return spec.bf16 == "b" and not (spec.a_is_bf16 and _has_pairs(spec))
     if spec.prologue_a is not None or spec.a.col_stride != 1:
         return True
+    if multiplies_rows(spec):
+        return False
     if "left rows" in spec.measured:
         return spec.measured["left rows"] == "copied"
     stride = spec.a.row_stride.constant
@@ -327,6 +329,20 @@ def _has_pairs(spec: GemmSpec) -> bool:
     return stride * 2 % 4096 != 0 or at_most(spec.m, 6)
 
 
+FEW_ROWS, FEW_COLUMNS = 5, 8
+"""Rows of A and columns of B up to which dot products take less time than to pack B, and to multiply by its padding."""
+
+
+def multiplies_rows(spec: GemmSpec) -> bool:
+    """Whether elements are dot products of rows that are read in place (`tiles/dots.h`): both operands lie along k,
+    and one of them has few rows."""
+    if not isinstance(spec.b, Operand) or spec.bf16 or spec.prologue_a is not None:
+        return False
+    if spec.a.col_stride != 1 or spec.b.row_stride != 1 or spec.b.col_stride == 1:
+        return False
+    return at_most(spec.m, FEW_ROWS) or at_most(spec.n, FEW_COLUMNS)
+
+
 def packs_b(spec: GemmSpec) -> bool:
     """Whether B's panels are packed (or widened) first: not if they were when compiling, and not if
     B is read once or twice in all and its rows are contiguous whole cache lines."""
@@ -334,6 +350,8 @@ def packs_b(spec: GemmSpec) -> bool:
         return True
     if isinstance(spec.b, PackedOperand) or spec.bf16:
         return not isinstance(spec.b, PackedOperand)
+    if multiplies_rows(spec):
+        return False
     n = spec.n.constant
     whole_lines = n is not None and n % (panel_columns(spec.ctype) // 2) == 0
     return not (spec.b.col_stride == 1 and whole_lines and at_most(spec.m, 2))

@@ -30,6 +30,7 @@ FILES = (
     "helpers",
     "numeric/complex",
     "matrix",
+    "dots",
     "amx",
     "bf16",
     "int8",

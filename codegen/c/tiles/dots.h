@@ -1,0 +1,171 @@
+/* Products of two matrices whose rows both lie along k, one of which has few rows: dot products of
+ * rows, which are read in place. To pack a panel of the other matrix takes as long as about five
+ * rows times it. */
+
+#if INSTANCE == 0
+#define T float
+#define INDEX int32_t
+#define BITS 32
+#else
+#define T double
+#define INDEX int64_t
+#define BITS 64
+#endif
+
+/* The sums of the lanes of four vectors. Interleaved, a vector holds sums of all four. */
+static TILE_INLINE void sum_lanes_T(const T_vec x[4], T sums[4])
+{
+#if VECTOR_BYTES >= 32
+    T lanes[T_lanes];
+    T_vec half[2];
+    #pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        half[i] = weave_low_BITS(T_index, x[2 * i], x[2 * i + 1])
+                + weave_high_BITS(T_index, x[2 * i], x[2 * i + 1]);
+    *(T_vec *)lanes = weave_low_BITS(T_index, half[0], half[1])
+                    + weave_high_BITS(T_index, half[0], half[1]);
+    #pragma GCC unroll 4
+    for (int width = T_lanes / 2; width >= 4; width /= 2) {
+        #pragma GCC unroll 8
+        for (int e = 0; e < width; e++)
+            lanes[e] += lanes[e + width];
+    }
+    #pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        sums[i] = lanes[i % 2 * 2 + i / 2];
+#else
+    for (int i = 0; i < 4; i++) {
+        sums[i] = 0;
+        for (int e = 0; e < T_lanes; e++)
+            sums[i] += LANE(x[i], e);
+    }
+#endif
+}
+
+/* The elements of a vector whose bits `kept` has: all but those that were multiplied before. It is
+ * read through volatile so that GCC loads it once, and not in every FMA. */
+static inline T_vec load_kept_T(const T *from, T_index kept)
+{
+    return T_of_bits(bits_of_T(*(const volatile T_vec *)from) & kept);
+}
+
+/* A vector's steps of the dot products of `rows` rows of A by `columns` rows of B. */
+static TILE_INLINE void step_dots_T(
+    const int rows, const int columns, T_index kept, const T *a, int64_t a_row,
+    const T *b, int64_t b_row, T_vec sum[8])
+{
+    T_vec b_k[4];
+    #pragma GCC unroll 4
+    for (int j = 0; j < columns; j++)
+        b_k[j] = load_kept_T(b + j * b_row, kept);
+    #pragma GCC unroll 4
+    for (int i = 0; i < rows; i++) {
+        const T_vec a_k = load_kept_T(a + i * a_row, kept);
+        #pragma GCC unroll 4
+        for (int j = 0; j < columns; j++)
+            sum[i * columns + j] += a_k * b_k[j];
+    }
+}
+
+/* Four or eight dot products of at most SUM_STEPS vectors, the last of which begins where it
+ * fits. */
+static TILE_INLINE void add_dots_T(
+    const int rows, const int columns, int64_t depth, const T *a, int64_t a_row,
+    const T *b, int64_t b_row, T sums[8])
+{
+    T_vec sum[8] = {{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
+    int64_t k = 0;
+    if (depth < T_lanes) {
+        for (int e = 0; e < rows * columns; e++)
+            for (sums[e] = 0, k = 0; k < depth; k++)
+                sums[e] += a[e / columns * a_row + k] * b[e % columns * b_row + k];
+        return;
+    }
+    for (; k + T_lanes <= depth; k += T_lanes)
+        step_dots_T(rows, columns, ~(T_index){0}, a + k, a_row, b + k, b_row, sum);
+    if (k < depth) {
+        T_index number = {0};
+        for (int e = 0; e < T_lanes; e++)
+            LANE(number, e) = e;
+        const T_index is_new = MASK(number >= (INDEX)(T_lanes - (depth - k)));
+        k = depth - T_lanes;
+        step_dots_T(rows, columns, is_new, a + k, a_row, b + k, b_row, sum);
+    }
+    #pragma GCC unroll 2
+    for (int e = 0; e < rows * columns; e += 4)
+        sum_lanes_T(sum + e, sums + e);
+}
+
+/* Dot products of any depth; of long ones the sums of blocks are added so that nothing is lost
+ * (Knuth's TwoSum), which beside an infinity is NaN. */
+static TILE_INLINE void dots_T(
+    const int rows, const int columns, int64_t depth, const T *a, int64_t a_row,
+    const T *b, int64_t b_row, T *restrict tile)
+{
+    const int64_t most = (int64_t)SUM_STEPS * T_lanes;
+    T sums[8], more[8], left[8] = {0};
+    add_dots_T(rows, columns, depth < most ? depth : most, a, a_row, b, b_row, sums);
+    for (int64_t k = most; k < depth; k += most) {
+        const int64_t steps = depth - k < most ? depth - k : most;
+        add_dots_T(rows, columns, steps, a + k, a_row, b + k, b_row, more);
+        for (int e = 0; e < rows * columns; e++) {
+            const T sum = sums[e] + more[e], kept = sum - sums[e];
+            left[e] += (sums[e] - (sum - kept)) + (more[e] - kept);
+            sums[e] = sum;
+        }
+    }
+    #pragma GCC unroll 8
+    for (int e = 0; e < rows * columns; e++) {
+        const T total = left[e] == left[e] ? sums[e] + left[e] : sums[e];
+        tile[e / columns * T_panel + e % columns] = total;
+    }
+}
+
+/* Those that are computed together: two rows or one of A by four of B, or four rows of A by one. */
+TILE_FUNCTION static void dots_2x4_T(
+    int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row, T *restrict tile)
+{
+    dots_T(2, 4, depth, a, a_row, b, b_row, tile);
+}
+
+TILE_FUNCTION static void dots_1x4_T(
+    int64_t depth, const T *a, const T *b, int64_t b_row, T *restrict tile)
+{
+    dots_T(1, 4, depth, a, 0, b, b_row, tile);
+}
+
+TILE_FUNCTION static void dots_4x1_T(
+    int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    dots_T(4, 1, depth, a, a_row, b, 0, tile);
+}
+
+/* The product of a tile: tile[i][j] = sum over k of a[i][k] * b[j][k]. The last rows or columns
+ * that are computed together may be some of those before again. */
+static inline void multiply_dots_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
+    T *restrict tile)
+{
+    int j = 0;
+    for (; j + 4 <= columns || (j < columns && columns >= 4 && rows < 4); j += 4) {
+        const int first = j + 4 <= columns ? j : columns - 4;
+        const T *const b_j = b + first * b_row;
+        for (int i = 0; rows > 1 && i < rows; i += 2) {
+            const int row = i + 2 <= rows ? i : rows - 2;
+            dots_2x4_T(depth, a + row * a_row, a_row, b_j, b_row, tile + row * T_panel + first);
+        }
+        if (rows == 1)
+            dots_1x4_T(depth, a, b_j, b_row, tile + first);
+    }
+    for (; j < columns; j++) {
+        for (int i = 0; rows >= 4 && i < rows; i += 4) {
+            const int row = i + 4 <= rows ? i : rows - 4;
+            dots_4x1_T(depth, a + row * a_row, a_row, b + j * b_row, tile + row * T_panel + j);
+        }
+        for (int i = 0; rows < 4 && i < rows; i++) {
+            T same[4 * T_panel]; /* the row four times */
+            dots_4x1_T(depth, a + i * a_row, 0, b + j * b_row, same);
+            tile[i * T_panel + j] = same[0];
+        }
+    }
+}
