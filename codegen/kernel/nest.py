@@ -161,7 +161,7 @@ class Nest:
             statements, result = sum_in_blocks(*around, body, computed, most, _move)
         elif is_long(node):
             around = inner.order[level:], inner.levels[level + 1 :]
-            statements, result = serial_sum(*around, body, computed)
+            statements, result = serial_sum(*around, body, computed, self.lanes)
         else:
             total = fresh_local(computed, "_a")
             inner.levels[-1].append(Assign(total, combine(node.kind, total, body)))

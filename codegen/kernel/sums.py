@@ -138,14 +138,24 @@ def _plus(target: Local, value: Expr) -> Assign:
 
 
 def serial_sum(
-    order: Sequence[Var], levels: Sequence[Sequence[Stmt]], body: Expr, computed: DType
+    order: Sequence[Var], levels: Sequence[Sequence[Stmt]], body: Expr, computed: DType, parts: bool
 ) -> tuple[list[Stmt], Local]:
     """The sum of ``body`` over loops with the variables ``order``, and the local that holds it.
-    ``levels[d]``: statements in the first d + 1 loops, before those inside them."""
+    ``levels[d]``: statements in the first d + 1 loops, before those inside them. ``parts``: innermost loops of at
+    most :data:`SERIAL` numbers are added in their own type first; without, all loops are one task that the threads
+    of a GPU share."""
     wide, total = Wide.of(computed), fresh_local(computed, "_a")
-    statements: list[Stmt] = [*levels[-1], *wide.add(body)]
+    cut, terms = len(order), 1
+    while parts and cut and terms * (order[cut - 1].extent.constant or SERIAL + 1) <= SERIAL:
+        cut -= 1
+        terms *= order[cut].extent.constant or 1
+    part = fresh_local(computed, "_a")
+    whole = cut == len(order)
+    statements: list[Stmt] = [*levels[-1], *(wide.add(body) if whole else [_plus(part, body)])]
     for depth in range(len(order) - 1, -1, -1):
         statements = [For(order[depth], tuple(statements), "reduce")]
+        if depth == cut:
+            statements = [Alloc(part.name, computed, expr.const(0, computed)), *statements, *wide.add(part)]
         statements = [*levels[depth - 1], *statements] if depth else statements
     return [*wide.start(), *statements, narrowed(total, wide)], total
 

@@ -32,13 +32,15 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t A, int6
  * program.py:1 */
 static void k1_sum_1(const float *restrict y, float *restrict sum_1, int64_t A, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (A*N*5 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (A*N*6 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         double wide = 0.0;
         for (int64_t r = 0; r < A; ++r) {
+            float total = 0.0f;
             for (int64_t s = 0; s < 5; ++s) {
-                wide += (double)y[(r*N + i)*5 + s];
+                total += y[(r*N + i)*5 + s];
             }
+            wide += (double)total;
         }
         const float total = (float)wide;
         sum_1[i] = total;
