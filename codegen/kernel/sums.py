@@ -315,12 +315,18 @@ class Columns:
 
 
 def sum_of_rows(
-    order: Sequence[Var], along: Var, body: Expr, computed: DType, store: Callable[[Index, Expr], Stmt], kind: str
+    order: Sequence[Var],
+    along: Var,
+    body: Expr,
+    computed: DType,
+    store: Callable[[Index, Expr], Stmt],
+    kind: str,
+    of_row: Callable[[Mapping[Var, Index], For], list[Stmt]] | None = None,
 ) -> list[Stmt]:
     """Sums over ``order`` for all elements of a row with the variable ``along``, whose operands lie
     side by side: :data:`SERIAL` rows in their own type, whose sums are added to wide ones.
     ``store(column, sum)`` stores one of them; ``kind`` is that of the loop over parts of the
-    row."""
+    row; ``of_row`` puts what the loop that adds a row needs around it."""
     columns = Columns.of(along, MOST_COLUMNS)
     first, count = columns.first, columns.count
     wides, parts = Wide.of(computed, columns.size, used=columns.used), fresh_local(computed, "_lanes")
@@ -335,7 +341,7 @@ def sum_of_rows(
 
     def rows_of(start: Index, count: Index) -> list[Stmt]:
         """Rows of the last loop, several at a time where memory is what they wait for."""
-        at_once = ROWS if sum(1 for _ in expr.walk(body)) <= _FEW_PARTS else 1
+        at_once = ROWS if of_row is None and sum(1 for _ in expr.walk(body)) <= _FEW_PARTS else 1
         whole, rest = (count // at_once) * at_once, count % at_once
         here = Var(fresh_local(dtypes.int64, "_r").name, whole)
 
@@ -344,7 +350,8 @@ def sum_of_rows(
             values = [expr.substitute_index(body, place | {last: number + n}) for n in range(at_once)]
             return [_plus(Local(computed, parts.name, (column,)), reduce(partial(_binary, "add"), values))]
 
-        found: list[Stmt] = [For(here, (row(several),), "serial", at_once)] if whole.constant != 0 else []
+        rows = [row(several)] if of_row is None else of_row({last: start + Index.of(here)}, row(several))
+        found: list[Stmt] = [For(here, tuple(rows), "serial", at_once)] if whole.constant != 0 else []
         if rest.constant != 0:
             left = expr.fresh_var(rest)
             moved[last] = start + whole + Index.of(left)

@@ -11,7 +11,7 @@ of another form, which :mod:`fxlite.codegen.kernel.schedule` schedules one eleme
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -65,11 +65,12 @@ def window_rows(
     if len(reductions) != 1:
         return None
     (reduction,) = reductions
-    is_wide = is_long(reduction)
-    window = _window(joined(reduction, shapes) if is_wide else reduction, space[-1], shapes)
-    if window is None:
-        return None
     along = space[-1]
+    is_wide = is_long(reduction)
+    checks, checked = _checks_before(reduction, along)
+    window = _window(joined(checked, shapes) if is_wide and not checks else checked, along, shapes)
+    if window is None or (checks and (window.column is not None or window.bounds)):
+        return None
     kind = "parallel" if len(space) == 1 else "serial"  # of the loop over the parts of a row
 
     def stored(place: Index, total: Expr) -> Stmt:
@@ -79,10 +80,16 @@ def window_rows(
         return Store(output.name, at, expr.substitute_index(final, env))
 
     if is_wide:
-        if window.column is not None or window.row_conditions or window.bounds:
+        if window.column is not None or window.bounds or (window.row_conditions and not checks):
             return None
         computed = window.body.dtype.compute
-        sums = sum_of_rows(window.rows, along, window.body, computed, stored, kind)
+
+        def of_row(env: Mapping[Var, Index], loop: For) -> list[Stmt]:
+            here = [Let(s.name, expr.substitute_index(s.value, env)) for s in checks]
+            where = expr.substitute_index(expr.both(*window.row_conditions), env)
+            return [*here, If(where, (loop,)) if window.row_conditions else loop]
+
+        sums = sum_of_rows(window.rows, along, window.body, computed, stored, kind, of_row if checks else None)
         return _around(space, sums)
     elements: list[_Element] = []
     for number in range(1 if window.column is None else window.column.extent.constant or 0):
@@ -100,10 +107,26 @@ def window_rows(
         elements = [(body, []) for body, _ in elements]
     statements = [
         *_at_the_edge(window, along, Index.of(0), begin, stored),
-        *_inside(window, elements, along, begin, end, stored, kind),
+        *_inside(window, elements, along, begin, end, stored, kind, checks),
         *_at_the_edge(window, along, end, along.extent, stored),
     ]
     return [*named, *_around(space, statements)]
+
+
+def _checks_before(reduction: Reduction, along: Var) -> tuple[list[Let], Reduction]:
+    """What checks the indices of a row that do not differ along it, as in sums of rows of a table; and the reduction
+    that reads such rows."""
+    checks: list[Let] = []
+
+    def change(node: Expr) -> Expr:
+        if not isinstance(node, CheckedIndex) or along in expr.free_variables(node):
+            return node
+        local = fresh_local(node.dtype, "_t")
+        checks.append(Let(local.name, node))
+        return local
+
+    body = expr.transform(reduction.body, change)
+    return checks, Reduction(reduction.dtype, reduction.kind, reduction.variables, body) if checks else reduction
 
 
 def _named(index: Index, statements: list[Stmt]) -> Index:
@@ -123,6 +146,7 @@ def _inside(
     last: Index,
     stored: _Stored,
     kind_of_turns: str,
+    checks: Sequence[Let],
 ) -> list[Stmt]:
     """The results whose windows lie inside of the image: many at once, whose totals take one
     element of each window after another."""
@@ -144,7 +168,7 @@ def _inside(
         return lambda place, total: Assign(total, combine(kind, total, expr.substitute_index(body, {along: place})))
 
     start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.size, columns.used)
-    steps = _rows(window, [row(step(body), bounds) for body, bounds in elements])
+    steps = _rows(window, [row(step(body), bounds) for body, bounds in elements], checks)
     return columns.loop([start, *steps, row(stored)], kind_of_turns)
 
 
@@ -165,10 +189,11 @@ def _at_the_edge(window: _Window, along: Var, first: Index, last: Index, stored:
     return [For(column, (begin, *_rows(window, [step]), stored(place, total)))]
 
 
-def _rows(window: _Window, steps: list[Stmt]) -> list[Stmt]:
+def _rows(window: _Window, steps: list[Stmt], checks: Sequence[Let] = ()) -> list[Stmt]:
     """What is done for each row of a window that lies inside of the image."""
     if window.row_conditions:
         steps = [If(expr.both(*window.row_conditions), tuple(steps))]
+    steps = [*checks, *steps]
     for variable in reversed(window.rows):
         steps = [For(variable, tuple(steps))]
     return steps

@@ -81,3 +81,28 @@ def test_other_reductions_are_left_alone() -> None:
         kernel = kernel_of(program, text)
         stores = [s for s in statements(kernel.body) if type(s).__name__ == "Store"]
         assert len(stores) == 1
+
+
+@pytest.mark.parametrize("count", [0, 7, 33, 197])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_rows_of_a_table(count: int, dtype: str) -> None:
+    """Each index is checked once for the whole row, which is a loop along memory; one out of range is an error."""
+
+    def program(x: Any, i: Any) -> Any:
+        return x[i].sum(1) + 1, (x[i] * 2).prod(1)
+
+    rng = np.random.default_rng(3)
+    x, i = rng.normal(size=(50, 300)).astype(dtype), rng.integers(-50, 50, (4, count))
+    agree(program, x, i)
+    for kinds in ((x, i), (f"f{8 * x.itemsize}[M,N]", "i64[B,K]")):
+        function = fx.compile(lambda x, i: x[i].sum(1), *kinds)
+        expected = x[i].sum(1, dtype="f8")
+        np.testing.assert_allclose(function(x, i), expected, rtol=0, atol=2000 * np.finfo(dtype).eps)
+        text = next(text for name, text in function.sources.items() if "static void k0" in text and name.endswith(".c"))
+        after = text[text.index("fx_index(") :]
+        assert after.index("if (t0 >= 0)") < after.index("lane")
+        if count:
+            i[-1, -1] = 50
+            with pytest.raises(IndexError, match="index 50 is out of"):
+                function(x, i)
+            i[-1, -1] = 0
