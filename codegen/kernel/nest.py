@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxlite.codegen.kernel.bounds import inside
-from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, fresh_local
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.sums import BLOCK, LANES, Lanes, is_long, joined, serial_sum, sum_in_blocks, sum_in_lanes
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
@@ -50,6 +50,7 @@ class Nest:
         self.depths: dict[int, int] = {}  # of what this nest bound: the loops its local is in
         self.checks: dict[tuple[object, ...], Expr] = {}  # checked indices that this nest bound
         self.lanes, self.finite = lanes, finite  # as `schedule` has them
+        self.kept: dict[int, tuple[str, MultiIndex]] = {}  # where what a reduction reduces is stored, too
         self.shapes = shapes or {}  # of buffers, where addresses may be looked at
 
     def level(self, free: frozenset[Var]) -> int:
@@ -147,6 +148,10 @@ class Nest:
         variables = _innermost_last(reduced)
         inner = self.within(variables, level)
         body = inner.bind(reduced.body)
+        if id(node) in self.kept:
+            term, kept = fresh_local(body.dtype, "_t"), self.kept[id(node)]
+            inner.levels[-1] += [Let(term.name, body), Store(*kept, term)]
+            body = term
         computed = node.body.dtype.compute
         if COMBINATIONS[node.kind].positions:
             statements, result = _arg_reduction(node, inner, level, body)
@@ -218,7 +223,7 @@ class Nest:
             self.shapes,
             self.finite,
         )
-        inner.checks = self.checks
+        inner.checks, inner.kept = self.checks, self.kept
         return inner
 
     def add(self, inner: Nest, final: Sequence[Stmt]) -> None:
@@ -411,8 +416,11 @@ def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, comput
 
 
 def _move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:
-    assert isinstance(statement, Let), statement
-    return Let(statement.name, expr.substitute_index(statement.value, env))
+    assert isinstance(statement, (Let, Store)), statement
+    value = expr.substitute_index(statement.value, env)
+    if isinstance(statement, Let):
+        return Let(statement.name, value)
+    return Store(statement.buffer, tuple(i.substitute(env) for i in statement.index), value)
 
 
 def _place_of_extreme(node: Reduction) -> Expr | None:

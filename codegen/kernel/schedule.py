@@ -49,6 +49,8 @@ from fxlite.types import dtypes
 
 #: Elements up to which a row that is joined from parts is written at once.
 SHORT_ROW = 1024
+#: Cost of a term from which it is stored rather than computed twice: that of an exponential.
+WORTH_STORING = 8
 
 
 def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str] | None = None) -> Kernel:
@@ -85,6 +87,8 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if lanes:  # each thread of a GPU makes its own checks
         value, is_inside = checked_before(value, space)
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
+    if lanes:
+        value = _computed_once(nest, space, value, store, output)
     body = transposed_rows(space, value, store, output.name, nest) if lanes and cut(space, value) is None else None
     if body is None:
         fill(nest, space, value, store, output.name)
@@ -92,6 +96,33 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if is_inside is not expr.TRUE:
         body = [If(is_inside, tuple(body))]
     return finish(name, (*lowered.buffers, output), body, group)
+
+
+def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIndex, output: Buffer) -> Expr:
+    """Terms of a sum along a row that each element of the row is made of, as the exponentials of softmax: the loop
+    that adds them stores them, and the one behind it reads them. Nothing else may be read along the row, since it
+    could lie in the same memory."""
+    if not space or output.dtype is not output.dtype.compute:
+        return value
+    row = space[-1]
+    for total in (n for n in expr.walk(value) if isinstance(n, Reduction)):
+        if total.kind != "sum" or len(total.variables) > 1 or total.variables[0].extent != row.extent:
+            continue
+        (variable,), body = total.variables, total.body
+        parts = list(expr.walk(body))
+        cost = sum(FUNCTIONS[n.function].cost for n in parts if isinstance(n, Apply))
+        is_everywhere = isinstance(body, Apply) and body.function not in ("where", "mul")  # else ranges are cut
+        if body.dtype is not output.dtype or cost < WORTH_STORING or not is_everywhere:
+            continue
+        env = {variable: Index.of(row)}
+        same = [n for n in expr.walk(value, (Reduction,)) if expr.is_same(n, body, env)]
+        kept = Load(output.dtype, output.name, store)
+        made = expr.transform(value, lambda n: kept if any(n is s for s in same) else n)  # noqa: B023
+        left = [n for n in expr.walk(made, (Reduction,)) if isinstance(n, Load) and row in expr.free_variables(n)]
+        if same and all(n is kept for n in left):
+            nest.kept[id(total)] = output.name, tuple(i.substitute({row: Index.of(variable)}) for i in store)
+            return made
+    return value
 
 
 def _in_words(value: Expr) -> Expr:

@@ -600,6 +600,27 @@ def not_negative(condition: Expr, number: Callable[[Expr, Index], Index | None] 
     return distance if relation.endswith("=") else distance - 1
 
 
+def is_same(one: Expr, other: Expr, env: Mapping[Any, Any]) -> bool:
+    """Whether an expression is another one with loop variables replaced, as far as can be told from their text:
+    reductions are the same if they are one and the same."""
+    if type(one) is not type(other) or one.dtype is not other.dtype:
+        return False
+    if one is other or isinstance(one, Reduction):
+        return one is other and not free_variables(one) & env.keys()
+    if isinstance(one, (Load, Local)):
+        assert isinstance(other, (Load, Local))
+        name = "buffer" if isinstance(one, Load) else "name"
+        moved = tuple(i.substitute(env) for i in other.index)
+        if getattr(one, name) != getattr(other, name) or one.index != moved:
+            return False
+        return getattr(one, "guard", None) is getattr(other, "guard", None) is None
+    if isinstance(one, IndexValue):
+        assert isinstance(other, IndexValue)
+        return one.index == other.index.substitute(env)
+    own = [(getattr(n, "function", ""), getattr(n, "value", None), len(n.children)) for n in (one, other)]
+    return own[0] == own[1] and all(is_same(a, b, env) for a, b in zip(one.children, other.children))
+
+
 def free_variables(expr: Expr, memo: dict[int, frozenset[Var]] | None = None) -> frozenset[Var]:
     """Loop variables an expression depends on and does not reduce over itself."""
     memo = {} if memo is None else memo

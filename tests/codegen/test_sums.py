@@ -150,6 +150,32 @@ def test_variance_of_many(compiled: dict[str, Any]) -> None:
     assert abs(got - want) / want < 1e-6 and abs(deviation - math.sqrt(want)) < 1e-6
 
 
+SOFTMAX: dict[str, tuple[Any, int]] = {
+    "softmax": (lambda x: fx.ops.softmax(x, -1), 1),
+    "of scores under a mask": (lambda x: fx.ops.softmax(np.where(x > -0.5, x, np.float32(-1e30)), -1), 1),
+    "by hand": (lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True), 1),
+    "its terms twice": (lambda x: np.exp(x) * 2 + np.exp(x) / np.exp(x).sum(-1, keepdims=True), 1),
+    "beside its operand": (lambda x: x * fx.ops.softmax(x, -1), 2),  # x may lie where the result does
+    "of a part": (lambda x: np.exp(x[:, 1:]) / np.exp(x).sum(-1, keepdims=True), 2),
+}
+
+
+@pytest.mark.parametrize("name", SOFTMAX)
+@pytest.mark.parametrize("shape", [(5, 7), (6, 1000)])
+def test_exponentials_are_computed_once(name: str, shape: tuple[int, int]) -> None:
+    """Those that are added are stored where the result will stand, if nothing else along the row is read."""
+    program, times = SOFTMAX[name]
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    module = fx.symbolic_trace(program, x)
+    expected = module(x)
+    for rung in ("kernel", "c", "cuda"):
+        made = np.asarray(RUNGS[rung](module, (x,))).reshape(expected.shape)
+        np.testing.assert_allclose(made, expected, rtol=2e-6, atol=1e-7)
+    text = next(t for n, t in fx.compile(module).sources.items() if "static void k0" in t and n.endswith(".c"))
+    loops = 2 if shape[1] > 32 else 1  # of a sum, which may have a rest
+    assert text.count("fx_exp_f32(") == times + loops - 1
+
+
 if __name__ == "__main__":
     for name in ("f32", "f64"):
         built = fx.compile(sums, f"{name}[A,N]", f"{name}[N,A]")

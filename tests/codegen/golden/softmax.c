@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t B, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*N*28 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*N*19 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         float lanes[16];
         for (int e = 0; e < 16; ++e) lanes[e] = -INFINITY;
@@ -35,11 +35,15 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
             for (int64_t block1 = 0; block1 < count1; block1 += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    lanes1[lane] += fx_exp_f32(x[i*N + block + block1 + lane] - total);
+                    const float softmax_exp = fx_exp_f32(x[i*N + block + block1 + lane] - total);
+                    softmax[i*N + block + block1 + lane] = softmax_exp;
+                    lanes1[lane] += softmax_exp;
                 }
             }
             for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-                others1 += fx_exp_f32(x[i*N + block + count1 + rest] - total);
+                const float softmax_exp = fx_exp_f32(x[i*N + block + count1 + rest] - total);
+                softmax[i*N + block + count1 + rest] = softmax_exp;
+                others1 += softmax_exp;
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
@@ -54,7 +58,7 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
         const float total1 = (float)wide;
         #pragma omp simd
         for (int64_t j = 0; j < N; ++j) {
-            softmax[i*N + j] = fx_exp_f32(x[i*N + j] - total) / total1;
+            softmax[i*N + j] = softmax[i*N + j] / total1;
         }
     }
 }
