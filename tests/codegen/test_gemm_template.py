@@ -415,17 +415,19 @@ def test_dot_products_of_rows(dtype: str) -> None:
         return x @ y.swapaxes(-1, -2) + 1
 
     rng = np.random.default_rng(8)
-    sizes = [(1, 1), (1, 37), (2, 3), (3, 9), (5, 70), (40, 5), (13, 8)]
-    for (m, n), k in itertools.product(sizes, [1, 7, 16, 33, 100]):
+    sizes = [(1, 1), (1, 37), (2, 3), (3, 9), (5, 70), (40, 5), (13, 4), (14, 3), (9, 2), (4, 1)]
+    for (m, n), k in itertools.product(sizes, [1, 16, 33, 64, 130, 257]):
         x, y = (rng.normal(size=(2, rows, k)).astype(dtype) for rows in (m, n))
         x[1, -1, k // 2] = np.inf
         y[0, 0, -1] = np.nan
-        function = fx.compile(program, x, y, threads=2)
-        if max(m, n) >= 8 and k > 1:
-            assert "multiply_dots_" in "".join(function.sources.values())
+        columns = np.ascontiguousarray(y.swapaxes(-1, -2))
         with np.errstate(invalid="ignore"):
             expected = program(x, y)
-        np.testing.assert_allclose(function(x, y), expected, rtol=0, atol=k * np.finfo(dtype).eps * 8)
+        for function, other in ((program, y), (lambda x, y: x @ y + 1, columns)):
+            compiled = fx.compile(function, x, other, threads=2)
+            if k > 256 and max(m, n) >= 8 and (n < 6 or other is y):
+                assert "multiply_dots_" in "".join(compiled.sources.values())
+            np.testing.assert_allclose(compiled(x, other), expected, rtol=0, atol=k * np.finfo(dtype).eps * 8)
 
 
 def test_a_matrix_by_a_vector() -> None:

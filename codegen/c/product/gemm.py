@@ -205,11 +205,21 @@ class _Floats(Product):
             self._pack_panel(at, Pointer("b_panels") + at.panel * self.panel_size)
 
     def _pack_panel(self, at: Place, target: Pointer) -> None:
-        """Pack the steps of K of a panel that are at hand."""
+        """Pack the steps of K of a panel that are at hand; of bf16 they are pairs, the last of which may lack its
+        second half."""
         spec, b = self.spec, self.spec.b
         assert isinstance(b, Operand)
-        given = at.depth, at.columns, b.start(at.k_0, at.column_0), b.row_stride, b.col_stride
-        self.body.call(f"pack_panel_{spec.ctype}", *given, target)
+        steps = b.row_stride, b.col_stride
+        if multiplies_rows(spec):
+            source = b.start(at.k_0, at.column_0)
+            self.body.call(f"pack_rows_{spec.ctype}", at.columns, at.depth, source, *reversed(steps), target, at.depth)
+        elif spec.bf16:
+            first = at.k_0 * 2
+            depth = smaller((at.k_0 + at.depth) * 2, spec.k) - first if self.cut else spec.k
+            self.body.call("round_panel_bf16", depth, at.columns, b.start(first, at.column_0), *steps, target)
+        else:
+            source = b.start(at.k_0, at.column_0)
+            self.body.call(f"pack_panel_{spec.ctype}", at.depth, at.columns, source, *steps, target)
 
     def copied_row(self, at: Place) -> Pointer:
         """Where the rows of a tile are copied."""
@@ -247,19 +257,11 @@ class _Floats(Product):
             steps = at.depth if self.cut else spec.k
             widened = b.widen(at.panel, at.k_0, steps, self.own_panel)
             body.pointer("const float", "b_panel", widened)
+        elif not self.packs_b:
+            body.pointer(f"const {spec.ctype}", "b_panel", b.start(at.k_0, at.column_0))
         else:
-            first, steps = at.k_0, at.depth
-            if spec.bf16:  # of pairs, the last of which may lack its second half
-                first = at.k_0 * 2
-                steps = smaller((at.k_0 + at.depth) * 2, spec.k) - first if self.cut else spec.k
-            source = b.start(first, at.column_0)
-            if not self.packs_b:
-                body.pointer(f"const {spec.ctype}", "b_panel", source)
-                return
             body.pointer(self.kind.item, "b_panel", self.own_panel)
-            pack = "round_panel_bf16" if spec.bf16 else f"pack_panel_{spec.ctype}"
-            given = steps, at.columns, source, b.row_stride, b.col_stride
-            body.call(pack, *given, Pointer("b_panel"))
+            self._pack_panel(at, Pointer("b_panel"))
         if self.cut is not None and self.cut.own:
             body.pointer(spec.ctype, "sums", self.own_sums)
 
@@ -300,7 +302,7 @@ class _Floats(Product):
         elif spec.bf16:
             name = "tile_bf16"
         elif multiplies_rows(spec):
-            name, b = f"dots_{spec.ctype}", [panel, cast(Operand, spec.b).col_stride]
+            name, b = f"dots_{spec.ctype}", [panel, at.depth if self.packs_b else cast(Operand, spec.b).col_stride]
         elif isinstance(spec.b, Operand) and not self.packs_b:
             name, b = f"low_{name}", [panel, spec.b.row_stride]
         self.body.call(f"multiply_{name}", at.rows, at.columns, at.depth, *a, *b, target)

@@ -329,18 +329,25 @@ def _has_pairs(spec: GemmSpec) -> bool:
     return stride * 2 % 4096 != 0 or at_most(spec.m, 6)
 
 
-FEW_ROWS, FEW_COLUMNS = 5, 8
-"""Rows of A and columns of B up to which dot products take less time than to pack B, and to multiply by its padding."""
+FEW = 5
+"""Rows of A up to which dot products of long rows take less time than to pack B, and columns of B up to which they take
+less than to multiply by the padding of a panel. To add up the lanes of a sum takes as long as a few vectors."""
+ONE_ROW_BYTES, COLUMN_BYTES, ROW_BYTES = 128, 512, 1024
+"""Bytes of a row from which that holds: of one row of A, of few columns of B, of few rows of A."""
 
 
 def multiplies_rows(spec: GemmSpec) -> bool:
-    """Whether elements are dot products of rows that are read in place (`tiles/dots.h`): both operands lie along k,
-    and one of them has few rows."""
-    if not isinstance(spec.b, Operand) or spec.bf16 or spec.prologue_a is not None:
+    """Whether elements are dot products of rows along k (`tiles/dots.h`): A's are read in place, and so are B's if
+    they lie along k; else columns of B are packed as rows."""
+    b, length = spec.b, spec.k.constant
+    if not isinstance(b, Operand) or spec.bf16 or spec.prologue_a is not None or spec.a.col_stride != 1:
         return False
-    if spec.a.col_stride != 1 or spec.b.row_stride != 1 or spec.b.col_stride == 1:
+    size = (length or 0) * ITEM_BYTES[spec.ctype]
+    if at_most(spec.n, FEW) and size >= COLUMN_BYTES and not at_most(spec.m, 1):
+        return True
+    if b.row_stride != 1 or b.col_stride == 1:
         return False
-    return at_most(spec.m, FEW_ROWS) or at_most(spec.n, FEW_COLUMNS)
+    return at_most(spec.m, FEW) and size >= (ONE_ROW_BYTES if at_most(spec.m, 1) else ROW_BYTES)
 
 
 def packs_b(spec: GemmSpec) -> bool:
@@ -351,7 +358,7 @@ def packs_b(spec: GemmSpec) -> bool:
     if isinstance(spec.b, PackedOperand) or spec.bf16:
         return not isinstance(spec.b, PackedOperand)
     if multiplies_rows(spec):
-        return False
+        return spec.b.row_stride != 1
     n = spec.n.constant
     whole_lines = n is not None and n % (panel_columns(spec.ctype) // 2) == 0
     return not (spec.b.col_stride == 1 and whole_lines and at_most(spec.m, 2))

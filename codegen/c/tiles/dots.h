@@ -121,17 +121,23 @@ static TILE_INLINE void dots_T(
     }
 }
 
-/* Those that are computed together: two rows or one of A by four of B, or four rows of A by one. */
+/* Those that are computed together: rows of A by rows of B. */
+TILE_FUNCTION static void dots_1x4_T(
+    int64_t depth, const T *a, const T *b, int64_t b_row, T *restrict tile)
+{
+    dots_T(1, 4, depth, a, 0, b, b_row, tile);
+}
+
 TILE_FUNCTION static void dots_2x4_T(
     int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row, T *restrict tile)
 {
     dots_T(2, 4, depth, a, a_row, b, b_row, tile);
 }
 
-TILE_FUNCTION static void dots_1x4_T(
-    int64_t depth, const T *a, const T *b, int64_t b_row, T *restrict tile)
+TILE_FUNCTION static void dots_4x2_T(
+    int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row, T *restrict tile)
 {
-    dots_T(1, 4, depth, a, 0, b, b_row, tile);
+    dots_T(4, 2, depth, a, a_row, b, b_row, tile);
 }
 
 TILE_FUNCTION static void dots_4x1_T(
@@ -141,7 +147,7 @@ TILE_FUNCTION static void dots_4x1_T(
 }
 
 /* The product of a tile: tile[i][j] = sum over k of a[i][k] * b[j][k]. The last rows or columns
- * that are computed together may be some of those before again. */
+ * that are computed together may be some of those before again, or of few rows the same one. */
 static inline void multiply_dots_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
     T *restrict tile)
@@ -157,15 +163,22 @@ static inline void multiply_dots_T(
         if (rows == 1)
             dots_1x4_T(depth, a, b_j, b_row, tile + first);
     }
-    for (; j < columns; j++) {
+    while (j < columns) {
+        const T *const b_j = b + j * b_row;
+        const int width = rows >= 4 && j + 2 <= columns ? 2 : 1;
         for (int i = 0; rows >= 4 && i < rows; i += 4) {
             const int row = i + 4 <= rows ? i : rows - 4;
-            dots_4x1_T(depth, a + row * a_row, a_row, b + j * b_row, tile + row * T_panel + j);
+            T *const target = tile + row * T_panel + j;
+            if (width == 2)
+                dots_4x2_T(depth, a + row * a_row, a_row, b_j, b_row, target);
+            else
+                dots_4x1_T(depth, a + row * a_row, a_row, b_j, target);
         }
         for (int i = 0; rows < 4 && i < rows; i++) {
-            T same[4 * T_panel]; /* the row four times */
-            dots_4x1_T(depth, a + i * a_row, 0, b + j * b_row, same);
+            T same[4 * T_panel];
+            dots_4x1_T(depth, a + i * a_row, 0, b_j, same);
             tile[i * T_panel + j] = same[0];
         }
+        j += width;
     }
 }
