@@ -887,13 +887,12 @@ FX_FN double fx_atan2_f64(double y, double x) {
 #endif
 
 /* Sine, cosine, tangent and powers need products that are exact in two parts, for which `fma` is an
-   instruction; without it they are the C library's. Of powers with a constant exponent 3, nothing but
-   the products is left. */
+   instruction; without it they are the C library's. */
 #if defined(FX_ON_CUDA) || !(defined(__FMA__) || defined(__FP_FAST_FMA))
 FX_FN double fx_sin_f64(double x) { return sin(x); }
 FX_FN double fx_cos_f64(double x) { return cos(x); }
 FX_FN double fx_tan_f64(double x) { return tan(x); }
-FX_FN double fx_pow_f64(double x, double y) { return y == 3.0 ? x * x * x : pow(x, y); }
+FX_FN double fx_pow_f64(double x, double y) { return pow(x, y); }
 #else
 /* 2^(16 j) 2/pi modulo 4, in four parts, as bits: loads of no other type than what a loop writes
    keep it SIMD code (after Payne and Hanek, 1983). */
@@ -1113,8 +1112,7 @@ FX_FN double fx_pow_f64(double x, double y) {
     double smaller = rint(y) == y || size == (double)FX_INF ? 0.0 : x;
     result = smaller < 0.0 ? (double)FX_NAN : result;
     result = x == -1.0 && y - y != 0.0 && y == y ? 1.0 : result;
-    result = x == 1.0 || y == 0.0 ? 1.0 : result;
-    return y == 3.0 ? x * x * x : result;
+    return x == 1.0 || y == 0.0 ? 1.0 : result;
 }
 #endif
 

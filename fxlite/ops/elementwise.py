@@ -376,12 +376,35 @@ def _power_reference(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
+#: Exponents of which a product is within 2.5 ulp, over all numbers: greater ones would be off by more.
+_PRODUCTS = (3, 4, -1, -2, -0.5, 1.5, 2.5, -1.5)
+
+
 def _simple_power(x: Expr, y: Expr) -> Expr | None:
-    """NumPy takes the square root for the number 0.5, of -0.0 it is -0.0, and multiplies for 2."""
+    """NumPy takes the square root for the number 0.5, of -0.0 it is -0.0, and multiplies for 2. For other small
+    exponents this is a product, too, which no step makes infinite or subnormal where the power is not."""
     power = y.value if isinstance(y, expr.Const) else None
     if power == 2:
         return expr.apply("mul", x, x)
-    return expr.apply("sqrt", x) if power == 0.5 else None
+    if power == 0.5:
+        return expr.apply("sqrt", x)
+    if power not in _PRODUCTS or x.dtype.is_complex:
+        return None
+    whole = math.trunc(power)
+    if whole == power:
+        factor = expr.apply("reciprocal", x) if power < 0 else x
+        square = expr.apply("mul", factor, factor)
+        products = {1: factor, 2: square, 3: expr.apply("mul", square, factor), 4: expr.apply("mul", square, square)}
+        return products[abs(whole)]
+    factor = expr.apply("add", x, expr.const(0.0, x.dtype))  # powers of -0.0 are those of 0.0
+    below = expr.apply("eq", x, expr.const(-math.inf, x.dtype))  # of which the root is NaN
+    if power == -0.5:
+        return expr.where(below, expr.const(0.0, x.dtype), expr.apply("rsqrt", factor))
+    if power == -1.5:
+        factor = expr.apply("reciprocal", factor)
+        return expr.apply("mul", factor, expr.apply("sqrt", factor))
+    product = factor if whole == 1 else expr.apply("mul", factor, factor)
+    return expr.where(below, expr.const(math.inf, x.dtype), expr.apply("mul", product, expr.apply("sqrt", factor)))
 
 
 binary(
@@ -397,6 +420,7 @@ binary(
     unless=_simple_power,
     samples=[
         "f32[3,4](0.1,3) f32[4]; f32[6] 2; f32[6] 3.0; f64[5](0.1,2) 0.5; i32[5] 3; 2.0 f32[4]; f64[5] -1.0",
+        "f32[9]! 3; f64[9]! 4; f32[9]! -2; f32[9]! -0.5; f64[9]! 1.5; f16[9]! 2.5; f32[9]! -1.5; bf16[5] -1; i8[5] 4",
         "i64[4](0,5) i64[4](0,4)",
     ],
 )
