@@ -6,9 +6,8 @@
    says why a call failed. They are plain scalar code without branches, so that gcc turns a loop
    that calls them into SIMD code (-O3 -march=native -fno-math-errno -fno-trapping-math; never
    -ffast-math). Exceptions are gcd and powers of integers, which loop, and what calls the C
-   library: mod, floordiv, fmod, log10, cbrt, asinh, acosh and atanh of floats, of f64 also erf,
-   hypot, nextafter and exponent; on a GPU more of them. The text is the common subset of C11, C++17
-   and CUDA C; under NVRTC include prelude.cuh first, for the integer types. */
+   library: mod, floordiv and fmod of floats; on a GPU more of them. The text is the common subset of
+   C11, C++17 and CUDA C; under NVRTC include prelude.cuh first, for the integer types. */
 #ifndef FX_MATH_H
 #define FX_MATH_H
 
@@ -148,7 +147,13 @@ FX_FN float fx_nextafter_f32(float x, float y) {
     next = x == y ? y : next;
     return x != x || y != y ? x + y : next;
 }
-FX_FN double fx_nextafter_f64(double x, double y) { return nextafter(x, y); }
+FX_FN double fx_nextafter_f64(double x, double y) {
+    uint64_t bits = fx_bits_f64(x), least = (fx_bits_f64(y) & 0x8000000000000000u) | 1u;
+    uint64_t moved = (x < y) == (x > 0.0) ? bits + 1u : bits - 1u;
+    double next = fx_double_from_bits(x == 0.0 ? least : moved);
+    next = x == y ? y : next;
+    return x != x || y != y ? x + y : next;
+}
 
 /* np.remainder: the sign of the divisor, also on zeros; NaN for a zero divisor. */
 FX_FN float fx_mod_f32(float a, float b) {
@@ -329,28 +334,37 @@ FX_FN uint32_t fx_exponent(uint32_t bits) {
     return (uint32_t)((int32_t)(bits - 0x3f3504f3u) >> 23);
 }
 
-FX_FN float fx_log_f32(float x) {
+/* The n of x = 2^n (1 + f), and f in *rest, for x > 0 */
+FX_FN float fx_log_reduced(float x, float *rest) {
     int tiny = x < 1.17549435e-38f; /* subnormal: times 2^23 */
     uint32_t bits = fx_bits_f32(tiny ? x * 8388608.0f : x);
     uint32_t n = fx_exponent(bits);
-    float f = fx_float_from_bits(bits - (n << 23)) - 1.0f;
-    float y = fx_log_polynomial(f, (float)(int32_t)n - (tiny ? 23.0f : 0.0f));
+    *rest = fx_float_from_bits(bits - (n << 23)) - 1.0f;
+    return (float)(int32_t)n - (tiny ? 23.0f : 0.0f);
+}
+/* What a logarithm is of numbers that are not positive and finite. */
+FX_FN float fx_log_completed(float y, float x) {
     y = x < FX_INF ? y : x; /* infinity and NaN */
     y = x < 0.0f ? FX_NAN : y;
     return x == 0.0f ? -FX_INF : y;
 }
 
+FX_FN float fx_log_f32(float x) {
+    float f, n = fx_log_reduced(x, &f);
+    return fx_log_completed(fx_log_polynomial(f, n), x);
+}
+
 /* n and log(m) / ln 2 of x = 2^n m, so that powers of two are exact */
 FX_FN float fx_log2_f32(float x) {
-    int tiny = x < 1.17549435e-38f; /* subnormal: times 2^23 */
-    uint32_t bits = fx_bits_f32(tiny ? x * 8388608.0f : x);
-    uint32_t n = fx_exponent(bits);
-    float f = fx_float_from_bits(bits - (n << 23)) - 1.0f;
-    float whole = (float)(int32_t)n - (tiny ? 23.0f : 0.0f);
-    float y = fx_log_polynomial(f, 0.0f) * 1.44269504f + whole;
-    y = x < FX_INF ? y : x; /* infinity and NaN */
-    y = x < 0.0f ? FX_NAN : y;
-    return x == 0.0f ? -FX_INF : y;
+    float f, n = fx_log_reduced(x, &f);
+    return fx_log_completed(fx_log_polynomial(f, 0.0f) * 1.44269504f + n, x);
+}
+
+/* n log10(2), of which a first part is exact, and log(m) / ln 10: powers of ten are exact, too. */
+FX_FN float fx_log10_f32(float x) {
+    float f, n = fx_log_reduced(x, &f);
+    float y = fx_log_polynomial(f, 0.0f) * 0.434294492f + n * 4.60503907e-06f;
+    return fx_log_completed(y + n * 0.301025391f, x);
 }
 
 /* With 2^n near 1 + x, log1p(x) = log(2^n (1 + f)), f = x / 2^n + (1 / 2^n - 1): rounding 1 + x
@@ -639,12 +653,42 @@ FX_FN float fx_logaddexp_f32(float x, float y) {
     return x == y ? x + 0.693147182f : sum;
 }
 
+/* By log1p, of sums in which nothing cancels. From 10^9 on, asinh(x) and acosh(x) are log(2 x). */
+FX_FN float fx_asinh_f32(float x) {
+    float size = fabsf(x), square = size * size;
+    int large = size > 1e9f;
+    float y = fx_log1p_f32(large ? size : size + square / (1.0f + sqrtf(1.0f + square)));
+    return copysignf(large ? y + 0.693147182f : y, x);
+}
+FX_FN float fx_acosh_f32(float x) {
+    float above = x - 1.0f;
+    int large = x > 1e9f;
+    float y = fx_log1p_f32(large ? x : above + sqrtf(above * (x + 1.0f)));
+    return x < 1.0f ? FX_NAN : large ? y + 0.693147182f : y;
+}
+FX_FN float fx_atanh_f32(float x) {
+    float size = fabsf(x), twice = 2.0f * size;
+    float y = 0.5f * fx_log1p_f32(twice + twice * size / (1.0f - size));
+    return size > 1.0f ? FX_NAN : copysignf(y, x);
+}
+
+/* cbrt(x) = 2^q cbrt(m 2^r) with x = 2^n m, n = 3 q + r and r from -1 to 1: by a polynomial in
+   m - 1 [cbrt] and a step of E. Halley's (1694), which triples the bits that are right. */
+FX_FN float fx_cbrt_f32(float x) {
+    float f, n = fx_log_reduced(fabsf(x), &f);
+    float rounder = n * 0.333333343f + FX_ROUNDER, r = n - 3.0f * (rounder - FX_ROUNDER);
+    float p = -0.107476883f;
+    p = p * f + 0.338708282f;
+    p = p * f + 0.999890745f;
+    float root = p * (r == 0.0f ? 1.0f : r > 0.0f ? 1.25992107f : 0.793700516f);
+    float target = (1.0f + f) * (r == 0.0f ? 1.0f : r > 0.0f ? 2.0f : 0.5f);
+    float cube = root * root * root;
+    root = root - root * (cube - target) / (2.0f * cube + target);
+    float y = copysignf(root * fx_power_of_two(fx_bits_f32(rounder) - FX_ROUNDER_BITS), x);
+    return x == 0.0f || x - x != 0.0f ? x : y;
+}
+
 /* What few programs call, by the C library. */
-FX_FN float fx_log10_f32(float x) { return log10f(x); }
-FX_FN float fx_cbrt_f32(float x) { return cbrtf(x); }
-FX_FN float fx_asinh_f32(float x) { return asinhf(x); }
-FX_FN float fx_acosh_f32(float x) { return acoshf(x); }
-FX_FN float fx_atanh_f32(float x) { return atanhf(x); }
 FX_FN float fx_fmod_f32(float x, float y) { return fmodf(x, y); }
 /* As frexp gives it, by the bits of |x|. */
 FX_FN int32_t fx_exponent_f32(float x) {
@@ -671,6 +715,13 @@ FX_FN double fx_asin_f64(double x) { return asin(x); }
 FX_FN double fx_acos_f64(double x) { return acos(x); }
 FX_FN double fx_atan_f64(double x) { return atan(x); }
 FX_FN double fx_atan2_f64(double y, double x) { return atan2(y, x); }
+FX_FN double fx_log10_f64(double x) { return log10(x); }
+FX_FN double fx_asinh_f64(double x) { return asinh(x); }
+FX_FN double fx_acosh_f64(double x) { return acosh(x); }
+FX_FN double fx_atanh_f64(double x) { return atanh(x); }
+FX_FN double fx_cbrt_f64(double x) { return cbrt(x); }
+FX_FN double fx_erf_f64(double x) { return erf(x); }
+FX_FN double fx_hypot_f64(double x, double y) { return hypot(x, y); }
 #else
 /* y 2^n for the n of a rounder, n + FX_ROUNDER_F64, from -2000 to 2000: by two factors, so that a
    subnormal result is rounded once. Vectors of 64-bit integers are shifted without their signs. */
@@ -759,27 +810,32 @@ FX_FN double fx_without_exponent(double x, uint64_t bits) {
     return fx_double_from_bits(fx_bits_f64(x) - ((bits - 1024u) << 52));
 }
 
-/* What a logarithm is of numbers that are not positive and finite. */
-FX_FN double fx_log_completed(double y, double x) {
+/* As for floats: the n of x = 2^n (1 + f), and f; what a logarithm is elsewhere. */
+FX_FN double fx_log_reduced_f64(double x, double *rest) {
+    int tiny = x < 2.2250738585072014e-308;
+    double size = tiny ? x * 0x1p54 : x;
+    uint64_t bits = fx_exponent_bits_f64(size);
+    *rest = fx_without_exponent(size, bits) - 1.0;
+    return fx_double_of_exponent(bits) - (tiny ? 54.0 : 0.0);
+}
+FX_FN double fx_log_completed_f64(double y, double x) {
     y = x == 0.0 ? -(double)FX_INF : y;
     y = x < 0.0 ? (double)FX_NAN : y;
     return x < (double)FX_INF ? y : x;
 }
 FX_FN double fx_log_f64(double x) {
-    int tiny = x < 2.2250738585072014e-308;
-    double size = tiny ? x * 0x1p54 : x;
-    uint64_t bits = fx_exponent_bits_f64(size);
-    double n = fx_double_of_exponent(bits) - (tiny ? 54.0 : 0.0);
-    return fx_log_completed(fx_log_polynomial_f64(fx_without_exponent(size, bits) - 1.0, n, 0.0), x);
+    double f, n = fx_log_reduced_f64(x, &f);
+    return fx_log_completed_f64(fx_log_polynomial_f64(f, n, 0.0), x);
 }
+/* Of 1 / ln(2) and 1 / ln(10), the second part counts where n is 0. */
 FX_FN double fx_log2_f64(double x) {
-    int tiny = x < 2.2250738585072014e-308;
-    double size = tiny ? x * 0x1p54 : x;
-    uint64_t bits = fx_exponent_bits_f64(size);
-    double n = fx_double_of_exponent(bits) - (tiny ? 54.0 : 0.0);
-    double y = fx_log_polynomial_f64(fx_without_exponent(size, bits) - 1.0, 0.0, 0.0);
-    /* times 1 / ln(2), of which the second part counts where n is 0 */
-    return fx_log_completed(y * 1.4426950408889634 + (y * 2.0355273740931033e-17 + n), x);
+    double f, n = fx_log_reduced_f64(x, &f), y = fx_log_polynomial_f64(f, 0.0, 0.0);
+    return fx_log_completed_f64(y * 1.4426950408889634 + (y * 2.0355273740931033e-17 + n), x);
+}
+FX_FN double fx_log10_f64(double x) {
+    double f, n = fx_log_reduced_f64(x, &f), y = fx_log_polynomial_f64(f, 0.0, 0.0);
+    double rest = y * 1.0983196502167651e-17 - n * 0x1.80433b83b532ap-44;
+    return fx_log_completed_f64(n * 0x1.34413509f8p-2 + (y * 0.43429448190325182 + rest), x);
 }
 
 /* Of u = 1 + x, and what rounding left out of it */
@@ -790,7 +846,7 @@ FX_FN double fx_log1p_f64(double x) {
     double left = (x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0)) / u;
     int near = n == 0.0;
     double y = fx_log_polynomial_f64(near ? x : fx_without_exponent(u, bits) - 1.0, n, near ? 0.0 : left);
-    y = fx_log_completed(y, u);
+    y = fx_log_completed_f64(y, u);
     return x == 0.0 ? x : y;
 }
 
@@ -883,6 +939,99 @@ FX_FN double fx_atan2_f64(double y, double x) {
     angle = fx_bits_f64(x) >> 63 != 0u ? 3.1415926535897931 - (angle - 1.2246467991473532e-16) : angle;
     angle = copysign(angle, y);
     return x != x || y != y ? x + y : angle;
+}
+
+FX_FN double fx_asinh_f64(double x) {
+    double size = fabs(x), square = size * size;
+    int large = size > 1e18;
+    double y = fx_log1p_f64(large ? size : size + square / (1.0 + sqrt(1.0 + square)));
+    return copysign(large ? y + 0.69314718055994531 : y, x);
+}
+FX_FN double fx_acosh_f64(double x) {
+    double above = x - 1.0;
+    int large = x > 1e18;
+    double y = fx_log1p_f64(large ? x : above + sqrt(above * (x + 1.0)));
+    return x < 1.0 ? (double)FX_NAN : large ? y + 0.69314718055994531 : y;
+}
+FX_FN double fx_atanh_f64(double x) {
+    double size = fabs(x), twice = 2.0 * size;
+    double y = 0.5 * fx_log1p_f64(twice + twice * size / (1.0 - size));
+    return size > 1.0 ? (double)FX_NAN : copysign(y, x);
+}
+
+/* As for floats [cbrt_f64] */
+FX_FN double fx_cbrt_f64(double x) {
+    double f, n = fx_log_reduced_f64(fabs(x), &f);
+    double rounder = n * 0.33333333333333331 + FX_ROUNDER_F64;
+    double r = n - 3.0 * (rounder - FX_ROUNDER_F64);
+    double p = 0.026954915032169499;
+    p = p * f - 0.044782372332191386;
+    p = p * f + 0.062287691175394309;
+    p = p * f - 0.11096408666620323;
+    p = p * f + 0.33332031248926169;
+    p = p * f + 0.99999901304441174;
+    double root = p * (r == 0.0 ? 1.0 : r > 0.0 ? 1.2599210498948732 : 0.79370052598409979);
+    double target = (1.0 + f) * (r == 0.0 ? 1.0 : r > 0.0 ? 2.0 : 0.5);
+    double cube = root * root * root;
+    root = root - root * (cube - target) / (2.0 * cube + target);
+    uint64_t exponent = fx_bits_f64(rounder) - 0x4338000000000000u + 1023u;
+    double y = copysign(root * fx_double_from_bits(exponent << 52), x);
+    return x == 0.0 || x - x != 0.0 ? x : y;
+}
+
+/* erf(x) = x + x P(x^2) below 1 [erf_small_f64], 1 - exp(-x^2) Q(|x| - 3.5) above [erf_large_f64] */
+FX_FN double fx_erf_f64(double x) {
+    double size = fabs(x), square = x * x;
+    double p = 5.945266408349592e-11;
+    p = p * square - 1.1365668807103508e-09;
+    p = p * square + 1.4657880594200332e-08;
+    p = p * square - 1.6350025335350864e-07;
+    p = p * square + 1.6460972827565583e-06;
+    p = p * square - 1.4925593507528321e-05;
+    p = p * square + 0.00012055331036924735;
+    p = p * square - 0.00085483269787428367;
+    p = p * square + 0.0052239776247808766;
+    p = p * square - 0.026866170645072896;
+    p = p * square + 0.11283791670954857;
+    p = p * square - 0.37612638903183748;
+    p = p * square + 0.12837916709551259;
+    double small = x + x * p;
+    double bounded = size > 6.0 ? 6.0 : size; /* 1 from 5.93 on */
+    double t = bounded - 3.5;
+    double q = 1.1724534825965463e-12;
+    q = q * t + 1.9359512793476432e-11;
+    q = q * t + 1.4622759210307816e-10;
+    q = q * t + 6.2332338794553738e-10;
+    q = q * t + 1.5544114188860958e-09;
+    q = q * t + 1.6672299904760584e-09;
+    q = q * t - 1.7873005965531266e-09;
+    q = q * t - 1.0847285324369892e-08;
+    q = q * t - 1.1082222960743634e-08;
+    q = q * t - 2.3340304516012961e-08;
+    q = q * t + 1.0101563735528263e-07;
+    q = q * t - 3.7799630979514135e-07;
+    q = q * t + 1.8488068651181888e-06;
+    q = q * t - 8.2431555293435685e-06;
+    q = q * t + 3.6172530285466443e-05;
+    q = q * t - 0.00015547267200851183;
+    q = q * t + 0.0006526865791406485;
+    q = q * t - 0.0026730738175948995;
+    q = q * t + 0.010661133338760355;
+    q = q * t - 0.04132357783182343;
+    q = q * t + 0.15529365560722028;
+    double rest = fx_exp_f64(-(bounded * bounded)) * q;
+    return size < 1.0 ? small : copysign(1.0 - rest, x);
+}
+
+/* Of numbers by whose squares nothing overflows, or vanishes that counts. */
+FX_FN double fx_hypot_f64(double x, double y) {
+    double width = fabs(x), height = fabs(y), larger = width > height ? width : height;
+    double scale = larger > 0x1p510 ? 0x1p-600 : larger < 0x1p-500 ? 0x1p600 : 1.0;
+    double back = larger > 0x1p510 ? 0x1p600 : larger < 0x1p-500 ? 0x1p-600 : 1.0;
+    width = width * scale;
+    height = height * scale;
+    double root = sqrt(width * width + height * height) * back;
+    return fabs(x) == (double)FX_INF || fabs(y) == (double)FX_INF ? (double)FX_INF : root;
 }
 #endif
 
@@ -1054,11 +1203,7 @@ FX_FN double fx_tan_f64(double x) {
 /* log2(x) of a finite x > 0, in two parts: log(m) = 2 s + 2/3 s^3 + s^5 P(s^2) [pow_f64] with
    s = (m - 1) / (m + 1), for which x = m 2^n and m is from sqrt(1/2) to sqrt(2). */
 FX_FN double fx_log2_in_parts(double x, double *rest) {
-    int tiny = x < 2.2250738585072014e-308;
-    double size = tiny ? x * 0x1p54 : x;
-    uint64_t bits = fx_exponent_bits_f64(size);
-    double n = fx_double_of_exponent(bits) - (tiny ? 54.0 : 0.0);
-    double f = fx_without_exponent(size, bits) - 1.0;
+    double f, n = fx_log_reduced_f64(x, &f);
     double divisor = 2.0 + f, inverse = 1.0 / divisor, s = f * inverse;
     double s_rest = (fma(-s, divisor, f) - s * (f - (divisor - 2.0))) * inverse;
     double square = s * s, square_rest = fma(s, s, -square) + 2.0 * s * s_rest;
@@ -1125,20 +1270,16 @@ FX_FN double fx_logaddexp_f64(double x, double y) {
     return x == y ? x + 0.69314718055994531 : sum;
 }
 
-/* What takes numbers of any size apart, or few programs call, by the C library. */
-FX_FN double fx_log10_f64(double x) { return log10(x); }
-FX_FN double fx_cbrt_f64(double x) { return cbrt(x); }
-FX_FN double fx_asinh_f64(double x) { return asinh(x); }
-FX_FN double fx_acosh_f64(double x) { return acosh(x); }
-FX_FN double fx_atanh_f64(double x) { return atanh(x); }
+/* What few programs call, by the C library. */
 FX_FN double fx_fmod_f64(double x, double y) { return fmod(x, y); }
+/* As for floats. */
 FX_FN int32_t fx_exponent_f64(double x) {
-    int exponent = 0;
-    if (x - x == 0.0) (void)frexp(x, &exponent);
-    return exponent;
+    double size = fabs(x);
+    int tiny = size < 2.2250738585072014e-308; /* subnormal: times 2^54 */
+    uint64_t bits = fx_bits_f64(tiny ? size * 0x1p54 : size);
+    int32_t exponent = (int32_t)(bits >> 52) - (tiny ? 1076 : 1022);
+    return size == 0.0 || size - size != 0.0 ? 0 : exponent;
 }
-FX_FN double fx_erf_f64(double x) { return erf(x); }
-FX_FN double fx_hypot_f64(double x, double y) { return hypot(x, y); }
 
 /* ---- Integers -------------------------------------------------------------------------------- */
 

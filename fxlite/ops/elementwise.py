@@ -448,13 +448,7 @@ binary(
 )
 binary("atan2", np.arctan2, "Angle of the point (y, x): ``arctan2(x, y)``.", cost=8, ulp=1.7)
 binary(
-    "hypot",
-    np.hypot,
-    "``sqrt(x * x + y * y)``, which does not overflow on the way.",
-    cost=8,
-    calls=("f64",),
-    ulp=0.6,
-    commutative=True,
+    "hypot", np.hypot, "``sqrt(x * x + y * y)``, which does not overflow on the way.", cost=8, ulp=0.6, commutative=True
 )
 binary(
     "logaddexp",
@@ -466,9 +460,7 @@ binary(
     commutative=True,
 )
 binary("copysign", np.copysign, "The size of x with the sign of y.", keeps=True)
-binary(
-    "nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True, halves=True, calls=("f64",)
-)
+binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True, halves=True)
 
 unary(
     "neg", np.negative, "``-x``.", onnx="Neg", symbol="-", operator="-", keeps=True, inverse="neg", participle="negated"
@@ -664,7 +656,6 @@ unary(
     "Error function.",
     onnx="Erf",
     cost=8,
-    calls=("f64",),
     ulp=1.3,
     compute=lambda x: _exact_erf(x.astype(np.float64)).astype(x.dtype),
     samples=float_samples(-4, 4),

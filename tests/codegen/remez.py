@@ -275,6 +275,29 @@ POLYNOMIALS = {
         QUARTER_PI**2,
         np.float64,
     ),
+    # cbrt(1 + f) = P(f), which one step of Halley's makes exact
+    "cbrt": Polynomial(lambda f: mpmath.cbrt(1 + f), lambda f: 1 / mpmath.cbrt(1 + f), 2, 1 / SQRT2 - 1, SQRT2 - 1),
+    "cbrt_f64": Polynomial(
+        lambda f: mpmath.cbrt(1 + f), lambda f: 1 / mpmath.cbrt(1 + f), 5, 1 / SQRT2 - 1, SQRT2 - 1, np.float64
+    ),
+    # erf(x) = x + x P(x^2) below 1, in double
+    "erf_small_f64": Polynomial(
+        _of_square(_series(mpmath.erf, [(1, 1)], 1)),
+        lambda u: mpmath.sqrt(u) / mpmath.erf(mpmath.sqrt(u)) if u else mpf("0.8862"),
+        12,
+        0.0,
+        1.0,
+        np.float64,
+    ),
+    # erfc(x) = exp(-x^2) P(x - 3.5) from 1 to 6, absolute
+    "erf_large_f64": Polynomial(
+        lambda t: mpmath.erfc(mpf("3.5") + t) * mpmath.exp((mpf("3.5") + t) ** 2),
+        lambda t: mpmath.exp(-((mpf("3.5") + t) ** 2)),
+        20,
+        -2.5,
+        2.5,
+        np.float64,
+    ),
 }
 
 

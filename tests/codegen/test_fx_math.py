@@ -430,6 +430,9 @@ def test_exact_results(native: Driver) -> None:
     a, b = (v.ravel() for v in np.meshgrid(np.arange(-60.0, 60), np.arange(1.0, 40)))
     a, b = a[np.abs(a**b) < 2**53], b[np.abs(a**b) < 2**53]
     assert (native.call("pow_f64", a, b) == [float(int(x) ** int(y)) for x, y in zip(a, b)]).all()
+    for kind, count in (("f4", 11), ("f8", 23)):
+        tens = np.array([10.0**k for k in range(count)], kind)
+        assert (native.call(f"log10_{'f32' if kind == 'f4' else 'f64'}", tens) == np.arange(count)).all()
     whole = np.linspace(-1e5, 1e5, 200_001)
     for bounded in ("sin", "cos"):
         assert np.abs(native.call(f"{bounded}_f64", whole)).max() <= 1

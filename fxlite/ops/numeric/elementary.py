@@ -23,36 +23,16 @@ from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
 # -- floats ----------------------------------------------------------------------------------------
-unary(
-    "log10", np.log10, "Logarithm to base 10.", cost=8, calls=("f32", "f64"), ulp=2.5, samples=float_samples(0.01, 100)
-)
+unary("log10", np.log10, "Logarithm to base 10.", cost=8, ulp=2.5, samples=float_samples(0.01, 100))
 unary("exp2", np.exp2, "``2**x``.", cost=8, ulp=1.5, nonnegative=True, samples=float_samples(-20, 20))
-unary(
-    "cbrt",
-    np.cbrt,
-    "Cube root, of negative numbers too.",
-    cost=8,
-    calls=("f32", "f64"),
-    ulp=1.5,
-    samples=float_samples(-9, 9),
-)
-unary(
-    "asinh",
-    np.arcsinh,
-    "Inverse of sinh.",
-    onnx="Asinh",
-    cost=8,
-    calls=("f32", "f64"),
-    ulp=2.5,
-    samples=float_samples(-9, 9),
-)
+unary("cbrt", np.cbrt, "Cube root, of negative numbers too.", cost=8, ulp=1.5, samples=float_samples(-9, 9))
+unary("asinh", np.arcsinh, "Inverse of sinh.", onnx="Asinh", cost=8, ulp=2.5, samples=float_samples(-9, 9))
 unary(
     "acosh",
     np.arccosh,
     "Inverse of cosh, of numbers from 1 on.",
     onnx="Acosh",
     cost=8,
-    calls=("f32", "f64"),
     ulp=2.5,
     samples=float_samples(1, 9),
 )
@@ -62,7 +42,6 @@ unary(
     "Inverse of tanh, of numbers between -1 and 1.",
     onnx="Atanh",
     cost=8,
-    calls=("f32", "f64"),
     ulp=2.5,
     samples=float_samples(-0.9, 0.9),
 )
@@ -247,7 +226,6 @@ unary(
     rule=_split_float,
     result=dtypes.int32,
     cost=8,
-    calls=("f64",),
     samples=float_samples(-9, 9),
 )
 
