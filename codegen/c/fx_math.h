@@ -6,7 +6,7 @@
    says why a call failed. They are plain scalar code without branches, so that gcc turns a loop
    that calls them into SIMD code (-O3 -march=native -fno-math-errno -fno-trapping-math; never
    -ffast-math). Exceptions are gcd and powers of integers, which loop, and what calls the C
-   library: mod, floordiv and fmod of floats; on a GPU more of them. The text is the common subset of
+   library: mod, floordiv and fmod of f64; on a GPU more of them. The text is the common subset of
    C11, C++17 and CUDA C; under NVRTC include prelude.cuh first, for the integer types. */
 #ifndef FX_MATH_H
 #define FX_MATH_H
@@ -155,24 +155,66 @@ FX_FN double fx_nextafter_f64(double x, double y) {
     return x != x || y != y ? x + y : next;
 }
 
+/* condition ? a : b without a branch: compilers follow each case of nested ones through all that
+ * comes after, and end with masks for every combination. */
+FX_FN float fx_select_f32(int condition, float a, float b) {
+    uint32_t mask = -(uint32_t)condition;
+    return fx_float_from_bits((fx_bits_f32(a) & mask) | (fx_bits_f32(b) & ~mask));
+}
+FX_FN double fx_select_f64(int condition, double a, double b) {
+    uint64_t mask = -(uint64_t)condition;
+    return fx_double_from_bits((fx_bits_f64(a) & mask) | (fx_bits_f64(b) & ~mask));
+}
+
+/* x - q y with the quotient q rounded toward 0, exact. In a fused multiply-add q y is, too, if q has
+   no more than 52 bits, and the quotient is off by 1 at most. Of floats, in double, six such steps
+   take what is above 2^240 |y|, 2^192 |y| and so on to |y|; of doubles, the C library takes more. */
+#if defined(FX_ON_CUDA) || !(defined(__FMA__) || defined(__FP_FAST_FMA))
+FX_FN float fx_fmod_f32(float x, float y) { return fmodf(x, y); }
+FX_FN double fx_fmod_f64(double x, double y) { return fmod(x, y); }
+#else
+FX_FN double fx_within_divisor(double rest, double divisor) {
+    rest = rest < 0.0 ? rest + divisor : rest;
+    return rest >= divisor ? rest - divisor : rest;
+}
+FX_FN double fx_fmod_f64(double x, double y) {
+    double size = fabs(x), divisor = fabs(y);
+    if (!(size < 0x1p52 * divisor && divisor <= 1.7976931348623157e+308)) return fmod(x, y);
+    double rest = fma(-trunc(size / divisor), divisor, size);
+    return copysign(fx_within_divisor(rest, divisor), x);
+}
+FX_FN double fx_less_multiples(double rest, double y, double inverse, double scale) {
+    return fma(-trunc(rest * (inverse / scale)), y * scale, rest);
+}
+FX_FN float fx_fmod_f32(float x, float y) {
+    double rest = fabs((double)x), divisor = fabs((double)y), inverse = 1.0 / divisor;
+    rest = fx_less_multiples(rest, divisor, inverse, 0x1p240);
+    rest = fx_less_multiples(rest, divisor, inverse, 0x1p192);
+    rest = fx_less_multiples(rest, divisor, inverse, 0x1p144);
+    rest = fx_less_multiples(rest, divisor, inverse, 0x1p96);
+    rest = fx_less_multiples(rest, divisor, inverse, 0x1p48);
+    rest = fx_less_multiples(rest, divisor, inverse, 1.0);
+    float result = (float)fx_within_divisor(rest, divisor);
+    return copysignf(divisor > 3.5e38 ? x + (x - x) : result, x); /* y infinite */
+}
+#endif
+
 /* np.remainder: the sign of the divisor, also on zeros; NaN for a zero divisor. */
 FX_FN float fx_mod_f32(float a, float b) {
-    float rest = fmodf(a, b);
+    float rest = fx_fmod_f32(a, b);
     float moved = (b < 0.0f) != (rest < 0.0f) ? rest + b : rest;
-    float nonzero = rest == 0.0f ? copysignf(0.0f, b) : moved;
-    return b == 0.0f ? rest : nonzero;
+    return rest == 0.0f ? copysignf(0.0f, b) : moved;
 }
 FX_FN double fx_mod_f64(double a, double b) {
-    double rest = fmod(a, b);
-    double moved = (b < 0.0) != (rest < 0.0) ? rest + b : rest;
-    double nonzero = rest == 0.0 ? copysign(0.0, b) : moved;
-    return b == 0.0 ? rest : nonzero;
+    double rest = fx_fmod_f64(a, b);
+    double moved = fx_select_f64((b < 0.0) != (rest < 0.0), rest + b, rest);
+    return fx_select_f64(rest == 0.0, copysign(0.0, b), moved);
 }
 
 /* np.floor_divide, rounded where NumPy rounds, so that every special case agrees: a / 0 is the true
    quotient, a zero has the sign of the true quotient. */
 FX_FN float fx_floordiv_f32(float a, float b) {
-    float rest = fmodf(a, b);
+    float rest = fx_fmod_f32(a, b);
     float quotient = (a - rest) / b;
     quotient = rest != 0.0f && (b < 0.0f) != (rest < 0.0f) ? quotient - 1.0f : quotient;
     float whole = floorf(quotient);
@@ -181,13 +223,14 @@ FX_FN float fx_floordiv_f32(float a, float b) {
     return b == 0.0f ? a / b : whole;
 }
 FX_FN double fx_floordiv_f64(double a, double b) {
-    double rest = fmod(a, b);
+    double rest = fx_fmod_f64(a, b);
     double quotient = (a - rest) / b;
-    quotient = rest != 0.0 && (b < 0.0) != (rest < 0.0) ? quotient - 1.0 : quotient;
+    int below = (rest != 0.0) & ((b < 0.0) != (rest < 0.0));
+    quotient = fx_select_f64(below, quotient - 1.0, quotient);
     double whole = floor(quotient);
-    whole = quotient - whole > 0.5 ? whole + 1.0 : whole;
-    whole = quotient == 0.0 ? copysign(0.0, a / b) : whole;
-    return b == 0.0 ? a / b : whole;
+    whole = fx_select_f64(quotient - whole > 0.5, whole + 1.0, whole);
+    whole = fx_select_f64(quotient == 0.0, copysign(0.0, a / b), whole);
+    return fx_select_f64(b == 0.0, a / b, whole);
 }
 
 /* a * b + c, rounded once where the machine has the instruction and the compiler takes it. */
@@ -217,13 +260,6 @@ FX_FN int32_t fx_saturate_f32(float x, float low, float high) {
     int32_t most = (int32_t)fx_bits_f32(high - low);
     bits = bits < most ? bits : most;
     return (int32_t)fx_float_from_bits((uint32_t)bits) + (int32_t)low;
-}
-
-/* condition ? a : b without a branch: compilers follow each case of nested ones through all that
- * comes after, and end with masks for every combination. */
-FX_FN float fx_select_f32(int condition, float a, float b) {
-    uint32_t mask = -(uint32_t)condition;
-    return fx_float_from_bits((fx_bits_f32(a) & mask) | (fx_bits_f32(b) & ~mask));
 }
 
 /* ---- float: elementary functions ------------------------------------------------------------- */
@@ -688,8 +724,6 @@ FX_FN float fx_cbrt_f32(float x) {
     return x == 0.0f || x - x != 0.0f ? x : y;
 }
 
-/* What few programs call, by the C library. */
-FX_FN float fx_fmod_f32(float x, float y) { return fmodf(x, y); }
 /* As frexp gives it, by the bits of |x|. */
 FX_FN int32_t fx_exponent_f32(float x) {
     float size = fabsf(x);
@@ -1270,8 +1304,6 @@ FX_FN double fx_logaddexp_f64(double x, double y) {
     return x == y ? x + 0.69314718055994531 : sum;
 }
 
-/* What few programs call, by the C library. */
-FX_FN double fx_fmod_f64(double x, double y) { return fmod(x, y); }
 /* As for floats. */
 FX_FN int32_t fx_exponent_f64(double x) {
     double size = fabs(x);

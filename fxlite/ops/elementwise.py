@@ -345,7 +345,7 @@ binary(
     symbol="//",
     scalar="floordiv",
     cost=8,
-    calls=("f32", "f64"),
+    calls=("f64",),
     samples=_DIVISION_SAMPLES,
 )
 binary(
@@ -355,7 +355,7 @@ binary(
     symbol="%",
     scalar="mod",
     cost=8,
-    calls=("f32", "f64"),
+    calls=("f64",),
     aliases=("mod",),
     samples=_DIVISION_SAMPLES,
 )

@@ -447,7 +447,15 @@ def test_exact_functions(function: str, name: str, native: Driver) -> None:
     arguments: tuple[Array, ...] = (x,)
     if function in EXACT_BINARY:
         pairs, divisors = grid(specials(name)), random.normal(0, 9, x.size).astype(x.dtype)
-        arguments = np.concatenate([pairs[0], x]), np.concatenate([pairs[1], divisors])
+        any_bits = random.integers(0, 256, (2, 5000, x.itemsize), np.uint8).view(x.dtype)[..., 0]
+        any_bits = np.where(np.isnan(any_bits), 1, any_bits)
+        multiples = (random.integers(1, 2**20, 5000) * any_bits[1] * np.exp2(random.integers(0, 90, 5000))).astype(
+            x.dtype
+        )
+        arguments = (
+            np.concatenate([pairs[0], x, any_bits[0], multiples]),
+            np.concatenate([pairs[1], divisors, any_bits[1], any_bits[1]]),
+        )
     actual, expected = (native.call(f"{function}_{name}", *arguments), numpy_of(function)(*arguments))
     if function in ("isnan", "isinf"):
         good = (actual != 0) == expected

@@ -153,7 +153,7 @@ binary(
     np.fmod,
     "Remainder with the sign of ``x``, as C's fmod; integer ``x`` by 0 is 0.",
     cost=8,
-    calls=("f32", "f64"),
+    calls=("f64",),
     unless=_integer_rest,
     samples=[
         "f32[4,5] f32[5]; f64[8] 0.75; i32[9] i32[9](-4,5); i8[6] 3; u8[6](0,250) u8[6](0,7)",
