@@ -166,9 +166,30 @@ FX_FN double fx_select_f64(int condition, double a, double b) {
     return fx_double_from_bits((fx_bits_f64(a) & mask) | (fx_bits_f64(b) & ~mask));
 }
 
-/* x - q y with the quotient q rounded toward 0, exact. In a fused multiply-add q y is, too, if q has
-   no more than 52 bits, and the quotient is off by 1 at most. Of floats, in double, six such steps
-   take what is above 2^240 |y|, 2^192 |y| and so on to |y|; of doubles, the C library takes more. */
+/* The same by a mask of all bits or none, and such a mask: whether x < y, of numbers that are not
+   negative, or NaN for x. Of comparisons that it can combine, GCC makes what it has no vectors for. */
+FX_FN float fx_chosen(uint32_t mask, float a, float b) {
+    return fx_float_from_bits((fx_bits_f32(a) & mask) | (fx_bits_f32(b) & ~mask));
+}
+FX_FN uint32_t fx_below(float x, float y) {
+    return (uint32_t)((int32_t)(fx_bits_f32(x) - fx_bits_f32(y)) >> 31);
+}
+
+/* x within [-bound, bound], NaN as it is, by one comparison: of two with constants, GCC makes three
+   cases, and masks for each of them. */
+FX_FN float fx_bounded_f32(float x, float bound) {
+    float size = fabsf(x);
+    return copysignf(size > bound ? bound : size, x);
+}
+FX_FN double fx_bounded_f64(double x, double bound) {
+    double size = fabs(x);
+    return copysign(size > bound ? bound : size, x);
+}
+
+/* x - q y with the quotient q rounded toward 0, exact. In a fused multiply-add q y is, too, if q
+   has no more than 52 bits, and the quotient is off by 1 at most. Of floats, in double, six such
+   steps take what is above 2^240 |y|, 2^192 |y| and so on to |y|. Of doubles one step is enough for
+   most; others are left to the C library. */
 #if defined(FX_ON_CUDA) || !(defined(__FMA__) || defined(__FP_FAST_FMA))
 FX_FN float fx_fmod_f32(float x, float y) { return fmodf(x, y); }
 FX_FN double fx_fmod_f64(double x, double y) { return fmod(x, y); }
@@ -303,7 +324,7 @@ FX_FN float fx_scale(float x, uint32_t n) {
     return x * fx_power_of_two(half) * fx_power_of_two(n - half);
 }
 
-/* exp(x) 2^shift; the bounds lie where the result is 0 or infinite anyway, and let a NaN pass */
+/* exp(x) 2^shift; the bounds lie where the result is 0 or infinite anyway */
 FX_FN float fx_exp_shifted(float x, uint32_t shift) {
     x = x > 90.0f ? 90.0f : x;
     x = x < -104.0f ? -104.0f : x;
@@ -316,8 +337,7 @@ FX_FN float fx_exp_f32(float x) { return fx_exp_shifted(x, 0u); }
 
 /* 2^x = 2^n exp((x - n) ln 2) */
 FX_FN float fx_exp2_f32(float x) {
-    x = x > 130.0f ? 130.0f : x;
-    x = x < -152.0f ? -152.0f : x;
+    x = fx_bounded_f32(x, 152.0f);
     float rounder = x + FX_ROUNDER;
     float p = fx_exp_polynomial((x - (rounder - FX_ROUNDER)) * 0.693147182f);
     return fx_scale(p, fx_bits_f32(rounder) - FX_ROUNDER_BITS);
@@ -373,10 +393,10 @@ FX_FN uint32_t fx_exponent(uint32_t bits) {
 /* The n of x = 2^n (1 + f), and f in *rest, for x > 0 */
 FX_FN float fx_log_reduced(float x, float *rest) {
     int tiny = x < 1.17549435e-38f; /* subnormal: times 2^23 */
-    uint32_t bits = fx_bits_f32(tiny ? x * 8388608.0f : x);
+    uint32_t bits = fx_bits_f32(fx_select_f32(tiny, x * 8388608.0f, x));
     uint32_t n = fx_exponent(bits);
     *rest = fx_float_from_bits(bits - (n << 23)) - 1.0f;
-    return (float)(int32_t)n - (tiny ? 23.0f : 0.0f);
+    return (float)(int32_t)n + fx_select_f32(tiny, -23.0f, 0.0f);
 }
 /* What a logarithm is of numbers that are not positive and finite. */
 FX_FN float fx_log_completed(float y, float x) {
@@ -550,52 +570,41 @@ FX_FN float fx_tan_f32(float x) {
     return fx_float_from_bits(fx_bits_f32(y) ^ (fx_bits_f32(x) & 0x80000000u));
 }
 
-/* x^y = 2^(y log2 |x|) in double, so that 3^2 is 9; log2(1 + f) = f P(f) [log2], 2^r = 1 + r Q(r)
-   [exp2]. The special cases are those of C and IEEE 754. */
+/* x^y = 2^(y log2 |x|) in double, so that 3^2 is 9. With x = 2^n (1 + f) and s = f / (2 + f),
+   log2(1 + f) = s P(s^2) [log2]; 2^r = 1 + r Q(r) [exp2]. The special cases are those of C and
+   IEEE 754: the logarithms of 0, infinity and NaN are as if n were these. */
 FX_FN float fx_pow_f32(float x, float y) {
-    float size = fabsf(x);
-    int tiny = size < 1.17549435e-38f;
-    uint32_t bits = fx_bits_f32(tiny ? size * 8388608.0f : size);
-    uint32_t e = fx_exponent(bits);
-    double f = (double)(fx_float_from_bits(bits - (e << 23)) - 1.0f);
-    double p = -0.069738749836227201;
-    p = p * f + 0.13251262701132033;
-    p = p * f - 0.13463000212839132;
-    p = p * f + 0.13027558189890728;
-    p = p * f - 0.14249848448051594;
-    p = p * f + 0.16021665606322197;
-    p = p * f - 0.18043676381454388;
-    p = p * f + 0.20610712441686807;
-    p = p * f - 0.24044643305781815;
-    p = p * f + 0.28853879567591018;
-    p = p * f - 0.36067379314629378;
-    p = p * f + 0.48089834880357085;
-    p = p * f - 0.72134752032750016;
-    p = p * f + 1.442695040886572;
-    double log2 = f * p + (double)((float)(int32_t)e - (tiny ? 23.0f : 0.0f));
-    log2 = size < FX_INF ? log2 : (double)size; /* infinity and NaN */
-    log2 = size == 0.0f ? (double)-FX_INF : log2;
-    double power = (double)y * log2;
-    power = power > 160.0 ? 160.0 : power;
-    power = power < -160.0 ? -160.0 : power;
+    float size = fabsf(x), rest, n = fx_log_reduced(size, &rest);
+    uint32_t is_finite = fx_below(size, FX_INF), is_zero = fx_below(size, 1.4e-45f);
+    n = fx_chosen(is_finite, n, size);
+    n = fx_chosen(is_zero, -FX_INF, n);
+    float finite = fx_bounded_f32(y, 3.4e38f); /* so that powers of 1 are 1 */
+
+    double f = (double)rest, s = f / (2.0 + f), square = s * s;
+    double p = 0.34072855085544534;
+    p = p * square + 0.41167279918951677;
+    p = p * square + 0.5770835836988899;
+    p = p * square + 0.96179667334802943;
+    p = p * square + 2.8853900817900815;
+    double power = fx_bounded_f64((double)finite * (s * p + (double)n), 160.0);
     double rounder = power + FX_ROUNDER_F64;
     double r = power - (rounder - FX_ROUNDER_F64);
-    double q = 1.519618657388357e-05;
-    q = q * r + 0.00015466756560601481;
-    q = q * r + 0.0013333934915004447;
-    q = q * r + 0.0096180381311640351;
-    q = q * r + 0.055504103661870967;
-    q = q * r + 0.24022651066569972;
-    q = q * r + 0.69314718070445513;
+    double q = 0.00015353341471632727;
+    q = q * r + 0.0013398874042586998;
+    q = q * r + 0.0096184374298370276;
+    q = q * r + 0.055503324724520499;
+    q = q * r + 0.24022647913114456;
+    q = q * r + 0.6931472028542589;
     float result = fx_scale((float)(1.0 + r * q), fx_low_bits_f64(rounder));
 
-    result = size == 1.0f && y == y ? 1.0f : result; /* also y infinite */
     float half = 0.5f * y;
     int whole = rintf(y) == y, odd = whole & (rintf(half) != half);
-    result = x < 0.0f && size < FX_INF && !whole ? FX_NAN : result;
-    uint32_t sign = odd ? fx_bits_f32(x) & 0x80000000u : 0u;
-    result = fx_float_from_bits(fx_bits_f32(result) | sign);
-    return x == 1.0f || y == 0.0f ? 1.0f : result;
+    uint32_t negative = (uint32_t)((int32_t)fx_bits_f32(x) >> 31);
+    uint32_t invalid = negative & is_finite & ~is_zero & ((uint32_t)whole - 1u);
+    uint32_t sign = negative & (uint32_t)odd << 31;
+    result = fx_float_from_bits(fx_bits_f32(result) | sign | invalid); /* all bits set are NaN */
+    result = fx_select_f32(x == 1.0f, 1.0f, result);
+    return fx_select_f32(y == 0.0f, 1.0f, result);
 }
 #endif
 
@@ -782,22 +791,26 @@ FX_FN double fx_expm1_rest(double r) {
 }
 FX_FN double fx_expm1_polynomial(double r) { return r + fx_expm1_rest(r); }
 
-/* exp(x) 2^shift, of an integer `shift`: exp(n ln 2 + r) = 2^n exp(r), where n times the first part
-   of ln 2 is exact (W. J. Cody and W. Waite, 1980). */
-FX_FN double fx_exp_shifted_f64(double x, double shift) {
+/* The r of exp(x) = 2^n exp(r), and n + FX_ROUNDER_F64; n times the first part of ln 2 is exact
+   (W. J. Cody and W. Waite, 1980). Beyond the bounds, exp(x) is 0 or infinite. */
+FX_FN double fx_exp_rest_f64(double x, double *rounder) {
     double inside = x > 720.0 ? 720.0 : x;
     inside = inside < -760.0 ? -760.0 : inside;
-    double rounder = inside * 1.4426950408889634 + FX_ROUNDER_F64;
-    double n = rounder - FX_ROUNDER_F64;
-    double r = inside - n * 0x1.62e42fefa38p-1 - n * 0x1.ef35793c7673p-45;
+    *rounder = inside * 1.4426950408889634 + FX_ROUNDER_F64;
+    double n = *rounder - FX_ROUNDER_F64;
+    return inside - n * 0x1.62e42fefa38p-1 - n * 0x1.ef35793c7673p-45;
+}
+
+/* exp(x) 2^shift, of an integer `shift` */
+FX_FN double fx_exp_shifted_f64(double x, double shift) {
+    double rounder, r = fx_exp_rest_f64(x, &rounder);
     return fx_scale_f64(1.0 + fx_expm1_polynomial(r), rounder + shift);
 }
 FX_FN double fx_exp_f64(double x) { return fx_exp_shifted_f64(x, 0.0); }
 
 /* 2^x = 2^n exp((x - n) ln 2) */
 FX_FN double fx_exp2_f64(double x) {
-    double inside = x > 1100.0 ? 1100.0 : x;
-    inside = inside < -1100.0 ? -1100.0 : inside;
+    double inside = fx_bounded_f64(x, 1100.0);
     double rounder = inside + FX_ROUNDER_F64;
     double r = (inside - (rounder - FX_ROUNDER_F64)) * 0.69314718055994531;
     return fx_scale_f64(1.0 + fx_expm1_polynomial(r), rounder);
@@ -805,14 +818,9 @@ FX_FN double fx_exp2_f64(double x) {
 
 /* exp(x) - 1 = 2 (2^(n - 1) (exp(r) - 1) + 2^(n - 1) - 1/2) */
 FX_FN double fx_expm1_f64(double x) {
-    double inside = x > 720.0 ? 720.0 : x;
-    inside = inside < -50.0 ? -50.0 : inside;
-    double rounder = inside * 1.4426950408889634 + FX_ROUNDER_F64;
-    double n = rounder - FX_ROUNDER_F64;
-    double r = inside - n * 0x1.62e42fefa38p-1 - n * 0x1.ef35793c7673p-45;
+    double rounder, p = fx_expm1_polynomial(fx_exp_rest_f64(x, &rounder));
     double half = fx_scale_f64(0.5, rounder);
-    double y = 2.0 * (fx_expm1_polynomial(r) * half + (half - 0.5));
-    y = n == 0.0 ? fx_expm1_polynomial(r) : y;
+    double y = rounder == FX_ROUNDER_F64 ? p : 2.0 * (p * half + (half - 0.5));
     y = x > 709.8 ? (double)FX_INF : y;
     return x == 0.0 ? x : y;
 }
@@ -890,10 +898,12 @@ FX_FN double fx_tanh_f64(double x) {
     return copysign(u / (u + 2.0), x);
 }
 
-/* sinh(x) = (u + u / (u + 1)) / 2 with u = exp(|x|) - 1 below 1, h - 1/(4h) with h = exp(|x|) / 2 above */
+/* sinh(x) = h - 1/(4h) with h = exp(|x|) / 2 above 1, and (u + u / (u + 1)) / 2 with
+   u = exp(|x|) - 1 below, where exp(|x|) is exp(r) or 2 exp(r) */
 FX_FN double fx_sinh_f64(double x) {
-    double size = fabs(x), u = fx_expm1_f64(size > 1.0 ? 1.0 : size);
-    double h = fx_exp_shifted_f64(size, -1.0);
+    double size = fabs(x), rounder, p = fx_expm1_polynomial(fx_exp_rest_f64(size, &rounder));
+    double u = rounder == FX_ROUNDER_F64 ? p : 2.0 * p + 1.0;
+    double h = fx_scale_f64(1.0 + p, rounder - 1.0);
     return copysign(size > 1.0 ? h - 0.25 / h : 0.5 * (u + u / (u + 1.0)), x);
 }
 FX_FN double fx_cosh_f64(double x) {
@@ -1013,7 +1023,8 @@ FX_FN double fx_cbrt_f64(double x) {
     return x == 0.0 || x - x != 0.0 ? x : y;
 }
 
-/* erf(x) = x + x P(x^2) below 1 [erf_small_f64], 1 - exp(-x^2) Q(|x| - 3.5) above [erf_large_f64] */
+/* erf(x) = x + x P(x^2) below 1 [erf_small_f64],
+   1 - exp(-x^2) Q(|x| - 3.5) above [erf_large_f64] */
 FX_FN double fx_erf_f64(double x) {
     double size = fabs(x), square = x * x;
     double p = 5.945266408349592e-11;
@@ -1275,8 +1286,7 @@ FX_FN double fx_pow_f64(double x, double y) {
     double power = y * log;
     double power_rest = fma(y, log, -power) + y * log_rest;
     power_rest = fabs(power) < 1100.0 ? power_rest : 0.0;
-    power = power > 1100.0 ? 1100.0 : power;
-    power = power < -1100.0 ? -1100.0 : power;
+    power = fx_bounded_f64(power, 1100.0);
     double rounder = power + FX_ROUNDER_F64;
     double r = power - (rounder - FX_ROUNDER_F64);
     double t = r * 0.69314718055994531;

@@ -194,20 +194,20 @@ POLYNOMIALS = {
         0.0,
         1.0,
     ),
-    # log2(1 + f) = f P(f), in double for pow
+    # log2((1 + s) / (1 - s)) = s P(s^2), in double for pow
     "log2": Polynomial(
-        lambda f: mpmath.log1p(f) / f / mpmath.ln(2) if f else 1 / mpmath.ln(2),
-        lambda f: f * mpmath.ln(2) / mpmath.log1p(f) if f else mpf(1),
-        13,
-        1 / SQRT2 - 1,
-        SQRT2 - 1,
+        _of_square(lambda s: 2 * mpmath.atanh(s) / s / mpmath.ln(2) if s else 2 / mpmath.ln(2)),
+        _of_square(lambda s: s * mpmath.ln(2) / 2 / mpmath.atanh(s) if s else mpmath.ln(2) / 2),
+        4,
+        0.0,
+        float((SQRT2 - 1) / (SQRT2 + 1)) ** 2,
         np.float64,
     ),
     # 2^r = 1 + r P(r), in double for pow
     "exp2": Polynomial(
         _series(lambda r: mpf(2) ** r, [(0, 1)], 1),
         lambda r: abs(r) / mpf(2) ** r + mpf(2) ** -60,
-        6,
+        5,
         -0.5,
         0.5,
         np.float64,

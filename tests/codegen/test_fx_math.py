@@ -184,9 +184,32 @@ long index_array(const int64_t *i, long n, int64_t extent, fx_error *error) {
 """
 
 
+#: Powers with a constant, and of numbers of which compilers know the sign: these they take apart.
+POWERS = {
+    "of_x": "a[i], 1.7f",
+    "whole": "a[i], 5",
+    "of_two": "2, a[i]",
+    "of_size": "fx_abs_{0}(a[i]), 1.7f",
+    "of_exp": "fx_exp_{0}(a[i]), 0.3f",
+    "of_maximum": "fx_maximum_{0}(a[i], 0), 0.7f",
+    "of_square": "a[i] * a[i], -0.75f",
+}
+
+
+def power_functions() -> list[str]:
+    """C text of loops with such powers, one on each line."""
+    return [
+        f"void call_power_{name}_{kind}(const {c} *restrict a, {c} *restrict y, long n) "
+        f"{{ for (long i = 0; i < n; i++) y[i] = fx_pow_{kind}({operands.format(kind)}); }}"
+        for kind, c in FLOATS.items()
+        for name, operands in POWERS.items()
+    ]
+
+
 def driver() -> str:
     """C text of the driver."""
-    lines = ['#include "fx_math.h"', *map(array_function, functions()), MEASURE]
+    loops = [*map(array_function, functions()), *power_functions()]
+    lines = ['#include "fx_math.h"', *loops, MEASURE]
     lines += [f"MEASURE({f})" for f in ERRORS]
     lines += [f"MEASURE_PAIRS({f}, {int(FUNCTIONS[f].cancels)})" for f in PAIR_ERRORS]
     return "\n".join(lines) + "\n"
