@@ -251,9 +251,9 @@ def explain_template(node: Node) -> str:
     template declines it, for the reason that stands there, or because its op has none. Raises ArgumentError
     for a node that computes nothing.
 
-    >>> module = fx.symbolic_trace(lambda x, w: fx.ops.conv2d(x, w), "f32[1,3,8,8]", "f32[4,3,3,3]")
+    >>> module = fx.symbolic_trace(lambda x, w: fx.ops.conv2d(x, w), "f16[1,3,8,8]", "f16[4,3,3,3]")
     >>> explain_template(module.graph.find_nodes(op="call_function")[0])
-    'loops: the template of conv2d declines conv2d: w is computed, and must be known when compiling'
+    'loops: the template of conv2d declines conv2d: it takes f32 or f64, not f16'
     """
     if node.op != "call_function":
         raise ArgumentError(f"{node.name} is a {node.op}, which computes nothing; give a node that calls an op")

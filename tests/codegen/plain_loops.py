@@ -17,6 +17,7 @@ from fxlite.codegen.c.conv.conv_plan import (
     ConvSpec,
     Tile,
     input_planes,
+    number,
     outputs_per_tile,
     plan_of,
     product_pitch,
@@ -174,6 +175,8 @@ def weight_index(spec: ConvSpec, k: Index, depth: Index) -> Index:
     inputs = input_planes(spec)
     size = inputs * spec.r * spec.s
     plan = plan_of(spec)
+    if spec.computed:
+        return k * size + depth
     if plan == "product":
         return k * product_pitch(spec) + depth
     if plan == "depthwise":
@@ -183,12 +186,12 @@ def weight_index(spec: ConvSpec, k: Index, depth: Index) -> Index:
     group, output = k // spec.group_outputs, k % spec.group_outputs
     if plan == "pixels":
         step = outputs_per_tile(spec)
-        whole = -(-spec.group_outputs // step) * step
+        whole = -(-number(spec.group_outputs) // step) * step
         return (group * whole + output) * size + depth
     width = panel_columns(spec.ctype)
     if m := winograd_tile(spec):
         size = (m + 2) ** 2 * inputs
-    whole = -(-spec.group_outputs // width) * width
+    whole = -(-number(spec.group_outputs) // width) * width
     panel = group * (whole // width) + output // width
     return (panel * size + depth) * width + output % width
 

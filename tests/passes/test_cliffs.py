@@ -108,7 +108,7 @@ def test_errors() -> None:
     ("program", "types", "expected"),
     [
         (lambda x: ops.conv2d(x, WEIGHT), ("f32[1,3,8,8]",), "the template of conv2d"),
-        (lambda x, w: ops.conv2d(x, w), ("f32[1,3,8,8]", "f32[4,3,3,3]"), "conv2d: w is computed, and must be known"),
+        (lambda x, w: ops.conv2d(x, w), ("f16[1,3,8,8]", "f16[4,3,3,3]"), "conv2d: it takes f32 or f64, not f16"),
         (lambda x, y: x @ y, ("f64[9,9]", "f32[9,9]"), "matmul: operands and result are f32 and f64"),
         (lambda x, y: x @ y, ("f32[9]", "f32[9,9]"), "matmul: x is no matrix"),
         (lambda x, y: x @ y, ("f32[9,9]", "f32[9]"), "matmul: of rows of 9 elements, loops are as fast"),

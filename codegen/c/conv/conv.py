@@ -4,8 +4,9 @@
         oh * stride + r * dilation - padding, ow * stride + s * dilation - padding]
 
 In goes a `ConvSpec`; out comes a `Rendered` as from `gemm.py`: one ``static`` C function for that
-node. Weights are packed once, when the model is compiled, by `pack_conv_weight`. There are these
-plans, chosen by `plan_of`:
+node. Weights are packed once, when the model is compiled, by `pack_conv_weight`; those that the
+program computes at the start of each call, where the plan does not read them as they are. There
+are these plans, chosen by `plan_of`:
 
 - "product": 1x1, stride 1, no padding is a matrix product, weight [K, C] times pixels [C, H*W];
 - "winograd": 3x3 of stride 1 between 8 channels or more, by fewer products; see `tiles/winograd.h`;
@@ -35,7 +36,7 @@ import numpy as np
 
 from fxlite.codegen.c.conv.conv_depthwise import Depthwise, DepthwiseLast, Pixels
 from fxlite.codegen.c.conv.conv_panels import Taps
-from fxlite.codegen.c.conv.conv_plan import FEW_OUTPUTS, ConvSpec, plan_of, product_pitch, winograd_tile
+from fxlite.codegen.c.conv.conv_plan import FEW_OUTPUTS, ConvSpec, number, plan_of, product_pitch, winograd_tile
 from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import Axis, empty_result, fetch, finish_joined
 from fxlite.codegen.c.conv.conv_winograd import Winograd
@@ -75,7 +76,8 @@ def render_conv(spec: ConvSpec) -> Rendered:
 
 def _render_product(spec: ConvSpec) -> Rendered:
     """A 1x1 convolution as the product weight [K, C] @ x [C, H * W], per image and group."""
-    pitch, pixels, width = product_pitch(spec), spec.h * spec.w, panel_columns(spec.ctype)
+    pitch = spec.group_inputs if spec.computed else product_pitch(spec)
+    pixels, width = spec.h * spec.w, panel_columns(spec.ctype)
     n, group = symbol("n"), symbol("group") if spec.groups > 1 else Index.of(0)
     first_row, first_channel = group * spec.group_outputs, group * spec.group_inputs
     batch = ("n", spec.n), ("group", Index.of(spec.groups))
@@ -156,7 +158,7 @@ def packed_conv_tiles(weight: Node, array: Array, spec: TileConvSpec) -> PackedW
         packed[:] = pack_conv_tiles(array, spec)
 
     how = ("runs", spec.runs, spec.parts)
-    size = packed_size(spec.parts * spec.runs * spec.words, spec.k, 4)
+    size = packed_size(spec.parts * spec.runs * spec.words, number(spec.k), 4)
     return PackedWeight((weight, *how), np.dtype(np.uint32), size, fill)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, outputs_per_tile
+from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, number, outputs_per_tile
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, finish, finish_tile
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES
 from fxlite.codegen.c.tiles.library import constant
@@ -90,14 +90,18 @@ class DepthwiseLast(Walk):
         """Print the function."""
         spec, body, step = self.spec, self.body, places(self.out_w, MOST_PLACES, 1)
         self.name_result()
-        whole, rest = divmod(spec.k, CHANNEL_BLOCK)
+        if spec.computed:
+            with self.pack_weight(spec.k * self.taps, ("tap", self.taps), ("k", spec.k)) as (tap, k):
+                body.assign(self.weight[tap * spec.k + k], Pointer(spec.weight)[k * self.taps + tap])
+        all_channels = number(spec.k)
+        whole, rest = divmod(all_channels, CHANNEL_BLOCK)
         blocks = whole if whole and rest < 16 else whole + 1
         tiles = divide_up(self.out_w, step)
         loops = ("n", spec.n), ("oh", self.out_h), ("tile_index", tiles), ("block", blocks)
         with self.parallel(*loops) as (n, oh, tile, block):
             ow_0 = body.let("ow_0", tile * step)
             first = body.let("channel_0", block * CHANNEL_BLOCK)
-            channels = Index.of(CHANNEL_BLOCK if rest == 0 else spec.k)
+            channels = Index.of(CHANNEL_BLOCK if rest == 0 else all_channels)
             if blocks > 1 and rest:
                 last = f"{bare(block)} == {blocks - 1} ? {bare(spec.k - first)}"
                 channels = body.let("channels", f"{last} : {CHANNEL_BLOCK}")
@@ -105,19 +109,19 @@ class DepthwiseLast(Walk):
             body.declare(f"{self.ctype} sums[{step * TILE_PITCH}]")
             (down, across), (top, left) = spec.stride, spec.padding[:2]
             item = "bf16" if spec.x_is_bf16 else self.ctype
-            kind = "few" if spec.k < FEWEST_CHANNELS[self.ctype] else "last"
+            kind = "few" if all_channels < FEWEST_CHANNELS[self.ctype] else "last"
             image = Pointer(spec.x) + n * spec.h * spec.w * spec.c + first
             place = spec.h, spec.w, spec.c, oh * down - top, ow_0 * across - left
-            weights = Pointer(spec.weight) + first
+            weights = self.weight + first
             name = f"sum_depthwise_{kind}_{item}"
             body.call(name, step, spec.r, spec.s, across, image, *place, weights, channels, "sums")
             pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", first, channels, "j")
             finish_tile(body, spec, Pointer("sums"), TILE_PITCH, pixel, channel, n, oh)
         note = (
             f"{spec.r}x{spec.s}, each of {spec.c} channels on its own, NHWC; tiles of {step}"
-            f" pixels of a row x {min(spec.k, CHANNEL_BLOCK)} channels."
+            f" pixels of a row x {min(all_channels, CHANNEL_BLOCK)} channels."
         )
-        return conv_function(spec, note, body)
+        return conv_function(spec, note, body, self.weight_bytes)
 
 
 def places(size: Index, most: int, more: int) -> int:
@@ -141,15 +145,17 @@ class Pixels(Walk):
         super().__init__(spec)
         self.step = spec.stride[1]
         self.outputs = outputs_per_tile(spec)
-        self.blocks = -(-spec.group_outputs // self.outputs)
+        self.blocks = -(-number(spec.group_outputs) // self.outputs)
         self.grouped = spec.groups > 1
 
     def render(self) -> Rendered:
         """Print the function."""
         spec, body = self.spec, self.body
         self.declare_sizes()
+        if spec.computed and number(spec.group_outputs) % self.outputs:
+            self.pack()
         self.declare_taps(self.pitch, self.column)
-        body.assign(f"{self.ctype} *const padded", "workspace")
+        body.assign(f"{self.ctype} *const padded", str(self.free))
         if self.grouped:  # a copy for each thread of the channels of one group, 128 bytes apart
             size = self.plane * spec.group_inputs + 32
             with self.team_of_threads():
@@ -172,7 +178,18 @@ class Pixels(Walk):
             f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels{groups}; tiles of {self.outputs}"
             f" output channels x {place} pixels."
         )
-        return conv_function(spec, note, body, self.meaning(size * ITEM_BYTES[self.ctype]))
+        return conv_function(spec, note, body, self.meaning(size * ITEM_BYTES[self.ctype]) + self.weight_bytes)
+
+    def pack(self) -> None:
+        """A weight that the program computes, with zeros where the last tile of a group lacks outputs."""
+        spec, body, outputs = self.spec, self.body, self.spec.group_outputs
+        whole = self.blocks * self.outputs
+        loops = ("group", spec.groups), ("k", whole)
+        with self.pack_weight(spec.groups * whole * spec.depth, *loops) as (group, k):
+            row = Pointer(spec.weight) + (group * outputs + k) * spec.depth
+            with body.loop("i", spec.depth) as i:
+                target = self.weight[(group * whole + k) * spec.depth + i]
+                body.assign(target, f"{bare(k)} < {bare(outputs)} ? {row[i]} : 0")
 
     def declare_sizes(self) -> None:
         """Names for the sizes of the output and of an image between zeros."""
@@ -246,7 +263,7 @@ class Pixels(Walk):
         """Some output channels of four rows, of one row, or of a small image."""
         spec, body, step = self.spec, self.body, self.outputs
         depth = step * spec.group_inputs * self.taps
-        weights = Pointer(spec.weight) + (group * self.blocks + block) * depth
+        weights = self.weight + (group * self.blocks + block) * depth
         body.pointer(f"const {self.ctype}", "weights", weights)
         rest = spec.group_outputs - block * step
         channels = body.let("channels", smaller(rest, step), "int")

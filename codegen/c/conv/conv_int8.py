@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.codegen.c.conv.conv_plan import number
 from fxlite.codegen.c.conv.conv_runs import Place, Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import (
     Axis,
@@ -76,7 +77,7 @@ def packed_conv_int8_size(spec: Int8ConvSpec) -> int:
     if is_depthwise(spec):
         return packed_depthwise_size(spec)
     rows = packed_rows(spec.runs * spec.words * QUAD)
-    return spec.groups * packed_size(rows, spec.group_outputs, 4)
+    return spec.groups * packed_size(rows, number(spec.group_outputs), 4)
 
 
 def pack_conv_int8(
@@ -168,7 +169,7 @@ class _Int8Conv(Runs):
         parameters = f"{image}{ends}, {places}, {spec.parameters}"
         place = Place(*map(symbol, ("n", "oh_0", "ow_0", "first_channel")))
         super().tile(body, Pointer("place"), place, symbol("columns"))
-        rest, outputs = ", ".join(parameter_names(parameters)), spec.group_outputs
+        rest, outputs = ", ".join(parameter_names(parameters)), number(spec.group_outputs)
         switch = Body()
         put_switch(switch, f"{spec.name}_sums", bare(self.out_w), outputs, rest, "pixels")
         own = f"int64_t rows, int pixels, int columns, {parameters}"
@@ -215,7 +216,7 @@ def is_depthwise(spec: Int8ConvSpec) -> bool:
     """Whether each channel is convolved by itself, and neighbouring kernels meet the columns that
     are interleaved for a tile."""
     near = spec.dilation[1] == 1 or spec.s == 1
-    return spec.groups == spec.c == spec.k > 1 and near and spec.stride[1] <= max(spec.s, 2)
+    return 1 < spec.groups == spec.c == spec.k and near and spec.stride[1] <= max(spec.s, 2)
 
 
 def _woven(spec: Int8ConvSpec) -> tuple[int, int]:
@@ -225,7 +226,7 @@ def _woven(spec: Int8ConvSpec) -> tuple[int, int]:
 
 
 def _blocks(spec: Int8ConvSpec) -> int:
-    return -(-spec.c // CHANNEL_BLOCK)
+    return -(-number(spec.c) // CHANNEL_BLOCK)
 
 
 def _block_rows(spec: Int8ConvSpec) -> int:

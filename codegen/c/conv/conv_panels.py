@@ -29,8 +29,10 @@ class Panels(Walk):
 
     word: str
     """Type of a packed weight."""
-    panel_rows: int
+    panel_rows: Size
     """Rows of a packed panel."""
+    panels: Size
+    """Panels of a group."""
 
     # -- what differs
     def note(self) -> str:
@@ -72,17 +74,27 @@ class Panels(Walk):
         """Output channels of a panel."""
         return panel_columns(self.ctype)
 
-    @property
-    def panels(self) -> int:
-        """Panels of a group."""
-        return -(-self.spec.group_outputs // self.width)
-
     def render(self) -> Rendered:
         """Print the function. Its output must not be empty."""
         self.prepare()
-        workspace = self.workspace()
+        self.panels = self.name("panels", divide_up(self.spec.group_outputs, self.width))
+        if self.spec.computed:
+            self.pack()
+        workspace = self.workspace() + self.weight_bytes
         self.walk()
         return conv_function(self.spec, self.note(), self.body, workspace)
+
+    def pack(self) -> None:
+        """A weight that the program computes, in panels."""
+        spec, body = self.spec, self.body
+        size = self.panel_rows * self.width
+        loops = ("group", spec.groups), ("panel", self.panels)
+        with self.pack_weight(spec.groups * self.panels * size, *loops) as (group, panel):
+            rest = spec.group_outputs - panel * self.width
+            columns = body.let("columns", smaller(rest, self.width), "int")
+            source = Pointer(spec.weight) + (group * spec.group_outputs + panel * self.width) * spec.depth
+            target = self.weight + (group * self.panels + panel) * size
+            body.call(f"pack_panel_{self.ctype}", self.panel_rows, columns, source, 1, spec.depth, target)
 
     def walk(self) -> None:
         """Images, groups, blocks of rows, panels of output channels; then row by row."""
@@ -95,7 +107,7 @@ class Panels(Walk):
             rest = spec.group_outputs - panel * width
             self.columns = body.let("columns", smaller(rest, width), "int")
             first = (group * self.panels + panel) * (self.panel_rows * width)
-            body.pointer(f"const {self.word}", "weights", Pointer(spec.weight) + first)
+            body.pointer(f"const {self.word}", "weights", self.weight + first)
             self.declare_image(n, group)
             with self.rows_of(self.row_name, block, blocks, self.rows) as row:
                 self.row(row, n, group * spec.group_outputs + panel * width)
@@ -127,7 +139,7 @@ class Taps(Panels):
             "" if self.turned else ", " + " -> ".join("NHWC" if last else "NCHW" for last in (spec.x_last, spec.y_last))
         )
         note = (
-            f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels{layouts}; tiles of TILE_ROWS pixels"
+            f"{spec.r}x{spec.s}, {bare(spec.c)} -> {bare(spec.k)} channels{layouts}; tiles of TILE_ROWS pixels"
             f" of a row x {self.width} output channels."
         )
         if why := _why_direct(spec) if self.turned else "":
@@ -166,7 +178,7 @@ class Taps(Panels):
     def copy(self) -> None:
         if not self.padded:
             return
-        self.body.assign(f"{self.word} *const padded", "workspace")
+        self.body.assign(f"{self.word} *const padded", str(self.free))
         if self.spec.x_last:
             done = "rounded to bf16, with" if self.pairs and not self.spec.x_is_bf16 else "with"
             self.copy_rows(f"The images {done} zeros around them.", self.pitch, self.pad_row)
@@ -232,7 +244,7 @@ class Taps(Panels):
     def turned_tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
         """64 pixels of a row at a time: tiles, turned into rows of channels; the epilogue."""
         spec, body, width = self.spec, self.body, self.width
-        columns = width if spec.group_outputs > width // 2 else width // 2
+        columns = width // 2 if spec.group_outputs <= width // 2 else width
         with self.segments("pixel_0" if is_pointwise(spec) else "ow_0") as (start, pixels):
             size, corner = (self.out_h, self.out_w), (n, k_0, row, start)
             fetch(body, spec, size, corner, self.columns, pixels)

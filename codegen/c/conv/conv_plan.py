@@ -12,6 +12,7 @@ import numpy as np
 from fxlite.codegen.c.dynamic_scale import Beside
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, bf16_pairs, pack_b, panel_columns
 from fxlite.codegen.c.tiles.library import constant
+from fxlite.codegen.kernel.builder import Size
 from fxlite.scalar.index import Index
 
 SEGMENT = 64
@@ -50,12 +51,12 @@ class ConvSpec:
     ctype       "float" or "double"
     parameters  C parameter list; `Rendered.extra_parameters` are appended
     n, h, w     number, height and width of the images; may be 0
-    c, k        channels of the input and of the output
+    c, k        channels of the input and of the output; named ones are for tables of taps alone
     r, s        height and width of the kernel
     stride, dilation   (vertical, horizontal)
     padding     (top, left, bottom, right)
     x           pointer to the contiguous input [n, c, h, w]
-    weight      pointer to what `pack_conv_weight` returned
+    weight      pointer to what `pack_conv_weight` returned, or to the weight if it is `computed`
     epilogue    (sum, n, k, oh, ow) -> C statements that consume one element, whose sum is given in
                 C: the body of a simd loop along ow
     joinable    whether (0, oh * out_w + ow) may stand for (oh, ow) in the epilogue: true if it
@@ -80,16 +81,18 @@ class ConvSpec:
                 `vector_printer.print_integer_vectors`. None: there is no such form
     beside      what is computed beside the result, tile by tile
     small       whether weights may not be stored larger than they are, as Winograd's are
+    computed    the program computes the weight [K, C/groups, R, S], which is then packed in each
+                call, into the workspace
     """
 
     name: str
     ctype: str
     parameters: str
     n: Index
-    c: int
+    c: Size
     h: Index
     w: Index
-    k: int
+    k: Size
     r: int
     s: int
     x: str
@@ -111,16 +114,27 @@ class ConvSpec:
     split_epilogue: Callable[..., tuple[str, str]] | None = None
     beside: Beside | None = None
     small: bool = False
+    computed: bool = False
 
     @property
-    def group_inputs(self) -> int:
+    def group_inputs(self) -> Size:
         """Input channels of one group."""
         return self.c // self.groups
 
     @property
-    def group_outputs(self) -> int:
+    def group_outputs(self) -> Size:
         """Output channels of one group."""
         return self.k // self.groups
+
+    @property
+    def has_names(self) -> bool:
+        """Whether there are named channels."""
+        return isinstance(self.c, Index) or isinstance(self.k, Index)
+
+    @property
+    def depth(self) -> Size:
+        """Products of an output."""
+        return self.group_inputs * (self.r * self.s)
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -152,6 +166,8 @@ def plan_of(spec: ConvSpec) -> Plan:
 
     A product fills its last panel of pixels badly when the image is small (7x7: 49 of 64).
     """
+    if spec.has_names:
+        return "implicit product" if spec.x_last or spec.y_last else "channels"
     if spec.x_last or spec.y_last:
         if _is_depthwise_last(spec):
             return "depthwise last"
@@ -167,7 +183,7 @@ def plan_of(spec: ConvSpec) -> Plan:
     pixels = (spec.h * spec.w).constant or 0
     lanes = -(-pixels // 16) * 16
     if spec.bf16:
-        waste = -(-spec.group_inputs // 2) * 2 * (lanes - pixels) / max(pixels, 1)
+        waste = -(-number(spec.group_inputs) // 2) * 2 * (lanes - pixels) / max(pixels, 1)
         return "channels" if waste > TURNING else "product"
     return "channels" if pixels * 100 < 85 * lanes else "product"
 
@@ -194,8 +210,7 @@ def _is_shallow(spec: ConvSpec) -> bool:
     """Whether there are few products per output, and rows of it fill vectors of pixels well."""
     width = spec.output_size()[1].constant
     fills = width is None or width * 100 >= 85 * (-(-width // 16) * 16)
-    depth = spec.group_inputs * spec.r * spec.s
-    return spec.groups == 1 and depth <= SHALLOW and max(spec.stride) <= 2 and fills
+    return spec.groups == 1 and spec.depth <= SHALLOW and max(spec.stride) <= 2 and fills
 
 
 WEIGHT_BYTES = 16
@@ -224,7 +239,9 @@ def winograd_tile(spec: ConvSpec) -> Tile | None:
     For bf16 tiles of 4 x 4 are too inexact (1.5e-2 of the largest output against 3.5e-3 by 2 x 2
     and 2.4e-3 by the definition), and in float they were slower than 2 x 2 in bf16 on every layer
     of ResNet-18."""
-    if spec.small or (spec.x_last and spec.c % 16):
+    if spec.small or spec.computed or spec.has_names:
+        return None
+    if spec.x_last and number(spec.c) % 16:
         return None  # vectors of channels are read in place
     if spec.measured and not spec.x_last and not spec.y_last:
         return MEASURED[spec.measured][1]
@@ -237,9 +254,17 @@ def winograd_tile(spec: ConvSpec) -> Tile | None:
     return best if winograd_cycles(spec, best) < 0.9 * direct else None
 
 
-def known(size: Index, otherwise: int) -> int:
+def known(size: Size, otherwise: int) -> int:
     """A size, or a guess at it."""
-    return otherwise if size.constant is None else size.constant
+    constant = Index.of(size).constant
+    return otherwise if constant is None else constant
+
+
+def number(size: Size) -> int:
+    """A size that is no named one."""
+    constant = Index.of(size).constant
+    assert constant is not None
+    return constant
 
 
 def winograd_cycles(spec: ConvSpec, m: int) -> float:
@@ -250,9 +275,10 @@ def winograd_cycles(spec: ConvSpec, m: int) -> float:
     images = known(spec.n, 1)
     tiles = images * -(-height // m) * -(-width // m)
     points = (m + 2) ** 2 if m > 1 else 9
-    inputs, outputs = (-(-size // 16) * 16 for size in (spec.c, spec.k))
-    size = points * spec.c * outputs * 4 // (2 if spec.bf16 else 1)
-    products = tiles * points * spec.c * outputs / 16 / (2 if spec.bf16 else 1)
+    channels = number(spec.c)
+    inputs, outputs = (-(-size // 16) * 16 for size in (channels, number(spec.k)))
+    size = points * channels * outputs * 4 // (2 if spec.bf16 else 1)
+    products = tiles * points * channels * outputs / 16 / (2 if spec.bf16 else 1)
     read = size * (1 if size < KEPT_WEIGHTS else images) / WEIGHT_BYTES
     transforms = TRANSFORMED * tiles * points * (inputs + outputs) if m > 1 else 0
     return products + read + transforms
@@ -268,11 +294,11 @@ def reads_pairs(spec: ConvSpec) -> bool:
     if not spec.bf16 or (plan == "winograd" and winograd_tile(spec) != 2):
         return False
     if plan == "implicit product" and spec.x_last:  # the pairs of a group lie side by side
-        return spec.groups == 1 or spec.group_inputs % 2 == 0
+        return spec.groups == 1 or number(spec.group_inputs) % 2 == 0
     return plan in ("product", "channels", "winograd", "implicit product")
 
 
-def input_planes(spec: ConvSpec) -> int:
+def input_planes(spec: ConvSpec) -> Size:
     """Input channels of a group, or pairs of them."""
     return -(-spec.group_inputs // 2) if reads_pairs(spec) else spec.group_inputs
 
@@ -280,29 +306,30 @@ def input_planes(spec: ConvSpec) -> int:
 def product_pitch(spec: ConvSpec) -> int:
     """Distance of the rows of a 1x1 weight, for bf16 in pairs: not a multiple of 4 KiB, see
     `gemm_spec.copies_a`."""
-    inputs = input_planes(spec)
+    inputs = number(input_planes(spec))
     return inputs + 16 if inputs * ITEM_BYTES[spec.ctype] % 4096 == 0 else inputs
 
 
 def outputs_per_tile(spec: ConvSpec) -> int:
     """Output channels in one tile of the plan "pixels": 1, 2 or 4."""
-    return min(spec.group_outputs, 4) if spec.group_outputs != 3 else 4
+    outputs = number(spec.group_outputs)
+    return min(outputs, 4) if outputs != 3 else 4
 
 
 def packed_conv_size(spec: ConvSpec) -> int:
     """Elements of what `pack_conv_weight` makes."""
     plan = plan_of(spec)
-    inputs = input_planes(spec)
+    inputs, outputs = number(input_planes(spec)), number(spec.k)
     depth = inputs * spec.r * spec.s
     width = panel_columns(spec.ctype)
     if plan == "product":
-        return spec.k * product_pitch(spec)
+        return outputs * product_pitch(spec)
     if plan.startswith("depthwise"):
-        return spec.k * depth
+        return outputs * depth
     if m := winograd_tile(spec):
-        return (m + 2) ** 2 * inputs * -(-spec.k // width) * width
+        return (m + 2) ** 2 * inputs * -(-outputs // width) * width
     step = outputs_per_tile(spec) if plan == "pixels" else width
-    return spec.groups * -(-spec.group_outputs // step) * step * depth
+    return spec.groups * -(-outputs // spec.groups // step) * step * depth
 
 
 def pack_conv_weight(
@@ -320,35 +347,34 @@ def pack_conv_weight(
     """
     plan = plan_of(spec)
     pairs = reads_pairs(spec)
-    depth = spec.group_inputs * spec.r * spec.s
+    depth, inputs, outputs = map(number, (spec.depth, spec.group_inputs, spec.group_outputs))
     if packed is None:
         packed = np.empty(packed_conv_size(spec), np.uint32 if pairs else weight.dtype)
     if m := winograd_tile(spec):
         width = panel_columns(spec.ctype)
-        for panel, block in enumerate(packed.reshape(-1, (m + 2) ** 2, input_planes(spec), width)):
+        for panel, block in enumerate(packed.reshape(-1, (m + 2) ** 2, number(input_planes(spec)), width)):
             points = transform_weight(weight[panel * width : (panel + 1) * width], m)
             if pairs:
                 points = bf16_pairs(points.swapaxes(1, 2)).swapaxes(1, 2)
             block[..., : points.shape[2]] = points
             block[..., points.shape[2] :] = 0
         return packed
-    rows = weight.reshape(spec.groups, spec.group_outputs, depth)
+    rows = weight.reshape(spec.groups, outputs, depth)
     if plan == "product":
-        matrix = weight.reshape(spec.k, depth)
+        matrix = weight.reshape(-1, depth)
         matrix = bf16_pairs(matrix) if pairs else matrix
         pitch = product_pitch(spec)
         packed[:] = np.pad(matrix, ((0, 0), (0, pitch - matrix.shape[1]))).ravel()
     elif plan == "depthwise":
         packed[:] = weight.ravel()
     elif plan == "depthwise last":
-        packed[:] = weight.reshape(spec.k, depth).T.ravel()
+        packed[:] = weight.reshape(-1, depth).T.ravel()
     elif plan == "pixels":
         step = outputs_per_tile(spec)
-        whole = -(-spec.group_outputs // step) * step
-        packed[:] = np.pad(rows, ((0, 0), (0, whole - spec.group_outputs), (0, 0))).ravel()
+        packed[:] = np.pad(rows, ((0, 0), (0, -outputs % step), (0, 0))).ravel()
     elif packed.size:
         if pairs:  # along the channels, which then come before the taps again
-            taps = rows.reshape(*rows.shape[:2], spec.group_inputs, -1).swapaxes(2, 3)
+            taps = rows.reshape(*rows.shape[:2], inputs, -1).swapaxes(2, 3)
             rows = bf16_pairs(taps).swapaxes(2, 3).reshape(*rows.shape[:2], -1)
         for group, panels in zip(rows, packed.reshape(spec.groups, -1)):
             pack_b(group.T, panels)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.c.conv.conv_panels import Panels
-from fxlite.codegen.c.conv.conv_plan import ConvSpec
+from fxlite.codegen.c.conv.conv_plan import ConvSpec, number
 from fxlite.codegen.c.conv.conv_walk import Axis, finish_tile
 from fxlite.codegen.c.product.gemm_integers import FASTER
 from fxlite.codegen.c.product.gemm_spec import PANEL_COLUMNS
@@ -56,7 +56,7 @@ class RunsSpec(ConvSpec):
     @property
     def run_length(self) -> int:
         """Numbers of a run."""
-        return self.group_inputs * (self.s if self.joins_columns else 1)
+        return number(self.group_inputs) * (self.s if self.joins_columns else 1)
 
     @property
     def words(self) -> int:
@@ -80,7 +80,7 @@ def run_rows(weight: np.ndarray[Any, Any], spec: RunsSpec) -> np.ndarray[Any, An
     runs = weight.transpose(0, 2, 3, 1).reshape(len(weight), spec.runs, spec.run_length)
     whole = np.zeros((len(weight), spec.runs, spec.words * spec.word), weight.dtype)
     whole[:, :, : spec.run_length] = runs
-    return whole.reshape(spec.groups, spec.group_outputs, -1)
+    return whole.reshape(spec.groups, number(spec.group_outputs), -1)
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,24 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec
-from fxlite.codegen.c.product.gemm_spec import PARALLEL_PRODUCTS
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PARALLEL_PRODUCTS
 from fxlite.codegen.kernel.builder import (
     Body,
     Pointer,
     Rendered,
     Size,
     bare,
+    divide_up,
     rendered,
+    round_up,
     smaller,
     symbol,
     takes_one_trip,
     text_of,
 )
 from fxlite.scalar.index import Atom, Index
+
+CACHE_LINE = 64
 
 Loop = tuple[str, Size]
 """Its variable and its extent."""
@@ -61,7 +65,9 @@ class Walk:
         self.meanings: dict[Atom, Index] = {}
         self.image_h, self.image_w = spec.h, spec.w  # of an image, or of its copy
         self.top = spec.padding[0]  # rows of a copy above the image
-        self.products = -(-spec.k * spec.group_inputs * self.taps // faster)  # of a pixel
+        self.products = divide_up(spec.k * spec.group_inputs * self.taps, faster)  # of a pixel
+        self.weight = Pointer(spec.weight)  # as the tiles read it
+        self.free = Pointer("workspace")  # behind the weights that are packed in each call
         work = spec.n * self.out_h * self.out_w * self.products
         self.threads = work.constant is None or work.constant >= PARALLEL_PRODUCTS
 
@@ -135,6 +141,21 @@ class Walk:
         """A loop over the rows of a block."""
         start, end = block * rows // blocks, (block + 1) * rows // blocks
         return self.body.loop(variable, end, start)
+
+    # -- the weight
+    def pack_weight(self, size: Size, *loops: Loop) -> AbstractContextManager[list[Index]]:
+        """Loops that pack a weight that the program computes, into so many elements at the start of the
+        workspace."""
+        body, lanes = self.body, CACHE_LINE // ITEM_BYTES[self.ctype]
+        body.comment("The weight, as the tiles read it.")
+        self.weight = body.pointer(self.ctype, "packed", f"({self.ctype} *)workspace")
+        self.free = self.weight + self.name("packed_size", round_up(size, lanes))
+        return self.parallel(*loops)
+
+    @property
+    def weight_bytes(self) -> Index:
+        """Bytes of the packed weight in the workspace."""
+        return self.meaning(self.free.offset * ITEM_BYTES.get(self.ctype, 0))
 
     # -- the image
     def distances(self, name: str, comment: str, values: Sequence[Index]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, Tile, input_planes, reads_pairs
+from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, Tile, input_planes, number, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, finish, finish_tile
 from fxlite.codegen.c.product.gemm_spec import panel_columns
 from fxlite.codegen.kernel.builder import Pointer, Rendered, bare, divide_up, round_up, smaller, symbol
@@ -31,8 +31,8 @@ class Winograd(Walk):
         self.side = m + 2
         self.points = self.side**2
         self.panel = panel_columns(spec.ctype)
-        self.panels = -(-spec.k // self.panel)
-        self.channels = -(-spec.c // 16) * 16  # whole vectors on every target
+        self.panels = -(-number(spec.k) // self.panel)
+        self.channels = -(-number(spec.c) // 16) * 16  # whole vectors on every target
         # The points, and how many of them one tile has at each: floats, or pairs of bf16.
         self.pairs = reads_pairs(spec)
         self.item_type = "uint32_t" if self.pairs else "float"
@@ -209,7 +209,7 @@ class Winograd(Walk):
         if spec.y_last:
             finish_tile(body, spec, square, panel, pixel, channel, n, oh)
             return
-        whole = panel if spec.k > panel // 2 else panel // 2
+        whole = panel // 2 if spec.k <= panel // 2 else panel
         body.call("copy_transposed_float", self.pitch, whole, square, panel, "turned", SEGMENT)
         turned = Pointer("turned")
         finish(body, spec, lambda j, i: turned[j * SEGMENT + i], (channel, pixel), n=n, oh=oh)

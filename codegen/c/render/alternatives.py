@@ -23,6 +23,7 @@ from fxlite.codegen.c.conv.conv_plan import (
     ConvSpec,
     is_pointwise,
     known,
+    number,
     outputs_per_tile,
     plan_of,
     reads_pairs,
@@ -128,7 +129,9 @@ def conv_plans(spec: ConvSpec) -> list[str]:
     if is_pointwise(spec):
         found.append("product")
     shape = (spec.ctype, spec.r, spec.s, *spec.stride, *spec.dilation, spec.groups)
-    is_usual = shape == ("float", 3, 3, 1, 1, 1, 1, 1) and min(spec.c, spec.k) >= 8
+    is_usual = (
+        shape == ("float", 3, 3, 1, 1, 1, 1, 1) and not spec.computed and min(number(spec.c), number(spec.k)) >= 8
+    )
     if is_usual and not spec.small:
         found += ["winograd 2x2", *([] if spec.bf16 else ["winograd 4x4"])]
     alone = spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
@@ -139,7 +142,7 @@ def conv_plans(spec: ConvSpec) -> list[str]:
 
 def conv_decisions(spec: ConvSpec) -> tuple[Decision, ...]:
     """The convolution's plan; of channels-last images there is one."""
-    if spec.x_last or spec.y_last:
+    if spec.x_last or spec.y_last or spec.has_names:
         return ()
     found = tuple(Alternative(name, conv_cycles(spec, name)) for name in conv_plans(spec))
     return (Decision("plan", found, _plan_name(spec), _conv_reason(spec)),)
@@ -174,13 +177,13 @@ def conv_cycles(spec: ConvSpec, name: str) -> float | None:
         return winograd_cycles(spec, m)
     images = known(spec.n, 1)
     lanes = VECTOR_BYTES // ITEM_BYTES[spec.ctype]
-    depth = spec.group_inputs * spec.r * spec.s
+    inputs, outputs = number(spec.group_inputs), number(spec.group_outputs)
+    depth = inputs * spec.r * spec.s
     rate = 2 if reads_pairs(replace(spec, measured=name)) else 1
-    weights = spec.k * depth * ITEM_BYTES[spec.ctype] / WEIGHT_BYTES / rate
-    outputs = spec.group_outputs
+    weights = outputs * spec.groups * depth * ITEM_BYTES[spec.ctype] / WEIGHT_BYTES / rate
     if plan == "product":
         vectors = outputs * math.ceil(oh * ow / lanes) * depth
-        packing = spec.group_inputs * oh * ow / lanes * 2
+        packing = inputs * oh * ow / lanes * 2
     elif plan == "channels":
         vectors = oh * ow * math.ceil(outputs / lanes) * depth
         packing = oh * ow * math.ceil(outputs / lanes) * 5  # turning a tile
@@ -189,7 +192,7 @@ def conv_cycles(spec: ConvSpec, name: str) -> float | None:
         whole = math.ceil(outputs / step) * step
         rows = math.ceil(oh / 4) * 4 if oh > 1 else 1
         vectors = whole * rows * math.ceil(ow / lanes) * depth
-        packing = spec.group_inputs * oh * ow * max(spec.stride) / lanes * 2
+        packing = inputs * oh * ow * max(spec.stride) / lanes * 2
     else:
         vectors = outputs * oh * math.ceil(ow / lanes) * depth
         packing = 0

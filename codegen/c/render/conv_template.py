@@ -40,7 +40,7 @@ from fxlite.codegen.c.render.template_parts import (
     template_function,
 )
 from fxlite.codegen.c.render.vector_printer import print_integer_vectors, print_vectors
-from fxlite.codegen.c.weights import Array, PackedWeight
+from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.kernel.builder import symbol
 from fxlite.codegen.kernel.kernel_ir import Buffer, Stmt
 from fxlite.codegen.kernel.loops import divides, is_flat
@@ -69,13 +69,14 @@ SMALL_WEIGHTS = "small_weights"
 @dataclass(frozen=True)
 class _Matched:
     """A group that is a convolution: the printer of its epilogue, the spec but for what numbers are
-    multiplied, the weight's name once it is packed and its values [K, C / groups, R, S]."""
+    multiplied, the weight's name once it is packed and its values [K, C / groups, R, S], if they are
+    known."""
 
     c: Contraction
     emitter: Epilogue
     spec: ConvSpec
     packed_name: str
-    weight: Array
+    weight: Array | None
 
     def place(self, n: Index, k: Index, oh: Index, ow: Index) -> dict[Var, Index]:
         """What coordinates of the result are at a position."""
@@ -116,29 +117,31 @@ def _matched(c: Contraction, name: str, weights: dict[Node, Any], locations: lis
     """A convolution in either layout."""
     anchor = c.anchor
     one_d = anchor.target.name == "conv1d"
-    attributes, weight = anchor.arguments, np.asarray(weights[anchor.args[1]])
+    attributes, given = anchor.arguments, anchor.args[1]
     stride, dilation = (pair_of(attributes.get(n, 1), one_d) for n in ("stride", "dilation"))
-    shape = list(c.buffer(c.a.buffer).shape)
+    shape, kernel = list(c.buffer(c.a.buffer).shape), list(given.type.shape)
     if one_d:
-        weight = weight[:, :, None, :]
+        kernel.insert(2, 1)
         shape.insert(2, Index.of(1))
+    outputs, inputs = (d if type(d) is int else Index.of(d) for d in kernel[:2])
+    weight = np.asarray(weights[given]).reshape(kernel) if given in weights else None
     x_last = attributes.get("layout") == "NHWC"
     if x_last:
         shape = [shape[axis] for axis in TO_FIRST]
     output, groups = buffer_of(c.root, is_output=True), attributes.get("groups", 1)
-    packed_name = derived(buffer_name(anchor.args[1]), "packed")
+    packed_name = derived(buffer_name(given), "packed") if weight is not None else c.b.buffer
     spec = ConvSpec(
         name=name,
         ctype=anchor.type.dtype.c_name,
         parameters="",
         comment=comment,
         n=shape[0],
-        c=weight.shape[1] * groups,
+        c=inputs * groups,
         h=shape[2],
         w=shape[3],
-        k=weight.shape[0],
-        r=weight.shape[2],
-        s=weight.shape[3],
+        k=outputs,
+        r=kernel[2],
+        s=kernel[3],
         x=c.a.buffer,
         weight=packed_name,
         epilogue=lambda *_: "",
@@ -148,6 +151,7 @@ def _matched(c: Contraction, name: str, weights: dict[Node, Any], locations: lis
         x_last=x_last,
         padding=padding_of(attributes.get("padding", 0), one_d),
         small=SMALL_WEIGHTS in anchor.meta,
+        computed=weight is None,
     )
     emitter = epilogue_of(c, output, c.value, c.store, locations)
     found = _Matched(c, emitter, spec, packed_name, weight)
@@ -157,12 +161,12 @@ def _matched(c: Contraction, name: str, weights: dict[Node, Any], locations: lis
 
 # -- of floats -------------------------------------------------------------------------------------
 def declines_conv(node: Node) -> str:
-    """It computes float convolutions with weights that are known when compiling."""
-    return declines_types(node) or declines_weights(node.args[1]) or _declines_one(node.args[1])
+    """It computes float convolutions."""
+    return declines_types(node) or _declines_one(node.args[1])
 
 
 def _declines_one(weight: Node) -> str:
-    return "" if math.prod(weight.type.shape[1:]) > 1 else "each output is of one product, and there is no sum"
+    return "each output is of one product, and there is no sum" if math.prod(weight.type.shape[1:]) == 1 else ""
 
 
 def render_conv_node(
@@ -180,7 +184,7 @@ def render_conv_node(
     spec = replace(
         spec,
         joinable=one_d or (not spec.x_last and _joinable(c, output)),
-        bf16=parts == 1 and is_float,
+        bf16=parts == 1 and is_float and not spec.computed,
         measured=choice.get("plan", ""),
         x_is_bf16=c.buffer(c.a.buffer).dtype.name == "bf16",
         fetched=at_the_element(c, output) if is_float and not spec.x_last else (),
@@ -192,11 +196,12 @@ def render_conv_node(
 
         if vectors("sum", "count", **_SYMBOLS):
             spec = replace(spec, vector_epilogue=vectors)
-    if parts and not choice and has_bf16_tiles() and suits_tiles(spec, parts):
+    if parts and not choice and not spec.computed and has_bf16_tiles() and suits_tiles(spec, parts):
         spec = TileConvSpec(**{**vars(spec), "parts": parts})
     parameters = found.emitter.parameters([spec.x], [found.packed_name])
-    weight = _packed_conv_weight(c.anchor.args[1], found.weight, spec)
-    packed = {found.packed_name: weight}
+    packed: Packed = {}
+    if found.weight is not None:
+        packed[found.packed_name] = _packed_conv_weight(c.anchor.args[1], found.weight, spec)
     spec = replace(spec, parameters=parameter_list(parameters, packed))
     decisions: tuple[Decision, ...] = ()
     if isinstance(spec, TileConvSpec):
@@ -273,8 +278,11 @@ def render_int_conv(group: Group, name: str, weights: dict[Node, Any], locations
     }
     spec = Int8ConvSpec(**{**vars(base), **changed})
 
+    array = found.weight
+    assert array is not None
+
     def fill(packed: Array) -> None:
-        pack_conv_int8(found.weight, spec, packed)
+        pack_conv_int8(array, spec, packed)
 
     how = ("int8", spec.offset, spec.groups, spec.runs)
     key = (c.anchor.args[1], *how)
