@@ -1,4 +1,5 @@
-"""Convolutions for which there is no kernel as matrix products with their windows ("im2col").
+"""Convolutions for which there is no kernel by what there is one for, with their windows ("im2col"): those
+over three axes as ones over two, the others as matrix products.
 
 Before::
 
@@ -6,18 +7,20 @@ Before::
 
 After (shortened)::
 
-    conv3d_reshape: f32[B,432,512] = ops.reshape(...)  # pad, unfold three times, permute
-    conv3d_matmul: f32[B,16,512] = conv3d_weight @ conv3d_reshape
-    conv3d: f32[B,16,8,8,8] = ops.reshape(conv3d_matmul, shape=(B, 16, 8, 8, 8))
+    conv3d_reshape: f32[8*B,48,8,8] = ops.reshape(...)  # padded, unfolded and turned: three planes for each depth
+    conv3d_conv2d: f32[8*B,16,8,8] = ops.conv2d(conv3d_reshape, conv3d_weight, padding=1)
+    conv3d: f32[B,16,8,8,8] = ops.permute(...)  # of conv3d_conv2d
 
-The windows are stored once and read by a product that is as fast as the others. Source: Chellapilla et al.,
-"High performance convolutional neural networks for document processing", 2006.
+The planes under a kernel are channels of the image: they are stored as often as the kernel is deep, and all else
+is left to the kernels of two axes. Of what has none of these, either (``keep``), all windows are stored, and read
+by a product that is as fast as the others. Source: Chellapilla et al., "High performance convolutional neural
+networks for document processing", 2006.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fxlite.nn.functional as F
@@ -38,25 +41,37 @@ FEW_OUTPUTS = 4
 
 @graph_pass(exactness="allclose")
 def unfold_convolutions(gm: GraphModule, keep: Keep = frozenset()) -> None:
-    """Compute convolutions of floats as products of the weight and the windows of the image, but those
-    in ``keep`` (names, or a predicate on nodes), for which the target has kernels.
+    """Compute convolutions of floats over three axes as ones over two, and those over one or two as products
+    of the weight and the windows of the image, but those in ``keep`` (names, or a predicate on nodes), for
+    which the target has kernels.
 
-    Groups of fewer than four outputs are left alone, and windows of more than 256 MiB, with a line in the
-    ledger. Run it after const_fold, when it is known which weights are constants."""
-    recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
+    Groups of fewer than four outputs are no products, and windows of more than 256 MiB are not stored, with a line
+    in the ledger. Run it before const_fold, which computes the weights."""
     is_kept = keep if callable(keep) else lambda node: node.target.name in keep
-    names: dict[Node, str] = {}
-    for node in list(gm.graph.nodes):
-        if node.op != "call_function" or not node.target.is_convolution or is_kept(node):
-            continue
-        types = [read.type for read in node.all_input_nodes]
-        if {t.dtype.name for t in types} not in ({"f32"}, {"f64"}) or 0 in node.type.shape:
-            continue
-        if (reason := _reason(node)) is not None:
+    found = [node for node in _convolutions(gm) if not is_kept(node)]
+    _replace(gm, {node: _by_planes for node in found if node.type.rank == 5 and _depth(node) != 1})
+    kept = [node for node in _convolutions(gm) if not is_kept(node)]
+    reasons = {node: _reason(node) for node in kept}
+    for node, reason in reasons.items():
+        if reason:
             refuse(gm, "unfold_convolutions", node, reason, [node])
-            continue
+    _replace(gm, {node: _by_windows for node, reason in reasons.items() if not reason})
+
+
+def _convolutions(gm: GraphModule) -> list[Node]:
+    """Those of floats."""
+    nodes = [n for n in gm.graph.nodes if n.op == "call_function" and n.target.is_convolution]
+    types = {n: {read.type.dtype.name for read in n.all_input_nodes} for n in nodes}
+    return [n for n in nodes if types[n] in ({"f32"}, {"f64"}) and 0 not in n.type.shape]
+
+
+def _replace(gm: GraphModule, how: Mapping[Node, Callable[[Mapping[str, Any]], Any]]) -> None:
+    """Compute nodes by functions of their arguments."""
+    recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
+    names: dict[Node, str] = {}
+    for node, function in how.items():
         rewiring.refresh(node)
-        made = recorder.run(node, _by_windows)
+        made = recorder.run(node, function)
         rewiring.replace(node, made)
         names[made] = node.name
     rewiring.finish()
@@ -64,10 +79,14 @@ def unfold_convolutions(gm: GraphModule, keep: Keep = frozenset()) -> None:
         gm.graph.rename_node(made, name)
 
 
-def _reason(node: Node) -> str | None:
-    """Why a convolution is left alone."""
-    weight, groups = node.arguments["weight"].type, node.arguments.get("groups", 1)
-    outputs, depth = weight.shape[0], math.prod(weight.shape[1:])
+def _depth(node: Node) -> Any:
+    """Products of an output."""
+    return math.prod(node.arguments["weight"].type.shape[1:])
+
+
+def _reason(node: Node) -> str:
+    """Why a convolution is no product; empty if it is one."""
+    outputs, depth, groups = node.arguments["weight"].type.shape[0], _depth(node), node.arguments.get("groups", 1)
     if depth == 1:
         return "its windows are single pixels"
     if groups > 1:
@@ -78,7 +97,41 @@ def _reason(node: Node) -> str | None:
     size = node.type.size // outputs * groups * depth * node.type.dtype.itemsize
     if type(size) is int and size > MOST_BYTES:
         return f"its windows would take {size >> 20} MiB"
-    return None
+    return ""
+
+
+def _by_planes(given: Mapping[str, Any]) -> Any:
+    """The convolution of some arguments over three axes as one over two. Neighbouring axes without
+    windows are one; else the windows along the first are channels."""
+    x, weight, groups = given["x"], given["weight"], given.get("groups", 1)
+    steps, gaps = (per_axis(given.get(n, 1), 3, n) for n in ("stride", "dilation"))
+    padding = padding_pairs(given.get("padding", 0), weight.shape[2:], steps, gaps)
+    plain = [(weight.shape[2 + a], steps[a], *padding[a]) == (1, 1, 0, 0) for a in range(3)]
+    (n, c), sizes, (outputs, inputs, *kernel) = x.shape[:2], x.shape[2:], weight.shape
+
+    def convolve(x: Any, weight: Any, *axes: int) -> Any:
+        options = {name: tuple(values[a] for a in axes) for name, values in (("stride", steps), ("dilation", gaps))}
+        around = tuple(padding[a] for a in axes)
+        return ops.conv2d(x, weight, given.get("bias"), padding=around, groups=groups, **options)
+
+    depth, height, width = sizes
+    if plain[1] and plain[2]:
+        flat = x.reshape(n, c, depth, height * width)
+        total = convolve(flat, weight.reshape(outputs, inputs, kernel[0], 1), 0, 1)
+        return total.reshape(n, outputs, total.shape[2], height, width)
+    if plain[0] and plain[1]:
+        flat = x.reshape(n, c, depth * height, width)
+        total = convolve(flat, weight.reshape(outputs, inputs, 1, kernel[2]), 0, 2)
+        return total.reshape(n, outputs, depth, height, total.shape[3])
+    if any(padding[0]):
+        x = ops.pad(x, ((0, 0), (0, 0), padding[0], (0, 0), (0, 0)))
+    x = ops.unfold(x, 2, gaps[0] * (kernel[0] - 1) + 1, steps[0])
+    if gaps[0] > 1:
+        x = x[..., :: gaps[0]]
+    places = x.shape[2]
+    planes = ops.permute(x, (0, 2, 1, 5, 3, 4)).reshape(n * places, c * kernel[0], height, width)
+    total = convolve(planes, weight.reshape(outputs, inputs * kernel[0], *kernel[1:]), 1, 2)
+    return ops.permute(total.reshape(n, places, outputs, *total.shape[2:]), (0, 2, 1, 3, 4))
 
 
 def _by_windows(given: Mapping[str, Any]) -> Any:
@@ -113,7 +166,11 @@ def _by_windows(given: Mapping[str, Any]) -> Any:
 
 # -- examples --------------------------------------------------------------------------------------
 unfold_convolutions.example(
-    lambda x, w: F.conv3d(x, w, padding=1), "three spatial axes", x="f32[B,2,4,4,4]", w="f32[8,2,3,3,3]"
+    lambda x, w: F.conv3d(x, w, padding=1),
+    "the target has a kernel for two axes",
+    {"keep": {"conv2d"}},
+    x="f32[B,2,4,4,4]",
+    w="f32[8,2,3,3,3]",
 )
 unfold_convolutions.counterexample(
     lambda x, weight: F.conv2d(x, weight, padding=1, groups=4),

@@ -6,7 +6,11 @@ The programs are those of the fuzzer that try what templates claim (:mod:`tests.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -147,3 +151,47 @@ def test_products_without_elements_are_loops() -> None:
         x, y = np.ones((rows, depth), np.float32), np.ones((depth, columns), np.float32)
         u, v = np.ones((2, rows, depth), np.uint8), np.ones((2, depth, columns), np.int8)
         agree(program, x, y, u, v, rungs=("c", "cuda"))
+
+
+OPTIONS: list[dict[str, Any]] = [{}, {"padding": 1, "stride": 2}, {"groups": 2, "padding": 1, "dilation": 2}]
+IMAGES = {1: ("B,{c},L", "3"), 2: ("B,{c},9,L", "3,2"), 3: ("B,{c},6,7,L", "3,2,3")}
+SIZES = {"B": "2", "L": "11", "C": "3", "K": "5"}
+
+
+def convolutions(dtype: str) -> Iterator[tuple[Any, list[str]]]:
+    """Programs of one convolution over one axis to three, transposed or not, in groups or not, with types of image and
+    weight, whose sizes are named."""
+    for axes, options, is_back in product(IMAGES, OPTIONS, (False, True)):
+        groups, op = options.get("groups", 1), getattr(F, f"conv_transpose{axes}d" if is_back else f"conv{axes}d")
+        image, kernel = IMAGES[axes]
+        channels = f"{groups}*C,K" if is_back else f"{groups}*K,C"
+        given = [f"{dtype}[{image.format(c=f'{groups}*C')}]", f"{dtype}[{channels},{kernel}]"]
+        yield partial(_applied, op, options), given
+
+
+def _applied(op: Any, options: dict[str, Any], x: Any, w: Any) -> Any:
+    return op(x, w, **options)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "how"), [("f32", "constant"), ("f32", "argument"), ("f32", "named"), ("f64", "named")]
+)
+def test_no_convolution_is_left_to_loops(dtype: str, how: str) -> None:
+    """A template computes each product of a convolution, whatever is named in it and whether its weight is known,
+    and the result is NumPy's."""
+    rng = np.random.default_rng(0)
+    for number, (program, named) in enumerate(convolutions(dtype)):
+        fixed = [re.sub(r"[BCKL]", lambda found: SIZES[found[0]], t) for t in named]
+        x, w = (rng.standard_normal(parse_type(t).shape).astype(parse_type(t).dtype.numpy) for t in fixed)
+        given = [x] if how == "constant" else [x, w]
+        called = partial(program, w=w) if how == "constant" else program
+        function = fx.compile(fx.symbolic_trace(called, *(named if how == "named" else fixed)[: len(given)]))
+        products = [
+            n for n in function.optimized.graph.find_nodes(op="call_function") if n.target.kind == "contraction"
+        ]
+        anchors = [kernel.anchor for kernel in function.kernels]
+        assert products and all(node in anchors for node in products), (named, how)
+        if number % 3 == 0 or how == "named":
+            expected = program(x, w)
+            chain = agreement.Chain(1, 2 * w[0].size, 1)
+            assert agreement.compare(expected, function(*given), chain=chain).agrees, (named, how)

@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from tests.oracle import compare
+from tests.oracle import agree, compare
 
 CASES: dict[str, tuple[tuple[int, int], tuple[int, int], dict[str, Any]]] = {
     "no overlap": ((2, 2), (5, 6), {"stride": 2}),
@@ -97,9 +97,28 @@ def test_pixels_that_do_not_overlap_are_stored_where_they_belong() -> None:
     assert len(fn.kernels) == 1
 
 
-def test_a_computed_weight_is_left_alone_and_that_is_said() -> None:
-    gm = fx.symbolic_trace(lambda x, w: F.conv_transpose2d(x, w, stride=2), "f32[1,4,3,3]", "f32[4,2,2,2]")
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5])
+@pytest.mark.parametrize("names", [False, True])
+def test_a_weight_that_the_program_computes(kernel: int, names: bool) -> None:
+    """It is taken apart in each call, whatever its channels are called."""
+    x, w, b = image(2, 4, 5, 3), image(4, 3, kernel, kernel), image(6)
+
+    def program(x: Any, w: Any, b: Any) -> Any:
+        return F.relu(F.conv_transpose2d(x, w, b, stride=2, padding=kernel // 2, groups=2))
+
+    module = agree(program, x, w, b)
+    if names:
+        types = ["f32[B,2*C,5,W]", f"f32[2*C,K,{kernel},{kernel}]", "f32[2*K]"]
+        module = fx.symbolic_trace(program, *types)
+    after = passes.sub_pixel(module)
+    assert not any(n.target.transposes for n in calls(after))
+    compare("graph", fx.Interpreter(after).run(x, w, b), program(x, w, b))
+    compare("C", fx.compile(module)(x, w, b), program(x, w, b))
+
+
+def test_groups_of_channels_that_may_not_divide_are_left_alone() -> None:
+    gm = fx.symbolic_trace(lambda x, w: F.conv_transpose2d(x, w, groups=2), "f32[1,C,3,3]", "f32[C,2,2,2]")
     after = passes.sub_pixel(gm)
     assert [n.target.name for n in calls(after)] == ["conv_transpose2d"]
     (entry,) = passes.ledger(after)
-    assert "its weight is computed by the program" in entry.reason
+    assert "may not divide" in entry.reason
