@@ -17,7 +17,7 @@ from typing import Any
 
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.image.spatial import TO_LAST, per_axis
+from fxlite.ops.image.spatial import TO_FIRST, TO_LAST, per_axis
 from fxlite.ops.op import Op, normalize_axes
 from fxlite.passes.rewrite.rule import is_call
 from fxlite.scalar.functions import COMBINATIONS
@@ -217,6 +217,9 @@ def _window_form(node: Node, bf16: bool) -> Form | None:
     if gain is None:
         return None
     x, *others = node.args
+    if node.target.kind == "contraction" and is_permute(x, TO_FIRST):  # which would be stored for it
+        saved = gain.saved + READ_AND_STORED * elements(x.type)
+        gain = Gain(saved, gain.why if gain.saved > 0 else "the image is channels-last already")
     kwargs = {**node.kwargs, "layout": "NHWC"}
     return Form(node, {x: None}, lambda last: (node.target, (last(x), *others), kwargs), gain=gain)
 
