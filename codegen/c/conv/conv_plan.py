@@ -15,6 +15,9 @@ from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Size
 from fxlite.scalar.index import Index
 
+VECTOR_BYTES, MOST_PIXELS = 64, 11
+"""Bytes of a vector and pixels of a tile where plans are compared: those of AVX-512."""
+
 SEGMENT = 64
 """Pixels of an output row that are finished together, in an array on the stack."""
 
@@ -175,7 +178,7 @@ def plan_of(spec: ConvSpec) -> Plan:
     if spec.measured:
         return MEASURED[spec.measured][0]
     if spec.group_outputs <= FEW_OUTPUTS:
-        return "depthwise" if _is_depthwise(spec) else "pixels"
+        return "depthwise" if _is_depthwise(spec) else "channels" if _is_narrow(spec) else "pixels"
     if not is_pointwise(spec):
         if winograd_tile(spec):
             return "winograd"
@@ -199,6 +202,29 @@ def _is_depthwise_last(spec: ConvSpec) -> bool:
     """Whether each channel of a channels-last image has a small kernel of its own."""
     alone = spec.x_last and spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
     return alone and max(spec.r, spec.s) <= LARGEST_KERNEL and spec.stride[1] <= 2
+
+
+PENDING = 8
+"""Sums of half vectors that a core of Zen 4 needs at once to be busy: two a cycle, each waits for four."""
+
+TURNING_FEW = 8
+"""Cycles a pixel for which a tile of up to 16 channels is turned round."""
+
+
+def _is_narrow(spec: ConvSpec) -> bool:
+    """Whether vectors of pixels waste more lanes than half a vector of a few output channels: rows of
+    the output are short, or few."""
+    height, width = (known(size, USUAL_SIZE) for size in spec.output_size())
+    lanes, outputs = VECTOR_BYTES // ITEM_BYTES[spec.ctype], number(spec.group_outputs)
+    tile = width / -(-width // MOST_PIXELS)
+    each = 0.5 * max(1, PENDING / tile) if outputs <= lanes // 2 else max(1, PENDING / 2 / tile)
+    channels = height * width * (each + TURNING_FEW / number(spec.depth))
+    step = outputs_per_tile(spec)
+    rows = 1 if height == 1 else -(-height // 4) * 4
+    pixels = -(-outputs // step) * step * rows * -(-width // lanes)
+    if spec.stride == (1, 1) and (height - 1) * (width + spec.reach[1] - 1) + width <= SEGMENT:
+        pixels = min(pixels, -(-outputs // step) * step * SEGMENT // lanes)  # joined rows
+    return channels < 0.8 * pixels
 
 
 SHALLOW = 32

@@ -4,9 +4,19 @@
 
 #if INSTANCE == 0
 #define T float
+#define V float_vec
 #define PANEL 32
+#elif INSTANCE == 1
+#define T float
+#define V float_half
+#define PANEL 32
+#elif INSTANCE == 2
+#define T double
+#define V double_vec
+#define PANEL 16
 #else
 #define T double
+#define V double_half
 #define PANEL 16
 #endif
 
@@ -41,25 +51,30 @@ static void pad_plane_T(
     }
 }
 
+enum { HALF_BYTES = VECTOR_BYTES > 16 ? VECTOR_BYTES / 2 : 16 }; /* for few channels or columns */
+
+typedef T T_half VECTOR(HALF_BYTES, sizeof(T));
+enum { T_vec_lanes = T_lanes, T_half_lanes = sizeof(T_half) / sizeof(T) };
+
 /* tile[i][j] = sum over channels c and taps t of x[c][i * pixel_step + tap[t]] * b[c][t][j] for
  * `pixels` pixels and `vectors` vectors of output channels; see multiply_rows_T. */
-static TILE_INLINE void sum_pixels_T(
+static TILE_INLINE void sum_pixels_V(
     const int pixels, const int vectors, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
-    T_vec sum[TILE_ROWS][2], b_t[2];
+    V sum[TILE_ROWS][2], b_t[2];
     #pragma GCC unroll 16
     for (int i = 0; i < pixels; i++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            sum[i][v] = (T_vec){0};
+            sum[i][v] = (V){0};
     }
     for (int c = 0; c < channels; c++, x += channel_step) {
         for (int t = 0; t < taps; t++, b += T_panel) {
             const T *const x_t = x + tap[t];
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
-                b_t[v] = *(const volatile T_vec *)(b + v * T_lanes);
+                b_t[v] = *(const volatile V *)(b + v * V_lanes);
             #pragma GCC unroll 16
             for (int i = 0; i < pixels; i++) {
                 #pragma GCC unroll 2
@@ -72,7 +87,7 @@ static TILE_INLINE void sum_pixels_T(
     for (int i = 0; i < pixels; i++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            *(T_vec *)(tile + i * T_panel + v * T_lanes) = sum[i][v];
+            *(V *)(tile + i * T_panel + v * V_lanes) = sum[i][v];
     }
 }
 
@@ -84,12 +99,17 @@ TILE_FUNCTION static void sum_block_T(
     for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
         if (columns - j > T_lanes) {
             switch (pixels) {
-            PIXEL_CASES(sum_pixels_T, 2, channels, taps, x, channel_step, tap, pixel_step, b,
+            PIXEL_CASES(sum_pixels_T_vec, 2, channels, taps, x, channel_step, tap, pixel_step, b,
                         tile)
             }
-        } else {
+        } else if (columns - j > T_half_lanes) {
             switch (pixels) {
-            PIXEL_CASES(sum_pixels_T, 1, channels, taps, x, channel_step, tap, pixel_step, b,
+            PIXEL_CASES(sum_pixels_T_vec, 1, channels, taps, x, channel_step, tap, pixel_step, b,
+                        tile)
+            }
+        } else { /* half a vector takes half of the time on processors that split whole ones */
+            switch (pixels) {
+            PIXEL_CASES(sum_pixels_T_half, 1, channels, taps, x, channel_step, tap, pixel_step, b,
                         tile)
             }
         }

@@ -37,11 +37,6 @@
 
 /* ---- Tiles of depthwise convolutions --------------------------------------------------------- */
 
-enum { HALF_BYTES = VECTOR_BYTES > 16 ? VECTOR_BYTES / 2 : 16 }; /* for images of few columns */
-
-typedef T T_half VECTOR(HALF_BYTES, sizeof(T));
-enum { T_vec_lanes = T_lanes, T_half_lanes = sizeof(T_half) / sizeof(T) };
-
 static const int32_t float_positions[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 static const int64_t double_positions[] = {0, 1, 2, 3, 4, 5, 6, 7};
