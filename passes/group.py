@@ -101,7 +101,7 @@ def _digits(index: Index, coordinate: Var) -> list[_Digit]:
     for (weight, (atom,)), following in zip(weights, [w for w, _ in weights[1:]] + [None]):
         value = Index.of(coordinate) // weight
         if following is None:
-            if weight > 1 and (coordinate.extent.constant or 1) % weight:
+            if coordinate.extent // weight * weight != coordinate.extent:
                 return []
             found.append(_Digit(atom, value, coordinate.extent // weight))
         elif following % weight or following == weight:

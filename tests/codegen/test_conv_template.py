@@ -182,6 +182,11 @@ def all_cases() -> list[Case]:
         Case("double", 4, 4, (5, 5), (1, 1), (2,) * 4, (1, 1), 4, None),
         # a first layer: few products per output, rows that fill vectors
         Case("float", 3, 10, (3, 3), (2, 2), (1,) * 4, (1, 1), 1, (2, 11, 32)),
+        # copied a few images at a time; few outputs and short rows
+        Case("float", 48, 10, (5, 3), (1, 1), (2,) * 4, (1, 1), 1, (3, 41, 70)),
+        Case("float", 40, 3, (3, 3), (2, 2), (1,) * 4, (1, 1), 1, (4, 60, 66)),
+        Case("float", 6, 8, (3, 3), (1, 1), (1,) * 4, (1, 1), 1, (2, 7, 5)),
+        Case("double", 9, 4, (3, 3), (1, 1), (1,) * 4, (1, 1), 1, (2, 7, 5)),
         # the kernel is larger than the image; an empty result; 1-d
         Case("float", 4, 12, (5, 5), (1, 1), (2,) * 4, (1, 1), 1, (2, 1, 1)),
         Case("float", 4, 12, (5, 5), (2, 2), (0,) * 4, (1, 1), 1, (2, 4, 4)),
@@ -212,6 +217,7 @@ def channels_last_cases() -> list[Case]:
         Case("float", 3, 64, (7, 7), twice, (3,) * 4, (1, 1), 1, (1, 20, 18), False, True),
         Case("float", 24, 48, (1, 1), twice, (0,) * 4, (1, 1), 1, (2, 14, 14), True, True),
         Case("float", 512, 17, (3, 3), twice, same, (1, 1), 1, (1, 5, 12), True, True),
+        Case("float", 40, 8, (3, 2), twice, same, (1, 1), 1, (4, 60, 66), True, True),
         Case("float", 16, 16, (3, 3), (1, 1), same, (1, 1), 16, (2, 7, 7), True, True),
         Case("float", 19, 19, (3, 3), twice, same, (1, 1), 19, (1, 13, 14), True, True),
         Case("float", 144, 144, (3, 3), (1, 1), same, (1, 1), 144, (1, 5, 9), True, True),

@@ -162,16 +162,19 @@ class Pixels(Walk):
                 self.convolve_own(size)
             size = size * self.all_threads
         else:  # all images
-            size = self.plane * spec.n * spec.c
-            if self.step == 1:
-                self.pad_planes(spec.h, spec.w, self.rows, self.pitch)
-            else:
-                self.sort_images()
-            loops = ("n", spec.n), ("block", self.blocks), ("row_4", self.row_groups)
-            with self.parallel(*loops) as (n, block, row):
-                image = Pointer("padded") + n * self.plane * spec.c
-                image = body.pointer(f"const {self.ctype}", "image", image)
-                self.tile(image, n, Index.of(0), block, row)
+            size = self.plane * spec.c
+            image_bytes = size * ITEM_BYTES[self.ctype]
+            size = size * self.most_images(image_bytes)
+            with self.image_blocks(image_bytes):
+                if self.step == 1:
+                    self.pad_planes(spec.h, spec.w, self.rows, self.pitch)
+                else:
+                    self.sort_images()
+                loops = ("n", self.images), ("block", self.blocks), ("row_4", self.row_groups)
+                with self.parallel(*loops) as (n, block, row):
+                    image = Pointer("padded") + n * self.plane * spec.c
+                    image = body.pointer(f"const {self.ctype}", "image", image)
+                    self.tile(image, body.let("image_n", self.first_image + n), Index.of(0), block, row)
         place = f"4 rows x {SEGMENT}" if self.mode == "rows" else f"{SEGMENT}"
         groups = f" in {spec.groups} groups" if self.grouped else ""
         note = (
@@ -220,7 +223,7 @@ class Pixels(Walk):
         """Each thread copies the channels of a group between zeros of its own, and uses them."""
         spec, body = self.spec, self.body
         image = body.pointer(self.ctype, "image", Pointer("padded") + self.own(size))
-        self.clear(image, self.plane * spec.group_inputs)
+        self.clear(image, self.plane * spec.group_inputs)  # once: all images have their pixels at the same places
         with self.of_team(("n", spec.n), ("group", spec.groups)) as (n, group):
             with body.loop("c", spec.group_inputs) as c, body.loop("i", spec.h) as i:
                 channel = n * spec.c + group * spec.group_inputs + c
@@ -234,11 +237,11 @@ class Pixels(Walk):
         """All images between zeros, each as by `copy_row`."""
         spec, body = self.spec, self.body
         comment = "The images with zeros around them."
-        with self.copying(comment, ("plane", spec.n * spec.c)) as (plane,):
+        with self.copying(comment, ("plane", self.images * spec.c)) as (plane,):
             image = body.pointer(self.ctype, "image", Pointer("padded") + plane * self.plane)
             self.clear(image, self.plane)
             with body.loop("i", spec.h) as i:
-                self.copy_row(plane, i, image)
+                self.copy_row(self.first_image * spec.c + plane, i, image)
 
     def clear(self, image: Pointer, count: Index) -> None:
         """Zeros."""

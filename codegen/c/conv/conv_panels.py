@@ -13,6 +13,8 @@ rounded; nothing is unrolled into columns.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, plan_of, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, fetch, finish, finish_joined, finish_tile
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PAIR_BYTES, panel_columns
@@ -51,8 +53,12 @@ class Panels(Walk):
         """All images into the workspace."""
         raise NotImplementedError
 
+    def blocks_of_images(self) -> AbstractContextManager[None]:
+        """A loop over blocks of images, if they are not copied all at once."""
+        return nullcontext()
+
     def declare_image(self, n: Index, group: Index) -> None:
-        """Where image n of the group begins, and what else a task needs."""
+        """Where image n of those that were copied begins, for the group; and what else a task needs."""
         raise NotImplementedError
 
     def row(self, row: Index, n: Index, k_0: Index) -> None:
@@ -81,7 +87,8 @@ class Panels(Walk):
         if self.spec.computed:
             self.pack()
         workspace = self.workspace() + self.weight_bytes
-        self.walk()
+        with self.blocks_of_images():
+            self.walk()
         return conv_function(self.spec, self.note(), self.body, workspace)
 
     def pack(self) -> None:
@@ -99,16 +106,17 @@ class Panels(Walk):
     def walk(self) -> None:
         """Images, groups, blocks of rows, panels of output channels; then row by row."""
         spec, body, width = self.spec, self.body, self.width
-        others = spec.n * spec.groups * self.panels
+        others = self.images * spec.groups * self.panels
         blocks = self.row_blocks(self.rows, self.row_bytes, others)
         self.copy()
-        loops = ("n", spec.n), ("group", spec.groups), ("row_block", blocks), ("panel", self.panels)
+        loops = ("n", self.images), ("group", spec.groups), ("row_block", blocks), ("panel", self.panels)
         with self.parallel(*loops) as (n, group, block, panel):
             rest = spec.group_outputs - panel * width
             self.columns = body.let("columns", smaller(rest, width), "int")
             first = (group * self.panels + panel) * (self.panel_rows * width)
             body.pointer(f"const {self.word}", "weights", self.weight + first)
             self.declare_image(n, group)
+            n = body.let("image_n", self.first_image + n)
             with self.rows_of(self.row_name, block, blocks, self.rows) as row:
                 self.row(row, n, group * spec.group_outputs + panel * width)
             self.leave()
@@ -172,8 +180,17 @@ class Taps(Panels):
     def workspace(self) -> Index:
         if not self.padded:
             return Index.of(0)
+        size = self.copy_size
+        return self.meaning(self.most_images(size) * size)
+
+    @property
+    def copy_size(self) -> Index:
+        """Bytes of the copy of an image."""
         planes = 1 if self.spec.x_last else self.planes
-        return self.meaning(self.spec.n * planes * self.image_h * self.pitch * self.item)
+        return planes * self.image_h * self.pitch * self.item
+
+    def blocks_of_images(self) -> AbstractContextManager[None]:
+        return self.image_blocks(self.copy_size) if self.padded else nullcontext()
 
     def copy(self) -> None:
         if not self.padded:
@@ -191,13 +208,13 @@ class Taps(Panels):
         """All images, with their zeros, in planes of pairs of channels."""
         spec, body, inputs, size = self.spec, self.body, self.spec.group_inputs, self.h * self.w
         comment = "The images rounded to bf16, in pairs of channels; zeros around them."
-        with self.copying(comment, ("plane", spec.n * self.planes)) as (plane,):
+        with self.copying(comment, ("plane", self.images * self.planes)) as (plane,):
             channel, second = plane * 2, str(Pointer("image") + size)
             if inputs % 2:
                 c = body.let("c", plane % self.inputs * 2)
                 channel = plane // self.inputs * inputs + c
                 second = f"{bare(c + 1)} < {inputs} ? {second} : 0"
-            start = Pointer(spec.x) + channel * size
+            start = Pointer(spec.x) + (self.first_image * spec.c + channel) * size
             image = body.pointer(f"const {self.ctype}", "image", start)
             target = Pointer("padded") + plane * self.plane
             if self.picks:

@@ -20,37 +20,44 @@ static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_p
 {
     /* The offset of each weight's pixel from the pixel of the first weight. */
     const int64_t tap[9] = {0, 1, 2, 10, 11, 12, 20, 21, 22};
-    const int64_t row_blocks = count_row_blocks(8, 40, B, n_threads);
-    float *const padded = workspace;
-    /* The images with zeros around them. */
-    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && B*9216 > PARALLEL_PRODUCTS)
-    for (int64_t n = 0; n < B; ++n) {
-        for (int64_t i = 0; i < 10; ++i) {
-            pad_row_float(i >= 1 && i < 9 ? 8 : 0, 1, x_nhwc + n*64 + i*8 - 8, 1, 10, 1,
-                padded + n*100 + i*10);
+    const int64_t most_images = fx_min(B, fx_max(n_threads*524288 / 400, 1));
+    for (int64_t n_0 = 0; n_0 < B; n_0 += most_images) {
+        const int64_t images = fx_min(B - n_0, most_images);
+        const int64_t row_blocks = count_row_blocks(8, 40, images, n_threads);
+        float *const padded = workspace;
+        /* The images with zeros around them. */
+        #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
+                if (n_threads > 1 && B*9216 > PARALLEL_PRODUCTS)
+        for (int64_t n = 0; n < images; ++n) {
+            for (int64_t i = 0; i < 10; ++i) {
+                pad_row_float(i >= 1 && i < 9 ? 8 : 0, 1, x_nhwc + (n_0 + n)*64 + i*8 - 8, 1, 10,
+                    1, padded + n*100 + i*10);
+            }
         }
-    }
-    /* The convolution. */
-    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && B*9216 > PARALLEL_PRODUCTS)
-    for (int64_t n = 0; n < B; ++n) {
-        for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
-            const float *const weights = weight_packed;
-            const float *const image = padded + n*100;
-            float tile[TILE_ROWS*32];
-            for (int64_t oh = row_block*8 / row_blocks; oh < (row_block*8 + 8) / row_blocks; ++oh) {
-                const int64_t tiles = (TILE_ROWS + 7) / TILE_ROWS;
-                for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
-                    const int64_t ow_0 = tile_index*8 / tiles;
-                    const int pixels = (int)((tile_index*8 + 8) / tiles - ow_0);
-                    sum_tile_float(pixels, 16, 1, 9, image + oh*10 + ow_0, 1, tap, 1, weights,
-                        tile);
-                    for (int64_t i = 0; i < pixels; ++i) {
-                        const int64_t ow = ow_0 + i;
-                        #pragma omp simd
-                        for (int64_t j = 0; j < 16; ++j) {
-                            relu[((n*8 + oh)*8 + ow)*16 + j] = fx_maximum_f32(tile[i*32 + j], 0.0f);
+        /* The convolution. */
+        #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
+                if (n_threads > 1 && B*9216 > PARALLEL_PRODUCTS)
+        for (int64_t n = 0; n < images; ++n) {
+            for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+                const float *const weights = weight_packed;
+                const float *const image = padded + n*100;
+                float tile[TILE_ROWS*32];
+                const int64_t image_n = n_0 + n;
+                for (int64_t oh = row_block*8 / row_blocks;
+                     oh < (row_block*8 + 8) / row_blocks; ++oh) {
+                    const int64_t tiles = (TILE_ROWS + 7) / TILE_ROWS;
+                    for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
+                        const int64_t ow_0 = tile_index*8 / tiles;
+                        const int pixels = (int)((tile_index*8 + 8) / tiles - ow_0);
+                        sum_tile_float(pixels, 16, 1, 9, image + oh*10 + ow_0, 1, tap, 1, weights,
+                            tile);
+                        for (int64_t i = 0; i < pixels; ++i) {
+                            const int64_t ow = ow_0 + i;
+                            #pragma omp simd
+                            for (int64_t j = 0; j < 16; ++j) {
+                                relu[((image_n*8 + oh)*8 + ow)*16 + j] =
+                                    fx_maximum_f32(tile[i*32 + j], 0.0f);
+                            }
                         }
                     }
                 }
@@ -95,25 +102,24 @@ int first_layer_check(int64_t B) {
 }
 
 /* Byte offsets of the parts of the workspace, which values share; the last one is its end. */
-static void layout(int64_t B, int64_t offset[3]) {
+static void layout(int64_t B, int n_threads, int64_t offset[3]) {
     offset[0] = 0;
     offset[1] = offset[0] + B*4096;  // relu
-    int64_t scratch = B*400;  // of k0_relu
+    int64_t scratch = fx_min(B, fx_max(n_threads*524288 / 400, 1))*400;  // of k0_relu
     offset[2] = offset[1] + (scratch + 63) / 64 * 64;  // scratch of the kernels
 }
 
 int64_t first_layer_workspace_bytes(int64_t B, int n_threads) {
-    (void)n_threads;  // not needed by this model
     if (first_layer_largest_bytes(B) < 0) return -1;
     int64_t offset[3];
-    layout(B, offset);
+    layout(B, n_threads, offset);
     return offset[2];
 }
 
 /* The values of a call in its workspace. */
-static struct first_layer_values first_layer_values_at(void *workspace, int64_t B) {
+static struct first_layer_values first_layer_values_at(void *workspace, int64_t B, int n_threads) {
     int64_t offset[3];
-    layout(B, offset);
+    layout(B, n_threads, offset);
     unsigned char *const arena = workspace;
     return (struct first_layer_values){
         .relu = (float *)(arena + offset[0]),
@@ -134,7 +140,7 @@ int first_layer_run(const float *x, float *max_pool2d_nchw, int64_t B, const voi
     error->code = first_layer_check(B);
     if (error->code) return error->code;
     const struct first_layer_weights w = first_layer_weights_at(weights);
-    const struct first_layer_values s = first_layer_values_at(workspace, B);
+    const struct first_layer_values s = first_layer_values_at(workspace, B, n_threads);
     k0_relu(x, w.weight_packed, s.relu, B, s.scratch, n_threads);  // relu: f32[B,8,8,16]
     k1_max_pool2d(s.relu, max_pool2d_nchw, B, n_threads);  // max_pool2d_nchw: f32[B,16,4,4]
     return 0;
