@@ -49,7 +49,7 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
     if any(isinstance(node, Reduction) for node in expr.walk(value)):
         return None
     column = space[-1]
-    loads = {(n.buffer, n.index): n for n in expr.walk(value) if isinstance(n, Load)}
+    loads = {(n.buffer, n.index): n for n in expr.walk(value) if isinstance(n, Load) and n.guard is None}
     rows = {key: row for key, load in loads.items() if (row := _row(load, space, nest.shapes)) is not None}
     if not rows or len(set(rows.values())) > 1 or len(rows) > MOST:
         return None
@@ -65,7 +65,7 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
 
     squares = nest.within([*_ordered([v for v in space[:-1] if v is not row], blocks[column]), blocks[row]])
     squares.levels[-1] += [size for size in sizes.values() if isinstance(size, Let)]
-    tiles: dict[tuple[str, MultiIndex], tuple[Load, Local]] = {}
+    tiles: dict[tuple[str, MultiIndex], Local] = {}
     for key in rows:
         (down, across), env = square()
         tile = fresh_local(loads[key].dtype.compute, "_tile")
@@ -75,13 +75,13 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
             Alloc(tile.name, tile.dtype, expr.const(0, tile.dtype), SIDE * SIDE, Index.of(0)),
             For(across, (For(down, (copied,), "serial"),), "transpose"),
         ]
-        tiles[key] = loads[key], tile
+        tiles[key] = tile
     inside, env = square()
     place = Index.of(inside[0]) * SIDE + inside[1]
 
     def read(node: Expr) -> Expr:
-        load, tile = tiles.get((node.buffer, node.index), (None, None)) if isinstance(node, Load) else (None, None)
-        return node if load is None or tile is None else Local(load.dtype, tile.name, (place,))
+        tile = tiles.get((node.buffer, node.index)) if isinstance(node, Load) and node.guard is None else None
+        return node if tile is None else Local(node.dtype, tile.name, (place,))
 
     inner = squares.within(inside)
     stored = inner.bind(expr.decided(expr.substitute_index(expr.transform(value, read), env)))
@@ -96,7 +96,7 @@ def _is_long(variable: Var) -> bool:
 
 def _row(load: Load, space: Sequence[Var], shapes: Mapping[str, MultiIndex]) -> Var | None:
     """The loop along which a load reads one element after the other, where along the last one it does not."""
-    if load.guard is not None or expr.run_time_values(load.index):
+    if expr.run_time_values(load.index):
         return None
     place = flatten(load.index, shapes[load.buffer])
     step = place.coefficient(space[-1])

@@ -602,10 +602,10 @@ def not_negative(condition: Expr, number: Callable[[Expr, Index], Index | None] 
 
 def is_same(one: Expr, other: Expr, env: Mapping[Any, Any]) -> bool:
     """Whether an expression is another one with loop variables replaced, as far as can be told from their text:
-    reductions are the same if they are one and the same."""
+    reductions and checked indices are the same if they are one and the same."""
     if type(one) is not type(other) or one.dtype is not other.dtype:
         return False
-    if one is other or isinstance(one, Reduction):
+    if one is other or isinstance(one, (Reduction, CheckedIndex)):
         return one is other and not free_variables(one) & env.keys()
     if isinstance(one, (Load, Local)):
         assert isinstance(other, (Load, Local))

@@ -24,6 +24,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]]
     "channels last": (lambda x, y: x.transpose(0, 2, 3, 1) + y, (3, 33, 9, 11), (33,)),
     "axes turned round": (lambda x, y: x.transpose(3, 2, 1, 0), (10, 3, 4, 40), (1,)),
     "a part": (lambda x, y: x.transpose(0, 2, 1)[:, 3:, :] + y, (5, 33, 40), (33,)),
+    "beside its triangle": (lambda x, y: np.triu(x.T) + x.T + y, (60, 60), (60,)),
+    "less its triangle": (lambda x, y: x.T * 2 - np.tril(x.T) + y, (60, 60), (60,)),
     "windows": (lambda x, y: x.reshape(2, 4, 8, 4, 8, 16).transpose(0, 1, 3, 5, 2, 4), (2, 32, 32, 16), (1,)),
 }
 
