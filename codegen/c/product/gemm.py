@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
 
 from fxlite.codegen.c.product.gemm_fused import cut_of, fused_call, fused_tile, is_fused, long_reason
 from fxlite.codegen.c.product.gemm_spec import (
@@ -301,8 +300,8 @@ class _Floats(Product):
             name, a, b = "tile_split", [start, self.a_low, pitch], [panel, self.depth * self.width]
         elif spec.bf16:
             name = "tile_bf16"
-        elif multiplies_rows(spec):
-            name, b = f"dots_{spec.ctype}", [panel, at.depth if self.packs_b else cast(Operand, spec.b).col_stride]
+        elif isinstance(spec.b, Operand) and multiplies_rows(spec):
+            name, b = f"dots_{spec.ctype}", [panel, at.depth if self.packs_b else spec.b.col_stride]
         elif isinstance(spec.b, Operand) and not self.packs_b:
             name, b = f"low_{name}", [panel, spec.b.row_stride]
         self.body.call(f"multiply_{name}", at.rows, at.columns, at.depth, *a, *b, target)
