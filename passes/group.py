@@ -112,6 +112,12 @@ def _digits(index: Index, coordinate: Var) -> list[_Digit]:
     return found
 
 
+def loops_of(type: TensorType) -> tuple[tuple[Var, ...], MultiIndex]:
+    """A loop variable for each axis, and the element at which they are; an axis of size 1 needs no loop."""
+    variables = tuple(fresh_var(d, "v") for d in type.shape)
+    return variables, tuple(Index.of(0 if v.extent.constant == 1 else v) for v in variables)
+
+
 #: Most different indices by which one producer may be read inside a group before it is stored
 #: instead.
 MOST_READS = 3
@@ -245,8 +251,7 @@ class _Grouping:
 
     def _start(self, node: Node) -> None:
         """A new group that stores ``node``."""
-        space = tuple(fresh_var(d, "v") for d in node.type.shape)
-        made = Group(node, space)
+        made = Group(node, loops_of(node.type)[0])
         self.groups.append(made)
         self._admit(made, node, [made.index])
         if self.claims(node):
@@ -277,6 +282,13 @@ class _Grouping:
         if not node.target.has_body:  # a composite, which a template computes whole
             for read in node.all_input_nodes:
                 on_read(read, tuple(Index.of(fresh_var(d, "o")) for d in read.type.shape))
+            return
+        if node.target.kind == "scatter":  # its body is what one element is; its loops put each of the source once
+            copied, positions, source = node.args[:3]
+            on_read(copied, target.index)
+            here = loops_of(positions.type)[1]
+            on_read(positions, here)
+            on_read(source, here)
             return
         for index in indices:
             element_of(node, index, on_read)
@@ -312,8 +324,10 @@ class _Grouping:
 
     # -- rules -----------------------------------------------------------------------------------
     def _fits(self, node: Node, found: Group) -> bool:
-        if found.kind in ("scan", "scatter", "control"):
+        if found.kind in ("scan", "control"):
             return False
+        if found.kind == "scatter":
+            return self._scatter_fits(node, found)
         indices = found.reads[node]
         kind = node.target.kind
         if found.anchor is not None and self._is_operand(node, found):
@@ -329,6 +343,13 @@ class _Grouping:
         if kind in ("reduction", "window", "contraction"):
             return found.anchor is None and self._reduction_fits(node, found, indices)
         return False
+
+    def _scatter_fits(self, node: Node, found: Group) -> bool:
+        """What costs little is computed where a scatter reads it, one element after the other; vectors would
+        compute more of it at once."""
+        if node.target.kind not in ("pointwise", "gather") or self._follows_contraction(node):
+            return False
+        return len(found.members) <= MOST_STEPS and not self._is_expensive(node) and len(found.reads[node]) == 1
 
     def _is_operand(self, node: Node, found: Group) -> bool:
         """True if the group's contraction (or a view before it) reads the node."""
@@ -439,7 +460,7 @@ class _Grouping:
 
     def _view_fits(self, node: Node, found: Group) -> bool:
         """A view is free in loops. In front of a contraction it must stay one strided access."""
-        if found.kind in ("scan", "scatter", "control"):
+        if found.kind in ("scan", "control"):
             return False
         if found.anchor is None or not self._is_operand(node, found):
             return len(found.reads[node]) <= MOST_READS

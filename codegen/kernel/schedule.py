@@ -40,7 +40,7 @@ from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
 from fxlite.ops.indexing import parts_of_update
 from fxlite.ops.view import fill_value
-from fxlite.passes.group import Group, element_of
+from fxlite.passes.group import Group, element_of, loops_of
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import FUNCTIONS
@@ -51,6 +51,8 @@ from fxlite.types import dtypes
 SHORT_ROW = 1024
 #: Cost of a term from which it is stored rather than computed twice: that of an exponential.
 WORTH_STORING = 8
+#: Least elements beside each other that a thread puts to a position that it looked up.
+PART = 32
 
 
 def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str] | None = None) -> Kernel:
@@ -61,7 +63,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if group.kind == "scan":
         return _scan(group, name)
     if group.kind == "scatter":
-        return _scatter(group, name)
+        return _scatter(group, name, lanes)
     lowered = lower(group)
     shapes = {b.name: b.shape for b in lowered.buffers}
     output = buffer_of(group.root, is_output=True)
@@ -338,43 +340,62 @@ def _scan(group: Group, name: str) -> Kernel:
     return finish(name, (*buffers.values(), output), statements, group)
 
 
-def _scatter(group: Group, name: str) -> Kernel:
-    """Copy the input, then put the source's elements to their run-time positions, in order."""
+def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
+    """Copy the input, then put the source's elements to their run-time positions, in order. Elements that are
+    put along other axes do not meet: on a CPU they are the inner loops, where memory is read and written in a
+    row; on a GPU they are threads."""
     node = group.root
     x, index, source = node.args[:3]
     axis = node.bound["axis"] % node.type.rank
-    buffers: dict[str, Buffer] = {}
-    read = _reader(buffers)
+    state = Lowering(group)
     output = buffer_of(node, is_output=True)
-    at = tuple(Index.of(v) for v in group.space)
-    copied: Expr = expr.cast(read(x, at), node.type.dtype)
-    nest = Nest(group.space)
-    statements = nest.finish([Store(output.name, at, copied)])
-    variables = [expr.fresh_var(d) for d in index.type.shape]
-    here = tuple(Index.of(v) for v in variables)
-    checked = CheckedIndex(
-        dtypes.int64, expr.cast(read(index, here), dtypes.int64), Index.of(node.type.shape[axis]), node.describe()
-    )
-    place = fresh_local(dtypes.int64, "_t")
+    copied = expr.cast(state.read(x, group.index), node.type.dtype)
+    variables, here = loops_of(index.type)
+    position = expr.cast(state.read(index, here), dtypes.int64)
+    checked: Expr = CheckedIndex(dtypes.int64, position, Index.of(node.type.shape[axis]), node.describe())
+    is_last = node.target.combines == "last"
+    put = state.read(source, here) if is_last else expr.cast(state.read(source, here), node.type.dtype.compute)
+
+    shapes = {b.name: b.shape for b in (*state.buffers.values(), output)}
+    copy = Nest((), lanes=lanes, shapes=shapes)
+    fill(copy, *collapse(group.space, copied, group.index, shapes, output.name), output.name)
+
+    before, (along,), behind = variables[:axis], variables[axis : axis + 1], variables[axis + 1 :]
+    if lanes and not before and behind:
+        parts, behind, env = _shared_out(behind)
+        before, put, checked = parts, expr.substitute_index(put, env), expr.substitute_index(checked, env)
+        here = tuple(i.substitute(env) for i in here)
+    order = [*before, along, *behind] if lanes else [*before, *behind, along]
+    nest = Nest(order, lanes=lanes, shapes=shapes)
+    depth = nest.level(expr.free_variables(checked))
+    place, value = nest.bind(checked), nest.bind(put)
     target = (*here[:axis], Index.of(Value(place)), *here[axis + 1 :])
-    put = expr.cast(read(source, here), node.type.dtype.compute)
-    combines, is_sum = node.target.combines, node.target.combines == "sum"
-    if combines not in ("sum", "last"):
-        present = Load(node.type.dtype, output.name, target)
-        put = combine(combines, expr.cast(present, node.type.dtype.compute), put)
-    elif combines == "last":
-        put = read(source, here)
-    inner: list[Stmt] = [
-        Let(place.name, checked),
-        If(expr.apply("ge", place, expr.const(0, dtypes.int64)), (Store(output.name, target, put, accumulate=is_sum),)),
-    ]
-    order = [v for a, v in enumerate(variables) if a != axis] + [variables[axis]]
-    for depth, variable in enumerate(reversed(order)):
-        outermost, kind = depth == len(order) - 1, "serial" if depth == 0 else "independent"
-        if outermost and len(order) > 1:
-            kind = "parallel"
-        inner = [For(variable, tuple(inner), kind)]
-    return finish(name, (*buffers.values(), output), [*statements, *inner], group)
+    if node.target.combines not in ("sum", "last"):
+        present = expr.cast(Load(node.type.dtype, output.name, target), node.type.dtype.compute)
+        value = combine(node.target.combines, present, value)
+    body: list[Stmt] = [Store(output.name, target, value, accumulate=node.target.combines == "sum")]
+    for level in range(len(order), -1, -1):
+        if level == depth:
+            body = [If(expr.apply("ge", place, expr.const(0, dtypes.int64)), tuple(body))]
+        body = [*nest.levels[level], *body]
+        if level:
+            variable = order[level - 1]
+            is_outer, is_inner = level == 1 and len(order) > 1, level == len(order)
+            kind = "parallel" if is_outer else "simd" if is_inner and lanes else "independent"
+            body = [For(variable, tuple(body), "serial" if variable is along else kind)]
+    return finish(name, (*state.buffers.values(), output), [*copy.levels[0], *body], group)
+
+
+def _shared_out(variables: Sequence[Var]) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Index]]:
+    """The last of some loops cut in parts for threads, each at least as long as is worth to look a position up
+    for: the loop over the parts, if there are several, the other loops, and the old one in terms of both."""
+    *outer, last = variables
+    size = last.extent.constant or 0
+    parts = next((n for n in (8, 4, 2) if size and size % (n * PART) == 0), 1)
+    if parts == 1:
+        return (), tuple(variables), {}
+    part, inner = expr.fresh_var(parts), expr.fresh_var(size // parts)
+    return (part,), (*outer, inner), {last: Index.of(part) * (size // parts) + Index.of(inner)}
 
 
 # -- parts of arrays, over what stands there -------------------------------------------------------

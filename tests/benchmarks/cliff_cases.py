@@ -17,7 +17,10 @@ from typing import Any
 
 import numpy as np
 
-KINDS = ("contraction", "convolution", "attention", "pooling", "reduction", "normalization", "pointwise", "view")
+KINDS = (
+    *("contraction", "convolution", "attention", "pooling", "reduction", "normalization", "pointwise"),
+    *("view", "write"),
+)
 
 _ANY = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 50, 64, 65, 96, 100, 127, 128, 129, 197, 200, 255, 256, 257, 384)
 _ANY += (400, 512, 513, 768, 1000, 1023, 1024, 2048, 3000, 4096, 10007, 65536, 100003)
@@ -575,5 +578,57 @@ def _views() -> None:
     )
 
 
-for _make in (_contractions, _convolutions, _attentions, _poolings, _reductions, _normalizations, _pointwise, _views):
+def added(out: Any, at: Any, values: Any) -> Any:
+    """``out`` with values added at positions, once for each."""
+    np.add.at(out, at, values)
+    return out
+
+
+def written(out: Any, at: Any, values: Any) -> Any:
+    """``out`` with values at positions."""
+    out[at] = values
+    return out
+
+
+#: What the cases call beside NumPy's functions and those of ``fxlite.nn.functional``.
+FUNCTIONS = {"added": added, "written": written}
+
+
+def _writes() -> None:
+    add = lambda *given, **more: _add("write", *given, **{"most": 2e6, "dtypes": _FLOATS, **more})  # noqa: E731
+    new, torch_new = "np.zeros_like(x)", "torch.zeros_like(x)"
+    add("rows added", f"added({new}, i, y)", f"{torch_new}.index_add(0, i, y)", "x=MN i=K<M y=KN", "KN")
+    add(
+        "rows gathered, weighted and added",
+        f"added({new}, i, x[j] * y[:, None])",
+        f"{torch_new}.index_add(0, i, x[j] * y[:, None])",
+        "x=MN i=K<M j=K<M y=K",
+        "KN",
+    )
+    add("rows written", "written(x.copy(), i, y)", "x.index_copy(0, i, y)", "x=MN i=K<M y=KN", "KN")
+    columns = f"added({new}, (slice(None), i), y)"
+    add("columns added", columns, f"{torch_new}.index_add(1, i, y)", "x=MN i=K<N y=MK", "MK")
+    add("pairs added", "added(x.copy(), (i, j), y)", "x.index_put((i, j), y, True)", "x=MN i=K<M j=K<N y=K", "K")
+    add(
+        "counted",
+        "np.bincount(i.ravel(), minlength={M})",
+        "torch.bincount(i.ravel(), minlength={M})",
+        "i=KN<M",
+        "KN",
+        fixed="M",
+    )
+    add("weights counted", "np.bincount(i, y, {M})", "torch.bincount(i, y, {M})", "i=K<M y=K", "K", fixed="M")
+
+
+for _make in (
+    _contractions,
+    _convolutions,
+    _attentions,
+    _poolings,
+    _reductions,
+    _normalizations,
+    _pointwise,
+    _views,
+    _writes,
+):
     _make()

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.benchmarks.cliff_cases import KINDS, Case, draw
+from tests.benchmarks.cliff_cases import FUNCTIONS, KINDS, Case, draw
 from tests.benchmarks.machine import choose_cores, machine, versions
 from tests.benchmarks.page import grid
 from tests.benchmarks.timing import block, compare
@@ -141,7 +141,7 @@ def _torch(case: Case, arrays: dict[str, Any]) -> Callable[[], Any]:
 def _program(text: str, names: Sequence[str], constants: dict[str, Any]) -> Any:
     from fxlite.nn import functional
 
-    return eval(f"lambda {', '.join(names)}: {text}", {"np": np, "F": functional, **constants})
+    return eval(f"lambda {', '.join(names)}: {text}", {"np": np, "F": functional, **FUNCTIONS, **constants})
 
 
 def _difference(ours: Any, theirs: Any) -> str | None:

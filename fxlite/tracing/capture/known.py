@@ -105,6 +105,8 @@ def _stays(node: Node) -> bool:
         return False
     updates = [user for user in node.users if user.op == "call_function"]
     is_update = any(
-        user.target.kind == "control" or (user.target.writes_part and user.args[0] is node) for user in updates
+        user.target.kind == "control"
+        or ((user.target.writes_part or user.target.kind == "scatter") and user.args[0] is node)
+        for user in updates
     )
     return is_update or node.type.size > MOST_ELEMENTS

@@ -470,32 +470,38 @@ def _set_indexed(y: Proxy, part: Part, value: Any, what: str, scatter: str = "")
         common = broadcast_shapes(*index_shapes)
     except ShapeError as error:
         raise tracer._located(error, program_line()) from None
-    positions = _positions(tracer, part.arrays, sizes, common)
-    if [*axes, *others] != [*range(x.type.rank)]:
-        x = lookup("permute")(x, (*axes, *others))
-    count = shapes.product(sizes)
-    if len(axes) > 1:
-        x = lookup("reshape")(x, (count, *rest))
     # the values with the axes of the index first, or without them where they are all alike
     at = part.target
     result = TensorType((*rest[:at], *common, *rest[at:]), y.type.dtype)
     new = prepared(tracer, result, value, what)
     alike = not scatter and _alike(new, len(common), len(rest) - at)
+    if not scatter and common and not alike and any(map(is_traced, part.arrays)):
+        scatter = "scatter_set"
+    axis = at if scatter and axes == [at] else 0  # a scatter along one axis leaves it where it is
+    before, behind = others[:axis], others[axis:]
+    if [*before, *axes, *behind] != [*range(x.type.rank)]:
+        x = lookup("permute")(x, (*before, *axes, *behind))
+    count = shapes.product(sizes)
+    if len(axes) > 1:
+        x = lookup("reshape")(x, (count, *rest))
+    positions = _positions(tracer, part.arrays, sizes, common, bool(scatter))
+    wide = (*rest[:axis], shapes.product(common), *rest[axis:])
     if alike:
         new = _without(tracer, new, len(common), len(rest) - at)
+    elif isinstance(new, dtypes.NUMBERS):
+        new = tracer.record(lookup("full"), {"shape": wide, "value": new, "dtype": result.dtype}).node
     else:
-        if isinstance(new, (bool, int, float)):
-            new = tracer.create_arg(np.asarray(new, result.dtype.numpy))
         full = lookup("expand")(tracer.proxy(new), result.shape)
         made = range(at, at + len(common))
-        order = (*made, *(a for a in range(result.rank) if a not in made))
+        left = [a for a in range(result.rank) if a not in made]
+        order = (*left[:axis], *made, *left[axis:])
         if [*order] != sorted(order):
             full = lookup("permute")(full, order)
-        new = lookup("reshape")(full, (shapes.product(common), *rest)).node
+        new = lookup("reshape")(full, wide).node
 
     def changed(node: Node) -> Node:
-        if scatter or (is_traced(positions) and positions.type.rank and not alike):
-            return _scattered(tracer, node, positions, new, scatter or "scatter_set")
+        if scatter:
+            return _scattered(tracer, node, positions, new, scatter, axis)
         return _changed(tracer, node, positions, count, new, alike, len(rest))
 
     write(y, changed, x.steps, what)
@@ -505,9 +511,9 @@ def _shape(array: Any) -> tuple[Any, ...]:
     return array.type.shape if is_traced(array) else np.shape(array)
 
 
-def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any) -> Any:
+def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any, for_scatter: bool) -> Any:
     """Which elements of the indexed axes, taken as one, are written: an array where that is known,
-    else a proxy; of rank 1, or 0 for one element."""
+    else a proxy; of rank 1, or 0 for one element. A scatter checks the positions along one axis itself."""
     if all(not is_traced(a) for a in arrays) and all(type(s) is int for s in sizes):
         flat = np.zeros((), np.int64)
         for array, size in zip(arrays, sizes):
@@ -520,10 +526,12 @@ def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any)
         return flat.reshape(-1) if flat.ndim else flat
     total: Any = None
     for array, size in zip(arrays, sizes):
-        places = lookup("arange")(0, shapes.for_user(size), 1, "i64")
         if not is_traced(array):
             array = tracer.constant(array)
-        index = lookup("take")(tracer.constant(places), array)  # checks the range, counts from 0
+        if for_scatter and len(arrays) == 1:
+            index = lookup("cast")(array, "i64")
+        else:
+            index = lookup("take")(counting(tracer, size), array)  # checks the range, counts from 0
         if total is None:
             total = index
         else:
@@ -550,17 +558,16 @@ def _without(tracer: Tracer, new: Any, made: int, after: int) -> Any:
     return lookup("reshape")(tracer.proxy(new), kept).node if kept != kind.shape else new
 
 
-def _scattered(tracer: Tracer, node: Node, positions: Any, new: Any, scatter: str) -> Node:
-    """``node`` with ``new`` put to ``positions`` of its first axis by a scatter."""
+def _scattered(tracer: Tracer, node: Node, positions: Any, new: Any, scatter: str, axis: int) -> Node:
+    """``node`` with ``new`` put to ``positions`` of an axis by a scatter."""
     kind = new.type
-    ones = (1,) * (kind.rank - 1)
+    shape = tuple(d if a == axis else 1 for a, d in enumerate(kind.shape))
     if is_traced(positions):
-        index = lookup("reshape")(positions, (kind.shape[0], *ones))
+        index = lookup("reshape")(positions, shape)
     else:
-        wide = np.asarray(positions, np.int64).reshape(-1, *ones)
-        index = tracer.constant(wide)
+        index = tracer.constant(np.asarray(positions, np.int64).reshape(shape))
     index = lookup("expand")(index, kind.shape)
-    made: Proxy = lookup(scatter)(tracer.proxy(node), index, tracer.proxy(new), axis=0)
+    made: Proxy = lookup(scatter)(tracer.proxy(node), index, tracer.proxy(new), axis=axis)
     return made.node
 
 

@@ -10,8 +10,8 @@
 // One thread per element, 256 in a block.
 extern "C" __global__ void __launch_bounds__(256) scatter_k0_scatter_add_0(
     const float *__restrict__ x, float *__restrict__ scatter_add, int64_t C, int64_t N) {
-    for (int64_t element = fx_thread_index(); element < C*N; element += fx_thread_count()) {
-        scatter_add[element] = x[element];
+    for (int64_t j = fx_thread_index(); j < C*N; j += fx_thread_count()) {
+        scatter_add[j] = x[j];
     }
 }
 
@@ -21,11 +21,11 @@ extern "C" __global__ void __launch_bounds__(256) scatter_k0_scatter_add_0(
 extern "C" __global__ void __launch_bounds__(256) scatter_k0_scatter_add_1(
     const int64_t *__restrict__ i, const float *__restrict__ y, float *__restrict__ scatter_add,
     int64_t C, int64_t M, int64_t N, fx_error *error) {
-    for (int64_t r = fx_thread_index(); r < C; r += fx_thread_count()) {
-        for (int64_t s = 0; s < M; ++s) {
-            const int64_t t0 = fx_index(i[s*C + r], N, 0, error);
+    for (int64_t j = fx_thread_index(); j < C; j += fx_thread_count()) {
+        for (int64_t k = 0; k < M; ++k) {
+            const int64_t t0 = fx_index(i[k*C + j], N, 0, error);
             if (t0 >= 0) {
-                scatter_add[t0*C + r] += y[s*C + r];
+                scatter_add[t0*C + j] += y[k*C + j];
             }
         }
     }

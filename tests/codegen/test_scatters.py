@@ -1,0 +1,115 @@
+"""Scatters in C: what they read is computed in their loops, which go along memory, on threads, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.codegen.c import templates
+from fxlite.codegen.kernel.kernel_ir import For, statements
+from fxlite.codegen.kernel.schedule import schedule
+from fxlite.codegen.program.program import optimize, plan
+from tests.oracle import agree
+
+_AT = np.array([3, -1, 3, 0, 3, 2])
+
+
+def messages(x: Any, y: Any, i: Any) -> Any:
+    """Rows that are looked up, weighted and added to others, as in a graph network."""
+    out = np.zeros_like(x)
+    np.add.at(out, i, x[i[::-1]] * y[:, None])
+    return np.maximum(out, 0)
+
+
+def columns(x: Any, y: Any, i: Any) -> Any:
+    out = x * 2
+    np.maximum.at(out, (slice(None), i), x[:, :1] + y)
+    return out
+
+
+def middle(x: Any, y: Any, i: Any) -> Any:
+    out = np.stack([x, -x], 1)
+    np.add.at(out, (slice(None), i % 2), (x[:, None, :1] + y[:, None]) * np.ones(x.shape[1]))
+    return out
+
+
+def written(x: Any, y: Any, i: Any) -> Any:
+    x[i] = y[:, None]
+    x[:, i] = x[:, i] + y
+    return x
+
+
+def pairs(x: Any, y: Any, i: Any) -> Any:
+    np.add.at(x, (i, i[::-1]), abs(y))
+    return x
+
+
+def counted(x: Any, y: Any, i: Any) -> Any:
+    out = np.zeros(4, np.int64)
+    np.add.at(out, i, 1)
+    return out, np.bincount(i + 1, y, 8)
+
+
+@pytest.mark.parametrize("program", [messages, columns, middle, written, pairs, counted], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("width", [4, 64])
+def test_all_ways_agree(program: Callable[..., Any], width: int) -> None:
+    rng = np.random.default_rng(0)
+    agree(program, rng.normal(size=(4, width)), rng.normal(size=6), _AT)
+
+
+def nests(program: Callable[..., Any], *given: Any) -> list[list[str]]:
+    """The kinds of the loops, outermost first, of each kernel that scatters."""
+    module, _ = optimize(fx.symbolic_trace(program, *given))
+    groups = [g for g in plan(module, templates.claims).groups if g.kind == "scatter"]
+    found = []
+    for group in groups:
+        *_, last = (s for s in schedule(group, "kernel").body if isinstance(s, For))
+        found.append([s.kind for s in statements((last,)) if isinstance(s, For)])
+    return found
+
+
+def test_rows_are_the_inner_loop() -> None:
+    x, y, i = np.ones((4, 40)), np.ones(6), _AT
+    assert nests(messages, x, y, i) == [["serial", "simd"]]
+    assert nests(messages, np.ones((4, 128)), y, i) == [["parallel", "serial", "simd"]]
+    assert nests(columns, x, y, i) == [["parallel", "serial"]]
+
+
+def test_cheap_operands_need_no_kernel() -> None:
+    fn = fx.compile(messages, inputs={"x": "f32[N,64]", "y": "f32[M]", "i": "i64[M]"})
+    assert [kernel.name for kernel in fn.kernels] == ["k0_scatter_add", "k1_relu"]
+
+
+def test_expensive_operands_are_computed_in_vectors() -> None:
+    def program(x: Any, y: Any, i: Any) -> Any:
+        out = np.zeros_like(x)
+        np.add.at(out, i, np.exp(y)[:, None])
+        return out
+
+    fn = fx.compile(program, np.ones((4, 64)), np.ones(6), _AT)
+    assert [kernel.name for kernel in fn.kernels] == ["k0_exp", "k1_scatter_add"]
+
+
+def test_threads_give_the_same_bits() -> None:
+    rng = np.random.default_rng(1)
+    given = rng.normal(size=(50, 256)).astype("f4"), rng.normal(size=3000).astype("f4"), rng.integers(-50, 50, 3000)
+
+    def program(x: Any, y: Any, i: Any) -> Any:
+        out = np.zeros_like(x)
+        np.add.at(out, i, x[i] * y[:, None])
+        return out
+
+    one, two = (fx.compile(program, *given, threads=n)(*given) for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_allclose(one, program(*given), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("wrong", [4, -5])
+def test_positions_out_of_range_are_errors(wrong: int) -> None:
+    given = np.ones((4, 40)), np.ones(6), np.array([0, 1, wrong, 0, 0, 0])
+    with pytest.raises(IndexError, match=rf"index {wrong} is out of bounds for size 4: node scatter_add"):
+        fx.compile(messages, np.ones((4, 40)), np.ones(6), _AT)(*given)
