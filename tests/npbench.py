@@ -55,6 +55,8 @@ class Benchmark:
     name: str
     function: Any
     arguments: Mapping[str, Any]
+    #: By how much results may differ by the norm, as NPBench says; a simulation that is chaotic may by more.
+    error: float = 1e-5
 
     @property
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -90,7 +92,8 @@ def load(name: str, size: str = "") -> Benchmark:
         values |= {} if size else _SIZES.get(name, {})
     function = getattr(program, info["func_name"])
     given = (values[argument] for argument in info["input_args"])
-    return Benchmark(name, function, dict(zip(inspect.signature(function).parameters, given)))
+    arguments = dict(zip(inspect.signature(function).parameters, given))
+    return Benchmark(name, function, arguments, info.get("norm_error", Benchmark.error))
 
 
 def _small(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,11 +112,9 @@ def called(function: Any, benchmark: Benchmark) -> tuple[Any, dict[str, Any]]:
         return function(**given), {name: given[name] for name in benchmark.arrays}
 
 
-def compare(
-    expected: tuple[Any, Mapping[str, Any]], found: tuple[Any, Mapping[str, Any]], by_norm: bool = False
-) -> None:
-    """Raise AssertionError where results, or arguments that are written into, differ. ``by_norm``: unless
-    the norm of what they differ by is within 1e-5, as NPBench asks."""
+def compare(expected: tuple[Any, Mapping[str, Any]], found: tuple[Any, Mapping[str, Any]], error: float = 0.0) -> None:
+    """Raise AssertionError where results, or arguments that are written into, differ, unless the
+    norm of what they differ by is within ``error`` of it."""
     pairs = [(expected[0], found[0]), *((array, found[1][name]) for name, array in expected[1].items())]
     for wanted, given in pairs:
         wanted, given = (v if isinstance(v, (tuple, list)) else [v] for v in (wanted, given))
@@ -122,7 +123,7 @@ def compare(
             if one is not None:
                 kind = np.asarray(one).dtype
                 few = 100 * float(np.finfo(kind).eps) if kind.kind in "fc" else 0.0
-                if by_norm and np.linalg.norm(np.subtract(other, one)) <= 1e-5 * np.linalg.norm(one):
+                if error and np.linalg.norm(np.subtract(other, one)) <= error * np.linalg.norm(one):
                     continue
                 np.testing.assert_allclose(other, one, rtol=max(1e-6, few), atol=max(1e-8, few))
 

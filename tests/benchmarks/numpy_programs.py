@@ -109,7 +109,7 @@ def measure(name: str, size: str, threads: int, options: argparse.Namespace) -> 
             result = made.call()
             row.first[engine] = time.perf_counter() - start
             found = [*_arrays(result), *(made.arrays[n] for n in written if n in made.arrays)]
-            if (wrong := _difference(found, wanted, engine in ("jax", HAND))) is not None:
+            if (wrong := _difference(found, wanted, program.error, engine in ("jax", HAND))) is not None:
                 raise Unavailable(f"wrong result: {wrong}")
             made.before()
             start = time.perf_counter()
@@ -144,21 +144,20 @@ def _arrays(result: Any) -> list[Any]:
     return [a for part in result for a in _arrays(part)] if isinstance(result, (tuple, list)) else [result]
 
 
-def _difference(found: Sequence[Any], wanted: Sequence[Any], any_order: bool) -> str | None:
+def _difference(found: Sequence[Any], wanted: Sequence[Any], error: float, any_order: bool) -> str | None:
     """What is wrong with results; in ``any_order``: each is one of those wanted, if not all."""
     if any_order:
         for value in found:
-            if any(np.shape(value) == np.shape(w) and _close(value, w) for w in wanted):
+            if any(np.shape(value) == np.shape(w) and _close(value, w, error) for w in wanted):
                 return None
         return "none of its results is NumPy's" if found else "no result"
     if len(found) != len(wanted):
         return f"{len(found)} results, not {len(wanted)}"
-    return next((f"result {n}" for n, (a, b) in enumerate(zip(found, wanted)) if not _close(a, b)), None)
+    return next((f"result {n}" for n, (a, b) in enumerate(zip(found, wanted)) if not _close(a, b, error)), None)
 
 
-def _close(one: Any, other: Any) -> bool:
-    """Whether arrays agree, element by element or, as NPBench asks, by the norm of what they differ
-    in."""
+def _close(one: Any, other: Any, error: float) -> bool:
+    """Whether arrays agree, element by element or, within an error, by the norm of what they differ in."""
     kind = np.asarray(other).dtype
     tolerance = max(1e-6, 100 * float(np.finfo(kind).eps) if kind.kind in "fc" else 0.0)
     if np.shape(one) != np.shape(other):
@@ -166,7 +165,7 @@ def _close(one: Any, other: Any) -> bool:
     if np.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True):
         return True
     one, other = (np.asarray(v).astype(np.complex128).ravel() for v in (one, other))
-    return bool(np.linalg.norm(one - other) <= 1e-5 * np.linalg.norm(other))
+    return bool(np.linalg.norm(one - other) <= error * np.linalg.norm(other))
 
 
 # -- all processes ---------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from tests.codegen.test_gemm_template import Case, check, sanitizer_program, tra
 
 LONG = [
     Case("float", "rows", "packed", False, False, (70, 300, 50)),  # blocks
-    Case("float", "rows", "rows", False, False, (129, 290, 47)),  # B packed block by block
-    Case("double", "columns", "columns", False, True, (90, 150, 61)),  # A copied, too
+    Case("float", "rows", "rows", False, False, (129, 290, 47)),  # B packed block by block, sums for each thread
+    Case("double", "columns", "columns", False, True, (90, 150, 161)),  # A copied, too, and more blocks
     Case("float", "rows", "packed", False, False, (7, 33, 101)),  # slices
     Case("double", "padded", "rows", False, False, (11, 16, 64)),
     Case("float", "rows", "every second", False, False, (1, 40, 333)),
@@ -46,7 +46,7 @@ BF16 = [
 @pytest.fixture(scope="module", autouse=True)
 def low_thresholds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LARGE", 40_000), ("LARGE_ROWS", 64), ("BLOCK", 5)):
+        for name, value in (("LARGE", 40_000), ("LARGE_ROWS", 64), ("BLOCK", 5), ("LONG_ROWS", 160), ("BLOCK_BYTES", 32)):
             patch.setattr(gemm_fused, name, value)
         patch.setattr(gemm_fused, "LEAST_SLICE", 9)
         for module in (gemm_walk, gemm_fused):

@@ -353,7 +353,7 @@ class _Floats(Product):
             if "left rows" in spec.measured:
                 far = "Left rows are copied first."
             said.append(far if spec.a.col_stride == 1 else near)
-        if self.cut is not None and not self.cut.own:
+        if self.cut is not None and (self.cut.size or not self.cut.own):
             said.append(long_reason(self.cut))
         if self.is_symmetric:
             said.append("The right operand is the left one transposed: what is above the diagonal is mirrored.")

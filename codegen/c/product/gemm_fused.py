@@ -20,7 +20,6 @@ from fxlite.codegen.c.product.gemm_spec import (
     PANEL_COLUMNS,
     PARALLEL_PRODUCTS,
     GemmSpec,
-    Operand,
     ProductSpec,
     WidenedOperand,
     multiplies_rows,
@@ -214,14 +213,14 @@ ENOUGH_TILES = 8
 """Tiles that keep the threads busy; with fewer there are slices."""
 
 BLOCK_BYTES = 2048
-"""Bytes of a row of A in a block, where sizes are named: a panel of B takes 64 KiB then."""
+"""Bytes of a row of A in a block, where B is packed for this product: a panel of B takes 64 KiB then."""
 
 MOST_PANELS = 64
-"""Panels whose sums a thread keeps where sizes are named, beside a block of A's rows that they all read."""
+"""Panels whose sums a thread keeps then, beside a block of A's rows that they all read."""
 
 
 def cut_of(spec: GemmSpec) -> Cut | None:
-    """How K is cut; None if it is not. What is widened, or of named sizes, is cut by K alone."""
+    """How K is cut; None if it is not. What is widened, or packed for this product, is cut by K alone."""
     if multiplies_rows(spec):
         return None
     m, n, k = (size.constant for size in (spec.m, spec.n, spec.k))
@@ -232,10 +231,11 @@ def cut_of(spec: GemmSpec) -> Cut | None:
             return found
     if isinstance(spec.b, WidenedOperand):
         return Cut(1, Index.of(round(k / BLOCK)), own=1) if k is not None and k >= 2 * BLOCK else None
-    if None not in (m, n, k) or not packs_b(spec) or spec.bf16 or spec.measured.get("K") == "whole":
+    if not packs_b(spec) or spec.bf16 or spec.measured.get("K") == "whole":
         return None
     size = BLOCK_BYTES // ITEM_BYTES[spec.ctype]
-    if k is not None and k * ITEM_BYTES[spec.ctype] < LONG_ROWS:
+    few = any(side is not None and side < LARGE_ROWS for side in (m, n)) and None not in (m, n, k)
+    if few or (k is not None and k * ITEM_BYTES[spec.ctype] < LONG_ROWS):
         return None
     return Cut(1, extremum("max", divide_up(spec.k, size), 1), size, MOST_PANELS)
 
@@ -252,8 +252,8 @@ def _cut_of_sizes(spec: GemmSpec, m: int, n: int, k: int, repeats: int) -> Cut |
         slices = max(1, min(-(-ENOUGH_TILES // tiles), k // LEAST_SLICE))
     sums = slices * repeats * (m + 10) * -(-n // width) * width * ITEM_BYTES[spec.ctype]
     large = n * k * item_bytes > LARGE and m >= LARGE_ROWS and k >= 8 * BLOCK
-    large |= isinstance(spec.b, Operand) and m >= LARGE_ROWS and n >= LARGE_ROWS and k * item_bytes >= LONG_ROWS
-    large &= not isinstance(spec.b, WidenedOperand)  # which is smaller, and cut along K anyway
+    # What is widened is smaller; that and what is packed for this product are cut along K anyway.
+    large &= not isinstance(spec.b, WidenedOperand) and (not packs_b(spec) or bool(spec.bf16))
     if sums > LARGEST_SUMS or not (large or slices > 1):
         return None
     return Cut(slices, Index.of(max(1, round(k / slices / BLOCK))))

@@ -2,7 +2,8 @@
  * program.py:1
  * m = M, n = 20, k = K; tiles of TILE_ROWS x 32.
  * Threads pack the right operand, a panel of 32 columns at a time.
- * Rows of the left operand are copied first: their elements are not adjacent. */
+ * Rows of the left operand are copied first: their elements are not adjacent.
+ * K is cut into blocks of 512, with sums for each thread. */
 static void k0_matmul(const float *restrict x, const float *restrict y, float *restrict matmul,
                       int64_t B, int64_t K, int64_t M, void *restrict workspace, int n_threads)
 {
