@@ -46,7 +46,8 @@ BF16 = [
 @pytest.fixture(scope="module", autouse=True)
 def low_thresholds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LARGE", 40_000), ("LARGE_ROWS", 64), ("BLOCK", 5), ("LONG_ROWS", 160), ("BLOCK_BYTES", 32)):
+        low = {"LARGE": 40_000, "LARGE_ROWS": 64, "BLOCK": 5, "LONG_ROWS": 160, "BLOCK_BYTES": 32}
+        for name, value in low.items():
             patch.setattr(gemm_fused, name, value)
         patch.setattr(gemm_fused, "LEAST_SLICE", 9)
         for module in (gemm_walk, gemm_fused):

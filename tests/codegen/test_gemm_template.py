@@ -159,7 +159,9 @@ def all_cases() -> list[Case]:
         )
         for size in [*SIZES, (7, 40, 1024), (40, 33, 1024), (9, 512, 784)]
     ]
-    return list(dict.fromkeys(named + fixed))
+    strips = [(1, 2050, 9), (3, 100, 513), (10, 33, 8200), (8, 32, 7), (2, 70, 1), (5, 129, 12), (1, 40, 9000)]
+    few = [Case(t, "rows", "rows", False, False, size) for t in ("float", "double") for size in strips]
+    return list(dict.fromkeys(named + fixed + few))
 
 
 CASES = all_cases()

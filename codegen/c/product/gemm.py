@@ -30,7 +30,9 @@ from fxlite.codegen.c.product.gemm_spec import (
     copies_a,
     multiplies_rows,
     packs_b,
+    reads_strips,
 )
+from fxlite.codegen.c.product.gemm_strips import render_strips
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, MOST_TILES, Place, Product, Tile
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
@@ -302,8 +304,6 @@ class _Floats(Product):
             name = "tile_bf16"
         elif isinstance(spec.b, Operand) and multiplies_rows(spec):
             name, b = f"dots_{spec.ctype}", [panel, at.depth if self.packs_b else spec.b.col_stride]
-        elif isinstance(spec.b, Operand) and not self.packs_b:
-            name, b = f"low_{name}", [panel, spec.b.row_stride]
         self.body.call(f"multiply_{name}", at.rows, at.columns, at.depth, *a, *b, target)
 
     def finish(self, at: Place) -> None:
@@ -346,7 +346,7 @@ class _Floats(Product):
         elif self.packs_b:
             said.append(f"Threads pack the right operand, a panel of {self.width} columns at a time.")
         else:
-            said.append("The right operand is read in place, once or twice.")
+            said.append("The right operand is read in place.")
         if spec.prologue_a is None and self.copies_a and not spec.bf16:
             near = "Rows of the left operand are copied first: their elements are not adjacent."
             far = "Left rows are copied first: 4 KiB or a multiple apart they share a cache set."
@@ -381,7 +381,7 @@ def _precision(spec: GemmSpec) -> str:
 
 def render_gemm(spec: GemmSpec) -> Rendered:
     """Print the function of one product."""
-    return _Floats(spec, None).render()
+    return render_strips(spec) if reads_strips(spec) else _Floats(spec, None).render()
 
 
 def render_product(spec: GemmSpec, finish: Finish) -> Rendered:

@@ -25,6 +25,7 @@ from fxlite.codegen.c.product.gemm_spec import (
     multiplies_rows,
     packs_b,
     panel_columns,
+    reads_strips,
 )
 from fxlite.codegen.c.product.gemm_walk import Cut
 from fxlite.codegen.kernel.builder import (
@@ -221,7 +222,7 @@ MOST_PANELS = 64
 
 def cut_of(spec: GemmSpec) -> Cut | None:
     """How K is cut; None if it is not. What is widened, or packed for this product, is cut by K alone."""
-    if multiplies_rows(spec):
+    if multiplies_rows(spec) or reads_strips(spec):
         return None
     m, n, k = (size.constant for size in (spec.m, spec.n, spec.k))
     repeats = product(extent for _, extent in spec.batch).constant

@@ -350,15 +350,27 @@ def multiplies_rows(spec: GemmSpec) -> bool:
     return at_most(spec.m, FEW) and size >= (ONE_ROW_BYTES if at_most(spec.m, 1) else ROW_BYTES)
 
 
+STRIP_ROWS = 8
+"""Rows up to which to read and write sums takes less time than to pack the matrix."""
+
+LINE = 32
+"""Columns of which a strip has a multiple."""
+
+
+def reads_strips(spec: GemmSpec) -> bool:
+    """Whether rows of B, read in place, pass by a strip at a time (`gemm_strips`)."""
+    if not isinstance(spec.b, Operand) or spec.bf16 or spec.prologue_a is not None or multiplies_rows(spec):
+        return False
+    n = spec.n.constant
+    in_rows = spec.b.col_stride == 1 and spec.a.col_stride == 1
+    return in_rows and at_most(spec.m, STRIP_ROWS) and (n is None or n >= LINE)
+
+
 def packs_b(spec: GemmSpec) -> bool:
-    """Whether B's panels are packed (or widened) first: not if they were when compiling, and not if
-    B is read once or twice in all and its rows are contiguous whole cache lines."""
+    """Whether B's panels are packed (or widened) first: not if they were when compiling, and not if they are rows of
+    dot products."""
     if isinstance(spec.b, WidenedOperand):
         return True
-    if isinstance(spec.b, PackedOperand) or spec.bf16:
-        return not isinstance(spec.b, PackedOperand)
-    if multiplies_rows(spec):
-        return spec.b.row_stride != 1
-    n = spec.n.constant
-    whole_lines = n is not None and n % (panel_columns(spec.ctype) // 2) == 0
-    return not (spec.b.col_stride == 1 and whole_lines and at_most(spec.m, 2))
+    if isinstance(spec.b, PackedOperand):
+        return False
+    return not multiplies_rows(spec) or spec.b.row_stride != 1

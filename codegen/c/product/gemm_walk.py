@@ -22,7 +22,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from fxlite.codegen.c.product.gemm_spec import PARALLEL_PRODUCTS, ProductSpec
-from fxlite.codegen.kernel.builder import Body, Pointer, Rendered, bare, divide_up, rendered, smaller, symbol, text_of
+from fxlite.codegen.kernel.builder import (
+    Body,
+    Pointer,
+    Rendered,
+    Size,
+    bare,
+    divide_up,
+    rendered,
+    smaller,
+    symbol,
+    text_of,
+)
 from fxlite.scalar.index import Index, Var, extremum, flatten, product
 
 FEW_ROWS = 6
@@ -98,7 +109,7 @@ class Place:
     row_0: Index
     rows: Index
     sums: Pointer
-    width: int
+    width: Size
 
     def sum(self, i: Index, j: Index) -> str:
         """C expression of an element."""

@@ -31,6 +31,7 @@ FILES = (
     "numeric/complex",
     "matrix",
     "dots",
+    "strips",
     "amx",
     "bf16",
     "int8",

@@ -39,19 +39,6 @@
 #define BITS 64
 #endif
 
-/* A right operand that is packed, or read in place with rows b_row apart. */
-#if INSTANCE == 0
-#define LOW
-#define B_ROW PANEL
-#define B_ROW_PARAMETER
-#define B_ROW_ARGUMENT
-#else
-#define LOW low
-#define B_ROW b_row
-#define B_ROW_PARAMETER int64_t b_row,
-#define B_ROW_ARGUMENT b_row,
-#endif
-
 /* ---- Matrix tiles: what every matrix product and convolution below is built from ---------- */
 
 /* Bytes of a vector register. Vectors are an extension of GCC's, which Clang has, too; elsewhere,
@@ -454,28 +441,6 @@ static inline void multiply_add_T(
     }
 }
 
-/* The same for one or two rows of A and a B that is not packed: its rows are b_row apart. */
-TILE_FUNCTION static void multiply_low_block_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
-    T *restrict tile)
-{
-    for (int j = 0; j < columns; j += T_lanes, b += T_lanes, tile += T_lanes) {
-        if (rows == 1)
-            multiply_rows_T(1, 1, 4, depth, a, a_row, b, b_row, 0, tile);
-        else
-            multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, 0, tile);
-    }
-}
-
-static inline void multiply_low_add_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
-    T *restrict tile)
-{
-    T part[2 * PANEL];
-    multiply_low_block_T(rows, columns, depth, a, a_row, b, b_row, part);
-    add_block_T(rows, columns, part, tile);
-}
-
 /* totals += tile, where `left` holds what rounding left out of the totals (Knuth's TwoSum); at last
  * the tile is what they hold. Beside an infinity what was left out is NaN, and of no account. */
 static void add_tile_T(
@@ -493,11 +458,11 @@ static void add_tile_T(
     }
 }
 
-/* multiply_LOW_block_T in blocks of at most `most` steps: up to SUM_BLOCKS of them are added one
+/* multiply_block_T in blocks of at most `most` steps: up to SUM_BLOCKS of them are added one
  * after the other, and sums of so many so that nothing is lost. */
-TILE_FUNCTION static void multiply_LOW_blocks_T(
+TILE_FUNCTION static void multiply_blocks_T(
     int rows, int columns, int64_t depth, int64_t most, const T *a, int64_t a_row,
-    const T *b, B_ROW_PARAMETER T *restrict tile)
+    const T *b, T *restrict tile)
 {
     T totals[TILE_ROWS * PANEL], left[TILE_ROWS * PANEL];
     const int64_t blocks = (depth + most - 1) / most;
@@ -507,27 +472,24 @@ TILE_FUNCTION static void multiply_LOW_blocks_T(
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k = block * depth / blocks, steps = (block + 1) * depth / blocks - k;
         if (block % SUM_BLOCKS == 0)
-            multiply_LOW_block_T(
-                rows, columns, steps, a + k, a_row, b + k * B_ROW, B_ROW_ARGUMENT tile);
+            multiply_block_T(rows, columns, steps, a + k, a_row, b + k * PANEL, tile);
         else
-            multiply_LOW_add_T(
-                rows, columns, steps, a + k, a_row, b + k * B_ROW, B_ROW_ARGUMENT tile);
+            multiply_add_T(rows, columns, steps, a + k, a_row, b + k * PANEL, tile);
         if (is_long && (block + 1 == blocks || block % SUM_BLOCKS == SUM_BLOCKS - 1))
             add_tile_T(rows, columns, block + 1 == blocks, tile, totals, left);
     }
 }
 
-/* The product of a tile: multiply_LOW_block_T for any depth. Few rows are added in several
+/* The product of a tile: multiply_block_T for any depth. Few rows are added in several
  * registers each, which share a longer block. */
-static inline void multiply_LOW_tile_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, B_ROW_PARAMETER
-    T *restrict tile)
+static inline void multiply_tile_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
 {
     const int64_t most = rows == 1 ? 4 * SUM_STEPS : rows <= 3 ? 2 * SUM_STEPS : SUM_STEPS;
     if (depth <= most)
-        multiply_LOW_block_T(rows, columns, depth, a, a_row, b, B_ROW_ARGUMENT tile);
+        multiply_block_T(rows, columns, depth, a, a_row, b, tile);
     else
-        multiply_LOW_blocks_T(rows, columns, depth, most, a, a_row, b, B_ROW_ARGUMENT tile);
+        multiply_blocks_T(rows, columns, depth, most, a, a_row, b, tile);
 }
 
 /* The product of a tile in `blocks` blocks of at most SUM_STEPS steps, of which this is one: added

@@ -1,0 +1,99 @@
+/* Few rows times a large matrix that is read in place: its rows pass by a strip of columns at a
+ * time, so that memory is read in a row, and the sums of the strip wait in the cache. A panel of it
+ * would be a few lines of each row, from a page of memory to the next. */
+
+#if INSTANCE == 0
+#define T float
+#else
+#define T double
+#endif
+
+/* Columns of a strip, `most` or fewer: so that each thread gets as many strips as the others. */
+static inline int64_t strip_columns(int64_t columns, int64_t most, int n_threads)
+{
+    const int64_t strips = n_threads * ((columns - 1) / (most * n_threads) + 1);
+    const int64_t width = ((columns - 1) / strips / 32 + 1) * 32;
+    return width < most ? width : most;
+}
+
+/* sums[i][j] = or += the sum over `steps` steps of a[i][k] * b[k][j], for a strip of columns; the
+ * sums of a row of A are sums_row apart. */
+static TILE_INLINE void add_steps_T(
+    const int rows, const int steps, const int is_first, int64_t columns, const T *a, int64_t a_row,
+    const T *b, int64_t b_row, T *restrict sums, int64_t sums_row)
+{
+    int64_t j = 0;
+    for (; j + T_lanes <= columns; j += T_lanes) {
+        T_vec b_k[8];
+        #pragma GCC unroll 8
+        for (int k = 0; k < steps; k++)
+            b_k[k] = *(const T_vec *)(b + k * b_row + j);
+        #pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            T_vec sum = {0};
+            if (!is_first)
+                sum = *(const T_vec *)(sums + i * sums_row + j);
+            #pragma GCC unroll 8
+            for (int k = 0; k < steps; k++)
+                sum += a[i * a_row + k] * b_k[k];
+            *(T_vec *)(sums + i * sums_row + j) = sum;
+        }
+    }
+    for (int e = (int)(columns % T_lanes); e > 0; e--, j++) {
+        for (int i = 0; i < rows; i++) {
+            T sum = is_first ? 0 : sums[i * sums_row + j];
+            for (int k = 0; k < steps; k++)
+                sum += a[i * a_row + k] * b[k * b_row + j];
+            sums[i * sums_row + j] = sum;
+        }
+    }
+}
+
+/* The sums of a strip over SUM_STEPS steps or fewer: 7 or fewer, then 8 at a time. */
+static TILE_INLINE void sum_steps_T(
+    const int rows, int64_t columns, int64_t depth, const T *a, int64_t a_row,
+    const T *b, int64_t b_row, T *restrict sums, int64_t sums_row)
+{
+    int64_t k = 0;
+    if (depth & 4)
+        add_steps_T(rows, 4, 1, columns, a, a_row, b, b_row, sums, sums_row), k = 4;
+    for (; k < (depth & 7); k++) {
+        const T *const b_k = b + k * b_row;
+        if (k == 0)
+            add_steps_T(rows, 1, 1, columns, a, a_row, b, b_row, sums, sums_row);
+        else
+            add_steps_T(rows, 1, 0, columns, a + k, a_row, b_k, b_row, sums, sums_row);
+    }
+    if (k == 0 && depth > 0)
+        add_steps_T(rows, 8, 1, columns, a, a_row, b, b_row, sums, sums_row), k = 8;
+    for (; k < depth; k += 8)
+        add_steps_T(rows, 8, 0, columns, a + k, a_row, b + k * b_row, b_row, sums, sums_row);
+}
+
+/* The product of a strip of columns, for a number of rows that is known when compiling. Sums of
+ * SUM_STEPS steps are added, of many so that nothing is lost (Knuth's TwoSum); they and what is
+ * left out lie behind the totals. */
+static TILE_INLINE void multiply_strip_T(
+    const int rows, int64_t columns, int64_t depth, const T *a, int64_t a_row,
+    const T *b, int64_t b_row, T *restrict totals, int64_t totals_row)
+{
+    const int64_t blocks = (depth + SUM_STEPS - 1) / SUM_STEPS, size = rows * totals_row;
+    T *const sums = totals + size, *const left = sums + size;
+    for (int64_t e = 0; blocks > SUM_BLOCKS && e < size; e++)
+        left[e] = 0;
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t k = block * depth / blocks, steps = (block + 1) * depth / blocks - k;
+        T *const target = block == 0 ? totals : sums;
+        sum_steps_T(
+            rows, columns, steps, a + k, a_row, b + k * b_row, b_row, target, totals_row);
+        for (int64_t e = 0; block > 0 && blocks > SUM_BLOCKS && e < size; e++) {
+            const T sum = totals[e] + sums[e], kept = sum - totals[e];
+            left[e] += (totals[e] - (sum - kept)) + (sums[e] - kept);
+            totals[e] = sum;
+        }
+        for (int64_t e = 0; block > 0 && blocks <= SUM_BLOCKS && e < size; e++)
+            totals[e] += sums[e];
+    }
+    for (int64_t e = 0; blocks > SUM_BLOCKS && e < size; e++)
+        totals[e] = left[e] == left[e] ? totals[e] + left[e] : totals[e];
+}
