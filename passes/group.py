@@ -218,6 +218,37 @@ def group(
     return _Grouping(module.graph, claims, stored).run()
 
 
+def is_of_places(node: Node, known: dict[Node, int]) -> bool:
+    """True if elements follow from where they stand, sizes and single numbers: masks and positions such as
+    ``np.arange(n) < i``. They are computed where they are read, which costs less than to read them and
+    tells loops where to begin and end. ``known``: the steps of other values."""
+    if node.target.kind not in _OF_PLACES or node.type.dtype not in (dtypes.bool_, dtypes.int64):
+        return False
+    return _steps_of_places(node, known) <= MOST_STEPS
+
+
+def _steps_of_places(node: Node, known: dict[Node, int]) -> int:
+    """How many operations make an element of such a value; more than :data:`MOST_STEPS` for others."""
+    if node.type.rank == 0:
+        return 0
+    found = known.get(node)
+    if found is None:
+        found = MOST_STEPS + 1
+        if node.op == "call_function" and node.target.kind in _OF_PLACES:
+            own = int(node.target.kind == "pointwise")
+            found = own + sum(_steps_of_places(n, known) for n in node.all_input_nodes)
+            if node.target.kind == "creation" and node.all_input_nodes:
+                found = MOST_STEPS + 1
+        known[node] = found
+    return found
+
+
+def _is_one_place(node: Node) -> bool:
+    """True for what stands at one computed place of an axis: it is read where it lies, as a view is."""
+    index = node.arguments.get("index") if node.target.looks_up and node.target.kind == "gather" else None
+    return isinstance(index, Node) and index.type.rank == 0
+
+
 class _Grouping:
     def __init__(self, graph: Graph, claims: Callable[[Node], bool], stored: Collection[Node]) -> None:
         self.graph = graph
@@ -226,7 +257,7 @@ class _Grouping:
         self.groups: list[Group] = []
         self.readers: dict[Node, list[Group]] = {}
         self.costs: dict[Node, bool] = {}
-        self.places: dict[Node, int] = {}
+        self.places: dict[Node, int] = {}  # of `steps_of_places`
 
     def run(self) -> list[Group]:
         output = self.graph.output_node()
@@ -302,7 +333,7 @@ class _Grouping:
             return self._take_constant(node, groups)
         if any(len(g.members) >= MOST_MEMBERS for g in groups):
             return False
-        if node.target.kind in ("view", "creation") or self._is_of_places(node):
+        if node.target.kind in ("view", "creation") or is_of_places(node, self.places) or _is_one_place(node):
             if not all(self._view_fits(node, g) for g in groups):
                 return False
         elif len(groups) > 1 or not self._fits(node, groups[0]):
@@ -399,29 +430,6 @@ class _Grouping:
             known = len(applied) > 4 or any(FUNCTIONS[e.function].cost > 1 or e.function == "saturate" for e in applied)
             self.costs[node] = known
         return known
-
-    def _is_of_places(self, node: Node) -> bool:
-        """True if elements follow from where they stand, sizes and single numbers: masks and positions such as
-        ``np.arange(n) < i``. They are computed where they are read, which costs less than to read them and
-        tells loops where to begin and end."""
-        if node.target.kind not in _OF_PLACES or node.type.dtype not in (dtypes.bool_, dtypes.int64):
-            return False
-        return self._steps_of_places(node) <= MOST_STEPS
-
-    def _steps_of_places(self, node: Node) -> int:
-        """How many operations make an element of such a value; more than :data:`MOST_STEPS` for others."""
-        if node.type.rank == 0:
-            return 0
-        found = self.places.get(node)
-        if found is None:
-            found = MOST_STEPS + 1
-            if node.op == "call_function" and node.target.kind in _OF_PLACES:
-                own = int(node.target.kind == "pointwise")
-                found = own + sum(self._steps_of_places(n) for n in node.all_input_nodes)
-                if node.target.kind == "creation" and node.all_input_nodes:
-                    found = MOST_STEPS + 1
-            self.places[node] = found
-        return found
 
     def _reduction_fits(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
         """A reduction is computed once per outer iteration: its index must be made of the group's

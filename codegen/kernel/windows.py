@@ -80,7 +80,7 @@ def window_rows(
         return Store(output.name, at, expr.substitute_index(final, env))
 
     if is_wide:
-        if window.column is not None or window.bounds or (window.row_conditions and not checks):
+        if window.column is not None or window.bounds:
             return None
         computed = window.body.dtype.compute
 
@@ -89,7 +89,9 @@ def window_rows(
             where = expr.substitute_index(expr.both(*window.row_conditions), env)
             return [*here, If(where, (loop,)) if window.row_conditions else loop]
 
-        sums = sum_of_rows(window.rows, along, window.body, computed, stored, kind, of_row if checks else None)
+        sums = sum_of_rows(
+            window.rows, along, window.body, computed, stored, kind, of_row if checks or window.row_conditions else None
+        )
         return _around(space, sums)
     elements: list[_Element] = []
     for number in range(1 if window.column is None else window.column.extent.constant or 0):

@@ -16,8 +16,8 @@ After::
         total = add
 
 A loop may not run at all, so only calls move that cannot fail, and none that draw random numbers
-or have effects; numbers and views, which cost nothing, stay where they are read. What a branch of a
-condition computes stays in it.
+or have effects; numbers and views, which cost nothing, stay where they are read, and so do masks of
+positions, which tell loops where to begin and end. What a branch of a condition computes stays in it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.passes.base import graph_pass
+from fxlite.passes.group import is_of_places
 from fxlite.passes.inside import control_nodes, new_input, set_bodies
 from fxlite.passes.rewrite.rewire import needed_by
 from fxlite.types.tensor_type import TensorType
@@ -80,7 +81,7 @@ def _may_move(call: Node) -> bool:
 
 def _is_worth(call: Node) -> bool:
     """Whether computing a call once is worth keeping its value."""
-    return call.target.kind not in ("view", "creation")
+    return call.target.kind not in ("view", "creation") and not is_of_places(call, {})
 
 
 def _is_read_inside(call: Node, outside: dict[Node, Any], body: SubGraph) -> bool:

@@ -247,7 +247,7 @@ class _Nest:
         loops = self._union(operands)
         if op is lookup("take") and isinstance(arguments["index"], _Value):
             return self._take(**arguments)
-        if len(loops) < len(self.loops) and self._may_fail(call):
+        if self._may_not_run(loops) and self._may_fail(call):
             raise _Stays(f"{call.name} may fail, and would be computed where no iteration runs")
         if not loops:
             return _Value(self._record(op, arguments), (), self._places(op, arguments, call))
@@ -263,6 +263,11 @@ class _Nest:
         """The call of an op, as a proxy."""
         values = op.map_tensors(lambda v: v.proxy if isinstance(v, _Value) else v, arguments)
         return self.recorder.record(op, op.bind((), values))
+
+    def _may_not_run(self, loops: Sequence[_Loop]) -> bool:
+        """Whether one of the other loops may have no iteration."""
+        others = [loop for loop in self.loops if loop not in loops]
+        return any(decide(loop.count, ">=", 1, self.guards) is not True for loop in others)
 
     def _may_fail(self, call: Node) -> bool:
         """Whether a call may raise an error for some values and sizes that the guards allow."""
@@ -396,7 +401,7 @@ class _Nest:
         at = axis + len(x.loops)
         places, size = index.places, x.sizes[at]
         is_inside = places is not None and self._is_inside(places, size)
-        if not is_inside and len(self._union([x, index])) < len(self.loops):
+        if not is_inside and self._may_not_run(self._union([x, index])):
             raise _Stays("it may read outside of an array where no iteration runs")
         if set(x.loops) & set(index.loops):
             raise _Stays("it takes elements of a value that changes with the iteration")
@@ -476,6 +481,8 @@ class _Nest:
 
     def _place(self, axis: int, index: _Value) -> _At:
         places = index.places
+        if places is None and not index.loops:
+            return {}  # one place, which is computed
         if places is None or len(places.steps) > 1 or places.own is not None:
             raise _Stays("it writes or reads at places that are no places of its own")
         return {loop: (axis, places.start, step) for loop, step in places.steps.items()}

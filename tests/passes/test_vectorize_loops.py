@@ -13,6 +13,7 @@ import pytest
 import fxlite as fx
 from fxlite import passes
 from fxlite.codegen.c.emit import emit
+from fxlite.ops.op import lookup
 from tests.oracle import agree, flatten
 
 
@@ -252,6 +253,49 @@ def test_no_iteration() -> None:
 def test_cuda_has_them() -> None:
     """What has no loop left compiles for devices that have none."""
     agree(neighbours, values(7, 6), types=["f64[N+2,M+2]"], loops="keep", rungs=("cuda",))
+
+
+# -- loops inside of loops that stay ---------------------------------------------------------------
+def triangular(a: Any, b: Any) -> Any:
+    for i in range(b.shape[0]):
+        for j in range(b.shape[1]):
+            b[i, j] += np.dot(a[i + 1 :, i], b[i + 1 :, j])
+    return b * 2
+
+
+def downwards(a: Any, b: Any) -> Any:
+    for i in range(b.shape[0] - 1):
+        for j in range(b.shape[1]):
+            b[i + 1, j] = b[i, j] * a[i, 0] + b[i + 1, j]
+    return b + 0
+
+
+@pytest.mark.parametrize("function", [triangular, downwards], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("sizes", [(7, 5), (200, 70)], ids=str)
+def test_inner_loops(function: Callable[..., Any], sizes: tuple[int, int]) -> None:
+    """A loop whose iterations read and write one computed row, each its own column, is one operation."""
+    arrays = values(sizes[0], sizes[0]) / 50, values(*sizes)
+    for types in (["f64[N+3,N+3]", "f64[N+3,M+1]"], [f"f64[{sizes[0]},{sizes[0]}]", f"f64[{sizes[0]},{sizes[1]}]"]):
+        gm = vectorized(function, *types)
+        (loop,) = gm.graph.find_nodes(op="call_function", target=lookup("fori_loop"))
+        assert "fori_loop" not in [call.target.name for call in loop.kwargs["body_fn"].calls], passes.ledger(gm)
+        same_as_numpy(gm, function, arrays)
+        agree(function, *arrays, types=types, loops="keep")
+
+
+def test_masks_of_bounds_stay_in_their_loops() -> None:
+    """A sum up to a bound visits only what is below it, also where the bound is that of a loop around."""
+
+    def eliminated(a: Any) -> Any:
+        for i in range(a.shape[0]):
+            for j in range(i, a.shape[0]):
+                a[i, j] -= a[i, :i] @ a[:i, j]
+        return a + 0
+
+    a = values(40, 40) / 9
+    agree(eliminated, a, loops="keep")
+    text = emit(fx.symbolic_trace(eliminated, a, loops="keep")).functions
+    assert "?" not in text and "< i % 16" in text
 
 
 # -- loops that stay -------------------------------------------------------------------------------
