@@ -173,7 +173,7 @@ class Cut:
 def cut(space: Sequence[Var], value: Expr) -> Cut | None:
     """The loop to cut into parts, so that they need not ask where they are; None if there is
     none."""
-    choices = [n.children[0] for n in expr.walk(value, (Reduction,)) if _is_choice(n)]
+    choices = [c for n in expr.walk(value, (Reduction,)) for c in _asked(n)]
     for variable in space:
         bounds = _sorted(
             _bound(c, variable)[0]
@@ -185,12 +185,14 @@ def cut(space: Sequence[Var], value: Expr) -> Cut | None:
     return None
 
 
-def _is_choice(node: Expr) -> bool:
-    """Whether a ``where`` asks for the place alone, and each side is more than a number."""
+def _asked(node: Expr) -> list[Expr]:
+    """The comparisons of a ``where`` that asks for the place alone, if each side is more than a number."""
     if not isinstance(node, Apply) or node.function != "where":
-        return False
+        return []
     condition, *sides = node.args
-    return _is_comparison(condition) and not any(isinstance(s, Const) for s in sides)
+    found = expr.conjuncts(condition)
+    is_of_places = all(map(_is_comparison, found)) and not any(isinstance(s, Const) for s in sides)
+    return found if is_of_places else []
 
 
 def _is_comparison(node: Expr) -> bool:

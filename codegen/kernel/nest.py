@@ -25,6 +25,9 @@ from fxlite.types.dtypes import DType
 SHORT = 4
 #: Elements of memory from one number of a reduction to the next, up to which several are added at once.
 MOST_APART = 4
+#: Bytes of accumulators for a maximum of many floats, a step of which takes several cycles, since a NaN counts: four
+#: AVX-512 registers, eight of AVX2's.
+ACCUMULATORS = 256
 #: Parts of a value up to which it is computed twice rather than one at a time.
 CHEAP = 8
 
@@ -52,6 +55,7 @@ class Nest:
         self.lanes, self.finite = lanes, finite  # as `schedule` has them
         self.kept: dict[int, tuple[str, MultiIndex]] = {}  # where what a reduction reduces is stored, too
         self.shapes = shapes or {}  # of buffers, where addresses may be looked at
+        self.is_shared = True  # among threads
 
     def level(self, free: frozenset[Var]) -> int:
         """Number of loops that a value with these variables needs around it."""
@@ -255,7 +259,7 @@ class Nest:
         for depth in range(count - 1, start - 1, -1):
             body = [*self.levels[depth + 1], *body]
             vector = depth == in_vectors
-            kind = " ".join(k for k, on in (("parallel", depth == 0), ("simd", vector)) if on)
+            kind = " ".join(k for k, on in (("parallel", depth == 0 and self.is_shared), ("simd", vector)) if on)
             body = [For(self.order[depth], tuple(body), kind or "independent")]
         return body
 
@@ -400,18 +404,21 @@ def _step(kind: str, lane: Expr, value: Expr) -> Expr:
 def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, computed: DType) -> tuple[list[Stmt], Expr]:
     """Everything into :data:`LANES` accumulators, then these together."""
     variable = inner.order[-1]
-    lanes, total = Lanes.of(computed, variable.extent), fresh_local(computed, "_a")
+    is_many = (variable.extent.constant or ACCUMULATORS) >= ACCUMULATORS
+    several = ACCUMULATORS // (LANES * computed.itemsize) if expr.chooses(node.kind) and computed.is_float else 1
+    lanes = Lanes.of(computed, variable.extent, several if is_many else 1)
+    total, join = fresh_local(computed, "_a"), functools.partial(combine, node.kind)
 
     def step(place: Index, target: Local) -> list[Stmt]:
         env = {variable: place}
         done: list[Stmt] = [_move(s, env) for s in inner.levels[-1]]
         return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
 
-    statements = lanes.loops(Index.of(0), variable.extent, step)
+    statements = lanes.loops(Index.of(0), variable.extent, step, join)
     for depth in range(len(inner.order) - 2, level - 1, -1):
         outer = For(inner.order[depth], (*inner.levels[depth + 1], *statements))
         statements = [outer]
-    joining, value = lanes.joined(functools.partial(combine, node.kind))
+    joining, value = lanes.joined(join)
     return [*lanes.start(neutral(node.kind, computed)), *statements, *joining, Let(total.name, value)], total
 
 

@@ -151,7 +151,9 @@ def _needed(
     return loops, expr.decided(expr.substitute_index(value, env)), tuple(i.substitute(env) for i in store)
 
 
-def fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, output: str) -> None:
+def fill(
+    nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, output: str, is_shared: bool = True
+) -> None:
     """Put loops over ``space`` inside those of ``nest``, which store the value. Where a loop has
     several cases, each is a loop of its own: inside the same outer ones where rows are short, which
     are written at once, else inside outer ones of its own, of which threads take parts. The threads
@@ -159,6 +161,7 @@ def fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, out
     found = cut(space, value) if nest.lanes else None
     if found is None:
         inner = nest.within(space)
+        inner.is_shared = is_shared
         nest.add(inner, [Store(output, store, inner.bind(value))])
         return
     variable = found.variable
@@ -171,11 +174,14 @@ def fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, out
     nest.levels[-1].extend(named)
     starts, value = [s.substitute(env) for s in starts], expr.substitute_index(value, env)
     outer = nest.within(before if is_row else ())
+    outer.is_shared = is_shared
     for within, there, at in found.parts(starts, value, store):
         joinable = (within, *behind) if is_row or not before else (within,)
         loops, there, at = collapse(*spread(joinable, there, at), nest.shapes, output)
         loops = (*loops, *behind[len(joinable) - 1 :])
-        fill(outer, loops if is_row else (*before, *loops), there, at, output)
+        all_loops = loops if is_row else (*before, *loops)
+        size = product(v.extent for v in all_loops).constant
+        fill(outer, all_loops, there, at, output, is_shared and (size is None or size >= SHORT_ROW))
     nest.add(outer, [])
 
 

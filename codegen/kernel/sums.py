@@ -210,34 +210,54 @@ def sum_in_lanes(
 @dataclass(frozen=True)
 class Lanes:
     """:data:`LANES` accumulators, and one for what is left over by so many at a time: apart from
-    them, since they stay in registers as whole vectors."""
+    them, since they stay in registers as whole vectors. There may be ``several`` times as many, so
+    that steps need not wait for each other, which are joined as soon as fewer numbers are left."""
 
     lanes: Local
     rest: Local | None
+    several: int = 1
 
     @staticmethod
-    def of(dtype: DType, extent: Index) -> Lanes:
+    def of(dtype: DType, extent: Index, several: int = 1) -> Lanes:
         """Those for loops of this extent."""
         has_rest = (extent % LANES).constant != 0
-        return Lanes(fresh_local(dtype, "_lanes"), fresh_local(dtype, "_others") if has_rest else None)
+        return Lanes(fresh_local(dtype, "_lanes"), fresh_local(dtype, "_others") if has_rest else None, several)
 
     def start(self, value: Expr) -> list[Stmt]:
         """They are declared, with a value that changes nothing."""
         rest = [] if self.rest is None else [Alloc(self.rest.name, value.dtype, value)]
-        return [Alloc(self.lanes.name, value.dtype, value, LANES), *rest]
+        return [Alloc(self.lanes.name, value.dtype, value, LANES * self.several), *rest]
 
-    def loops(self, start: Index, count: Index, step: Callable[[Index, Local], Sequence[Stmt]]) -> list[Stmt]:
+    def loops(
+        self,
+        start: Index,
+        count: Index,
+        step: Callable[[Index, Local], Sequence[Stmt]],
+        join: Callable[[Expr, Expr], Expr] | None = None,
+    ) -> list[Stmt]:
         """Loops over ``count`` places from ``start``: ``step`` gives what is done at a place with an
-        accumulator."""
+        accumulator, ``join`` what several of them hold together."""
         whole, rest = (count // LANES) * LANES, count % LANES
         loops: list[Stmt] = []
-        if count.constant is None:
-            number = fresh_local(dtypes.int64, "_count")
-            loops, whole = [Let(number.name, expr.index_value(whole))], Index.of(Value(number))
-        lane = expr.fresh_var(LANES, "lane")
-        block = Var(fresh_local(dtypes.int64, "_block").name, whole)
-        inner = For(lane, tuple(step(start + Index.of(block) + lane, self._at(Index.of(lane)))), "lanes")
-        loops.append(For(block, (inner,), "serial", LANES))
+        first, size = Index.of(0), LANES * self.several
+        while size >= LANES:
+            end = (count // size) * size
+            if count.constant is None:
+                number = fresh_local(dtypes.int64, "_count")
+                loops.append(Let(number.name, expr.index_value(end)))
+                end = Index.of(Value(number))
+            if (end - first).constant != 0:
+                lane = expr.fresh_var(size, "lane")
+                block = Var(fresh_local(dtypes.int64, "_block").name, end - first)
+                place = start + first + Index.of(block) + lane
+                inner = For(lane, tuple(step(place, self._at(Index.of(lane)))), "lanes")
+                loops.append(For(block, (inner,), "serial", size))
+            first = whole = end
+            if size == LANES:
+                break
+            assert join is not None
+            loops += self._halved(size, LANES, join)
+            size = LANES
         if self.rest is not None:
             left_over = expr.fresh_var(rest, "rest")
             loops.append(For(left_over, tuple(step(start + whole + left_over, self.rest))))
@@ -246,17 +266,20 @@ class Lanes:
     def joined(self, join: Callable[[Expr, Expr], Expr]) -> tuple[list[Stmt], Expr]:
         """What halves the number of lanes until there are four, and the value of everything: half as
         many steps one after the other as there are for one lane after the other."""
-        statements: list[Stmt] = []
-        half = LANES
-        while half > 4:
-            half //= 2
-            lane = Index.of(expr.fresh_var(half, "lane"))
-            (variable,) = lane.variables()
-            here = self._at(lane)
-            statements.append(For(variable, (Assign(here, join(here, self._at(lane + half))),), "lanes"))
         first, second, third, fourth = (self._at(Index.of(n)) for n in range(4))
         value = join(join(first, second), join(third, fourth))
-        return statements, value if self.rest is None else join(value, self.rest)
+        return self._halved(LANES, 4, join), value if self.rest is None else join(value, self.rest)
+
+    def _halved(self, size: int, least: int, join: Callable[[Expr, Expr], Expr]) -> list[Stmt]:
+        """What joins so many lanes until there are ``least``."""
+        statements: list[Stmt] = []
+        while size > least:
+            size //= 2
+            lane = Index.of(expr.fresh_var(size, "lane"))
+            (variable,) = lane.variables()
+            here = self._at(lane)
+            statements.append(For(variable, (Assign(here, join(here, self._at(lane + size))),), "lanes"))
+        return statements
 
     def _at(self, lane: Index) -> Local:
         return Local(self.lanes.dtype, self.lanes.name, (lane,))

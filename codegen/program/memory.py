@@ -274,16 +274,24 @@ def taken_over(
                 continue  # it is computed where it can be, and copied
             if memory in group.taken.values():
                 continue
-            if not _reads_safely(group, value, operand, stored):
-                if value.target.writes_part and value.args[1] in group.members:
-                    early.add(value.args[1])  # as much as is written
-                continue
+            late = set[Node]()  # what would be read of the memory later
             if not is_free(memory, step):
                 shared = {memory, *holders.get(memory, ())}
-                if not shared & outside and (memory.op == "call_function" or memory in writable):
-                    late = {u for n in shared for u in n.users if first.get(u, -1) > step}
-                    if late and all(_is_small(u, memory, group.root) for u in late):
-                        early |= late
+                late = {u for n in shared for u in n.users if first.get(u, -1) > step}
+                is_own = memory.op == "call_function" or memory in writable
+                if (
+                    shared & outside
+                    or not is_own
+                    or not late
+                    or not all(_is_small(u, memory, group.root) for u in late)
+                ):
+                    continue
+            if not _reads_safely(group, value, operand, stored):
+                if value.target.writes_part and value.args[1] in group.members:
+                    early |= {value.args[1], *late}  # as much as is written
+                continue
+            if late:
+                early |= late
                 continue
             if value in outside and value not in ends and not kept:
                 if memory in writable:

@@ -46,3 +46,17 @@ def test_long_rows_are_searched_in_lanes() -> None:
     assert text.count("lane < 16") == 2
     costly = next(iter(fx.compile(lambda x: (x.sum(1)[:, None] * np.exp(x)).argmax(1), x="f32[8,64]").sources.values()))
     assert "int64_t where = -1" in costly and "int64_t where = -1" not in text
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_many_accumulators(dtype: str) -> None:
+    """The largest and least of long rows, a NaN wherever it stands; some numbers are left for fewer accumulators."""
+    named = fx.compile(lambda x: (x.max(1), x.min(1)), f"{'f32' if dtype == 'f4' else 'f64'}[B,N]")
+    assert f"lane < {256 // np.dtype(dtype).itemsize}" in "".join(named.sources.values())
+    for size in (63, 255, 256, 300, 335):
+        x = np.random.default_rng(size).normal(size=(size, size)).astype(dtype)
+        for found, expected in zip(named(x), (x.max(1), x.min(1)), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        np.fill_diagonal(x, np.nan)
+        fixed = fx.compile(lambda x: x.max(1), x)
+        assert np.isnan(fixed(x)).all() and np.isnan(named(x)).all()

@@ -40,6 +40,8 @@ def count(program: Any, *types: str) -> Any:
         (lambda x, w: F.embedding(x, w), ["i64[B]", "f32[100,8]"], 0),
         (lambda x: ops.einsum((x, x), "ij,kj->ik"), ["f32[5,3]"], 2 * 5 * 5 * 3),
         (lambda x: F.max_pool2d(x, 2), ["f32[1,1,4,4]"], 16),
+        (lambda x, i, y: ops.scatter_add(x, i, y, axis=0), ["f32[N,4]", "i64[M,4]", "f32[M,4]"], "4*M"),
+        (lambda x, i, y: ops.scatter_set(x, i, y, axis=0), ["f32[N,4]", "i64[M,4]", "f32[M,4]"], 0),
     ],
 )
 def test_formulas(program: Any, types: list[str], expected: Any) -> None:

@@ -4,15 +4,29 @@
  * program.py:2 */
 static void k0_quantize(const float *restrict x, int8_t *restrict quantize,
     float *restrict dynamic_scale, int64_t B, int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*1219 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*1267 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
-        float lanes[16];
-        for (int e = 0; e < 16; ++e) lanes[e] = -INFINITY;
+        float lanes[64];
+        for (int e = 0; e < 64; ++e) lanes[e] = -INFINITY;
         float others = -INFINITY;
-        for (int64_t block = 0; block < 288; block += 16) {
+        for (int64_t block = 0; block < 256; block += 64) {
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 64; ++lane) {
+                lanes[lane] = fx_larger_magnitude_f32(lanes[lane], x[i*300 + block + lane]);
+            }
+        }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 32; ++lane) {
+            lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 32]);
+        }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 16]);
+        }
+        for (int64_t block = 0; block < 32; block += 16) {
             #pragma omp simd
             for (int64_t lane = 0; lane < 16; ++lane) {
-                lanes[lane] = fx_larger_magnitude_f32(lanes[lane], x[i*300 + block + lane]);
+                lanes[lane] = fx_larger_magnitude_f32(lanes[lane], x[i*300 + block + lane + 256]);
             }
         }
         for (int64_t rest = 0; rest < 12; ++rest) {

@@ -4,18 +4,33 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*N*19 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
-        float lanes[16];
-        for (int e = 0; e < 16; ++e) lanes[e] = -INFINITY;
+        float lanes[64];
+        for (int e = 0; e < 64; ++e) lanes[e] = -INFINITY;
         float others = -INFINITY;
-        const int64_t count = (N / 16)*16;
-        for (int64_t block = 0; block < count; block += 16) {
+        const int64_t count = (N / 64)*64;
+        for (int64_t block = 0; block < count; block += 64) {
             #pragma omp simd
-            for (int64_t lane = 0; lane < 16; ++lane) {
+            for (int64_t lane = 0; lane < 64; ++lane) {
                 lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + block + lane]);
             }
         }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 32; ++lane) {
+            lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 32]);
+        }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 16]);
+        }
+        const int64_t count1 = (N / 16)*16;
+        for (int64_t block = 0; block < count1 - count; block += 16) {
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + count + block + lane]);
+            }
+        }
         for (int64_t rest = 0; rest < N % 16; ++rest) {
-            others = fx_maximum_f32(others, x[i*N + count + rest]);
+            others = fx_maximum_f32(others, x[i*N + count1 + rest]);
         }
         #pragma omp simd
         for (int64_t lane = 0; lane < 8; ++lane) {
@@ -31,8 +46,8 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
         for (int64_t block = 0; block < N; block += 1024) {
             float lanes1[16] = {0};
             float others1 = 0.0f;
-            const int64_t count1 = (fx_min(1024, N - block) / 16)*16;
-            for (int64_t block1 = 0; block1 < count1; block1 += 16) {
+            const int64_t count2 = (fx_min(1024, N - block) / 16)*16;
+            for (int64_t block1 = 0; block1 < count2; block1 += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
                     const float softmax_exp = fx_exp_f32(x[i*N + block + block1 + lane] - total);
@@ -41,8 +56,8 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
                 }
             }
             for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-                const float softmax_exp = fx_exp_f32(x[i*N + block + count1 + rest] - total);
-                softmax[i*N + block + count1 + rest] = softmax_exp;
+                const float softmax_exp = fx_exp_f32(x[i*N + block + count2 + rest] - total);
+                softmax[i*N + block + count2 + rest] = softmax_exp;
                 others1 += softmax_exp;
             }
             #pragma omp simd
