@@ -57,6 +57,8 @@ class Benchmark:
     arguments: Mapping[str, Any]
     #: By how much results may differ by the norm, as NPBench says; a simulation that is chaotic may by more.
     error: float = 1e-5
+    #: The arguments that NPBench compares after a call; others may be written into, too.
+    outputs: tuple[str, ...] = ()
 
     @property
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -93,7 +95,7 @@ def load(name: str, size: str = "") -> Benchmark:
     function = getattr(program, info["func_name"])
     given = (values[argument] for argument in info["input_args"])
     arguments = dict(zip(inspect.signature(function).parameters, given))
-    return Benchmark(name, function, arguments, info.get("norm_error", Benchmark.error))
+    return Benchmark(name, function, arguments, info.get("norm_error", Benchmark.error), tuple(info["output_args"]))
 
 
 def _small(parameters: Mapping[str, Any]) -> dict[str, Any]:
