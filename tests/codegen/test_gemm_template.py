@@ -161,6 +161,7 @@ def all_cases() -> list[Case]:
     ]
     strips = [(1, 2050, 9), (3, 100, 513), (10, 33, 8200), (8, 32, 7), (2, 70, 1), (5, 129, 12), (1, 40, 9000)]
     few = [Case(t, "rows", "rows", False, False, size) for t in ("float", "double") for size in strips]
+    few += [Case("float", a, "rows", False, False, (4, 100, 37)) for a in ("columns", "padded", "every second")]
     return list(dict.fromkeys(named + fixed + few))
 
 
@@ -430,6 +431,16 @@ def test_dot_products_of_rows(dtype: str) -> None:
             if k > 256 and max(m, n) >= 8 and (n < 6 or other is y):
                 assert "multiply_dots_" in "".join(compiled.sources.values())
             np.testing.assert_allclose(compiled(x, other), expected, rtol=0, atol=k * np.finfo(dtype).eps * 8)
+
+
+def test_few_columns_of_a_transposed_matrix() -> None:
+    """They are rows of the transposed product, by a matrix that is read in place."""
+    for k, m, n, batch in ((70, 90, 3, ()), (513, 40, 8, (3,)), (9, 33, 1, (2,))):
+        x, y = (np.random.default_rng(n).normal(size=(*batch, k, size)) for size in (m, n))
+        program = lambda x, y: np.tanh(x.swapaxes(-1, -2) @ y + 1)  # noqa: E731
+        function = fx.compile(program, x, y, threads=2)
+        assert n == 1 or f"multiply_strip_double({n}, " in "".join(function.sources.values())
+        np.testing.assert_allclose(function(x, y), program(x, y), rtol=1e-11, atol=1e-11)
 
 
 def test_a_matrix_by_a_vector() -> None:

@@ -362,8 +362,7 @@ def reads_strips(spec: GemmSpec) -> bool:
     if not isinstance(spec.b, Operand) or spec.bf16 or spec.prologue_a is not None or multiplies_rows(spec):
         return False
     n = spec.n.constant
-    in_rows = spec.b.col_stride == 1 and spec.a.col_stride == 1
-    return in_rows and at_most(spec.m, STRIP_ROWS) and (n is None or n >= LINE)
+    return spec.b.col_stride == 1 and at_most(spec.m, STRIP_ROWS) and (n is None or n >= LINE)
 
 
 def packs_b(spec: GemmSpec) -> bool:

@@ -60,7 +60,10 @@ class _Strips(Product):
         total = body.pointer(spec.ctype, "total", self.own_sums)
         apart = body.let("apart", self.strip + LINE)  # a power of two apart sums would share a cache set
         at = replace(at, column_0=column_0, columns=columns, rows=spec.m, sums=total, width=apart)
-        left, right = (spec.a.start(0), spec.a.row_stride), (spec.b.start(0, column_0), spec.b.row_stride)
+        left, right = (
+            (spec.a.start(0), spec.a.row_stride, spec.a.col_stride),
+            (spec.b.start(0, column_0), spec.b.row_stride),
+        )
         body.call(f"multiply_strip_{spec.ctype}", spec.m, columns, spec.k, *left, *right, total, apart)
         self.finish(at)
 

@@ -7,6 +7,7 @@ In and out as in :mod:`fxlite.codegen.c.templates`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from fxlite.codegen.c.dynamic_scale import beside_of
 from fxlite.codegen.c.product.gemm import render_gemm
 from fxlite.codegen.c.product.gemm_integers import Int8Spec, Right, WeightOnlySpec, render_gemm_weight_only, render_int8
 from fxlite.codegen.c.product.gemm_spec import (
+    STRIP_ROWS,
     GemmSpec,
     Operand,
     PackedOperand,
+    at_most,
     copies_a,
     pack_b,
     pack_b_bf16,
@@ -46,7 +49,7 @@ from fxlite.codegen.c.render.vector_printer import print_integer_vectors, print_
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.kernel.builder import Pointer
 from fxlite.codegen.kernel.kernel_ir import Buffer
-from fxlite.codegen.kernel.lower import Contraction, MatrixProduct, buffer_name, strides
+from fxlite.codegen.kernel.lower import Contraction, MatrixProduct, address, buffer_name, strides
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node
@@ -67,6 +70,9 @@ def render_gemm_node(
     """A product of two matrices, or batches of them. ``parts``: how many bf16 stand for an operand
     of a product with a weight; 0 for itself."""
     c, p, emitter = matched_product(group, locations)
+    if not parts and _is_better_transposed(c, p):
+        assert p.m is not None
+        p = replace(p, a=p.b, b=p.a, m=p.n, n=p.m)
     m, n, k = p.m, p.n, p.k
     packed: Packed = {}
     weight = next((w for w in weights if buffer_name(w) == p.b.buffer), None)
@@ -102,6 +108,15 @@ def render_gemm_node(
     )
     rendered = render_gemm(spec)
     return template_function(name, rendered, parameters, packed, gemm_decisions(spec, copies_a(spec)))
+
+
+def _is_better_transposed(c: Contraction, p: MatrixProduct) -> bool:
+    """Whether rows of the left operand, which are in many pieces, would have to be copied for a few columns: these
+    are rows of the transposed product, by a matrix that is read in place."""
+    if p.m is None or not at_most(p.n.extent, STRIP_ROWS):
+        return False
+    left = address(p.a, c.buffer(p.a.buffer))
+    return left.coefficient(p.m) == 1 and left.coefficient(p.k) != 1
 
 
 def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, array: Array, parts: int) -> PackedWeight:
