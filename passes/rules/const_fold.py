@@ -184,10 +184,10 @@ def _note(gm: GraphModule, steps: list[Node], stored: dict[Node, str]) -> None:
         tensors = node.target.tensor_kinds
         operands = {k: v for k, v in node.bound.items() if k in tensors}
         options = {k: v for k, v in node.bound.items() if k not in tensors}
-        shapes = tuple(v.type.shape if isinstance(v, Node) else v for v in operands.values())
         given = tuple(map_nodes(v, name) for v in operands.values())
         inverse = None if any(isinstance(v, tuple) for v in operands.values()) else _inverse(node)
-        made.append(Derivation((name(node),), node.target, given, options, inverse, "", shapes))
+        shapes = (v.type.shape if isinstance(v, Node) else v for v in operands.values()) if inverse else ()
+        made.append(Derivation((name(node),), node.target, given, options, inverse, "", tuple(shapes)))
     set_derivations(gm, [*derivations(gm), *made])
 
 

@@ -93,6 +93,14 @@ def test_const_fold_stores_no_repeated_value() -> None:
     assert {n.target: str(n.type) for n in done.graph.find_nodes(op="get_attr")} == {"w_exp": "f32[4]"}
 
 
+def test_const_fold_of_a_part_of_a_weight() -> None:
+    gm = _with_weight(lambda x, w: x + np.split(w, 2)[1].sum())
+    done = passes.const_fold(gm)
+    assert calls(done) == ["add"]
+    x = np.ones((2, 4), np.float32)
+    compare("folded", done(x), gm(x))
+
+
 @pytest.mark.parametrize(
     "function",
     [
