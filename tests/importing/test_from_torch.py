@@ -382,6 +382,17 @@ OPS = {
         torch.linalg.norm(x, "nuc"),
         torch.kron(x, x[:2, :2]),
     ),
+    "taken apart": lambda x, i, m: (  # the table has none of them
+        F.pairwise_distance(x, x + 1),
+        F.triplet_margin_loss(x, x + 1, x.flip(0), swap=True),
+        F.multi_margin_loss(x, i[:, 0]),
+        F.affine_grid(x[:2, :3][None], (1, 1, 3, 2), align_corners=False),
+        torch.block_diag(x, x[:2]),
+        torch.gru_cell(x[:, :2], x, *(torch.arange(24.0).reshape(12, 2) / 9, torch.arange(48.0).reshape(12, 4) / 9)),
+        torch.diag_embed(x, 1),  # the entry refuses the offset
+        torch.vmap(lambda row: row.softmax(0) * row.sum())(x),
+        torch.stft(x.flatten(), 4, 2, window=torch.ones(4), return_complex=True).abs(),
+    ),
     "losses": lambda x, i, m: (F.cross_entropy(x, i[:, 0]), F.mse_loss(x, x + 1), F.l1_loss(x, x * 2, reduction="sum")),
 }
 
@@ -460,6 +471,13 @@ def test_what_may_be_given(tmp_path: Path) -> None:
         fx.from_torch(lambda v: v, x)
 
 
+def test_a_recurrence_with_projections() -> None:
+    torch.manual_seed(0)
+    model, x = nn.LSTM(4, 5, proj_size=3), torch.randn(3, 2, 4)
+    with torch.no_grad():
+        close(fx.from_torch(model, x)(x.numpy()), model(x))
+
+
 def test_what_cannot_be_imported_is_said() -> None:
     class Draws(nn.Module):
         def forward(self, x: Any) -> Any:
@@ -467,6 +485,13 @@ def test_what_cannot_be_imported_is_said() -> None:
 
     with pytest.raises(ModelImportError, match=r"no fxlite op stands for aten\.rand\.default \(2\), aten\.randn_like"):
         fx.from_torch(Draws(), torch.ones(3))
+
+    class Wrong(nn.Module):  # torch's decomposition is not what torch computes
+        def forward(self, x: Any) -> Any:
+            return F.multilabel_margin_loss(x, torch.tensor([0, 1, -1]))
+
+    with pytest.raises(ModelImportError, match=r"multilabel_margin_loss_forward\.default \(1\); torch has none that"):
+        fx.from_torch(Wrong(), torch.ones(3))
     with pytest.raises(ModelImportError, match=r"(?s)aten\.dropout\.default.*model\.eval\(\).*F\.dropout\("):
         fx.from_torch(nn.Sequential(nn.Dropout(0.5), UsesDropout()), torch.ones(3))
 

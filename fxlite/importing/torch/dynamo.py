@@ -18,7 +18,7 @@ import torch
 from fxlite.base.errors import FxliteError, ModelImportError
 from fxlite.base.facade import above
 from fxlite.importing.torch.exported import program_of
-from fxlite.importing.torch.run import Run
+from fxlite.importing.torch.run import graph_of
 from fxlite.importing.torch.table import array_of, tensor_of
 
 _said: set[str] = set()
@@ -132,7 +132,7 @@ class _Part:
             program = program_of(wrapped, examples, {}, (dims,) if any(dims) else None)
         if program.exported.graph_signature.buffers_to_mutate:
             raise ModelImportError("it changes buffers of the model")
-        self.graph = Run(program).graph()
+        self.graph = graph_of(program)
         self.weights = [v for i, v in enumerate(inputs) if isinstance(v, torch.Tensor) and i not in set(self.moving)]
         self._compile()
 

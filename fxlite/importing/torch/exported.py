@@ -16,7 +16,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -314,6 +314,30 @@ def _named(name: str) -> Any:
     import sympy
 
     return sympy.Symbol(name, integer=True, positive=True)
+
+
+# -- ops that the table lacks ----------------------------------------------------------------------
+#: Torch's decomposition of it adds what stands behind the end of the targets.
+_WRONG = ("aten::multilabel_margin_loss_forward",)
+
+
+def decomposed(exported: Any, unwanted: Callable[[Any], Iterable[Any]]) -> Any:
+    """The program, in which ops that are ``unwanted`` are what torch says that they are made of, which can be
+    unwanted in turn; the program itself where torch says nothing of them. Functions that are no ops
+    (those of vmap) are gone then."""
+    tried: set[Any] = set()
+    while wanted := {*unwanted(exported)} - tried:
+        tried |= wanted
+        known = torch.export.default_decompositions()
+        table = {op: known[op] for op in wanted if op in known and op._schema.name not in _WRONG}
+        if not table and all(isinstance(op, torch._ops.OperatorBase) for op in wanted):
+            break
+        try:
+            with quiet():
+                exported = exported.run_decompositions(table)
+        except Exception:  # what is unwanted is said, and not why torch could not do without it
+            break
+    return exported
 
 
 # -- writes ----------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
 from fxlite.importing.importer import Importer, unsupported
 from fxlite.importing.torch import elementwise, indexing, layers, reductions, shaping
-from fxlite.importing.torch.exported import Program, Sizes, program_of
+from fxlite.importing.torch.exported import Program, Sizes, decomposed, program_of
 from fxlite.importing.torch.table import DTYPES, Call, array_of, dtype_of_value, entry_of, op
 from fxlite.nn.module import Module
 from fxlite.types.shapes import NamedDim
@@ -92,7 +92,28 @@ _CHECKS = frozenset(
 
 def import_model(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any) -> GraphModule:
     """What :func:`fxlite.from_torch` does."""
-    return Run(program_of(model, example, named, dynamic_shapes)).graph()
+    return graph_of(program_of(model, example, named, dynamic_shapes))
+
+
+def graph_of(program: Program) -> GraphModule:
+    """The graph of a program. Ops that the table lacks, and those whose entry refuses what it is
+    given, are what torch says that they are made of."""
+    tried: set[Any] = set()
+    first: ModelImportError | None = None
+    while True:
+        program.exported = decomposed(program.exported, _missing)
+        run = Run(program)
+        try:
+            return run.graph()
+        except ModelImportError as error:
+            first = first or error
+            taken_apart = (
+                program.exported if tried.issuperset(run.refused) else decomposed(program.exported, run.failed)
+            )
+            if taken_apart is program.exported:
+                raise first from first.__cause__
+            tried.update(run.refused)
+            program.exported = taken_apart
 
 
 class Run:
@@ -105,29 +126,21 @@ class Run:
         self.signature = program.exported.graph_signature
         self._holders: dict[str, tuple[Module, str]] = {}
         self._places: dict[str, Location | None] = {}
+        self.refused: set[Any] = set()  #: the op whose entry runs
 
     # -- the whole -----------------------------------------------------------------------------
     def graph(self) -> GraphModule:
         """The imported model."""
-        missing = self._missing()
+        missing = Counter(map(str, _missing(self.exported)))
         if missing:
-            raise unsupported(
-                "PyTorch", missing, "give the ExportedProgram after run_decompositions(), or change the model there"
-            )
+            raise unsupported("PyTorch", missing, "torch has none that it is made of; change the model there")
         self._enter_weights()
         inputs = self._declare_inputs()
         return self.importer.trace(lambda *given: self._run(inputs, given))
 
-    def _missing(self) -> dict[str, int]:
-        """Ops that the table lacks, each with how often it is there."""
-        found: Counter[str] = Counter()
-        for module in self.exported.graph_module.modules():
-            if isinstance(module, torch.fx.GraphModule):
-                needed = _needed(module.graph)
-                for node in module.graph.nodes:
-                    if node in needed and node.op == "call_function" and not _is_known(node.target):
-                        found[str(node.target)] += 1
-        return dict(found)
+    def failed(self, _: Any) -> set[Any]:
+        """The op whose entry failed."""
+        return self.refused
 
     def _enter_weights(self) -> None:
         """Parameters, buffers and constants, by their names in the model."""
@@ -271,7 +284,10 @@ class Run:
             entry = entry_of(node.target)
             if entry is None:
                 raise TraceError("no fxlite op stands for it")
-            return self._checked(node, entry(Call(node, self), *args, **kwargs))
+            self.refused = {node.target}
+            found = self._checked(node, entry(Call(node, self), *args, **kwargs))
+            self.refused = set()
+            return found
 
     def _checked(self, node: Any, value: Any) -> Any:
         """A result, in the dtype that torch gives it. Raises TraceError where its shape is
@@ -318,6 +334,17 @@ def _fitted(value: Any, expected: Any) -> Any:
     if len(own) != len(theirs) or any(type(o) is int and type(t) is int and o != t for o, t in zip(own, theirs)):
         raise TraceError(f"torch gives {list(theirs)}, and the op here {list(own)}")
     return value
+
+
+def _missing(exported: Any) -> list[Any]:
+    """Ops that the table lacks, each as often as it is there."""
+    found = []
+    for module in exported.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            needed = _needed(module.graph)
+            targets = (node.target for node in module.graph.nodes if node in needed and node.op == "call_function")
+            found += [target for target in targets if not _is_known(target)]
+    return found
 
 
 def _is_known(target: Any) -> bool:
