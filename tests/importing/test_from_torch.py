@@ -120,6 +120,33 @@ def _of_complex_numbers(z: Any) -> tuple[Any, ...]:
     )
 
 
+def _of_matrices(a: Any, b: Any) -> tuple[Any, ...]:
+    """Of a positive definite matrix, and one with as many rows."""
+    lower = torch.linalg.cholesky(a)
+    return (
+        torch.linalg.solve(a, b),
+        torch.linalg.solve(a, b[:, 0]),
+        torch.linalg.solve(a, b.t(), left=False),
+        lower,
+        torch.linalg.cholesky(a, upper=True),
+        torch.cholesky_solve(b, lower),
+        torch.cholesky_inverse(lower),
+        torch.linalg.solve_triangular(a, b, upper=True),
+        torch.linalg.solve_triangular(a, b.t(), upper=False, left=False, unitriangular=True),
+        torch.triangular_solve(b, a, upper=False, transpose=True)[0],
+        torch.linalg.inv_ex(a)[0],
+        torch.det(a),
+        torch.logdet(a),
+        *torch.linalg.slogdet(a),
+        torch.linalg.qr(b.t())[1].abs(),
+        torch.linalg.eigvalsh(a),
+        torch.linalg.eigh(a)[0],
+        torch.linalg.svdvals(b),
+        torch.linalg.svd(b, full_matrices=False)[1],
+        torch.linalg.pinv(b),
+    )
+
+
 def _orders(x: Any) -> tuple[Any, ...]:
     """Sorts both ways, of NaN, equal elements and the smallest and largest integers."""
     return (
@@ -382,6 +409,66 @@ OPS = {
         torch.linalg.norm(x, "nuc"),
         torch.kron(x, x[:2, :2]),
     ),
+    "ranks": lambda x, i, m: (
+        *x.kthvalue(2, 1),
+        *x.median(1),
+        x.median(),
+        torch.where(m, x, math.nan).median(0)[0],
+        torch.where(m, x, math.nan).nanmedian(0, keepdim=True)[0],
+        i.median(0)[0],
+        x.msort(),
+        x.quantile(0.3, dim=1),
+        *x.cummax(1),
+        *torch.where(m, x.round(), math.nan).cummin(0),
+        x.logcumsumexp(1) - (x - 900).logcumsumexp(1),
+        torch.searchsorted(x.sort()[0], x[:, :3].contiguous()),
+        torch.searchsorted(x.sort()[0], x.sort()[0], right=True),
+        torch.pdist(x),
+        torch.dist(x, x + 1, 3),
+    ),
+    "linear algebra": lambda x, i, m: _of_matrices(x[:, :3] @ x[:, :3].t() + torch.eye(3), x),
+    "constants read": lambda x, i, m: (
+        torch.eye(5)[i],
+        torch.linspace(0, 1, 9)[i.clamp(0, 2)],
+        torch.hamming_window(4) * x,
+        torch.fft.rfftfreq(7) * x,
+        x.index_select(1, torch.tensor(1)),
+        x.repeat_interleave(torch.tensor([1, 0, 2]), 0),
+        x.repeat_interleave((i == 1).sum(1) * 0 + 1, 0, output_size=3),
+        x.as_strided((3, 3), (4, 1), 1),
+        x.hsplit(2),
+        torch.diagonal_scatter(x, x[0, :3], 1),
+    ),
+    "put together": lambda x, i, m: (
+        x.scatter_reduce(1, i, x, "mean"),
+        x.scatter_reduce(1, i, x, "mean", include_self=False),
+        x.scatter_reduce(1, i, x, "amax", include_self=False),
+        i.scatter_reduce(1, i, i - 7, "amin", include_self=False),
+        i.scatter_reduce(1, i, i, "prod", include_self=False),
+        (9 * i).scatter_reduce(1, i, i - 7, "mean"),
+        x.index_reduce(1, i[0, :3], x[:, :3], "amax"),
+        x.index_reduce(0, i[0, :3], x, "mean", include_self=False),
+        F.embedding_bag(i, x, mode="max", padding_idx=1),
+        F.embedding_bag(i.flatten(), x, torch.tensor([0, 5, 5, 6]), mode="mean"),
+        F.embedding_bag(
+            i[0], x, torch.tensor([0, 3, 4]), mode="sum", include_last_offset=True, per_sample_weights=x[0].contiguous()
+        ),
+    ),
+    "grids": lambda x, i, m: (
+        *(
+            F.grid_sample(x[None, None], x.reshape(1, 2, 3, 2), mode, padding, align_corners=align)
+            for mode in ("bilinear", "nearest", "bicubic")
+            for padding in ("zeros", "border", "reflection")
+            for align in (False, True)
+        ),
+        F.grid_sample(x[None, None, None], x.reshape(1, 2, 2, 1, 3), align_corners=False),
+    ),
+    "fake integers": lambda x, i, m: (
+        torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7),
+        torch.fake_quantize_per_channel_affine(x, x[:, 0].abs() + 0.1, i[:, 0].int(), 0, -128, 127),
+        torch.angle(x),
+        torch.angle(torch.complex(x, -x)),
+    ),
     "taken apart": lambda x, i, m: (  # the table has none of them
         F.pairwise_distance(x, x + 1),
         F.triplet_margin_loss(x, x + 1, x.flip(0), swap=True),
@@ -478,6 +565,15 @@ def test_a_recurrence_with_projections() -> None:
         close(fx.from_torch(model, x)(x.numpy()), model(x))
 
 
+def test_an_encoder_with_a_mask() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+    model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(2, 5, 8)
+    mask = nn.Transformer.generate_square_subsequent_mask(5)
+    with torch.no_grad():
+        close(fx.from_torch(model, x, mask)(x.numpy(), mask.numpy()), model(x, mask))
+
+
 def test_what_cannot_be_imported_is_said() -> None:
     class Draws(nn.Module):
         def forward(self, x: Any) -> Any:
@@ -485,6 +581,15 @@ def test_what_cannot_be_imported_is_said() -> None:
 
     with pytest.raises(ModelImportError, match=r"no fxlite op stands for aten\.rand\.default \(2\), aten\.randn_like"):
         fx.from_torch(Draws(), torch.ones(3))
+
+    class Fixed(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + torch.ones(3)
+
+    with pytest.raises(
+        ModelImportError, match=r"(?s)Constraints violated.*your code specialized it to be a constant \(3\)"
+    ):
+        fx.from_torch(Fixed(), "f32[B]")
 
     class Wrong(nn.Module):  # torch's decomposition is not what torch computes
         def forward(self, x: Any) -> Any:

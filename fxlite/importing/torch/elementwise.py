@@ -75,6 +75,14 @@ def _logit(c: Call, x: Any, eps: float | None = None) -> Any:
     return op("log")(x / (1 - x))
 
 
+@aten("angle")
+def _angle(c: Call, x: Any) -> Any:
+    if dtype_of_value(x).is_complex:
+        return op("atan2")(op("imag")(x), op("real")(x))
+    x = cast(x, c.dtype)
+    return op("where")(x < 0, math.pi, x * 0)
+
+
 # -- of two values ---------------------------------------------------------------------------------
 def _both(c: Call, x: Any, y: Any) -> tuple[Any, Any]:
     """Operands in the dtype of the result; of two numbers, the first as an array."""
@@ -228,6 +236,24 @@ def _rrelu(c: Call, x: Any, *args: Any, **_: Any) -> Any:
         raise c.refuse("training draws random numbers")
     low, high = (given + [1 / 8, 1 / 3][len(given) :])[:2]
     return F.leaky_relu(x, (low + high) / 2)
+
+
+_FAKE = "fake_quantize_per_{}_affine"
+_KINDS = [_FAKE.format(of) + more for of in ("tensor", "channel") for more in ("", "_cachemask")]
+
+
+@aten(*_KINDS, f"_{_FAKE.format('tensor')}_cachemask_tensor_qparams")
+def _fake_quantize(c: Call, x: Any, scale: Any, zero_point: Any, *args: Any) -> Any:
+    """Rounded to what integers from args[-2] to args[-1] stand for."""
+    *axis, low, high = args
+    if "channel" in c.name:
+        shape = [-1 if a == axis[0] else 1 for a in range(rank_of(x))]
+        scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+    inverse = op("reciprocal")(scale) if not is_number(scale) else 1 / scale
+    zero_point = zero_point if is_number(zero_point) else cast(zero_point, c.dtype)
+    places = op("round")(x * inverse) + zero_point
+    found = (op("clip")(places, low, high) - zero_point) * scale
+    return found if not isinstance(c.value, (tuple, list)) else (found, None)
 
 
 # -- nothing happens -------------------------------------------------------------------------------

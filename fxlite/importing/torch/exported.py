@@ -66,7 +66,7 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
     register_caches()
     name = getattr(model, "_name", None) or type(model).__name__
     try:
-        with quiet():
+        with quiet(), masks_unread():
             made = torch.export.export(model, example, dict(named), dynamic_shapes=dynamic_shapes)
     except Exception as error:
         raise ModelImportError(_why_not(error, name)) from error
@@ -81,6 +81,19 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextlib.contextmanager
+def masks_unread() -> Iterator[None]:
+    """Inside, torch's encoders do not look whether a mask is causal, which no export can follow and of which
+    only the choice of a kernel depends."""
+    module: Any = torch.nn.modules.transformer
+    found = module._detect_is_causal_mask
+    module._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    try:
+        yield
+    finally:
+        module._detect_is_causal_mask = found
 
 
 def register_caches() -> None:
@@ -132,6 +145,7 @@ def _why_not(error: Exception, name: str) -> str:
     """The message for a model that torch.export refuses."""
     text = str(error).strip() or type(error).__name__
     first = text.splitlines()[0][:400]
+    first += "".join(f"\n{line}" for line in text.splitlines()[1:] if line.startswith("  - "))  # constraints
     more = "\n".join(
         line for line in text.splitlines()[1:] if line.strip().startswith("File ") and "/torch/" not in line
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.state import is_traced
 from fxlite.importing.torch.table import (
     Call,
     along,
@@ -32,12 +33,13 @@ def _index(c: Call, x: Any, indices: Any) -> Any:
         i is None or isinstance(i, np.ndarray) for i in indices
     ):
         raise c.refuse("a mask selects a number of elements that depends on its values")
+    x = c.run.importer.as_proxy(x) if any(map(is_traced, indices)) else x
     return x[tuple(slice(None) if i is None else i for i in indices)]
 
 
 @aten("index_select")
 def _index_select(c: Call, x: Any, dim: int, index: Any) -> Any:
-    return op("take")(x, index, axis_of(x, dim))
+    return op("take")(x, index.reshape(-1) if not rank_of(index) and rank_of(x) else index, axis_of(x, dim))
 
 
 @aten("take")
@@ -66,22 +68,48 @@ def _cut(x: Any, index: Any, dim: int) -> Any:
 def _scatter(c: Call, x: Any, dim: int, index: Any, source: Any, mode: Any = None, **named: Any) -> Any:
     name = c.name
     how = "add" if name == "scatter_add" else mode or named.get("reduce")
-    kinds = {None: "set", "add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
-    if how not in kinds or (name == "scatter_reduce" and named.get("include_self", True) is False):
-        raise c.refuse(f"the reduction {how}, without the values that are there")
     if is_number(source):
         source = op("expand")(as_array(source, c.dtype), shape_of(index))
     source = _cut(source, index, rank_of(index)) if not same_sizes(shape_of(source), shape_of(index)) else source
-    return op(f"scatter_{kinds[how]}")(x, index, cast(source, c.dtype), axis_of(x, dim))
+    return _reduced(x, axis_of(x, dim), index, cast(source, c.dtype), how, named.get("include_self", True))
+
+
+_HOW = {None: "set", "add": "add", "sum": "add", "mean": "add", "multiply": "mul", "prod": "mul"}
+
+
+def _reduced(x: Any, axis: int, index: Any, source: Any, how: str | None, with_own: bool) -> Any:
+    """Elements of ``source`` put together, where the index says, with those that are there, or without them."""
+    if not with_own:
+        written = op("scatter_set")(np.zeros(shape_of(x), bool), index, np.ones(shape_of(index), bool), axis)
+        kind = dtype_of_value(x)
+        limits = (-math.inf, math.inf) if kind.is_float else (np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max)
+        neutral = {"prod": 1, "amax": limits[0], "amin": limits[1]}.get(how or "", 0)
+        x = op("where")(written, neutral, x)
+    found = op(f"scatter_{_HOW.get(how) or str(how)[1:]}")(x, index, source, axis)
+    if how != "mean":
+        return found
+    start = np.full(shape_of(x), int(with_own), np.int64)
+    count = op("maximum")(op("scatter_add")(start, index, np.ones(shape_of(index), np.int64), axis), 1)
+    return found / count if dtype_of_value(x).is_float else op("floor_divide")(found, count)
 
 
 @aten("index_add")
 def _index_add(c: Call, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     axis = axis_of(x, dim)
+    return op("scatter_add")(x, _spread(index, source, axis), source if alpha == 1 else source * alpha, axis)
+
+
+@aten("index_reduce")
+def _index_reduce(c: Call, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    axis = axis_of(x, dim)
+    return _reduced(x, axis, _spread(index, source, axis), source, reduce, include_self)
+
+
+def _spread(index: Any, source: Any, axis: int) -> Any:
+    """An index of slices along an axis as one of elements."""
     shape = [1] * rank_of(source)
     shape[axis] = -1
-    wide = op("expand")(index.reshape(tuple(shape)), shape_of(source))
-    return op("scatter_add")(x, wide, source if alpha == 1 else source * alpha, axis)
+    return op("expand")(index.reshape(tuple(shape)), shape_of(source))
 
 
 def _written(c: Call, x: Any, key: Any, value: Any) -> Any:
@@ -123,6 +151,30 @@ def _slice_scatter(
     if type(end) is int and end >= 1 << 62:
         end = None
     return _written(c, x, along(x, dim, slice(start, end, step)), source)
+
+
+@aten("diagonal_scatter")
+def _diagonal_scatter(c: Call, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    moved = np.moveaxis(x, (dim1, dim2), (-2, -1))
+    step = np.arange(shape_of(source)[-1])
+    key = (..., step + max(-offset, 0), step + max(offset, 0))
+    return np.moveaxis(_written(c, moved, key, source), (-2, -1), (dim1, dim2))
+
+
+@aten("as_strided", "as_strided_copy", "as_strided_scatter")
+def _as_strided(c: Call, x: Any, *args: Any) -> Any:
+    """Elements by their places in memory, which are known where it is in order and no size differs."""
+    *source, size, stride, offset = (*args, None)[: 4 if c.name.endswith("scatter") else 3]
+    whole = c.node.args[0].meta["val"]
+    if not (whole.is_contiguous() and all(type(n) is int for n in (*size, *stride, *shape_of(x)))):
+        raise c.refuse("places in memory of a value whose elements are not in order, or whose sizes may differ")
+    places = np.full((), whole.storage_offset() if offset is None else offset)
+    for count, step in zip(size, stride):
+        places = places[..., None] + np.arange(count) * step
+    places = places.astype(np.int64) - whole.storage_offset()
+    if not source:
+        return op("take")(x.reshape(-1), places, 0)
+    return _written(c, x.reshape(-1), places, source[0]).reshape(shape_of(x))
 
 
 @aten("masked_scatter")

@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import fxlite.nn.functional as F
 from fxlite.importing.torch.table import Call, aten, cast, ints, op, pair, rank_of, same, same_sizes, shape_of
+from fxlite.types import dtypes
 
 
 # -- convolutions ----------------------------------------------------------------------------------
@@ -145,6 +148,12 @@ for _dims in (1, 2, 3):
     aten(f"avg_pool{_dims}d")(_avg_pool(_dims))
     aten(f"adaptive_avg_pool{_dims}d", f"_adaptive_avg_pool{_dims}d")(_adaptive(f"adaptive_avg_pool{_dims}d", _dims))
     aten(f"adaptive_max_pool{_dims}d")(_adaptive(f"adaptive_max_pool{_dims}d", _dims))
+
+
+@aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def _grid_sample(c: Call, x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
+    modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+    return op("grid_sample")(x, grid, modes[mode], paddings[padding], align_corners)
 
 
 #: What no op of fxlite does over all axes at once: op, coordinates and rounding of each.
@@ -357,6 +366,38 @@ def _embedding(c: Call, weight: Any, indices: Any, *_: Any) -> Any:
 
 
 same("one_hot", F.one_hot)
+
+
+@aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+def _embedding_bag(
+    c: Call,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = -1,
+) -> Any:
+    """Rows by their bag, of which each begins at its element of ``offsets``: their sum, mean or largest elements."""
+    bags = next(iter(c.value[0].shape))
+    starts = offsets[:bags] if include_last_offset else offsets
+    place = np.arange(shape_of(indices)[0])
+    bag = op("sum")(cast(starts <= place[:, None], dtypes.int64), 1) - 1
+    rows, kept = op("embedding")(indices, weight), op("ne")(indices, -1 if padding_idx is None else padding_idx)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    neutral = -math.inf if mode == 2 else 0.0
+    rows = op("where")(kept[:, None], rows, neutral)
+    made = np.full((bags, shape_of(weight)[1]), neutral, c.dtype.numpy)
+    wide = op("expand")(bag[:, None], shape_of(rows))
+    found = op("scatter_max" if mode == 2 else "scatter_add")(made, wide, rows, 0)
+    count = op("scatter_add")(np.zeros(bags, np.int64), bag, cast(kept, dtypes.int64), 0)[:, None]
+    if mode == 1:
+        found = found / cast(op("maximum")(count, 1), c.dtype)
+    return (op("where")(count == 0, 0.0, found), *[None] * (len(c.value) - 1))
 
 
 # -- recurrences -----------------------------------------------------------------------------------

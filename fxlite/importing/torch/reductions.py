@@ -9,17 +9,20 @@ import numpy as np
 import fxlite.nn.functional as F
 from fxlite.importing.torch.table import (
     Call,
+    along,
     aten,
     axes_of,
     axis_of,
     cast,
     dtype_of_value,
     each,
+    is_number,
     op,
     rank_of,
     same,
     shape_of,
 )
+from fxlite.types import dtypes
 
 
 def _reduction(own: str, casts: bool) -> Any:
@@ -157,6 +160,68 @@ def _order(x: Any, axis: int, descending: bool) -> Any:
     return shape_of(x)[axis] - 1 - backwards
 
 
+@aten("msort")
+def _msort(c: Call, x: Any) -> Any:
+    return op("sort")(x, 0)
+
+
+@aten("kthvalue")
+def _kthvalue(c: Call, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    return _at_rank(x, k - 1, dim, keepdim)
+
+
+@aten("median", "nanmedian")
+def _median(c: Call, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower one of the middle elements; one that is NaN, if there is any, or among those that are not."""
+    if dim is None:
+        return _median(c, x.reshape(-1), 0)[0]
+    count: Any = shape_of(x)[axis_of(x, dim)] if rank_of(x) else 1
+    if dtype_of_value(x).is_float and rank_of(x):
+        missing = op("sum")(cast(op("isnan")(x), dtypes.int64), axis_of(x, dim), True)
+        middle = (count - 1) // 2
+        rank = op("where")(missing > 0, count - 1, middle) if c.name == "median" else (count - missing - 1) // 2
+        return _at_rank(x, op("maximum")(rank, 0), dim, keepdim)
+    return _at_rank(x, (count - 1) // 2, dim, keepdim)
+
+
+def _at_rank(x: Any, rank: Any, dim: int, keepdim: bool) -> Any:
+    """The element that so many are before in order, and its position. ``rank`` may be an array [..., 1, ...]."""
+    axis = axis_of(x, dim)
+    if not rank_of(x):
+        return x, np.zeros((), np.int64)
+    order = op("argsort")(x, axis)
+    place = order[along(x, axis, slice(rank, rank + 1))] if is_number(rank) else op("gather")(order, rank, axis)
+    found = op("gather")(x, place, axis), place
+    return found if keepdim else tuple(op("squeeze")(v, axis) for v in found)
+
+
+@aten("cummax", "cummin")
+def _running_extreme(c: Call, x: Any, dim: int) -> Any:
+    """With the position of the last element that is as large as all before it."""
+    if not rank_of(x):
+        return x, np.zeros((), np.int64)
+    axis = axis_of(x, dim)
+    found = op(c.name)(x, axis)
+    place = np.arange(shape_of(x)[axis]).reshape([-1 if a == axis else 1 for a in range(rank_of(x))])
+    is_new = op("logical_or")(x == found, op("isnan")(x)) if dtype_of_value(x).is_float else x == found
+    return found, op("cummax")(op("where")(is_new, place, 0), axis)
+
+
+@aten("logcumsumexp")
+def _logcumsumexp(c: Call, x: Any, dim: int) -> Any:
+    """By doubling, in log2(n) steps: each element takes in the sum that ends where its own begins."""
+    axis, distance = axis_of(x, dim), 1
+    size = shape_of(x)[axis] if rank_of(x) else 1
+    if type(size) is not int:
+        raise c.refuse(f"along an axis of {size} elements, whose number may differ")
+    while distance < size:
+        first, rest, before = (
+            x[along(x, axis, part)] for part in (slice(distance), slice(distance, None), slice(-distance))
+        )
+        x, distance = op("concat")([first, op("logaddexp")(rest, before)], axis), 2 * distance
+    return x
+
+
 @aten("argsort")
 def _argsort(c: Call, x: Any, dim: int = -1, descending: bool = False, stable: Any = None) -> Any:
     return _sort(c, x, dim, descending)[1]
@@ -202,8 +267,12 @@ def _searchsorted(
     sorter: Any = None,
 ) -> Any:
     if sorter is not None:
-        x = op("take_along_axis")(x, sorter, rank_of(x) - 1) if rank_of(x) > 1 else x[sorter]
-    return cast(op("searchsorted")(x, values, side or ("right" if right else "left")), c.dtype)
+        x = np.take_along_axis(x, sorter, -1) if rank_of(x) > 1 else x[sorter]
+    right = right if side is None else side == "right"
+    if rank_of(x) > 1:  # as many elements are before the place that is found
+        lower, value = x[..., None, :], values[..., :, None]
+        return op("sum")(cast(lower <= value if right else lower < value, c.dtype), rank_of(x))
+    return cast(op("searchsorted")(x, values, "right" if right else "left"), c.dtype)
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -231,7 +300,6 @@ same("outer ger", lambda x, y: x[:, None] * y)
 same("linear", op("linear"))
 same("bilinear", F.bilinear)
 same("cosine_similarity", op("cosine_similarity"))
-same("linalg_inv inverse", np.linalg.inv)
 same("trace", np.trace)
 
 
@@ -266,6 +334,18 @@ def _linalg_cross(c: Call, x: Any, y: Any, dim: int = -1) -> Any:
 def _cross(c: Call, x: Any, y: Any, dim: int | None = None) -> Any:
     """Along the first axis of three elements, where none is given."""
     return np.cross(x, y, axis=[*shape_of(x)].index(3) if dim is None else dim)
+
+
+@aten("dist")
+def _dist(c: Call, x: Any, y: Any, p: float = 2) -> Any:
+    apart = x - y
+    return _of_order(apart, p, axes_of(None, rank_of(apart)))
+
+
+@aten("pdist", "_pdist_forward")
+def _pdist(c: Call, x: Any, p: float = 2) -> Any:
+    one, other = np.triu_indices(shape_of(x)[0], 1)
+    return _of_order(x[one] - x[other], p, (1,))
 
 
 @aten("cdist", "_cdist_forward")

@@ -25,7 +25,7 @@ from fxlite.base.location import Location, is_own_file
 from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
 from fxlite.importing.importer import Importer, unsupported
-from fxlite.importing.torch import elementwise, indexing, layers, reductions, shaping
+from fxlite.importing.torch import elementwise, indexing, layers, linalg, reductions, shaping
 from fxlite.importing.torch.exported import Program, Sizes, decomposed, program_of
 from fxlite.importing.torch.table import DTYPES, Call, array_of, dtype_of_value, entry_of, op
 from fxlite.nn.module import Module
@@ -79,7 +79,7 @@ def _names(spec: Any, count: int) -> list[str] | None:
 
 # -- the program -----------------------------------------------------------------------------------
 #: The modules whose import fills the table.
-FAMILIES = (elementwise, reductions, shaping, layers, indexing)
+FAMILIES = (elementwise, reductions, shaping, layers, indexing, linalg)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FEW = 64  # elements of a constant that is computed with while importing
@@ -282,6 +282,8 @@ class Run:
             if node.target in HIGHER:
                 return HIGHER[node.target](Call(node, self), *args, **kwargs)
             entry = entry_of(node.target)
+            if entry is None and _is_made_of_numbers(node):
+                return array_of(node.target(*node.args, **node.kwargs))
             if entry is None:
                 raise TraceError("no fxlite op stands for it")
             self.refused = {node.target}
@@ -342,8 +344,8 @@ def _missing(exported: Any) -> list[Any]:
     for module in exported.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             needed = _needed(module.graph)
-            targets = (node.target for node in module.graph.nodes if node in needed and node.op == "call_function")
-            found += [target for target in targets if not _is_known(target)]
+            calls = (node for node in module.graph.nodes if node in needed and node.op == "call_function")
+            found += [node.target for node in calls if not _is_known(node.target) and not _is_made_of_numbers(node)]
     return found
 
 
@@ -354,6 +356,12 @@ def _is_known(target: Any) -> bool:
         or target in HIGHER
         or entry_of(target) is not None
     )
+
+
+def _is_made_of_numbers(node: Any) -> bool:
+    """Whether an op makes the same tensor each time: a window of a Fourier transform, frequencies."""
+    tags = getattr(node.target, "tags", (torch.Tag.nondeterministic_seeded,))
+    return not node.all_input_nodes and torch.Tag.nondeterministic_seeded not in tags
 
 
 def _is_check(node: Any) -> bool:

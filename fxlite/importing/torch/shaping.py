@@ -166,6 +166,12 @@ def _chunk(c: Call, x: Any, chunks: Any, dim: int = 0) -> Any:
     raise c.refuse(f"the axis of {whole} elements is cut into {chunks} parts whose sizes depend on it")
 
 
+@aten("hsplit", "vsplit", "dsplit")
+def _hsplit(c: Call, x: Any, parts: Any) -> Any:
+    axis = "vhd".index(c.name[0]) if rank_of(x) > 1 else 0
+    return list(op("split")(x, tuple(int(v.shape[axis]) for v in c.value), axis))
+
+
 @aten("unbind", "unbind_copy")
 def _unbind(c: Call, x: Any, dim: int = 0) -> Any:
     return [_select(c, x, dim, i) for i in range(shape_of(x)[axis_of(x, dim)])]
@@ -231,6 +237,16 @@ def _repeat_interleave(c: Call, x: Any, repeats: Any, dim: Any = None, *, output
     axis, shape = axis_of(x, dim), shape_of(x)
     wide = op("expand")(op("unsqueeze")(x, axis + 1), (*shape[: axis + 1], repeats, *shape[axis + 1 :]))
     return _reshape(wide, (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
+
+
+@aten("repeat_interleave.Tensor")
+def _repeat_numbers(c: Call, repeats: Any, *, output_size: int | None = None) -> Any:
+    """The numbers from 0 on, each as often as ``repeats`` says."""
+    if isinstance(repeats, np.ndarray):
+        return np.repeat(np.arange(len(repeats)), repeats)
+    if output_size is None:
+        raise c.refuse("the number of elements depends on values; give output_size=")
+    return op("searchsorted")(op("cumsum")(repeats, 0), np.arange(output_size), "right")
 
 
 @aten("flip")
