@@ -272,6 +272,28 @@ def cumsum(b: Builder, type: TensorType, x: Value, axis: int) -> str:
     return b.cast(found, wide, type.dtype)
 
 
+@exports(cumprod="Mul", cummax="Max", cummin="Min")
+def running(b: Builder, type: TensorType, x: Value, axis: int) -> str:
+    """A Scan whose state is the result so far; along the first axis, where all runtimes have it."""
+    if 0 in type.shape:  # runtimes fail on scans of no elements
+        return b.op("Identity", x)
+    wide, base, axis = _ranked_type(type.dtype), b.result, axis % type.rank
+    part = TensorType((*type.shape[:axis], *type.shape[axis + 1 :]), wide)
+    limits = (-np.inf, np.inf) if wide.is_float else (np.iinfo(wide.numpy).min, np.iinfo(wide.numpy).max)
+    first = {"Mul": 1, "Max": limits[0], "Min": limits[1]}[b.kind]
+    start = b.op("Expand", b.number(first, wide), b.sizes(part.shape))
+    order = [axis, *(a for a in range(type.rank) if a != axis)]
+    values = b.op("Transpose", b.operand(x, wide), perm=order)
+    with b.inside() as nodes:
+        names = [b.fresh(f"{base}_state"), b.fresh(f"{base}_element")]
+        state = b.op(b.kind, *names)
+        outputs = [b.info(name, part) for name in (state, b.op("Identity", state))]
+        body = b.onnx.helper.make_graph(nodes, f"{base}_body", [b.info(name, part) for name in names], outputs)
+    _, found = b.results(2, "Scan", start, values, num_scan_inputs=1, body=body)
+    found = b.op("Transpose", found, perm=[order.index(a) for a in range(type.rank)])
+    return b.cast(found, wide, type.dtype)
+
+
 def _ranked(b: Builder, x: Value, k: str, axis: int, largest: bool) -> tuple[str, str]:
     """Values and positions of TopK."""
     wide = _ranked_type(x.type.dtype)

@@ -203,12 +203,30 @@ def interpolate(
     return b.op("Resize", x, None, scales, sizes, coordinate_transformation_mode=coordinates, **how)
 
 
-@exports("resize", when=lambda a: a["scale"] is None and not (a["antialias"] and a["mode"] == "nearest"))
-def resize(b: Builder, type: TensorType, x: Value, size: Any, axis: int, mode: str, **settings: Any) -> str:
+def _factor(x: Any, size: Any, axis: int, scale: float) -> Any:
+    """The float32 nearest to a factor, or the one above it, by which a size becomes what it is, as a whole part
+    of the product; None where that may not be."""
+    length, near = x.type.shape[axis], np.float32(scale)
+    fits = (f for f in (near, np.nextafter(near, np.float32(np.inf))) if type(length) is int)
+    return next((f for f in fits if int(length * float(f)) == size), None)
+
+
+def _resizes(a: Mapping[str, Any]) -> bool:
+    """Whether Resize does it. Corners by a factor are those of the whole part, where fxlite's are of the product."""
+    if a["antialias"] and a["mode"] == "nearest":
+        return False
+    by_factor = a["scale"] is not None
+    corners = a["coordinates"] == "align_corners"
+    return not by_factor or (not corners and _factor(a["x"], a["size"], a["axis"], a["scale"]) is not None)
+
+
+@exports("resize", when=_resizes)
+def resize(b: Builder, type: TensorType, x: Value, size: Any, axis: int, mode: str, scale: Any, **settings: Any) -> str:
     how = {"coordinate_transformation_mode": "coordinates", "nearest_mode": "rounding", "cubic_coeff_a": "coefficient"}
     given = {name: settings[own] for name, own in how.items()}
     given |= {name: int(settings[name]) for name in ("antialias", "exclude_outside")}
-    return b.op("Resize", x, None, None, b.size(size), axes=[axis % type.rank], mode=mode, **given)
+    by = (None, b.size(size)) if scale is None else (np.array([_factor(x, size, axis, scale)]), None)
+    return b.op("Resize", x, None, *by, axes=[axis % type.rank], mode=mode, **given)
 
 
 @exports("grid_sample", since=20, when=lambda a: a["x"].type.dtype is a["grid"].type.dtype)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import nn
+from fxlite import nn, ops
 from fxlite.base.errors import ArgumentError, ModelExportError
 
 onnx = pytest.importorskip("onnx")
@@ -183,6 +184,21 @@ def test_conditions_and_loops() -> None:
     branch = fx.symbolic_trace(lambda x: fx.cond(np.sum(x) > 0, lambda v: v + 1, lambda v: v, (x,)), "f32[N]")
     for value in (1.0, -1.0):
         assert onnx_export.check(branch, [np.full(3, value, np.float32)]) == ""
+
+
+def test_scans_and_sizes_by_a_factor() -> None:
+    def scans(x: Any) -> Any:
+        return np.cumprod(x, 1), np.maximum.accumulate(x, 0), np.minimum.accumulate(x, -1)
+
+    x = RNG.standard_normal((2, 3, 5)).astype(np.float32)
+    gm = fx.symbolic_trace(scans, "f32[B,3,T]")
+    assert onnx_export.check(gm, [x]) == ""
+    assert Counter(n.op_type for n in fx.to_onnx(gm).graph.node)["Scan"] == 3
+    for scale, size in ((1.5, 7), (0.6, 3), (1.8, 9)):  # of 1.8 in float32 the product with 5 is less than 9
+        resized = fx.symbolic_trace(partial(ops.resize, size=size, axis=2, mode="linear", scale=scale), "f32[2,3,5]")
+        assert onnx_export.check(resized, [x]) == ""
+    with pytest.raises(ModelExportError, match="ONNX has nothing for resize"):
+        fx.to_onnx(fx.symbolic_trace(lambda x: ops.resize(x, 9, 2, "linear", scale=2.5), "f32[2,3,5]"))
 
 
 def test_a_state_is_an_input_and_a_result() -> None:
