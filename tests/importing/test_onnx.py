@@ -193,6 +193,19 @@ def test_windows_far_larger_than_the_image(pads: tuple[int, ...], counts: int) -
     np.testing.assert_array_equal(largest, x.max((2, 3), keepdims=True))
 
 
+@pytest.mark.parametrize("corners", [0, 1])
+def test_positions_of_one_image(corners: int) -> None:
+    """The definition in ONNX squeezes away the only image."""
+    node = helper.make_node("AffineGrid", ["theta", "size"], ["y"], align_corners=corners)
+    outputs, weights = [value("y", [1, 3, 4, 2])], {"size": np.array([1, 1, 3, 4])}
+    gm = fx.from_onnx(model([node], [value("theta", [1, 2, 3])], outputs, weights, opset=20))
+    theta = RNG.standard_normal((1, 2, 3)).astype(np.float32)
+    across, down = (np.linspace(-1, 1, k) if corners else (2 * np.arange(k) + 1) / k - 1 for k in (4, 3))
+    y, x = np.meshgrid(down, across, indexing="ij")
+    expected = np.stack([x, y, np.ones_like(x)], -1) @ theta[0].T
+    np.testing.assert_allclose(gm(theta)[0], expected, rtol=1e-5, atol=1e-6)
+
+
 def test_functions_and_control_flow() -> None:
     double = helper.make_function(
         "own", "Double", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 21)]

@@ -89,6 +89,9 @@ def test_multi_head_attention() -> None:
     found = run("MultiHeadAttention", [q, k, v, None, None, None, *past], 3, num_heads=2)
     for one, other in zip(found, (attended(plain[0], keys, values), keys, values)):
         close(one, other)
+    causal = run("MultiHeadAttention", [q, *[v] * 2, None, None, None, *past], 3, num_heads=2, unidirectional=1)[0]
+    keys, values = (np.concatenate([held, plain[2]], 2) for held in past)
+    close(causal, attended(plain[0], keys, values, np.arange(3)[:, None] + 6 >= np.arange(9)))
 
 
 def test_group_query_attention_with_positions() -> None:
@@ -112,6 +115,48 @@ def test_group_query_attention_with_positions() -> None:
         close(one, other)
 
 
+def test_attention_with_a_past_and_of_integers() -> None:
+    x, weight, bias, past = draw(2, 3, 8), draw(8, 24), draw(24), draw(2, 2, 2, 4, 4)
+    q, k, v = (heads(part, 2) for part in np.split(x @ weight + bias, 3, axis=2))
+    k, v = np.concatenate([past[0], k], 2), np.concatenate([past[1], v], 2)
+    keep = np.arange(3)[:, None] + 4 >= np.arange(7)
+    found = run("Attention", [x, weight, bias, None, past], 2, num_heads=2, unidirectional=1)
+    close(found[0], attended(q, k, v, keep))
+    close(found[1], np.stack([k, v]))
+    whole = RNG.integers(0, 255, (1, 3, 8)).astype(np.uint8), RNG.integers(-127, 127, (8, 24)).astype(np.int8)
+    real = (whole[0].astype(np.float32) - 120) @ whole[1].astype(np.float32) * np.float32(0.001) + bias
+    scales, points = [np.float32(v) for v in (0.05, 0.02)], [np.uint8(120), np.int8(0)]
+    given = [np.asarray(v) for v in (*whole, bias, *scales)]
+    held = run("QAttention", [*given, None, *map(np.asarray, points)], weights=(1, 2, 3, 4, 6, 7), num_heads=2)
+    close(held, attended(*(heads(part, 2) for part in np.split(real, 3, axis=2))))
+
+
+def test_group_query_attention_with_a_window_and_a_cap() -> None:
+    q, k, v, past = draw(1, 3, 16), draw(1, 3, 8), draw(1, 3, 8), (draw(1, 2, 4, 4), draw(1, 2, 4, 4))
+    keys, values = np.concatenate([past[0], heads(k, 2)], 2), np.concatenate([past[1], heads(v, 2)], 2)
+    keys, values = keys.repeat(2, 1), values.repeat(2, 1)
+    apart = np.arange(3)[:, None] + 4 - np.arange(7)
+    keep = (apart >= 0) & (apart < 3)
+    given = [q, k, v, *past, np.array([6], np.int32), np.array([7], np.int32)]
+    options = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 3}
+    close(run("GroupQueryAttention", given, 3, **options)[0], attended(heads(q, 4), keys, values, keep))
+    scores = np.tanh(heads(q, 4) @ keys.swapaxes(-1, -2) / 2 / 1.5) * 1.5
+    expected = softmax(np.where(keep, scores, -np.inf)) @ values
+    capped = run("GroupQueryAttention", given, 3, softcap=1.5, **options)[0]
+    close(capped, expected.transpose(0, 2, 1, 3).reshape(1, 3, 16))
+
+
+def test_embeddings_with_a_mask_and_positions() -> None:
+    ids, places = np.array([[1, 2, 0]], np.int32), np.array([[2, 1, 0]], np.int32)
+    words, at, scale, beta, mask = draw(5, 4), draw(6, 4), draw(4), draw(4), np.array([[1, 1, 0]], np.int32)
+    given = [ids, None, words, at, None, scale, beta, mask, places]
+    found, counted, whole = run("EmbedLayerNormalization", given, 3, epsilon=1e-5)
+    close(whole, words[ids] + at[places])
+    close(counted, [2])
+    mean, var = whole.mean(-1, keepdims=True), whole.var(-1, keepdims=True)
+    close(found, (whole - mean) / np.sqrt(var + 1e-5) * scale + beta)
+
+
 def test_normalizations() -> None:
     x, skip, scale, beta, bias = draw(2, 3, 8), draw(2, 3, 8), draw(8), draw(8), draw(8)
     whole = x + skip + bias
@@ -127,6 +172,46 @@ def test_products_and_activations() -> None:
     close(run("FusedMatMul", [a, b], transB=1, alpha=0.5), 0.5 * a @ b.swapaxes(1, 2))
     close(run("QuickGelu", [a], alpha=1.702), a / (1 + np.exp(-1.702 * a)))
     close(run("BiasGelu", [a, draw(4) * 0]), run("Gelu", [a]))
+    square, c = draw(4, 4), draw(4)
+    close(run("Inverse", [square]), np.linalg.inv(square))
+    close(run("Trilu", [square]), np.triu(square))
+    close(run("Pad", [square, np.array([1, 0, 0, 2]), np.asarray(np.float32(3))], weights=(1, 2)), _padded(square))
+    close(run("CDist", [a[0], b[0]], metric="euclidean"), np.linalg.norm(a[0][:, None] - b[0], axis=-1))
+    gemm = run("FusedGemm", [a[0], square, c], activation="LeakyRelu", activation_alpha=0.1, alpha=0.5)
+    close(gemm, _leaky(0.5 * a[0] @ square + c, 0.1))
+
+
+def _padded(x: Any) -> Any:
+    return np.pad(x, ((1, 0), (0, 2)), constant_values=3)
+
+
+def _leaky(x: Any, slope: float) -> Any:
+    return np.where(x > 0, x, slope * x)
+
+
+def test_products_of_integers() -> None:
+    a, b = RNG.integers(0, 255, (2, 4)).astype(np.uint8), RNG.integers(-127, 127, (3, 4)).astype(np.int8)
+    c, scales = np.array([5, 6, 7], np.int32), np.float32([0.2, 0.1, 0.3])
+    sums = (a.astype(int) - 100) @ b.T.astype(int) + c
+    given = [a, np.float32(0.1), np.uint8(100), b, scales, np.zeros(3, np.int8), c]
+    held = [np.asarray(v) for v in given]
+    weights = tuple(range(1, 7))
+    close(run("QGemm", held, weights=weights, transB=1, alpha=0.5), sums * 0.05 * scales)
+    ends = [np.asarray(np.float32(0.5)), np.asarray(np.uint8(90))]
+    expected = np.clip(np.rint(sums * 0.2 * scales) + 90, 0, 255).astype(np.uint8)
+    found = run("QGemm", [*held, *ends], weights=(*weights, 7, 8), transB=1)
+    assert np.abs(found.astype(int) - expected).max() <= 1
+    x = draw(2, 4)
+    real = run("DynamicQuantizeMatMul", [x, b.T.copy(), scales, np.zeros(3, np.int8)], weights=(1, 2, 3))
+    assert np.abs(real - x @ (b.T * scales)).max() < 0.02 * np.abs(b).sum(1).max() * scales.max()
+
+
+def test_rows_of_a_table_of_four_bits() -> None:
+    whole = RNG.integers(0, 16, (5, 32)).astype(np.uint8)
+    packed, scales, ids = whole[:, 0::2] | whole[:, 1::2] << 4, np.abs(draw(5, 2)), np.array([[3, 1]])
+    options = {"gather_axis": 0, "quantize_axis": 1, "block_size": 16, "bits": 4}
+    found = run("GatherBlockQuantized", [packed, ids, scales], weights=(0, 2), **options)
+    close(found, ((whole.astype(np.float32) - 8) * scales.repeat(16, 1))[ids])
 
 
 @pytest.mark.parametrize("with_zeros", [False, True])

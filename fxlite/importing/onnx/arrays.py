@@ -13,7 +13,18 @@ import numpy as np
 from fxlite import ops
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx import proto
-from fxlite.importing.onnx.registry import Call, as_sizes, axis_of, cast, is_sizes, onnx_op, rank, same, shape
+from fxlite.importing.onnx.registry import (
+    MICROSOFT,
+    Call,
+    as_sizes,
+    axis_of,
+    cast,
+    is_sizes,
+    onnx_op,
+    rank,
+    same,
+    shape,
+)
 from fxlite.types.dtypes import dtype
 from fxlite.types.shapes import NamedDim
 
@@ -194,9 +205,10 @@ def one_hot(n: Call, indices: Any, depth: Any, values: Any) -> Any:
 
 
 @onnx_op("Trilu", sizes=(1,))
+@onnx_op("Trilu", domain=MICROSOFT, sizes=(1,))
 def trilu(n: Call, x: Any, k: Any = None) -> Any:
     offset = 0 if k is None else n.numbers(k, "k")[0]
-    return np.triu(x, offset) if n["upper"] else np.tril(x, offset)
+    return np.tril(x, offset) if n["upper"] == 0 else np.triu(x, offset)
 
 
 # -- types -----------------------------------------------------------------------------------------

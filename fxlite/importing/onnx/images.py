@@ -255,3 +255,17 @@ def non_max_suppression(
                     kept.append(int(i))
             found += [(b, c, i) for i in kept]
     return np.asarray(found, np.int64).reshape((-1, 3))
+
+
+@onnx_op("AffineGrid", sizes=(1,))
+def affine_grid(n: Call, theta: Any, size: Any) -> Any:
+    """Positions of an image's elements, moved by a matrix for each image. Its definition fails for one image."""
+    sizes = n.sizes(size, "the image's shape")[2:]
+    if any(isinstance(length, NamedDim) for length in sizes):
+        return NotImplemented
+    steps = [np.arange(length) * 2.0 for length in sizes]
+    places = [s / max(len(s) - 1, 1) - 1 if n["align_corners"] else (s + 1) / len(s) - 1 for s in steps]
+    whole = np.stack([*np.meshgrid(*places, indexing="ij")[::-1], np.ones(sizes)], axis=-1)
+    flat = whole.reshape(-1, len(sizes) + 1).astype(theta.dtype)
+    (theta,) = n.proxies((theta,))
+    return np.matmul(n.proxy(flat), np.swapaxes(theta, -1, -2)).reshape((shape(theta)[0], *sizes, len(sizes)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.base.state import is_traced
-from fxlite.importing.onnx.registry import Call, axis_of, is_sizes, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, is_sizes, onnx_op, rank, shape
 from fxlite.types.shapes import NamedDim
 
 
@@ -163,6 +163,7 @@ _MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": 
 
 
 @onnx_op("Pad", sizes=(1, 3))
+@onnx_op("Pad", domain=MICROSOFT, sizes=(1, 3))
 def pad(n: Call, x: Any, pads: Any = None, value: Any = None, axes: Any = None) -> Any:
     """Negative paddings cut. Before opset 11 they are an attribute."""
     given = (n["pads"] or n["paddings"]) if pads is None else n.sizes(pads, "the paddings")

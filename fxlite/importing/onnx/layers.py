@@ -113,7 +113,15 @@ def _score_mask(n: Call, mask: Any, length: Any) -> Any:
     return np.expand_dims(kept, 1) if rank(kept) == 3 else kept
 
 
-def _attended(n: Call, q: Any, k: Any, v: Any, mask: Any, bias: Any, causal: bool, offset: Any = 0) -> Any:
+def _seen(rows: Any, columns: Any, window: int) -> Any:
+    """Where a key is none behind the query, and none of those that are ``window`` or more before it."""
+    order = np.expand_dims(ops.arange(0, rows, 1, dtype="i64"), 1) + (columns - rows)
+    place = ops.arange(0, columns, 1, dtype="i64")
+    seen = np.greater_equal(order, place)
+    return np.logical_and(seen, np.less(order - place, window)) if window > 0 else seen
+
+
+def _attended(n: Call, q: Any, k: Any, v: Any, mask: Any, bias: Any, causal: bool) -> Any:
     """Attention over heads; what is masked gets the filter value of the op, a large negative number."""
     scale = n["scale"] or None
     if bias is None and not causal:
@@ -121,12 +129,10 @@ def _attended(n: Call, q: Any, k: Any, v: Any, mask: Any, bias: Any, causal: boo
         return ops.scaled_dot_product_attention(
             q, k, v, mask, scale=scale, masked_score=low if mask is not None else -math.inf
         )
-    if bias is None and mask is None and type(offset) is int and offset == 0:
+    if bias is None and mask is None and str(shape(q)[2]) == str(shape(k)[2]):
         return ops.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-    rows, columns = shape(q)[2], shape(k)[2]
     if causal:
-        order = np.expand_dims(ops.arange(0, rows, 1, dtype="i64"), 1) + (columns - rows)
-        own = np.greater_equal(order, ops.arange(0, columns, 1, dtype="i64"))
+        own = _seen(shape(q)[2], shape(k)[2], 0)
         mask = own if mask is None else np.logical_and(mask, own)
     if mask is not None:
         low = cast(np.float32(-3.4e38 if np.dtype(q.dtype).itemsize > 2 else -65504), q.dtype)
@@ -135,20 +141,28 @@ def _attended(n: Call, q: Any, k: Any, v: Any, mask: Any, bias: Any, causal: boo
     return ops.scaled_dot_product_attention(q, k, v, bias, scale=scale)
 
 
-@onnx_op("Attention", domain=MICROSOFT, partly="no past inputs")
+@onnx_op("Attention", domain=MICROSOFT, partly="no past in a buffer of a fixed size")
 def attention_microsoft(
     n: Call, x: Any, weight: Any, bias: Any = None, mask: Any = None, past: Any = None, position: Any = None, *rest: Any
 ) -> Any:
     """Projections of queries, keys and values in one product."""
-    if past is not None or any(r is not None for r in rest) or n.wants(1):
-        raise n.refuse("a past of keys and values is not supported")
-    x, weight, bias, mask, position = n.proxies((x, weight, bias, mask, position))
+    if any(r is not None for r in rest):
+        raise n.refuse("a past in a buffer of a fixed size is not supported")
+    x, weight, bias = n.proxies((x, weight, bias))
     whole = np.matmul(x, weight)
-    whole = whole if bias is None else whole + bias
-    sizes = n["qkv_hidden_sizes"] or [int(shape(weight)[1]) // 3] * 3
+    return self_attended(n, whole if bias is None else whole + bias, mask, past, position)
+
+
+def self_attended(n: Call, whole: Any, mask: Any, past: Any, position: Any = None) -> Any:
+    """Attention of queries, keys and values that are beside each other, and keys with values [2, B, heads, T, D]
+    with those of the past."""
+    mask, past, position = n.proxies((mask, past, position))
+    sizes = n["qkv_hidden_sizes"] or [int(shape(whole)[2]) // 3] * 3
     q, k, v = (_heads(part, n["num_heads"]) for part in ops.split(whole, tuple(sizes), axis=2))
+    if past is not None:
+        k, v = (np.concatenate([past[i], part], axis=2) for i, part in enumerate((k, v)))
     found = _attended(n, q, k, v, _score_mask(n, mask, shape(k)[2]), position, bool(n["unidirectional"]))
-    return _joined(found)
+    return (_joined(found), np.stack([k, v])) if n.wants(1) else _joined(found)
 
 
 @onnx_op("MultiHeadAttention", domain=MICROSOFT)
@@ -200,8 +214,9 @@ def group_query_attention(
     *rest: Any,
 ) -> Any:
     """Fewer heads of keys and values than of queries, causal, with rotary positions where asked for."""
-    if any(r is not None for r in rest) or (n["local_window_size"] or -1) >= 0 or n["softcap"] or n["smooth_softmax"]:
-        raise n.refuse("position ids, a bias, a window, a cap of scores and a smooth softmax are not supported")
+    window, cap = n["local_window_size"] or -1, n["softcap"] or 0.0
+    if any(r is not None for r in rest) or n["smooth_softmax"]:
+        raise n.refuse("position ids, a bias and a smooth softmax are not supported")
     q, k, v, past_k, past_v, cos, sin = n.proxies((q, k, v, past_k, past_v, cos, sin))
     heads, own = n["num_heads"], n["kv_num_heads"]
     if k is None:  # packed
@@ -217,7 +232,16 @@ def group_query_attention(
         q, k = (_rotated(part, cos, sin, size, pairs) for part in (q, k))
     if past_k is not None:
         k, v = np.concatenate([past_k, k], axis=2), np.concatenate([past_v, v], axis=2)
-    found = _attended(n, q, _shared(k, heads), _shared(v, heads), None, None, True, before)
+    keys, values = _shared(k, heads), _shared(v, heads)
+    seen = _seen(shape(q)[2], shape(k)[2], window)
+    if cap:
+        scores = np.matmul(q, np.swapaxes(keys, -1, -2)) * (n["scale"] or 1 / math.sqrt(shape(q)[3]))
+        scores = np.where(seen, np.tanh(scores / cap) * cap, cast(np.float32(-np.inf), q.dtype))
+        return _joined(np.matmul(ops.softmax(scores, axis=-1), values)), k, v
+    if window > 0:
+        found = ops.scaled_dot_product_attention(q, keys, values, seen, scale=n["scale"] or None)
+    else:
+        found = _attended(n, q, keys, values, None, None, True)
     return _joined(found), k, v
 
 

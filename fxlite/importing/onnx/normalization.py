@@ -208,15 +208,26 @@ def skip_simplified_layer_normalization(n: Call, x: Any, skip: Any, scale: Any, 
     return _skipped(n, (x, skip, bias), scale, None, True)
 
 
-@onnx_op("EmbedLayerNormalization", domain=MICROSOFT, partly="no mask index")
+@onnx_op("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_normalization(
-    n: Call, ids: Any, segments: Any, words: Any, places: Any, kinds: Any, scale: Any, beta: Any, *rest: Any
+    n: Call,
+    ids: Any,
+    segments: Any,
+    words: Any,
+    places: Any,
+    kinds: Any,
+    scale: Any,
+    beta: Any,
+    mask: Any = None,
+    positions: Any = None,
 ) -> Any:
-    if n.wants(1) or any(r is not None for r in rest[1:]):
-        raise n.refuse("the mask index and position ids are not supported")
-    ids, segments, words, places, kinds, scale, beta = n.proxies((ids, segments, words, places, kinds, scale, beta))
-    whole = ops.embedding(ids, words) + places[: shape(ids)[1]]
+    """Its second result is how many elements of each row the mask counts."""
+    ids, segments, words, places, kinds = n.proxies((ids, segments, words, places, kinds))
+    scale, beta, mask, positions = n.proxies((scale, beta, mask, positions))
+    at = places[: shape(ids)[1]] if positions is None else ops.embedding(positions, places)
+    whole = ops.embedding(ids, words) + at
     if segments is not None:
         whole = whole + ops.embedding(segments, kinds)
     found = _normalized(n, whole, scale, beta, False)
-    return (found, None, whole) if n.wants(2) else found
+    counted = np.zeros_like(ids[:, 0]) if mask is None else cast(np.sum(mask, axis=1), np.int32)
+    return found, counted, whole

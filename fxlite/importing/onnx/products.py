@@ -396,7 +396,17 @@ def mel_weight_matrix(n: Call, bins: Any, length: Any, rate: Any, low: Any, high
 
 
 # -- of com.microsoft ------------------------------------------------------------------------------
-@onnx_op("FusedMatMul", domain=MICROSOFT, traced=True)
+same("Inverse", np.linalg.inv, domain=MICROSOFT, traced=True)
+
+
+@onnx_op("CDist", domain=MICROSOFT, traced=True)
+def cdist(n: Call, a: Any, b: Any) -> Any:
+    """Distances of the rows of two matrices."""
+    apart = np.sum(np.square(np.expand_dims(a, 1) - b), axis=-1)
+    return np.sqrt(apart) if n["metric"] == "euclidean" else apart
+
+
+@onnx_op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT, traced=True)
 def fused_matmul(n: Call, a: Any, b: Any) -> Any:
     if n["transBatchA"] or n["transBatchB"]:
         raise n.refuse("transBatchA and transBatchB are not supported")
@@ -410,12 +420,27 @@ def fused_conv(n: Call, x: Any, weight: Any, bias: Any = None, other: Any = None
     n.defaults.setdefault("group", 1)
     found = conv(n, x, weight, bias)
     found = found if other is None else found + other
-    parameters = n["activation_params"] or []
+    return _activated(n, found, list(n["activation_params"] or []))
+
+
+@onnx_op("FusedGemm", domain=MICROSOFT, traced=True)
+def fused_gemm(n: Call, a: Any, b: Any, c: Any = None) -> Any:
+    for name, value in {"alpha": 1.0, "beta": 1.0}.items():
+        n.defaults.setdefault(name, value)
+    given = (n["activation_alpha"], n["activation_beta"], n["activation_gamma"])
+    return _activated(n, gemm(n, a, b, c), [v for v in given if v is not None])
+
+
+def _activated(n: Call, found: Any, parameters: list[float]) -> Any:
+    """The activation that an op is fused with, of a value."""
+    alpha, beta = (*parameters, *[0.2, 0.5][len(parameters) :])[:2]
     activations = {
         "Relu": ops.relu,
         "Tanh": np.tanh,
         "Sigmoid": ops.sigmoid,
         "LeakyRelu": lambda v: ops.leaky_relu(v, *parameters[:1]),
+        "Elu": lambda v: ops.elu(v, *parameters[:1]),
+        "HardSigmoid": lambda v: ops.clip(v * alpha + beta, 0.0, 1.0),
         "Clip": lambda v: ops.clip(v, *parameters[:2]),
     }
     name = n["activation"]

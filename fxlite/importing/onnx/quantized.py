@@ -15,6 +15,7 @@ from fxlite import ops
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx import proto
 from fxlite.importing.onnx.arrays import rounded
+from fxlite.importing.onnx.layers import self_attended
 from fxlite.importing.onnx.products import average_pool, padded, window
 from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_one, onnx_op, rank, shape
 from fxlite.tracing.capture.known import known_value
@@ -144,6 +145,54 @@ def matmul_integer_to_float(
     a_scale, b_scale = n.proxies((a_scale, b_scale))
     found = ops.dequantize(_sums(n, a, b, a_zero, b_zero), a_scale * b_scale)
     return found if bias is None else found + bias
+
+
+@onnx_op("DynamicQuantizeMatMul", domain=MICROSOFT, folds=False)
+def dynamic_quantize_matmul(n: Call, a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None) -> Any:
+    whole, scale, zero = dynamic_quantize_linear(n, *n.proxies((a,)))
+    return matmul_integer_to_float(n, whole, b, scale, b_scale, zero, b_zero, *n.proxies((bias,)))
+
+
+@onnx_op("QAttention", domain=MICROSOFT, folds=False)
+def q_attention(
+    n: Call,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    x_scale: Any,
+    w_scale: Any,
+    mask: Any = None,
+    x_zero: Any = None,
+    w_zero: Any = None,
+    past: Any = None,
+) -> Any:
+    """Attention whose projections are a product of integers."""
+    whole = matmul_integer_to_float(n, x, weight, x_scale, w_scale, x_zero, w_zero, *n.proxies((bias,)))
+    return self_attended(n, whole, mask, past)
+
+
+@onnx_op("QGemm", domain=MICROSOFT, folds=False)
+def q_gemm(
+    n: Call,
+    a: Any,
+    a_scale: Any,
+    a_zero: Any,
+    b: Any,
+    b_scale: Any,
+    b_zero: Any,
+    c: Any = None,
+    y_scale: Any = None,
+    y_zero: Any = None,
+) -> Any:
+    """A linear layer of integers; of floats at the end where it has no scale for its result."""
+    a, b = (np.transpose(v) if n[which] else v for v, which in ((a, "transA"), (b, "transB")))
+    sums = _sums(n, a, b, a_zero, b_zero)
+    a_scale, b_scale, c, y_scale, y_zero = n.proxies((a_scale, b_scale, c, y_scale, y_zero))
+    sums = sums if c is None else sums + c
+    a_scale = a_scale if n["alpha"] in (None, 1.0) else a_scale * np.float32(n["alpha"])
+    if y_scale is None:
+        return ops.dequantize(sums, a_scale * b_scale)
+    return _requantized(n, sums, a_scale, b_scale, y_scale, y_zero)
 
 
 @onnx_op("QLinearMatMul", folds=False)
@@ -284,6 +333,24 @@ def matmul_n_bits(
     weight = cast(n.proxy(own), x.dtype) * cast(spread, x.dtype)
     found = ops.linear(x, weight)
     return found if bias is None else found + bias
+
+
+@onnx_op("GatherBlockQuantized", domain=MICROSOFT, folds=False)
+def gather_block_quantized(n: Call, table: Any, indices: Any, scales: Any, zeros: Any = None) -> Any:
+    """Rows of a table of integers in blocks along its last axis, as numbers."""
+    bits, block = n["bits"] or 4, n["block_size"] or 128
+    if is_traced(table) or is_traced(zeros) or n["gather_axis"] or n["quantize_axis"] not in (None, 1, -1):
+        raise n.refuse("its table must be constant, its rows read, and its blocks be those of a row")
+    packs = np.asarray(table).dtype == np.uint8
+    held, points = (v if v is None or not packs else _unpacked(np.asarray(v), bits) for v in (table, zeros))
+    (indices, scales) = n.proxies((indices, scales))
+    count = shape(scales)[1]
+    points = (2 ** (bits - 1) if packs else 0) if points is None else points[:, :count].astype(np.int32)
+    wide = points if np.ndim(points) == 0 else np.repeat(points, block, axis=1)[:, : held.shape[1]]
+    whole = (held.astype(np.int32) - wide).astype(np.int16 if bits > 4 else np.int8)
+    own = n.walk.importer.weights.add(f"{n.name or 'table'}.weight", whole, False)
+    spread = np.repeat(np.take(scales, indices, axis=0), block, axis=-1)[..., : held.shape[1]]
+    return cast(np.take(n.proxy(own), indices, axis=0), scales.dtype) * spread
 
 
 def _unpacked(packed: Any, bits: int) -> Any:
