@@ -266,8 +266,8 @@ class Importer:
 
     def name_result(self, value: Any, name: str) -> None:
         """Call the node of a value as the model does, where it is one that something computes."""
-        node = getattr(value, "node", None)
-        if isinstance(value, Proxy) and isinstance(node, Node) and node.op == "call_function":
+        node = value.node if isinstance(value, Proxy) else None
+        if isinstance(node, Node) and node.op == "call_function":
             graph: Graph = node.graph
             graph.rename_node(node, valid_name(name))
 

@@ -186,6 +186,23 @@ def test_conditions_and_loops() -> None:
         assert onnx_export.check(branch, [np.full(3, value, np.float32)]) == ""
 
 
+def test_results_of_a_size_that_is_computed() -> None:
+    """What a mask or computed bounds select is cut to its size: no elements behind it, and no count."""
+
+    def program(x: Any, n: Any) -> Any:
+        return {"positive": x[x > 0], "first": x[:, :n], "where": np.nonzero(x[0] > 9), "all": x}
+
+    x, n = RNG.standard_normal((2, 5)).astype(np.float32), np.array(3)
+    gm = fx.symbolic_trace(program, "f32[2,5]", "i64")
+    made = fx.to_onnx(gm)
+    found = onnx_export.evaluator(made)({"x": x, "n": n})
+    assert [value.shape for value in found] == [((x > 0).sum(),), (2, 3), (0,), (2, 5)]
+    again = fx.from_onnx(made)(x, n)
+    for one, other, expected in zip(found, again, (x[x > 0], x[:, :3], np.nonzero(x[0] > 9)[0], x)):
+        np.testing.assert_array_equal(one, expected)
+        np.testing.assert_array_equal(other, expected)
+
+
 def test_scans_and_sizes_by_a_factor() -> None:
     def scans(x: Any) -> Any:
         return np.cumprod(x, 1), np.maximum.accumulate(x, 0), np.minimum.accumulate(x, -1)

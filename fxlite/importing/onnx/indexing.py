@@ -9,6 +9,7 @@ import numpy as np
 from fxlite import ops
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, is_sizes, onnx_op, rank, shape
+from fxlite.tracing.capture.known import known_value
 from fxlite.types.shapes import NamedDim
 
 
@@ -16,7 +17,8 @@ from fxlite.types.shapes import NamedDim
 def slice_(n: Call, x: Any, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None) -> Any:
     """Before opset 10 the bounds are attributes. Bounds behind the ends are cut there."""
     first = n["starts"] if starts is None else n.sizes(starts, "the starts")
-    last = n["ends"] if ends is None else n.sizes(ends, "the ends")
+    computed = is_traced(ends) and known_value(ends) is None and len(first) == 1  # of a result of such a size
+    last = n["ends"] if ends is None else [ends.reshape(())] if computed else n.sizes(ends, "the ends")
     along = n["axes"] if axes is None else n.numbers(axes, "axes")
     along = list(range(len(first))) if along is None else along
     by = [1] * len(first) if steps is None else n.numbers(steps, "the steps")

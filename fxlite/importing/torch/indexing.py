@@ -153,6 +153,16 @@ def _slice_scatter(
     return _written(c, x, along(x, dim, slice(start, end, step)), source)
 
 
+@aten("fill_diagonal")
+def _fill_diagonal(c: Call, x: Any, value: Any, wrap: bool = False) -> Any:
+    """Of a matrix, or of as many equal axes."""
+    sizes = shape_of(x)
+    if wrap or not all(type(n) is int for n in sizes):
+        raise c.refuse("a diagonal that begins again, or of sizes that may differ")
+    place = np.arange(min(sizes))
+    return _written(c, x, (place,) * len(sizes), value)
+
+
 @aten("diagonal_scatter")
 def _diagonal_scatter(c: Call, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     moved = np.moveaxis(x, (dim1, dim2), (-2, -1))
@@ -221,7 +231,13 @@ def _zeros(c: Call, *args: Any, **_: Any) -> Any:
     return _full(args[1] if name.startswith("new_") else args[0], 1 if "ones" in name else 0, c.dtype)
 
 
-@aten("scalar_tensor", "_local_scalar_tensor")
+@aten("_local_scalar_dense", "item")
+def _number(c: Call, x: Any) -> Any:
+    """The only element: a traced value of rank 0, which operators of numbers take too."""
+    return x.reshape(())
+
+
+@aten("scalar_tensor")
 def _scalar_tensor(c: Call, value: Any, **_: Any) -> Any:
     return as_array(value, c.dtype)
 
