@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.onnx.builder import Builder, Value, exports, no, type_of
-from fxlite.types import dtypes
+from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import product
 from fxlite.types.tensor_type import TensorType
@@ -207,6 +207,8 @@ def _factor(x: Any, size: Any, axis: int, scale: float) -> Any:
     """The float32 nearest to a factor, or the one above it, by which a size becomes what it is, as a whole part
     of the product; None where that may not be."""
     length, near = x.type.shape[axis], np.float32(scale)
+    if float(scale).is_integer() and shapes.normalize(length * int(scale)) == shapes.normalize(size):
+        return near
     fits = (f for f in (near, np.nextafter(near, np.float32(np.inf))) if type(length) is int)
     return next((f for f in fits if int(length * float(f)) == size), None)
 

@@ -537,6 +537,21 @@ def test_types_in_place_of_examples() -> None:
     close(gm(x.numpy(), ids=ids.numpy()), Two()(x, ids=ids))
 
 
+def test_sizes_that_may_differ() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: Any, ids: Any) -> Any:
+            bags = F.embedding_bag(ids, torch.arange(12.0).reshape(4, 3), mode="mean")
+            mean = torch.zeros(x.shape[0], 4).scatter_reduce(1, ids, x, "mean", include_self=False)
+            large = F.interpolate(x[None, None], scale_factor=2, mode="bicubic")
+            return bags, mean, large, torch.eye(x.shape[0]) + x.sum()
+
+    gm = fx.from_torch(Sized(), "f32[B,3]", ids="i64[B,3]")
+    compiled = fx.compile(gm)
+    for size in (2, 5):
+        x, ids = torch.randn(size, 3), torch.randint(0, 4, (size, 3))
+        close(compiled(x.numpy(), ids=ids.numpy()), Sized()(x, ids=ids))
+
+
 def test_what_may_be_given(tmp_path: Path) -> None:
     model, x = nn.Sequential(nn.Linear(3, 2), nn.Tanh()), torch.randn(2, 3)
     with torch.no_grad():

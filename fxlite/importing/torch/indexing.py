@@ -80,7 +80,8 @@ _HOW = {None: "set", "add": "add", "sum": "add", "mean": "add", "multiply": "mul
 def _reduced(x: Any, axis: int, index: Any, source: Any, how: str | None, with_own: bool) -> Any:
     """Elements of ``source`` put together, where the index says, with those that are there, or without them."""
     if not with_own:
-        written = op("scatter_set")(np.zeros(shape_of(x), bool), index, np.ones(shape_of(index), bool), axis)
+        places, marks = (_full(shape_of(v), mark, dtypes.bool_) for v, mark in ((x, False), (index, True)))
+        written = op("scatter_set")(places, index, marks, axis)
         kind = dtype_of_value(x)
         limits = (-math.inf, math.inf) if kind.is_float else (np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max)
         neutral = {"prod": 1, "amax": limits[0], "amin": limits[1]}.get(how or "", 0)
@@ -88,8 +89,8 @@ def _reduced(x: Any, axis: int, index: Any, source: Any, how: str | None, with_o
     found = op(f"scatter_{_HOW.get(how) or str(how)[1:]}")(x, index, source, axis)
     if how != "mean":
         return found
-    start = np.full(shape_of(x), int(with_own), np.int64)
-    count = op("maximum")(op("scatter_add")(start, index, np.ones(shape_of(index), np.int64), axis), 1)
+    start, ones = (_full(shape_of(v), each, dtypes.int64) for v, each in ((x, int(with_own)), (index, 1)))
+    count = op("maximum")(op("scatter_add")(start, index, ones, axis), 1)
     return found / count if dtype_of_value(x).is_float else op("floor_divide")(found, count)
 
 
@@ -259,7 +260,11 @@ def _linspace(c: Call, start: Any, end: Any, steps: Any, **_: Any) -> Any:
 
 @aten("eye")
 def _eye(c: Call, n: Any, m: Any = None, **_: Any) -> Any:
-    return np.eye(n, m, dtype=c.dtype.numpy)
+    m = n if m is None else m
+    if type(n) is int and type(m) is int:
+        return np.eye(n, m, dtype=c.dtype.numpy)
+    rows, columns = (op("arange")(0, size, 1, dtypes.int64) for size in (n, m))
+    return cast(op("eq")(rows[:, None], columns), c.dtype)
 
 
 @aten("meshgrid")

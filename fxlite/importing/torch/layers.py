@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+import torch
 
 import fxlite.nn.functional as F
 from fxlite.importing.torch.table import Call, aten, cast, ints, op, pair, rank_of, same, same_sizes, shape_of
@@ -178,6 +178,10 @@ def _resize(mode: str, aligned: bool) -> Any:
             place = "align_corners" if align_corners else how[1]
             for i, length in enumerate(sizes or whole):
                 scale = scales[i] if scales and not align_corners else None
+                if isinstance(length, torch.SymInt):
+                    if not float(scales[i]).is_integer():
+                        raise c.refuse(f"a size that may differ, times {scales[i]}")
+                    length = shape_of(x)[2 + i] * int(scales[i])
                 x = op("resize")(x, length, 2 + i, how[0], place, how[2], scale)
             return x
         if scales and not align_corners:
@@ -382,19 +386,21 @@ def _embedding_bag(
     padding_idx: int | None = -1,
 ) -> Any:
     """Rows by their bag, of which each begins at its element of ``offsets``: their sum, mean or largest elements."""
-    bags = next(iter(c.value[0].shape))
-    starts = offsets[:bags] if include_last_offset else offsets
-    place = np.arange(shape_of(indices)[0])
+    starts = offsets[:-1] if include_last_offset else offsets
+    place, bags = op("arange")(0, shape_of(indices)[0], 1, dtypes.int64), shape_of(starts)[0]
     bag = op("sum")(cast(starts <= place[:, None], dtypes.int64), 1) - 1
     rows, kept = op("embedding")(indices, weight), op("ne")(indices, -1 if padding_idx is None else padding_idx)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights[:, None]
     neutral = -math.inf if mode == 2 else 0.0
     rows = op("where")(kept[:, None], rows, neutral)
-    made = np.full((bags, shape_of(weight)[1]), neutral, c.dtype.numpy)
+    made, none = (
+        op("full")(sizes, fill, kind)
+        for sizes, fill, kind in (((bags, shape_of(weight)[1]), neutral, c.dtype), ((bags,), 0, dtypes.int64))
+    )
     wide = op("expand")(bag[:, None], shape_of(rows))
     found = op("scatter_max" if mode == 2 else "scatter_add")(made, wide, rows, 0)
-    count = op("scatter_add")(np.zeros(bags, np.int64), bag, cast(kept, dtypes.int64), 0)[:, None]
+    count = op("scatter_add")(none, bag, cast(kept, dtypes.int64), 0)[:, None]
     if mode == 1:
         found = found / cast(op("maximum")(count, 1), c.dtype)
     return (op("where")(count == 0, 0.0, found), *[None] * (len(c.value) - 1))
