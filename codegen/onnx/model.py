@@ -20,6 +20,7 @@ from fxlite.base.console import write_whole
 from fxlite.base.errors import ArgumentError, FxliteError, ModelExportError, expect
 from fxlite.codegen.onnx import arrays, control, elementwise, layers, products, quantized, scalars
 from fxlite.codegen.onnx.builder import TABLE, Builder, Value, symbols
+from fxlite.codegen.onnx.complex_numbers import without_complex
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.pytree import Structure, fits
@@ -85,7 +86,7 @@ def to_onnx(gm: GraphModule, path: Any = None, opset: int = 21, external_data: b
 
 def _prepared(gm: GraphModule, opset: int) -> GraphModule:
     """A copy in which each call is one that is written: others are decomposed."""
-    made = decompose.with_options(keep=lambda node: _is_written(node, opset))(remove_dropout(gm))
+    made = decompose.with_options(keep=lambda node: _is_written(node, opset))(without_complex(remove_dropout(gm)))
     made.graph.eliminate_dead_code()
     missing: dict[str, Node] = {}
     for node in _calls(made.graph.nodes):

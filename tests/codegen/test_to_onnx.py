@@ -203,6 +203,38 @@ def test_results_of_a_size_that_is_computed() -> None:
         np.testing.assert_array_equal(other, expected)
 
 
+#: Programs of complex numbers whose inputs and results are real.
+COMPLEX = {
+    "rfft": lambda x: np.abs(np.fft.rfft(x)),
+    "odd": lambda x: np.fft.rfft(x[:, :7]).imag,
+    "irfft": lambda x: np.fft.irfft(np.fft.rfft(x) * 2),
+    "fft2": lambda x: np.fft.fft2(x).real,
+    "functions": lambda x: (np.abs(np.exp(1j * x)), np.log(x + 1j).imag, (x * 1j / (x + 2j) - 1).real),
+    "einsum": lambda x: np.einsum("ij,jk->ik", x * 1j, x.T + 0j).imag,
+    "comparisons": lambda x: (x + 0j == x * 1j, x + 0j != x, np.isfinite(x * 1j)),
+    "sums": lambda x: np.stack([(x + 1j).sum(1), (x * 2j).mean(1)]).real,
+    "parts": lambda x: (np.split(x * 1j, 2, 1)[1].imag, (x + 1j * x)[np.array([2, 0])].imag, np.pad(x * 1j, 1).imag),
+    "filled": lambda x: (np.pad(x * 1j, 1, constant_values=1.5).imag, np.where(x > 0, x * 1j, 2).imag),
+    "real beside": lambda x: (np.concatenate([x * 1j, x]).imag, np.where(x > 0, x * 1j, x).imag, x.astype("c8").imag),
+    "weights": lambda x: ((x * np.complex64(1j)) @ np.full((8, 2), 1 + 2j, np.complex64)).real,
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers_are_their_parts(name: str) -> None:
+    x = RNG.standard_normal((3, 8)).astype(np.float32)
+    assert onnx_export.check(fx.symbolic_trace(COMPLEX[name], "f32[3,8]"), [x]) == ""
+
+
+def test_what_of_complex_numbers_is_not_written() -> None:
+    with pytest.raises(ModelExportError, match="a result is one; return its real and imaginary parts"):
+        fx.to_onnx(fx.symbolic_trace(lambda x: x * 1j, "f32[3]"))
+    with pytest.raises(ModelExportError, match=r"complex numbers: fx\.ops\.cumprod of them is not written"):
+        fx.to_onnx(fx.symbolic_trace(lambda x: np.cumprod(x * 1j).real, "f32[3]"))
+    with pytest.raises(ModelExportError, match="a transform of 3000 numbers is not written; at most 2048"):
+        fx.to_onnx(fx.symbolic_trace(lambda x: np.abs(np.fft.fft(x)), "f32[3000]"))
+
+
 def test_scans_and_sizes_by_a_factor() -> None:
     def scans(x: Any) -> Any:
         return np.cumprod(x, 1), np.maximum.accumulate(x, 0), np.minimum.accumulate(x, -1)

@@ -1,0 +1,285 @@
+"""Graphs of complex numbers as graphs of real ones: ONNX's ops compute with none, so that each complex value
+becomes its two parts.
+
+In: a graph whose inputs and results are real. Out: the same graph, in which ops of complex values are ops of
+their parts, weights included; transforms (``dft``) are products with matrices of cosines and sines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fxlite import ops
+from fxlite.base.errors import FxliteError, ModelExportError
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.numeric.complex_numbers import roots_of_unity
+from fxlite.passes import decompose
+from fxlite.passes.base import unique_attribute
+from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.passes.rules.decompose import Recorder
+from fxlite.tracing.proxy import Proxy
+from fxlite.types.tensor_type import TensorType
+
+#: The longest transform that is written: of its matrices, which have the square of as many elements.
+_LONGEST = 2048
+
+
+class Parts:
+    """A complex value; the imaginary part is None where it is 0 everywhere."""
+
+    def __init__(self, real: Any, imag: Any = None) -> None:
+        self.real, self.imag = real, imag
+
+
+def has_complex(node: Node) -> bool:
+    """Whether a node makes complex values, or reads some."""
+    return any(t.dtype.is_complex for n in (node, *node.all_input_nodes) for t in _types(n))
+
+
+def _types(node: Node) -> tuple[Any, ...]:
+    found = node.type if isinstance(node.type, tuple) else (node.type,)
+    return tuple(t for t in found if isinstance(t, TensorType))
+
+
+def without_complex(gm: GraphModule) -> GraphModule:
+    """The graph with parts in place of complex values. Raises ModelExportError for an op that has no form of real
+    ones, or a complex input or result."""
+    if not any(map(has_complex, gm.graph.nodes)):
+        return gm
+    gm = decompose.with_options(keep=lambda node: not has_complex(node) or _rule(node) is not None)(gm)
+    recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
+    parts: dict[Node, Any] = {}
+    for node in list(gm.graph.nodes):
+        if not has_complex(node):
+            rewiring.refresh(node)
+            continue
+        if node.op == "get_attr":
+            parts[node] = _weight(gm, node)
+        elif node.op == "call_function" and (rule := _rule(node)) is not None:
+            rewiring.refresh(node)
+            try:
+                made = recorder.run(node, partial(_computed, node, rule, parts))
+            except FxliteError as error:
+                raise ModelExportError(f"{error}\n  at {node.describe()}") from error
+            _enter(node, made, parts, rewiring)
+        else:
+            what = {"placeholder": "an input is one; give", "output": "a result is one; return"}.get(node.op)
+            what = f"{node.target} of them is not written" if what is None else f"{what} its real and imaginary parts"
+            raise ModelExportError(f"ONNX's ops compute with no complex numbers: {what}\n  at {node.describe()}")
+    rewiring.finish()
+    for node in reversed(parts):
+        if not node._erased:
+            gm.graph.erase_node(node)
+    return gm
+
+
+def _weight(gm: GraphModule, node: Node) -> tuple[Any, Any]:
+    array, made = np.asarray(gm.get_attribute(node.target)), []
+    for name, part in {"real_part": array.real, "imaginary_part": array.imag}.items():
+        path = unique_attribute(gm, f"{node.target}_{name}")
+        gm.set_attribute(path, np.ascontiguousarray(part))
+        with gm.graph.inserting_before(node), gm.graph.with_origin(node):
+            made.append(gm.graph.get_attr(path))
+    return made[0], made[1]
+
+
+def _enter(node: Node, made: Any, parts: dict[Node, Any], rewiring: Rewiring) -> None:
+    """What a node stands for: parts, flat in ``made``, or a real value."""
+    if not any(t.dtype.is_complex for t in _types(node)):
+        rewiring.replace(node, made)
+    elif isinstance(node.type, tuple):
+        parts[node] = [(made[2 * i], made[2 * i + 1]) for i in range(len(node.type))]
+    else:
+        parts[node] = (made[0], made[1])
+
+
+def _computed(node: Node, rule: Callable[..., Any], parts: Mapping[Node, Any], given: Mapping[str, Any]) -> Any:
+    """The result of a rule, flat: the parts of a complex one, both there, in its type."""
+
+    def operand(value: Any) -> Any:
+        if isinstance(value, complex):
+            return Parts(value.real, value.imag)
+        if not isinstance(value, Proxy) or value.node not in parts:
+            return value
+        held, tracer = parts[value.node], value.tracer
+        pairs = held if isinstance(held, list) else [held]
+        made = [Parts(*(v if v is None else Proxy(v, tracer) for v in pair)) for pair in pairs]
+        return made if isinstance(held, list) else made[0]
+
+    found = rule(node, **node.target.map_tensors(operand, {**node.bound, **given}))
+    found = found if isinstance(found, list) else [found]
+    if not any(t.dtype.is_complex for t in _types(node)):
+        return found[0]
+    flat = []
+    for value, type in zip(found, _types(node)):
+        kind = type.dtype.real
+        for part in (value.real, value.imag):
+            part = ops.full((), 0 if part is None else part, kind) if not isinstance(part, Proxy) else part
+            part = part if part.type.dtype is kind else ops.cast(part, kind.name)
+            flat.append(part if part.type.shape == type.shape else ops.expand(part, type.shape))
+    return tuple(flat)
+
+
+# -- rules -----------------------------------------------------------------------------------------
+def _split(value: Any) -> tuple[Any, Any]:
+    return (value.real, value.imag) if isinstance(value, (Parts, complex)) else (value, None)
+
+
+def _sum(x: Any, y: Any, sign: int = 1) -> Any:
+    if x is None or y is None:
+        return x if y is None else y if sign > 0 else -y
+    return x + y if sign > 0 else x - y
+
+
+def _product(x: Any, y: Any, times: Callable[[Any, Any], Any]) -> Parts:
+    """The product of two values by a function that is linear in both."""
+    (a, b), (c, d) = _split(x), _split(y)
+    both = None if b is None or d is None else times(b, d)
+    across = None if d is None else times(a, d)
+    return Parts(_sum(times(a, c), both, -1), _sum(across, None if b is None else times(b, c)))
+
+
+def _times(x: Any, y: Any) -> Any:
+    return x * y
+
+
+def _squared(x: Parts) -> Any:
+    return x.real * x.real if x.imag is None else x.real * x.real + x.imag * x.imag
+
+
+def _inverse(x: Any) -> Any:
+    if not isinstance(x, Parts):
+        return 1 / x
+    length = _squared(x)
+    return Parts(x.real / length, None if x.imag is None else -x.imag / length)
+
+
+def _zeros(value: Any) -> Any:
+    return ops.full(value.type.shape, 0, value.type.dtype.name)
+
+
+def _imag(x: Parts) -> Any:
+    return _zeros(x.real) if x.imag is None else x.imag
+
+
+def _exp(x: Parts) -> Parts:
+    size, angle = ops.exp(x.real), _imag(x)
+    return Parts(size * ops.cos(angle), size * ops.sin(angle))
+
+
+def _log(x: Parts) -> Parts:
+    return Parts(ops.log(_squared(x)) * 0.5, ops.atan2(_imag(x), x.real))
+
+
+def _cast(node: Node, x: Any, dtype: Any) -> Any:
+    real, imag = _split(x)
+    kind = node.type.dtype.real.name if node.type.dtype.is_complex else node.type.dtype.name
+    real, imag = (v if v is None else ops.cast(v, kind) for v in (real, imag))
+    return Parts(real, imag) if node.type.dtype.is_complex else real
+
+
+def _dft(node: Node, x: Parts, inverse: bool) -> Parts:
+    size = int(node.type.shape[-1])
+    if size > _LONGEST:
+        raise ModelExportError(f"a transform of {size} numbers is not written; at most {_LONGEST} are")
+    steps = np.arange(size)
+    roots = roots_of_unity(size, "complex128", inverse)[np.outer(steps, steps) % size]
+    kind = node.type.dtype.real.numpy
+    return _product(x, Parts(roots.real.astype(kind), roots.imag.astype(kind)), lambda a, b: a @ b)
+
+
+def _einsum(node: Node, operands: Any, equation: str) -> Any:
+    first, *rest = operands
+    if len(rest) > 1:
+        raise ModelExportError("an einsum of more than two complex operands is not written")
+    if rest:
+        return _product(first, rest[0], lambda a, b: ops.einsum((a, b), equation=equation))
+    return Parts(*(v if v is None else ops.einsum((v,), equation=equation) for v in _split(first)))
+
+
+def _full(node: Node, value: Any, **given: Any) -> Parts:
+    kind = node.type.dtype.real.name
+    parts = _split(value)
+    return Parts(*(ops.full(node.type.shape, 0 if v is None else v, kind) for v in parts))
+
+
+def _apart(node: Node, integers: bool = False, **given: Any) -> Any:
+    """The op of each part. What is real beside complex values has the imaginary part 0: floats, and ``integers``
+    where they are no positions."""
+
+    def imag(value: Any) -> Any:
+        if isinstance(value, Parts):
+            return _imag(value)
+        if isinstance(value, Proxy) and (value.type.dtype.is_float or integers):
+            return _zeros(value)
+        return 0.0 if type(value) is float else value
+
+    def real(value: Any) -> Any:
+        return value.real if isinstance(value, Parts) else value
+
+    parts = [node.target(**node.target.map_tensors(part, given)) for part in (real, imag)]
+    return [Parts(*pair) for pair in zip(*parts)] if isinstance(node.type, tuple) else Parts(*parts)
+
+
+def _where(node: Node, condition: Any, x: Any, y: Any) -> Parts:
+    (a, b), (c, d) = _split(x), _split(y)
+    return Parts(ops.where(condition, a, c), ops.where(condition, 0.0 if b is None else b, 0.0 if d is None else d))
+
+
+def _pad(node: Node, x: Parts, value: Any, **given: Any) -> Parts:
+    real, imag = _split(value)
+    return Parts(ops.pad(x.real, value=real, **given), ops.pad(_imag(x), value=imag or 0.0, **given))
+
+
+def _equal(x: Any, y: Any) -> Any:
+    (a, b), (c, d) = _split(x), _split(y)
+    return np.logical_and(ops.eq(a, c), ops.eq(0 if b is None else b, 0 if d is None else d))
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "complex": lambda node, x, y: Parts(x, y),
+    "real": lambda node, x: x.real,
+    "imag": lambda node, x: _imag(x),
+    "conj": lambda node, x: Parts(x.real, None if x.imag is None else -x.imag),
+    "neg": lambda node, x: Parts(-x.real, None if x.imag is None else -x.imag),
+    "abs": lambda node, x: np.hypot(x.real, _imag(x)),
+    "add": lambda node, x, y: Parts(*(_sum(a, b) for a, b in zip(_split(x), _split(y)))),
+    "sub": lambda node, x, y: Parts(*(_sum(a, b, -1) for a, b in zip(_split(x), _split(y)))),
+    "mul": lambda node, x, y: _product(x, y, _times),
+    "div": lambda node, x, y: _product(x, _inverse(y), _times),
+    "square": lambda node, x: _product(x, x, _times),
+    "reciprocal": lambda node, x: _inverse(x),
+    "exp": lambda node, x: _exp(x),
+    "log": lambda node, x: _log(x),
+    "matmul": lambda node, x, y: _product(x, y, ops.matmul),
+    "eq": lambda node, x, y: _equal(x, y),
+    "ne": lambda node, x, y: np.logical_not(_equal(x, y)),
+    "isfinite": lambda node, x: np.logical_and(np.isfinite(x.real), np.isfinite(_imag(x))),
+    "cast": _cast,
+    "dft": _dft,
+    "einsum": _einsum,
+    "full": _full,
+    "getitem": lambda node, x, index: x[index],
+    "concat": partial(_apart, integers=True),
+    "stack": partial(_apart, integers=True),
+    "sum": _apart,
+    "mean": _apart,
+    "cumsum": _apart,
+    "where": _where,
+    "pad": _pad,
+    "scatter_add": _apart,
+    "scatter_set": _apart,
+}
+
+
+def _rule(node: Node) -> Callable[..., Any] | None:
+    """How an op is computed of parts; None where it is not."""
+    if node.op != "call_function":
+        return None
+    name, kind = node.target.name, node.target.kind
+    return _RULES.get(name) or (_apart if kind in ("view", "gather") else None)
