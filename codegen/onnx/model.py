@@ -20,11 +20,11 @@ from fxlite.base.console import write_whole
 from fxlite.base.errors import ArgumentError, FxliteError, ModelExportError, expect
 from fxlite.codegen.onnx import arrays, control, elementwise, layers, products, quantized, scalars
 from fxlite.codegen.onnx.builder import TABLE, Builder, Value, symbols
-from fxlite.codegen.onnx.complex_numbers import without_complex
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.pytree import Structure, fits
 from fxlite.passes import decompose, remove_dropout
+from fxlite.passes.rules.complex_parts import without_complex
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
@@ -86,7 +86,9 @@ def to_onnx(gm: GraphModule, path: Any = None, opset: int = 21, external_data: b
 
 def _prepared(gm: GraphModule, opset: int) -> GraphModule:
     """A copy in which each call is one that is written: others are decomposed."""
-    made = decompose.with_options(keep=lambda node: _is_written(node, opset))(without_complex(remove_dropout(gm)))
+    made = decompose.with_options(keep=lambda node: _is_written(node, opset))(
+        without_complex(remove_dropout(gm), "ONNX", ModelExportError)
+    )
     made.graph.eliminate_dead_code()
     missing: dict[str, Node] = {}
     for node in _calls(made.graph.nodes):
@@ -244,7 +246,7 @@ def write(b: Builder, nodes: Any) -> list[Any]:
 
 def _call(b: Builder, node: Node) -> Any:
     op = node.target
-    if any(t.dtype.is_complex for t in _types((node, *node.all_input_nodes))):
+    if any(t.dtype.is_complex for t in _types((node, *node.all_input_nodes))):  # in a body
         raise ModelExportError("ONNX's ops compute with no complex numbers")
     if op.name == "getitem":
         return b.values[node.args[0]][node.bound["index"]]

@@ -27,6 +27,7 @@ from fxlite.ops.image.convolution import padding_pairs
 from fxlite.ops.image.spatial import per_axis
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.own.foreign import ForeignOp
+from fxlite.passes.rules.complex_parts import without_complex
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType, type_of
@@ -331,12 +332,6 @@ class Code:
         return self.text
 
 
-def _no_complex(node: Node) -> CodegenError:
-    return CodegenError(
-        f"{node.describe()}: the dialect 'torch' has no complex numbers; write the source in the dialect 'numpy'"
-    )
-
-
 class TorchDialect(TableDialect):
     """Modules of torch, and weights in a ``.safetensors`` file."""
 
@@ -363,9 +358,6 @@ class TorchDialect(TableDialect):
         super().check(node)
         types = [node.type, *(n.type for n in node.all_input_nodes)]
         flat = [t for one in types for t in (one if isinstance(one, tuple) else (one,))]
-        is_complex = any(isinstance(t, TensorType) and t.dtype.is_complex for t in flat)
-        if is_complex or any(isinstance(v, complex) for v in node.bound.values()):
-            raise _no_complex(node)
         for type in flat:
             if isinstance(type, TensorType) and type.dtype.name in ("u16", "u32", "u64"):
                 raise CodegenError(
@@ -374,9 +366,8 @@ class TorchDialect(TableDialect):
                 )
 
     def prepared(self, gm: GraphModule) -> GraphModule:
+        gm = without_complex(gm, "the dialect 'torch'", CodegenError)
         for node in gm.graph.nodes:
-            if node.op == "get_attr" and isinstance(node.type, TensorType) and node.type.dtype.is_complex:
-                raise _no_complex(node)
             taken = OF_MODULES.intersection(node.target.split(".")) if node.op == "get_attr" else ()
             for name in taken:
                 raise CodegenError(

@@ -67,3 +67,20 @@ def test_a_program_of_numpy() -> None:
     assert sorted(found) == ["mean", "y"]
     for name in found:
         np.testing.assert_allclose(found[name].detach().numpy(), expected[name], 1e-5, 1e-6)
+
+
+def test_complex_numbers_come_back_as_their_parts() -> None:
+    class Spectral(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(3, 4, 3, dtype=torch.cfloat))
+
+        def forward(self, x: Any) -> Any:
+            modes = torch.einsum("bik,iok->bok", torch.fft.rfft(x)[..., :3], self.weight)
+            return torch.fft.irfft(torch.nn.functional.pad(modes, (0, 2)), n=8)
+
+    torch.manual_seed(0)
+    model, x = Spectral().eval(), torch.randn(2, 3, 8)
+    back = fx.to_torch(fx.from_torch(model, x))
+    with torch.no_grad():
+        torch.testing.assert_close(back(x), model(x), rtol=1e-4, atol=1e-5)

@@ -1,5 +1,5 @@
-"""Graphs of complex numbers as graphs of real ones: ONNX's ops compute with none, so that each complex value
-becomes its two parts.
+"""Graphs of complex numbers as graphs of real ones, for what has no complex numbers (ONNX, the dialect "torch"):
+each complex value becomes its two parts.
 
 In: a graph whose inputs and results are real. Out: the same graph, in which ops of complex values are ops of
 their parts, weights included; transforms (``dft``) are products with matrices of cosines and sines.
@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.base.errors import FxliteError, ModelExportError
+from fxlite.base.errors import CodegenError, FxliteError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.numeric.complex_numbers import roots_of_unity
-from fxlite.passes import decompose
 from fxlite.passes.base import unique_attribute
 from fxlite.passes.rewrite.rewire import Rewiring
-from fxlite.passes.rules.decompose import Recorder
+from fxlite.passes.rules.decompose import Recorder, decompose
 from fxlite.tracing.proxy import Proxy
 from fxlite.types.tensor_type import TensorType
 
@@ -38,6 +37,8 @@ class Parts:
 
 def has_complex(node: Node) -> bool:
     """Whether a node makes complex values, or reads some."""
+    if any(isinstance(v, complex) for v in (*node.args, *node.kwargs.values())):
+        return True
     return any(t.dtype.is_complex for n in (node, *node.all_input_nodes) for t in _types(n))
 
 
@@ -46,9 +47,9 @@ def _types(node: Node) -> tuple[Any, ...]:
     return tuple(t for t in found if isinstance(t, TensorType))
 
 
-def without_complex(gm: GraphModule) -> GraphModule:
-    """The graph with parts in place of complex values. Raises ModelExportError for an op that has no form of real
-    ones, or a complex input or result."""
+def without_complex(gm: GraphModule, whose: str, error: type[FxliteError]) -> GraphModule:
+    """The graph with parts in place of complex values. Raises ``error`` for an op that has no form of real
+    ones, or a complex input or result: there ``whose`` has no complex numbers."""
     if not any(map(has_complex, gm.graph.nodes)):
         return gm
     gm = decompose.with_options(keep=lambda node: not has_complex(node) or _rule(node) is not None)(gm)
@@ -64,13 +65,13 @@ def without_complex(gm: GraphModule) -> GraphModule:
             rewiring.refresh(node)
             try:
                 made = recorder.run(node, partial(_computed, node, rule, parts))
-            except FxliteError as error:
-                raise ModelExportError(f"{error}\n  at {node.describe()}") from error
+            except FxliteError as problem:
+                raise error(f"{problem}\n  at {node.describe()}") from problem
             _enter(node, made, parts, rewiring)
         else:
             what = {"placeholder": "an input is one; give", "output": "a result is one; return"}.get(node.op)
             what = f"{node.target} of them is not written" if what is None else f"{what} its real and imaginary parts"
-            raise ModelExportError(f"ONNX's ops compute with no complex numbers: {what}\n  at {node.describe()}")
+            raise error(f"{whose} has no complex numbers: {what}\n  at {node.describe()}")
     rewiring.finish()
     for node in reversed(parts):
         if not node._erased:
@@ -186,7 +187,7 @@ def _cast(node: Node, x: Any, dtype: Any) -> Any:
 def _dft(node: Node, x: Parts, inverse: bool) -> Parts:
     size = int(node.type.shape[-1])
     if size > _LONGEST:
-        raise ModelExportError(f"a transform of {size} numbers is not written; at most {_LONGEST} are")
+        raise CodegenError(f"a transform of {size} numbers is not written; at most {_LONGEST} are")
     steps = np.arange(size)
     roots = roots_of_unity(size, "complex128", inverse)[np.outer(steps, steps) % size]
     kind = node.type.dtype.real.numpy
@@ -196,7 +197,7 @@ def _dft(node: Node, x: Parts, inverse: bool) -> Parts:
 def _einsum(node: Node, operands: Any, equation: str) -> Any:
     first, *rest = operands
     if len(rest) > 1:
-        raise ModelExportError("an einsum of more than two complex operands is not written")
+        raise CodegenError("an einsum of more than two complex operands is not written")
     if rest:
         return _product(first, rest[0], lambda a, b: ops.einsum((a, b), equation=equation))
     return Parts(*(v if v is None else ops.einsum((v,), equation=equation) for v in _split(first)))
