@@ -199,7 +199,11 @@ def multi_head_attention(
     return (_joined(found), k, v) if n.wants(1) else _joined(found)
 
 
-@onnx_op("GroupQueryAttention", domain=MICROSOFT, partly="the cache grows; one of a fixed size is not supported")
+@onnx_op(
+    "GroupQueryAttention",
+    domain=MICROSOFT,
+    partly="the cache grows, and sequences of a batch are of one length; a cache of a fixed size is not supported",
+)
 def group_query_attention(
     n: Call,
     q: Any,
