@@ -27,6 +27,8 @@ _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep  # never the use
 _OWN = (_PACKAGE, _ROOT + "passes" + os.sep, _ROOT + "codegen" + os.sep, _NUMPY)
 #: Which files are fxlite's or NumPy's, as far as somebody asked.
 KNOWN_OWN: dict[str, bool] = {}
+#: Code of fxlite that makes the calls of a program in its place.
+FOR_PROGRAM: set[CodeType] = set()
 
 
 @dataclass(frozen=True)

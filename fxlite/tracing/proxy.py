@@ -22,7 +22,7 @@ import numpy as np
 
 from fxlite.base.errors import TraceError
 from fxlite.base.facade import above
-from fxlite.base.location import is_own_file
+from fxlite.base.location import FOR_PROGRAM, is_own_file
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, Op, lookup
@@ -246,7 +246,9 @@ class Proxy:
 
     def __hash__(self) -> int:
         """For fxlite itself; a program that hashes it, as an array it cannot, is refused."""
-        if active_tracer.get() is not self.tracer or is_own_file(sys._getframe(1).f_code.co_filename):
+        code = sys._getframe(1).f_code
+        is_own = is_own_file(code.co_filename) and code not in FOR_PROGRAM  # which calls set(x), d.get(x)
+        if active_tracer.get() is not self.tracer or is_own:
             return id(self)
         raise self.tracer.error(
             f"{self._node.name} is used as the key of a dict or put into a set, which NumPy's arrays cannot be",

@@ -3,6 +3,8 @@ that computes something else."""
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -128,6 +130,32 @@ def written_name(x: Any) -> Any:
     return buffer
 
 
+def one_array_at_first(x: Any) -> Any:
+    """Of conjugate gradients: p is r in the first round, and no more in the others."""
+    r = x * 2
+    p = r
+    while r.sum() > 1:
+        r -= p * 0.25
+        p = r + p
+    return p
+
+
+def queue(x: Any) -> Any:
+    waiting = deque([0])
+    while waiting:
+        if x[waiting.popleft()] > 0:
+            waiting.append(1)
+    return x
+
+
+def heap(x: Any) -> Any:
+    waiting: list[Any] = []
+    for i in range(4):
+        if x[i] > 0:
+            heapq.heappush(waiting, i)
+    return x[len(waiting)]
+
+
 def number_as_key(x: Any) -> Any:
     names = {1: "one"}
     n = 0
@@ -154,6 +182,9 @@ REFUSED = {
     view_of_either: (r"which may share memory with", "y[0]", "copy"),
     unbound_behind: (r"last has no value where a while loop runs no", "x.sum() > 1", "before"),
     written_name: (r"writes into x under the name buffer", "buffer.sum() < 10", "copy"),
+    one_array_at_first: (r"may or may not share its memory", "r + p", "copy"),
+    queue: (r"a deque from outside of a branch is changed by append", "waiting.append", "np.zeros"),
+    heap: (r"a list from outside of a branch is changed by heappush", "heapq.heappush", "np.zeros"),
     number_as_key: (r"used as the key of a dict", "names[n]", "number"),
 }
 

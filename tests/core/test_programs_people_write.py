@@ -345,6 +345,17 @@ def group_totals(x: Any) -> Any:
     return np.add.reduceat(x, np.flatnonzero(x > 0.1))
 
 
+def different_values(x: Any) -> Any:
+    return len(set(x))
+
+
+def counted_in_a_dict(x: Any) -> Any:
+    found: dict[Any, int] = {}
+    for value in x:
+        found[value] = found.get(value, 0) + 1
+    return len(found)
+
+
 def drawn(x: Any) -> Any:
     return np.random.default_rng(3).choice(len(x), p=x / x.sum())
 
@@ -354,6 +365,8 @@ def drawn(x: Any) -> Any:
     [
         (named, r"(?s)a str cannot be used.*returns one, 'float64'.*people_write.py:\d+.*instead: return arrays"),
         (group_totals, r"(?s)np.add.reduceat: a boolean mask.*people_write.py:\d+.*np.add.at\(totals, group, x\)"),
+        (different_values, r"(?s)used as the key of a dict or put into a set.*people_write.py:\d+"),
+        (counted_in_a_dict, r"(?s)used as the key of a dict or put into a set.*people_write.py:\d+"),
         (drawn, r"(?s)choice\(\) of a generator.*people_write.py:\d+.*np.searchsorted\(np.cumsum"),
     ],
 )

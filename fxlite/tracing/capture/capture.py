@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.location import REGENERATED, is_own_file
+from fxlite.base.location import FOR_PROGRAM, REGENERATED, is_own_file
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, fresh_array, with_stacked
 from fxlite.tracing.capture.rewrite import ControlFlow
@@ -187,6 +187,7 @@ def _are_numbers(values: Any) -> bool:
 #: What a method is that was taken from an object.
 _BOUND = (MethodType, BuiltinFunctionType)
 
+FOR_PROGRAM.add(Caller.call.__code__)
 
 def _draws(value: Any) -> bool:
     """True for what draws random numbers from a state, which nothing is before NumPy's part for them

@@ -278,7 +278,7 @@ class Expressions(Caller):
         region = _region()
         if region is None:
             return self._called(tracer, function, args, kwargs)
-        changed = mutated_by(function) if function is not next else args[0]
+        changed = mutated_by(function, args) if function is not next else args[0]
         if changed is not None and not region.owns(changed):
             name = getattr(function, "__name__", "next")
             raise _refused(region, changed, f"is changed by {name}()")

@@ -214,6 +214,11 @@ class Loop:
                 place.set(reason)
         for place, entry in self.entries.items():
             place.set(entry.built(self._with_shared_mask(place, entry.inputs, lambda e: e.inputs)))
+            for before, inner in zip(entry.values, entry.inputs):
+                root = root_of(view_of(before)) if is_traced(before) and before.type.shape else None
+                memory, own = root.memory if root in self.roots else None, view_of(inner).memory
+                if memory is not None and own is not None:  # in the first round, what is written there shows here
+                    memory.kin = (*memory.kin, own)
 
     def _with_shared_mask(self, place: Place, leaves: list[Any], of: Callable[[_Entry], list[Any]]) -> list[Any]:
         """The leaves of a place; of a selection with the mask of another one that selects the same."""

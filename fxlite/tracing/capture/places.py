@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Callable, Iterable
-from types import CodeType
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import TraceError
@@ -175,13 +176,16 @@ def _stored(code: CodeType) -> frozenset[str]:
 
 _MUTATES = frozenset(
     "append extend insert pop remove clear sort reverse update add discard popitem setdefault "
-    "popleft appendleft".split()
+    "popleft appendleft extendleft rotate heappush heappop heapify heapreplace heappushpop insort "
+    "insort_left insort_right".split()
 )
 
 
-def mutated_by(function: Any) -> Any:
-    """The list, dict or set that a call of a function changes; None for anything else."""
+def mutated_by(function: Any, args: Sequence[Any]) -> Any:
+    """The list, dict, set or deque that a call of a function changes: the owner of a method, the first
+    argument of a function of heapq or bisect; None for anything else."""
     owner = getattr(function, "__self__", None)
     if owner is None or getattr(function, "__name__", "") not in _MUTATES:
         return None
-    return owner if isinstance(owner, (list, dict, set, bytearray)) else None
+    owner = args[0] if isinstance(owner, ModuleType) and args else owner
+    return owner if isinstance(owner, (list, dict, set, bytearray, deque)) else None
