@@ -203,7 +203,8 @@ class JitFunction:
         store = self._store
         store.calls += 1
         found.used = store.calls
-        return found.call(bound, arrays)
+        result = found.call(bound, arrays)
+        return result if found.finish is None else found.finish(result)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """What :func:`fxlite.compile` makes for these arguments, which are not computed with."""
@@ -322,7 +323,8 @@ class JitFunction:
             )
         seen = {name: mapped(value, name, _remembered) for name, value in bound.items()}
         signature = inspect.signature(module.forward)
-        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, signature, states)
+        finish = module.__dict__.get("_finish")
+        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, signature, states, finish)
 
     def _traced(self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool) -> GraphModule:
         """The trace, with these sizes of the arrays at their paths. If it may be tried ``again``,

@@ -58,6 +58,7 @@ from fxlite.tracing.inputs import (
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.proxy import Proxy, PythonNumber, settled_numbers
+from fxlite.tracing.results import Finish, finish_of
 from fxlite.tracing.selections.compact import with_results
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import (
@@ -166,6 +167,7 @@ class Tracer(Capturing):
         self.writes, self.states, self._libraries = Writes(), States(), 0
         #: Parts of nested arguments in whose place the program has put other values.
         self.rebound: list[str] = []
+        self.finish: Finish | None = None
         #: Random generators that the program makes of a seed, each with the body that it makes it in.
         self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
@@ -772,9 +774,9 @@ class Tracer(Capturing):
         states = self.states.written(self)
         if result is None and not written and not states:
             raise self.error("the program returns None", "return the arrays it computes")
-        nested = None
+        nested, result = None, with_results(result)
+        self.finish = finish_of(result)
         if result is not None and not is_traced(result):
-            result = with_results(result)
             structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
             nested = structure if structure.has_class else None
             result = pytree.plain(result, self._result)
@@ -835,6 +837,8 @@ class Tracer(Capturing):
         made = GraphModule(self.root, self.graph, name)
         if self.notes:
             made.__dict__["_trace_notes"] = dict(self.notes)
+        if self.finish is not None:
+            made.__dict__["_finish"] = self.finish
         if self.rebound:
             made.__dict__["_rebound"] = tuple(self.rebound)
         return made

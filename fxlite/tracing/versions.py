@@ -386,7 +386,8 @@ class Version:
     ``arguments`` are those of the first call; ``pattern`` has a number or a name for each size of
     each array, whose ``paths`` tell where they are; ``state`` is what the program reads besides,
     None where nobody looks; ``signature`` is that of the compiled function; ``states`` the
-    buffers that the program changes: module, name and path of each."""
+    buffers that the program changes: module, name and path of each; ``finish`` makes of the result what the
+    program gives (:mod:`fxlite.tracing.results`)."""
 
     module: GraphModule
     compiled: Any
@@ -398,6 +399,7 @@ class Version:
     pattern: Sequence[Sequence[int | str]]
     signature: inspect.Signature
     states: Sequence[tuple[Module, str, str]] = ()
+    finish: Callable[[Any], Any] | None = None
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
 

@@ -143,7 +143,7 @@ class Expressions(Caller):
 
     def not_(self, value: Any) -> Any:
         truth = self.truth(value)
-        return lookup("logical_not")(truth) if is_traced(truth) else not truth
+        return truth.tracer.python_number(lookup("logical_not")(truth)) if is_traced(truth) else not truth
 
     def choose(self, test: Any, one: Part, other: Part) -> Any:
         truth = self.truth(test)
@@ -187,7 +187,7 @@ class Expressions(Caller):
         if not is_traced(right) and not any(map(is_traced, (left, *values))):
             return _COMPARED[symbol](left, right)
         if is_traced(right) and known_value(right) is None:
-            found = lookup("any")(right == left)
+            found = right.tracer.python_number(lookup("any")(right == left))
         elif isinstance(right, (range, Counted)) or is_traced(right):
             return _COMPARED[symbol](left, right)
         else:
