@@ -741,11 +741,11 @@ def weak_dtype(value: Any) -> Any:
 
 def normalize_axis(axis: Any, rank: int, what: str = "axis") -> int:
     """A non-negative axis. Raises PositionError if out of range."""
-    if type(axis) is not int:
+    if type(axis) is not int and not isinstance(axis, np.integer):
         raise ArgumentError(f"{what} must be an int, not {axis!r}")
     if not -rank <= axis < rank:
         raise PositionError(f"{what} {axis} is out of range for rank {rank}")
-    return axis % rank
+    return int(axis) % rank
 
 
 def normalize_axes(axis: Any, rank: int) -> tuple[int, ...]:

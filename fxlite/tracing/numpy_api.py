@@ -18,7 +18,9 @@ from fxlite.base.on_demand import is_expression
 from fxlite.base.state import is_traced
 from fxlite.ops.op import REGISTRY, Op, lookup, normalize_axis
 from fxlite.tracing import numpy_functions as functions
+from fxlite.tracing.capture.answers import holds_computed
 from fxlite.tracing.capture.capture import captured
+from fxlite.tracing.capture.known import as_known_number
 from fxlite.tracing.functions import fourier, linear, padding, quantiles, rearranging, selecting, statistics
 from fxlite.tracing.functions.padding import part_of
 from fxlite.tracing.functions.rearranging import known_size
@@ -431,6 +433,10 @@ def _located(tracer: Tracer, name: str, implementation: Callable[..., Any], args
     """The call; what it refuses is an error with the program's line."""
     args = [*map(dtypes.as_numpy_reads, args)]
     kwargs = {name: dtypes.as_numpy_reads(value) for name, value in kwargs.items()}
+    settled = [*map(as_known_number, args)]
+    options = {name: value if name == "out" else as_known_number(value) for name, value in kwargs.items()}
+    if any(map(holds_computed, settled)) or name.startswith("ndarray."):  # something is left that is traced
+        args, kwargs = settled, options
     try:
         return implementation(*args, **kwargs)
     except (TypeError, ValueError) as error:

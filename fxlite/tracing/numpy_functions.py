@@ -98,7 +98,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
 
 def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     rank = value_type(x).rank
-    one = isinstance(source, int)
+    one = isinstance(source, (int, np.integer))
     sources = [normalize_axis(a, rank) for a in ([source] if one else source)]
     targets = [normalize_axis(a, rank) for a in ([destination] if one else destination)]
     order = [a for a in range(rank) if a not in sources]
@@ -182,9 +182,9 @@ def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """np.split: equal parts, or cuts at indices. Equal parts of a named size require that it can be
     divided so."""
-    if not isinstance(indices_or_sections, int):
+    if not isinstance(indices_or_sections, (int, np.integer)):
         return array_split(x, indices_or_sections, axis)
-    sections, size = indices_or_sections, _size_of_axis(x, axis)
+    sections, size = int(indices_or_sections), _size_of_axis(x, axis)
     if shapes.remainder(size, _checked_sections(sections)) == 0:
         return _parts(x, (shapes.floordiv(size, sections),) * sections, axis)
     if type(size) is int:
@@ -197,18 +197,18 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """np.array_split: parts that differ by one element at most, the longer ones first, or cuts at
     indices."""
     size = _size_of_axis(x, axis)
-    if not isinstance(indices_or_sections, int):
+    if not isinstance(indices_or_sections, (int, np.integer)):
         cuts = [0, *(_clamped(cut, size) for cut in indices_or_sections), size]
         sizes = [shapes.normalize(b - a) for a, b in itertools.pairwise(cuts)]
         return _parts(x, sizes, axis)
-    sections = _checked_sections(indices_or_sections)
+    sections = _checked_sections(int(indices_or_sections))
     ends = [shapes.normalize(size + sections - 1 - number) for number in range(sections)]
     return _parts(x, [shapes.floordiv(end, sections) for end in ends], axis)
 
 
 def _clamped(cut: Any, size: Any) -> Any:
     """A cut within the axis: one may be counted from its end, or lie outside."""
-    if isinstance(cut, int) and cut < 0:
+    if isinstance(cut, (int, np.integer)) and cut < 0:
         return shapes.maximum(shapes.normalize(size + cut), 0)
     return shapes.minimum(cut, size)
 
@@ -283,7 +283,7 @@ def repeat(x: Any, repeats: int, axis: Any = None) -> Any:
 
 def tile(x: Any, reps: Any) -> Any:
     shape = list(value_type(x).shape)
-    counts = [reps] if isinstance(reps, int) else list(reps)
+    counts = [reps] if isinstance(reps, (int, np.integer)) else list(reps)
     rank = max(len(shape), len(counts))
     shape, counts = [1] * (rank - len(shape)) + shape, [1] * (rank - len(counts)) + counts
     paired = lookup("reshape")(x, tuple(d for s in shape for d in (1, s)))
@@ -353,7 +353,7 @@ def full_like(
         return transpose(full_like(x, fill_value, dtype, shape=value_type(x).shape[::-1]))
     known = value_type(x)
     if shape is not None:
-        known = known.with_shape((shape,) if isinstance(shape, int) else tuple(shape))
+        known = known.with_shape((shape,) if isinstance(shape, (int, np.integer)) else tuple(shape))
     target = known.dtype if dtype is None else dtypes.dtype(dtype)
     if is_traced(fill_value):
         return fresh(lookup("expand")(lookup("cast")(fill_value, target), known.shape))
@@ -528,15 +528,21 @@ def flip(x: Any, axis: Any = None) -> Any:
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     """np.roll; tuples of shifts and axes roll one axis after the other."""
     if axis is None:
-        return lookup("reshape")(lookup("roll")(ravel(x), shift, axis=0), value_type(x).shape)
+        return lookup("reshape")(roll(ravel(x), shift, 0), value_type(x).shape)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    if is_traced(shift) and shift.ndim == 1:
+        shift = tuple(shift)
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
     axes = axes if len(axes) != 1 else tuple(axes) * len(shifts)
     shifts = shifts if len(shifts) != 1 else tuple(shifts) * len(axes)
     if len(shifts) != len(axes):
         raise ValueError(f"{len(shifts)} shifts for {len(axes)} axes")
     for s, a in zip(shifts, axes):
-        x = lookup("roll")(x, s, axis=a)
+        if is_traced(s):
+            size = shapes.for_user(value_type(x).shape[a])
+            x = lookup("take")(x, (np.arange(size) - s) % size, axis=a)
+        else:
+            x = lookup("roll")(x, s, axis=a)
     return x
 
 

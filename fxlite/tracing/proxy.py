@@ -241,6 +241,18 @@ class Proxy:
         )
         return np.array(known, dtype)
 
+    def __format__(self, text: str) -> str:
+        """In a message: the value, or what stands for it where it is not known."""
+        known = known_value(self) if self.is_typed else None
+        return str(self) if known is None else format(known[()], text)
+
+    def __copy__(self) -> Any:
+        return numpy_functions.copy_method(self)
+
+    def __deepcopy__(self, _: Any) -> Any:
+        """``copy.deepcopy(x)`` of a program."""
+        return numpy_functions.copy_method(self)
+
     def __contains__(self, value: Any) -> bool:
         return value in self._concrete("'in'", "use (x == value).any()")
 

@@ -3,13 +3,113 @@ elements. A jitted function gives what the function gives, down to the type of a
 
 from __future__ import annotations
 
+import copy
+import functools
+import itertools
+import math
+import statistics
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import fxlite as fx
-from tests.core.test_programs_people_write import floats, integers
+from tests.core.test_programs_people_write import check, floats, integers
+
+SETS = ((floats(5),), (floats(8, seed=1),))
+
+
+# -- order -----------------------------------------------------------------------------------------
+def in_order(x: Any) -> Any:
+    return sorted(x), sorted(x, reverse=True)[:2], sorted(x.tolist())[0]
+
+
+def by_a_key(x: Any) -> Any:
+    best = sorted(range(len(x)), key=lambda i: -x[i])
+    return best, x[best[0]], sorted(zip(x, x * 2), key=lambda pair: pair[1])[0]
+
+
+def of_equal_keys(x: Any) -> Any:
+    pairs = [(v > 0.5, i) for i, v in enumerate(x)]
+    return sorted(pairs, key=lambda p: p[0]), sorted(pairs, key=lambda p: p[0], reverse=True), sorted(pairs)
+
+
+def extremes_by_a_key(x: Any) -> Any:
+    near = min(x, key=lambda v: abs(v - 0.5))
+    return max(range(len(x)), key=x.__getitem__), near, max(zip(x, range(len(x)))), max([], default=0)
+
+
+def rows_in_order(x: Any) -> Any:
+    points = np.stack([np.round(x), x], axis=1)
+    return np.array(sorted(map(tuple, points))), sorted(points, key=lambda p: p[1])[0]
+
+
+@pytest.mark.parametrize("program", [in_order, by_a_key, of_equal_keys, extremes_by_a_key, rows_in_order])
+def test_sorted_min_and_max(program: Any) -> None:
+    check(program, *SETS, versions=2)
+
+
+# -- functions that Python calls -------------------------------------------------------------------
+def doubled(value: Any) -> Any:
+    return value * 2 if value > 0.5 else 0.0
+
+
+def called_by_python(x: Any) -> Any:
+    a, b = map(np.array, (x, x[::-1]))
+    a[0] = b[1]
+    halves = list(map(functools.partial(doubled), x))
+    total = functools.reduce(max, x), list(itertools.accumulate(x, max)), list(map(float, x[:2]))
+    return a, b, halves, total, list(itertools.starmap(pow, [(x[0], 2)])), sum(map(doubled, x))
+
+
+def test_functions_that_python_calls() -> None:
+    check(called_by_python, *SETS, versions=2)
+
+
+# -- math and copy ---------------------------------------------------------------------------------
+def of_math(x: Any) -> Any:
+    v, n = x[0], int(x[1] * 100)
+    return (
+        (math.degrees(v), math.radians(v), math.erf(v), math.cbrt(v), math.dist((v, 1.0), (x[1], x[2]))),
+        (math.gcd(n, 12), math.lcm(n, 4), math.isqrt(n), math.modf(v * 3)),
+        (math.isclose(v, v + 1e-12), math.isclose(v, v + 1e-3), math.isclose(v, v + 1e-3, rel_tol=0.1)),
+    )
+
+
+def copies(x: Any) -> Any:
+    y, z = copy.deepcopy(x), copy.copy(x)
+    y[0], z[1] = 1, 2
+    return y, z, copy.deepcopy([x, x[0]])
+
+
+@pytest.mark.parametrize("program", [of_math, copies])
+def test_math_and_copy(program: Any) -> None:
+    check(program, *SETS, versions=None)
+
+
+def test_math_on_whole_roots() -> None:
+    roots = fx.jit(lambda n: [math.isqrt(v) for v in n])
+    for base in (1, 3, 94906265, 3037000499):
+        n = np.array([base * base - 1, base * base, base * base + 1])
+        assert roots(n) == [math.isqrt(int(v)) for v in n]
+
+
+def test_what_cannot_be_computed_of_traced_values_says_so() -> None:
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)statistics.mean\(\) needs values.*of_python.py:\d+"):
+        fx.jit(lambda x: statistics.mean(x))(floats(4))
+
+
+def prints(x: Any) -> Any:
+    y = x.sum()
+    print(f"sum {y:.3f}", y)
+    return x * 2
+
+
+def test_print_warns(capsys: Any) -> None:
+    with pytest.warns(UserWarning, match=r"of_python.py:\d+.*print\(\) runs once"):
+        fx.jit(prints)(floats(4))
+    assert "sum" in capsys.readouterr().out
+
 
 # -- what the results are --------------------------------------------------------------------------
 class Found(NamedTuple):
@@ -42,3 +142,35 @@ def test_numbers_are_numbers(backend: str) -> None:
             assert type(mine) is type(eager) and type(mine[0]) is Found
             assert types_of(mine) == types_of(eager)
     assert type(fx.jit(np.sum)(integers(4))) is np.int64
+
+
+# -- known numbers ---------------------------------------------------------------------------------
+def known_numbers_as_options(x: Any) -> Any:
+    k = np.array([1, 2, 4])[1]
+    y = x.reshape(k, -1), np.sum(x, axis=k - 1), np.pad(x, k), np.triu(x, k), np.split(x, k), np.tile(x, k)
+    z = np.flip(x, k - 1), x.swapaxes(0, k - 1), np.expand_dims(x, k), np.stack([x, x], axis=k), np.diag(x[0], k)
+    return (
+        y,
+        z,
+        np.broadcast_to(x[0, :2], (k, 2)),
+        np.histogram(x, bins=k, range=(0, 1))[0],
+        np.concatenate((x, x), k - 1),
+    )
+
+
+def streamed(f: Any) -> Any:
+    """Of a lattice Boltzmann method: a loop with writes whose shifts are known, or not."""
+    cx, cy = np.array([0, 1, 0, -1, 0, 1, -1, -1, 1]), np.array([0, 0, 1, 0, -1, 1, 1, -1, -1])
+    for i, ex, ey in zip(range(9), cx, cy):
+        f[:, :, i] = np.roll(f[:, :, i], ex, axis=1)
+        f[:, :, i] = np.roll(f[:, :, i], ey, axis=0)
+    shift = np.argmax(f[0, 0])
+    return np.roll(f, shift, axis=0), np.roll(f, (shift, -1), axis=(0, 1)), np.roll(f[0, 0], -shift)
+
+
+def test_known_numbers_are_options() -> None:
+    check(known_numbers_as_options, (floats(4, 6),), versions=None)
+
+
+def test_rolled_by_values() -> None:
+    check(streamed, (floats(4, 6, 9),), (floats(5, 3, 9),), versions=None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import operator
+import warnings
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.errors import DTypeError
+from fxlite.base.location import here
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
-from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.capture.known import as_known_number, known_value
 from fxlite.tracing.selections.masked import Masked, first_of
 from fxlite.tracing.selections.spans import at_least, highest, sum_of
 from fxlite.tracing.writes.shared_memory import fresh
@@ -240,9 +242,16 @@ def with_stacked(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: d
     hold traced values: NumPy asks no value in a list how it is computed with."""
     if getattr(function, "__name__", "") in _OF_LISTS:
         return args, kwargs
+    args = tuple(map(_with_known, args))
+    kwargs = {k: _with_known(a) for k, a in kwargs.items()}
     given = tuple(stacked(tracer, a) if _holds_traced(a) else a for a in args)
     named = {k: stacked(tracer, a) if k != "out" and _holds_traced(a) else a for k, a in kwargs.items()}
     return given, named
+
+
+def _with_known(value: Any) -> Any:
+    """A list or tuple with numbers in place of those in it that are known while tracing."""
+    return type(value)(map(as_known_number, value)) if type(value) in (list, tuple) else value
 
 
 def _holds_traced(value: Any) -> bool:
@@ -421,7 +430,16 @@ def _isinstance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
     return isinstance(*args, **kwargs)
 
 
+def _print(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """``print(...)``: a graph prints nothing, which a warning says where values are to be shown."""
+    if any(map(holds_computed, args)) or any(type(a) is str and "Proxy(" in a for a in args):
+        warnings.warn(f"{here(2)}: print() runs once, while the program is traced, and shows no values", stacklevel=4)
+        tracer.note_statement("print", "runs while tracing: a graph prints nothing")
+    function(*args, **kwargs)
+
+
 BUILTINS: dict[Any, Call] = {
+    builtins.print: _print,
     builtins.max: _extreme("gt"),
     builtins.min: _extreme("lt"),
     builtins.any: _truths("logical_or"),

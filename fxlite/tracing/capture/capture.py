@@ -14,6 +14,7 @@ import __future__
 
 import ast
 import functools
+import itertools
 import linecache
 import sys
 import sysconfig
@@ -29,6 +30,7 @@ import numpy as np
 from fxlite.base.location import FOR_PROGRAM, REGENERATED, is_own_file
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, fresh_array, with_stacked
+from fxlite.tracing.capture.ordering import ORDERED
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 from fxlite.tracing.capture.rounds import number_of_rounds, with_count
@@ -68,7 +70,10 @@ def captured(function: Callable[..., Any], by: str = "") -> Callable[..., Any]:
 
 
 #: What the tracer answers in place of NumPy and Python.
-_ANSWERED = {**BUILTINS, **ARRAYS}
+_ANSWERED = {**BUILTINS, **ARRAYS, **ORDERED}
+#: Functions that call the one that they are given first, or as ``key=`` or ``func=``.
+_CALLS_FIRST = frozenset((map, filter, functools.reduce, itertools.starmap))
+_CALLS_NAMED = {sorted: "key", max: "key", min: "key", itertools.accumulate: "func", itertools.groupby: "key"}
 
 
 class Caller:
@@ -93,6 +98,7 @@ class Caller:
             if kind is MethodType:
                 return captured(function, self.name)(*args, **kwargs)
         try:
+            args, kwargs = self._with_called(function, args, kwargs)
             make = _ANSWERED.get(function)
         except TypeError:  # it has no hash
             make = None
@@ -102,7 +108,8 @@ class Caller:
         if kind in _DISPATCHED or (kind is BuiltinFunctionType and type(function.__self__) is np.ufunc):
             args, kwargs = with_stacked(tracer, function, args, kwargs)
         if kind is FunctionType:
-            return captured(function, self.name)(*args, **kwargs)
+            own = captured(function, self.name)
+            return own(*args, **kwargs) if own is not function else _by_others(tracer, function, args, kwargs)
         if kind is functools.partial:
             given = {**function.keywords, **kwargs}
             return self.call(function.func, *function.args, *args, **given)
@@ -120,6 +127,18 @@ class Caller:
         if type(result) is np.ndarray and kind in _NUMPYS:
             return fresh_array(tracer, result, (getattr(function, "__self__", None), *args))
         return result
+
+    def _with_called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments of a call, in which a function that Python is to call, as in ``map(np.array, values)``,
+        is called as the program's own calls are."""
+        if function in _CALLS_FIRST and args and args[0] is not None:
+            return (functools.partial(self.call, args[0]), *args[1:]), kwargs
+        name = _CALLS_NAMED.get(function)
+        if function is itertools.accumulate and len(args) > 1:
+            args, kwargs = args[:1], {**kwargs, "func": args[1]}
+        if name is not None and kwargs.get(name) is not None:
+            return args, {**kwargs, name: functools.partial(self.call, kwargs[name])}
+        return args, kwargs
 
     def _object(self, tracer: Any, kind: type, initialize: Any, args: Any, kwargs: Any) -> Any:
         """A new object of a class of the program, whose ``__init__`` is captured."""
@@ -168,6 +187,7 @@ class Caller:
         return values if count is None or count < _FEW_ROUNDS else tracer.measured(values, count)
 
 
+FOR_PROGRAM.add(Caller.call.__code__)
 #: What is a constant of the graph where a part of it is taken at a computed position.
 _KNOWN = frozenset((np.ndarray, list, tuple))
 #: Of each thread, which part is asked for.
@@ -187,7 +207,19 @@ def _are_numbers(values: Any) -> bool:
 #: What a method is that was taken from an object.
 _BOUND = (MethodType, BuiltinFunctionType)
 
-FOR_PROGRAM.add(Caller.call.__code__)
+
+def _by_others(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function that is not captured, which may not know what to do with a traced value."""
+    try:
+        return function(*args, **kwargs)
+    except TypeError as error:
+        if type(error) is not TypeError or "'Proxy'" not in str(error):
+            raise
+        raise tracer.error(
+            f"{function.__module__}.{function.__name__}() needs values that do not exist while tracing ({error})",
+            "use NumPy's functions, or call it before tracing",
+        ) from error
+
 
 def _draws(value: Any) -> bool:
     """True for what draws random numbers from a state, which nothing is before NumPy's part for them

@@ -21,12 +21,15 @@ from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
 from fxlite.tracing.capture.capture import Caller, captured
-from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, number_of
+from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, list_of, number_of
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.regions import Outcome, Region, conditional, is_total, note, run
 from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber
+
+#: Methods of traced values that give numbers of Python.
+_PYTHONS: dict[Any, Callable[[Any], Any]] = {Proxy.item: number_of, Proxy.tolist: list_of}
 
 Part = Callable[[], Any]
 Names = tuple[str, ...]
@@ -273,8 +276,8 @@ class Expressions(Caller):
             return answer(tracer, function, args, kwargs)
         if type(function) is np.vectorize and any(map(is_traced, args)) and not kwargs:
             return vectorized(tracer, function, args, captured(function.pyfunc, self.name))
-        if type(function) is MethodType and function.__func__ is Proxy.item and not args:
-            return number_of(function.__self__)
+        if type(function) is MethodType and function.__func__ in _PYTHONS and not args:
+            return _PYTHONS[function.__func__](function.__self__)
         region = _region()
         if region is None:
             return self._called(tracer, function, args, kwargs)

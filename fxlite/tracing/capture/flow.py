@@ -178,7 +178,7 @@ class Flow(Expressions):
 
         try:
             way = run(Region(tracer, "a while loop", about.places), trial)
-        except TraceError:
+        except FxliteError:
             if found != [True]:
                 raise
             return None  # if it can be unrolled; else that says why
@@ -210,7 +210,7 @@ class Flow(Expressions):
                 found = Loop(tracer, None, over, body, about, self, known).record()
                 tracer.note_statement("for", f"stays a loop: {why}")
                 return self._behind(found, orelse, names)
-            except TraceError as error:
+            except FxliteError as error:
                 if not known or tracer.loops == "keep" or (over.count > _MOST_NESTED and why == _LEFT):
                     raise
                 Hint.of(tracer, body).unrolls = True
@@ -227,7 +227,7 @@ class Flow(Expressions):
         try:
             middle = over.count // 2  # an inner loop may have no rounds in the first one
             way = run(Region(tracer, "a for loop", about.places), lambda: body(over.item(middle)))
-        except TraceError:
+        except FxliteError:
             Hint.of(tracer, body).unrolls = True  # if it can be; else that says why
             return ""
         size = way.region.size

@@ -10,6 +10,7 @@ elements there are, and the element of a number. And Python's numbers of traced 
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
+from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions.elements import Flat, position
 from fxlite.tracing.proxy import DTYPES, Proxy, PythonNumber
@@ -223,6 +225,22 @@ def number_of(value: Any) -> Any:
     return _number(value, bool if dtype.is_bool else float if dtype.is_float else int)
 
 
+#: Elements of an array up to which a list is made of them.
+_MOST_LISTED = 4096
+
+
+def list_of(x: Any) -> Any:
+    """``x.tolist()``: the elements as numbers of Python, in lists as x has axes."""
+    if not x.is_typed or known_value(x) is not None:
+        return x.tolist()
+    if not x.ndim:
+        return number_of(x)
+    count = len(x)  # which a named size refuses
+    if int(x.size) > _MOST_LISTED:
+        raise x.tracer.error(f"a list of {x.size} elements is made of {x.node.name}", "keep it an array", x.node)
+    return [list_of(x[number]) for number in range(count)]
+
+
 def _size_as_number(tracer: Tracer, value: Any) -> Any:
     """A named size as the number that it is when the program runs; anything else as it is."""
     return tracer.number_of_size(value) if isinstance(value, shapes.NamedDim) else value
@@ -254,21 +272,47 @@ def _power(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     return args[0] ** args[1]
 
 
-def _mathematical(ufunc: Any, kind: type) -> Answer:
+def _mathematical(computed: Callable[..., Any], kind: type, of: type = float) -> Answer:
+    """A function of numbers of the type ``of``, which gives one of ``kind``, or several."""
+
     def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
         args = tuple(_size_as_number(tracer, a) for a in args)
-        if kwargs or not any(map(_open, args)):
+        if not any(map(_open, args)):
             return function(*args, **kwargs)
-        floats = [_number(a, float) if is_traced(a) else float(a) for a in args]
-        return _number(ufunc(*floats), kind)
+        found = computed(*(_number(a, of) if is_traced(a) else of(a) for a in args), **kwargs)
+        return tuple(_number(v, kind) for v in found) if isinstance(found, tuple) else _number(found, kind)
 
     return call
+
+
+def _is_close(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Any:
+    largest = np.maximum(rel_tol * np.maximum(abs(a), abs(b)), abs_tol)
+    return (a == b) | ((abs(a - b) <= largest) & np.isfinite(a) & np.isfinite(b))
+
+
+#: Of the numbers that 64 bits hold.
+_LARGEST_ROOT = 3037000499
+
+
+def _whole_root(n: Any) -> Any:
+    """``math.isqrt(n)``: the root of a float may lie one beside it."""
+    root = np.minimum(np.floor(np.sqrt(n)).astype(np.int64), _LARGEST_ROOT)
+    root = root - (root * root > n)
+    return root + ((root < _LARGEST_ROOT) & ((root + 1) * (root + 1) <= n))
+
+
+def _distance(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+    """``math.dist(p, q)``"""
+    if len(args) != 2 or not any(map(holds_computed, args)):
+        return function(*args, **kwargs)
+    p, q = (stacked(tracer, list(a)) for a in args)
+    return _number(np.sqrt(((p - q) ** 2).sum()), float)
 
 
 #: Functions of Python's math that NumPy has under the same names, by what they give.
 _MATHEMATICAL = {
     float: "sqrt exp expm1 log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan atan2 asinh acosh atanh fabs "
-    "hypot pow fmod copysign",
+    "hypot pow fmod copysign degrees radians cbrt modf",
     int: "floor ceil trunc",
     bool: "isnan isinf isfinite",
 }
@@ -288,6 +332,12 @@ CONVERSIONS: dict[Any, Answer] = {
     builtins.round: _round,
     builtins.pow: _power,
     math.log: _log,
+    math.erf: _mathematical(lambda x: lookup("erf")(x), float),
+    math.gcd: _mathematical(lambda *n: functools.reduce(np.gcd, n), int, of=int),
+    math.lcm: _mathematical(lambda *n: functools.reduce(np.lcm, n), int, of=int),
+    math.isqrt: _mathematical(_whole_root, int, of=int),
+    math.isclose: _mathematical(_is_close, bool),
+    math.dist: _distance,
     **{
         getattr(math, n): _mathematical(getattr(np, n), kind)
         for kind, text in _MATHEMATICAL.items()

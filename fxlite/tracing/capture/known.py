@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.state import active_tracer
+from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph.graph import Node, map_nodes
+from fxlite.tracing.writes.shared_memory import is_number
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -31,6 +32,17 @@ def known_value(proxy: Proxy) -> np.ndarray[Any, Any] | None:
     reading."""
     found: np.ndarray[Any, Any] | None = _value(proxy.tracer, proxy.node)
     return found
+
+
+def as_known_number(value: Any) -> Any:
+    """A traced number of NumPy or Python that is known while tracing as that number, which may be an axis, a
+    size or a count; anything else as it is."""
+    if not is_traced(value) or not value.is_typed or value.type.shape or is_number(value) is not True:
+        return value
+    known = known_value(value)
+    if known is None:
+        return value
+    return known[()].item() if hasattr(value, "python_type") else known[()]
 
 
 def _value(tracer: Tracer, node: Node) -> Any:

@@ -207,7 +207,7 @@ def _over_axes(step: Callable[..., Any], default: Any) -> Callable[..., Any]:
 def _rolled(sign: int) -> Callable[..., Any]:
     def call(x: Any, axes: Any = None) -> Any:
         shape = functions.value_type(x).shape
-        chosen = range(len(shape)) if axes is None else [axes] if isinstance(axes, int) else axes
+        chosen = range(len(shape)) if axes is None else [axes] if isinstance(axes, (int, np.integer)) else axes
         for axis in chosen:
             size = shape[normalize_axis(axis, len(shape))]
             if type(size) is not int:

@@ -137,7 +137,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         return vector_norm(x, keepdims=keepdims)
     if axis is None:
         axis = (0,) if kind.rank == 1 else (0, 1)
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
     if len(axes) == 1:
         return vector_norm(x, axis=axes[0], keepdims=keepdims, ord=ord)
     if len(axes) != 2:
@@ -367,7 +367,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
 
 def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
     """np.polyfit of coefficients, by least squares."""
-    if full or cov or not isinstance(deg, int):
+    if full or cov or not isinstance(deg, (int, np.integer)):
         raise ValueError("np.polyfit is traced for a degree, without full= and cov=")
     x, y = alike(x, y)
     powers = np.stack([x**power for power in range(deg, -1, -1)], axis=-1)

@@ -117,7 +117,7 @@ def _quantiles(rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, 
         found = _between(first, second, rest, result)
         return _or_nan(found, rows, kind, skips_nan, n)
     parts = []
-    if not isinstance(n, int):
+    if not isinstance(n, (int, np.integer)):
         traced = rows.tracer.size(n)
         for one in np.asarray(q).reshape(-1):
             below, rest = _place(method, traced * 1.0, one)

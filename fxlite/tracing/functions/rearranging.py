@@ -198,7 +198,7 @@ def kron(a: Any, b: Any) -> Any:
 # -- positions -------------------------------------------------------------------------------------
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """np.unravel_index; a position that is out of range is an error when the program runs."""
-    sizes = [shape] if isinstance(shape, int) else list(shape)
+    sizes = [shape] if isinstance(shape, (int, np.integer)) else list(shape)
     sizes = sizes[::-1] if order == "F" else sizes
     rest = _checked(lookup("cast")(indices, "i64"), math.prod(sizes))
     found = []
@@ -210,7 +210,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
 
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
     """np.ravel_multi_index; where it is to raise, that is when the program runs."""
-    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    dims = (dims,) if isinstance(dims, (int, np.integer)) else tuple(dims)
     modes = (mode,) * len(dims) if isinstance(mode, str) else tuple(mode)
     places = [within(i, d, m) for i, d, m in zip(multi_index, dims, modes)]
     if order == "F":

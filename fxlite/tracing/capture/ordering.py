@@ -1,0 +1,102 @@
+"""``sorted``, and ``min`` and ``max`` with ``key=`` or ``default=``, of traced values.
+
+In: the values, of one form: numbers, arrays, or tuples of these. Out: the same in the order of their keys, which the
+graph computes: numbers, or tuples of them, which Python compares from the first on. As Python's ``sorted`` the order
+is stable, and the extreme value is the first of several.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.state import is_traced
+from fxlite.ops.op import lookup
+from fxlite.tracing.capture.answers import BUILTINS, stacked
+from fxlite.types.shapes import NamedDim
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+_NUMBERS = (bool, int, float)
+
+
+def _holds_traced(key: Any) -> bool:
+    return any(map(_holds_traced, key)) if isinstance(key, (tuple, list)) else is_traced(key)
+
+
+def _columns(tracer: Tracer, keys: Sequence[Any]) -> list[Any]:
+    """One traced array for each part of the keys, the first one first."""
+    sizes = {len(k) if isinstance(k, (tuple, list)) else None for k in keys}
+    if len(sizes) > 1:
+        raise tracer.error("keys of different forms are compared", "let all keys be numbers, or tuples of one length")
+    (size,) = sizes
+    if size is not None:
+        return [column for part in zip(*keys) for column in _columns(tracer, part)]
+    found = stacked(tracer, list(keys))
+    if found.ndim != 1:
+        raise ValueError("the truth value of an array with more than one element is ambiguous: compare numbers")
+    return [found]
+
+
+def _order(tracer: Tracer, keys: Sequence[Any], reverse: bool) -> Any:
+    """The positions of the values in the order of their keys."""
+    columns = _columns(tracer, keys[::-1] if reverse else keys)
+    places = np.lexsort(tuple(columns[::-1]))
+    return (len(keys) - 1 - places)[::-1] if reverse else places
+
+
+def _at(tracer: Tracer, values: Sequence[Any], place: Any) -> Any:
+    """The value at a traced position."""
+    first = values[0]
+    if all(isinstance(v, (tuple, list)) and type(v) is type(first) and len(v) == len(first) for v in values):
+        parts = [_at(tracer, part, place) for part in zip(*values)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    if not all(is_traced(v) or isinstance(v, (*_NUMBERS, np.number, np.bool_, np.ndarray, NamedDim)) for v in values):
+        raise tracer.error(
+            f"values that are no arrays or numbers ({type(first).__name__}) are put in an order that is not known "
+            "while tracing",
+            "order positions: np.argsort(keys)",
+        )
+    found = lookup("take")(stacked(tracer, list(values)), place, axis=0)
+    is_number = all(type(v) in _NUMBERS or hasattr(v, "python_type") for v in values)
+    return tracer.python_number(found) if is_number else found
+
+
+def _sorted(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``sorted(values, key=f, reverse=True)``"""
+    values, keys = _with_keys(args, kwargs) if len(args) == 1 else ([], [])
+    if not any(map(_holds_traced, keys)):
+        return function(values, **kwargs) if len(args) == 1 else function(*args, **kwargs)
+    order = _order(tracer, keys, bool(kwargs.get("reverse", False)))
+    return [_at(tracer, values, order[number]) for number in range(len(values))]
+
+
+def _with_keys(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    values, key = list(args[0] if len(args) == 1 else args), kwargs.get("key")
+    return values, values if key is None else [key(value) for value in values]
+
+
+def _extreme(function: Any, reverse: bool) -> Callable[..., Any]:
+    """``max(values, key=f, default=0)``"""
+
+    def call(tracer: Tracer, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        values, keys = _with_keys(args, kwargs)
+        if not any(map(_holds_traced, keys)):
+            return function(values, **kwargs)
+        if keys is values and not any(isinstance(k, (tuple, list)) for k in keys):
+            return BUILTINS[function](tracer, function, (values,), {})
+        return _at(tracer, values, _order(tracer, keys, reverse)[0])
+
+    return call
+
+
+#: ``f(tracer, function, args, kwargs)`` by what a program calls.
+ORDERED: dict[Any, Callable[..., Any]] = {
+    builtins.sorted: _sorted,
+    builtins.max: _extreme(builtins.max, True),
+    builtins.min: _extreme(builtins.min, False),
+}
