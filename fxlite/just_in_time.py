@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from fxlite.backend import DEFAULT, declared_options, find_backend, take_options
 from fxlite.base.checked import checked
 from fxlite.base.errors import (
@@ -351,8 +353,10 @@ class JitFunction:
             if not all(path in sizes or leaf is None for path, leaf in parts.items()):
                 concrete[name] = mapped(value, name, lambda p, v: pytree.PH if p in sizes else v)
         loops = self._settings.loops
-        how: dict[str, Any] = {"tracer": _OneProblem(loops=loops)} if again else {"loops": loops}
-        return symbolic_trace(self._root, concrete_args=concrete, inputs=types_of, **how)
+        tracer = _OneProblem(loops=loops) if again else Tracer(loops=loops)
+        scalars = {name: value for name, value in bound.items() if isinstance(value, ARRAYS) and not value.ndim}
+        tracer.input_numbers = {name: isinstance(value, np.generic) for name, value in scalars.items()}
+        return symbolic_trace(self._root, concrete_args=concrete, inputs=types_of, tracer=tracer)
 
     def _reason(self, key: Any, bound: dict[str, Any], shapes: Shapes) -> str:
         """Why a call needs a version that there is not."""

@@ -394,7 +394,7 @@ class _Function:
         constant = constant_of(value)
         if constant is not None:
             return self.printer.narrow(self.printer.value(constant), value.type.dtype)
-        if program is None and value in self.group.taken.values():
+        if program is None and value.type.rank and value in self.group.taken.values():
             part = next(p for p, v in self.group.taken.items() if v is value)
             return _result(part)
         return self._place(program, value)

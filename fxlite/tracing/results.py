@@ -27,8 +27,8 @@ def finish_of(value: Any) -> Finish | None:
             return None
         if hasattr(value, "python_type"):
             return _as_python
-        is_array = value._node.op == "placeholder" or is_number(value) is False
-        return None if is_array else _as_number
+        number = is_number(value)
+        return _as_number if number or (number is None and value._node.op != "placeholder") else np.asarray
     if isinstance(value, np.generic):
         return _as_number
     if isinstance(value, (*NUMBERS, NamedDim)):

@@ -126,6 +126,8 @@ class Tracer(Capturing):
         self.param_shapes_constant = param_shapes_constant
         #: (module, attribute, value before) of the numbers that the program has assigned to.
         self.own_numbers: list[tuple[Module, str, bool | int | float | complex]] = []
+        #: Of inputs of rank 0, where that is known: whether they are NumPy's numbers, which are immutable.
+        self.input_numbers: dict[str, bool] = {}
         self._runs_program = False  # not an expansion, or an edit of a graph
         self._definition: Location | None = None  # where the program's inputs are declared
         self._leaf_paths: frozenset[str] = frozenset()

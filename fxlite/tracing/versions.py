@@ -348,7 +348,7 @@ def key_of(value: Any, arrays: list[Any]) -> Any:
     """What two arguments that one version may serve have in common; arrays are collected."""
     if isinstance(value, ARRAYS):
         arrays.append(value)
-        return value.dtype, value.ndim
+        return value.dtype, value.ndim if isinstance(value, np.ndarray) else "number"
     if type(value) in ATOMS:
         return number_key(value)
     found = pytree.children_of(value)

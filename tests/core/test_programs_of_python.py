@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from tests.core.test_programs_people_write import check, floats, integers
+from tests.core.test_programs_people_write import check, copied, floats, integers, same
 
 SETS = ((floats(5),), (floats(8, seed=1),))
 
@@ -142,6 +142,42 @@ def test_numbers_are_numbers(backend: str) -> None:
             assert type(mine) is type(eager) and type(mine[0]) is Found
             assert types_of(mine) == types_of(eager)
     assert type(fx.jit(np.sum)(integers(4))) is np.int64
+
+
+# -- arguments of rank 0 ---------------------------------------------------------------------------
+def adds_to_a_number(x: Any, b: Any, n: Any) -> Any:
+    before = b
+    if x[0] > 0.5:
+        b += 1
+        n -= 1
+    for v in x:
+        b += v
+    return b, n, before
+
+
+def adds_in_a_while_loop(x: Any, b: Any, n: Any) -> Any:
+    i, own = 0, np.zeros(())
+    other = own
+    while i < len(x) and x[i] < 0.9:
+        b += x[i]
+        own += 1
+        i += 1
+    if x[0] > 0:
+        n += 1
+    return other
+
+
+@pytest.mark.parametrize("program", [adds_to_a_number, adds_in_a_while_loop])
+def test_arguments_of_rank_0_are_numbers_or_arrays(program: Any) -> None:
+    numbers = [(floats(40), np.float64(2), np.int64(3)), (floats(50), np.float64(3), np.int64(4))]
+    arrays = [(x, np.array(b), np.array(n)) for x, b, n in numbers]
+    for sets in (numbers, arrays):
+        check(program, *sets, versions=None)
+    jitted = fx.jit(program)
+    for given in (*numbers, *arrays):
+        mine, eager = copied(given), copied(given)
+        assert types_of(jitted(*mine)) == types_of(program(*eager))
+        same(mine, eager)
 
 
 # -- known numbers ---------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def check(program: Callable[..., Any], *sets: Given, versions: int | None = 1) -
             same(mine, eager)
         assert versions in (None, len(jitted.versions)), jitted.explain()
         if backend == "python":
-            last, arrays = jitted.versions[-1], [a for a in copied(sets[-1]) if isinstance(a, np.ndarray)]
+            last, arrays = jitted.versions[-1], [a for a in copied(sets[-1]) if isinstance(a, (np.ndarray, np.generic))]
             same(last.module(*arrays), program(*copied(sets[-1])))
 
 

@@ -55,14 +55,16 @@ class Body(BodyBuilder):
         self.tracer.graph = self.outer
         self.tracer.bodies = self.tracer.bodies[:-1]
 
-    def own(self, name: str, type: TensorType, number: bool = False, refusal: str = "") -> Proxy:
+    def own(
+        self, name: str, type: TensorType, number: bool = False, refusal: str = "", immutable: bool | None = True
+    ) -> Proxy:
         """The next input; inside it is a value that the body owns and may write into, unless there
-        is a ``refusal``. ``number``: a number of Python."""
+        is a ``refusal``. ``number``: a number of Python; ``immutable``: one of NumPy, if it is of rank 0."""
         node = self.input(name, type)
         if number:
             return PythonNumber(node, self.tracer)
         proxy = self.tracer.proxy(node)
-        memory = Memory(refusal, is_number=not type.shape)
+        memory = Memory(refusal, is_number=not type.shape and immutable)
         proxy._view = View(node, memory, self.tracer.writes.count)
         return proxy
 

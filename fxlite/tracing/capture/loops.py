@@ -41,7 +41,7 @@ from fxlite.tracing.capture.regions import (
 from fxlite.tracing.proxy import PythonNumber
 from fxlite.tracing.selections.masked import all_of, same_mask
 from fxlite.tracing.writes.aliasing import replace_root
-from fxlite.tracing.writes.shared_memory import Memory, View, root_of, view_of
+from fxlite.tracing.writes.shared_memory import Memory, View, is_number, root_of, view_of
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -190,14 +190,20 @@ class Loop:
             for place, entry in self.entries.items():
                 several = len(entry.kinds) > 1
                 entry.inputs = [
-                    region.own(f"{place.name}_{n}" if several else place.name, k.type, bool(k.number))
-                    for n, k in enumerate(entry.kinds)
+                    self._input(region, f"{place.name}_{n}" if several else place.name, v, k)
+                    for n, (v, k) in enumerate(zip(entry.values, entry.kinds))
                 ]
             for root in self.roots:
                 region.roots[root] = root.node
                 root.node = region.input(root.node.name, root.node.type)
             tracer.writes.count += 1
         return region, number
+
+    def _input(self, region: Region, name: str, before: Any, kind: Kind) -> Any:
+        """What a round sees of a leaf; of rank 0 it is an array, or a number, as before the loop."""
+        immutable = is_number(before) if is_traced(before) and not before.type.shape else True
+        refusal = "is an input that may be an immutable number" if immutable is None else ""
+        return region.own(name, kind.type, bool(kind.number), refusal, immutable)
 
     def _enter(self) -> None:
         """Let the program see what is carried, in place of what there was before the loop."""
@@ -340,7 +346,7 @@ class Loop:
             return True
         if entry.structure is pytree.LEAF and after is entry.inputs[0]:
             root = root_of(view_of(after))
-            if root in way.region.written and entry.kinds[0].type.shape:
+            if root in way.region.written and is_number(after) is False:
                 self.hint.whole.add(place)  # written into, but always this array
                 self.fixed[place] = None
                 return True

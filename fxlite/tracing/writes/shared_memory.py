@@ -94,7 +94,7 @@ def view_of(proxy: Proxy) -> View:
         if node.op == "placeholder":
             if not proxy.tracer.writes_inputs:
                 refusal = "is an input and belongs to the caller"
-            elif not getattr(node.type, "shape", ()):
+            elif not getattr(node.type, "shape", ()) and node.target not in proxy.tracer.input_numbers:
                 refusal = "is an input that may be an immutable number"
         elif node.op == "get_attr":
             refusal = "is a parameter, buffer or constant of the program"
@@ -116,7 +116,7 @@ def is_number(proxy: Proxy) -> bool | None:
         return view.memory.is_number if view.memory is not None else False
     node = proxy._node
     if node.op != "call_function":
-        return None
+        return proxy.tracer.input_numbers.get(node.target) if node.op == "placeholder" else None
     return node.target.gives_number  # type: ignore[no-any-return]
 
 
