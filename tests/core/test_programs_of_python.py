@@ -180,6 +180,33 @@ def test_arguments_of_rank_0_are_numbers_or_arrays(program: Any) -> None:
         same(mine, eager)
 
 
+# -- objects ---------------------------------------------------------------------------------------
+class Means:
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.centers = self.labels = None
+
+    def fit(self, x: Any) -> Means:
+        self.centers = x[: self.k].copy()
+        for _ in range(10):
+            distances = np.sqrt(((x[:, None] - self.centers[None]) ** 2).sum(-1))
+            self.labels = distances.argmin(1)
+            new = np.array([x[self.labels == j].mean(axis=0) for j in range(self.k)])
+            if np.allclose(new, self.centers):
+                break
+            self.centers = new
+        return self
+
+
+def attributes_that_are_none_at_first(x: Any) -> Any:
+    found = Means(3).fit(x)
+    return found.centers, found.labels
+
+
+def test_attributes_that_each_round_sets_anew() -> None:
+    check(attributes_that_are_none_at_first, (floats(20, 2),), (floats(30, 2),), versions=None)
+
+
 # -- known numbers ---------------------------------------------------------------------------------
 def known_numbers_as_options(x: Any) -> Any:
     k = np.array([1, 2, 4])[1]

@@ -409,7 +409,7 @@ class Loop:
             assert after is not None
             carried += zip(entry.values, after.values, entry.kinds)
         carried += [(r.node, way.nodes[r], Kind(r.node.type)) for r in self.roots]
-        kept = [k for k in (self._temporary(p, way) for p in self.variables.places) if k]
+        kept = [k for k in (self._temporary(p, way) for p in (*self.variables.places, *self.extra)) if k]
         for _, before, entry in kept:
             carried += zip(before, entry.values, entry.kinds)
         returned = self._returned(outcome)
@@ -451,7 +451,8 @@ class Loop:
         """A variable that each round sets anew, and that is read behind the loop: what it is before
         the loop, and after a round."""
         variables, after = self.variables, way.values[place]
-        if place.name in variables.exposed or place.name not in variables.later:
+        is_unread = isinstance(self.fixed.get(place), Unavailable) and not isinstance(after, Unavailable)
+        if not is_unread and (place.name in variables.exposed or place.name not in variables.later):
             return None
         found = None if after is MISSING else self._entry(after, place.name)
         if found is None:
@@ -531,7 +532,7 @@ class Loop:
             assign(tracer, place, entry.built(results))
             done.add(place)
         for place, reason in self.fixed.items():
-            if reason is not None:
+            if reason is not None and place not in done:
                 assign(tracer, place, reason)
             done.add(place)
         for place in variables.places:
