@@ -39,6 +39,7 @@ from fxlite.graph import pytree
 from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
+from fxlite.tracing.capture.raised import exception_of
 from fxlite.tracing.inputs import signature_of, title
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.torch_names import refuse_torch_module
@@ -205,7 +206,13 @@ class JitFunction:
         store = self._store
         store.calls += 1
         found.used = store.calls
-        result = found.call(bound, arrays)
+        try:
+            result = found.call(bound, arrays)
+        except IndexError as error:
+            raised = exception_of(error, found.exceptions)
+            if raised is None:
+                raise
+            raise raised from None
         return result if found.finish is None else found.finish(result)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
@@ -325,8 +332,10 @@ class JitFunction:
             )
         seen = {name: mapped(value, name, _remembered) for name, value in bound.items()}
         signature = inspect.signature(module.forward)
-        finish = module.__dict__.get("_finish")
-        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, signature, states, finish)
+        finish, exceptions = module.__dict__.get("_finish"), module.__dict__.get("_exceptions", {})
+        return Version(
+            module, compiled, reason, fixed, seen, state, paths, pattern, signature, states, finish, exceptions
+        )
 
     def _traced(self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool) -> GraphModule:
         """The trace, with these sizes of the arrays at their paths. If it may be tried ``again``,
@@ -354,6 +363,7 @@ class JitFunction:
                 concrete[name] = mapped(value, name, lambda p, v: pytree.PH if p in sizes else v)
         loops = self._settings.loops
         tracer = _OneProblem(loops=loops) if again else Tracer(loops=loops)
+        tracer.notes_raised = True
         scalars = {name: value for name, value in bound.items() if isinstance(value, ARRAYS) and not value.ndim}
         tracer.input_numbers = {name: isinstance(value, np.generic) for name, value in scalars.items()}
         return symbolic_trace(self._root, concrete_args=concrete, inputs=types_of, tracer=tracer)

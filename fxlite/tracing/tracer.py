@@ -44,6 +44,7 @@ from fxlite.tracing.calls import Places
 from fxlite.tracing.capture.capture import is_captured, why_plain
 from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import fold_known
+from fxlite.tracing.capture.raised import Raised, checked, is_raised_by
 from fxlite.tracing.inputs import (
     PLAIN,
     Inputs,
@@ -126,6 +127,8 @@ class Tracer(Capturing):
         self.param_shapes_constant = param_shapes_constant
         #: (module, attribute, value before) of the numbers that the program has assigned to.
         self.own_numbers: list[tuple[Module, str, bool | int | float | complex]] = []
+        #: Whether who calls what is traced looks for exceptions, see :mod:`fxlite.tracing.capture.raised`.
+        self.notes_raised = False
         #: Of inputs of rank 0, where that is known: whether they are NumPy's numbers, which are immutable.
         self.input_numbers: dict[str, bool] = {}
         self._runs_program = False  # not an expansion, or an edit of a graph
@@ -170,6 +173,7 @@ class Tracer(Capturing):
         #: Parts of nested arguments in whose place the program has put other values.
         self.rebound: list[str] = []
         self.finish: Finish | None = None
+        self.raised = Raised()
         #: Random generators that the program makes of a seed, each with the body that it makes it in.
         self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
@@ -744,7 +748,16 @@ class Tracer(Capturing):
                 result = self.call_module(root, function, tuple(inputs.arguments), inputs.keywords)
             else:
                 result = self.captured(function)(*inputs.arguments, **inputs.keywords)
-        except (LookupError, ValueError) as error:
+        except Exception as error:
+            if is_traced(self.raised.code) and is_raised_by(error):
+                first = next(iter(self.raised.exceptions.values()))
+                raise self.error(
+                    f"the program raises {type(first).__name__}: {first}, or {type(error).__name__}: {error}, and "
+                    "which of them is not known while tracing",
+                    "return a number that says so",
+                ) from error
+            if not isinstance(error, (LookupError, ValueError)):
+                raise
             if isinstance(error, FxliteError) or not inputs.not_given:
                 raise
             raise ArgumentError(
@@ -778,10 +791,17 @@ class Tracer(Capturing):
             raise self.error("the program returns None", "return the arrays it computes")
         nested, result = None, with_results(result)
         self.finish = finish_of(result)
+        given = [v for _, v in pytree.leaves(result, "result") if is_traced(v)] if self.notes_raised else []
+        checks = checked(self, [*given, *map(self.proxy, written.values())])
+        if checks is not None:
+            result = checks[1] if result is checks[0] else result
+            written = {
+                t: checks[1].node if n is checks[0].node and checks[0] not in given else n for t, n in written.items()
+            }
         if result is not None and not is_traced(result):
             structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
             nested = structure if structure.has_class else None
-            result = pytree.plain(result, self._result)
+            result = pytree.plain(result, lambda v: self._result(checks[1] if checks and v is checks[0] else v))
         self.rebound = self._rebound(inputs)
         self.origin = (None, None)  # a result belongs to the whole program
         value = self.create_arg(result)
@@ -841,6 +861,8 @@ class Tracer(Capturing):
             made.__dict__["_trace_notes"] = dict(self.notes)
         if self.finish is not None:
             made.__dict__["_finish"] = self.finish
+        if self.raised.exceptions:
+            made.__dict__["_exceptions"] = dict(self.raised.exceptions)
         if self.rebound:
             made.__dict__["_rebound"] = tuple(self.rebound)
         return made

@@ -387,7 +387,7 @@ class Version:
     each array, whose ``paths`` tell where they are; ``state`` is what the program reads besides,
     None where nobody looks; ``signature`` is that of the compiled function; ``states`` the
     buffers that the program changes: module, name and path of each; ``finish`` makes of the result what the
-    program gives (:mod:`fxlite.tracing.results`)."""
+    program gives (:mod:`fxlite.tracing.results`); ``exceptions``: what it raises on conditions."""
 
     module: GraphModule
     compiled: Any
@@ -400,6 +400,7 @@ class Version:
     signature: inspect.Signature
     states: Sequence[tuple[Module, str, str]] = ()
     finish: Callable[[Any], Any] | None = None
+    exceptions: Mapping[tuple[str, int], Exception] = field(default_factory=dict)
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
 

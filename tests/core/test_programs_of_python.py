@@ -207,6 +207,87 @@ def test_attributes_that_each_round_sets_anew() -> None:
     check(attributes_that_are_none_at_first, (floats(20, 2),), (floats(30, 2),), versions=None)
 
 
+# -- exceptions ------------------------------------------------------------------------------------
+class NotConverged(Exception):
+    def __init__(self, rounds: int) -> None:
+        super().__init__(rounds)
+        self.rounds = rounds
+
+
+def checks_its_argument(x: Any) -> Any:
+    if not np.all(x >= 0):
+        raise ValueError("negative")
+    if x[0] > 2:
+        raise KeyError("large")
+    return np.sqrt(x), x.sum()
+
+
+def does_not_converge(x: Any) -> Any:
+    y = 1.0
+    for rounds in range(20):
+        better = y - (y * y - x[0]) / (2 * y)
+        if abs(better - y) < 1e-9:
+            return better, rounds
+        y = better
+    raise NotConverged(20)
+
+
+def would_not_end(x: Any) -> Any:
+    if x[0] <= 0:
+        raise ValueError("the step must be positive")
+    t, steps = 0.0, 0
+    while t < 1:
+        t += x[0]
+        steps += 1
+    return steps
+
+
+def raises_in_a_method(x: Any) -> Any:
+    for i in range(len(x)):
+        Positive().add(x, i)
+
+
+class Positive:
+    def add(self, x: Any, i: int) -> None:
+        if x[i] < 0:
+            raise OverflowError(i)
+        x[i] += 1
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+@pytest.mark.parametrize("program", [checks_its_argument, does_not_converge, would_not_end, raises_in_a_method])
+def test_exceptions_on_conditions(program: Any, backend: str) -> None:
+    jitted = fx.jit(program, backend=backend)
+    raised = 0
+    for given in (floats(40), floats(50) + 3, -floats(40), np.zeros(40), floats(50)):
+        mine, eager = given.copy(), given.copy()
+        try:
+            expected = program(eager)
+        except Exception as error:
+            raised += 1
+            with pytest.raises(type(error)) as caught:
+                jitted(mine)
+            assert caught.value.args == error.args or program is raises_in_a_method
+            assert any("of_python.py:" in note for note in caught.value.__notes__)
+        else:
+            if expected is not None:
+                same(jitted(mine), expected)
+            else:
+                jitted(mine)
+            same(mine, eager)
+    assert raised
+
+
+def test_of_two_exceptions_none_is_guessed() -> None:
+    def program(x: Any) -> Any:
+        if x[0] > 0:
+            raise ValueError("positive")
+        raise ValueError("negative")
+
+    with pytest.raises(fx.errors.TraceError, match="raises ValueError: positive, or ValueError: negative"):
+        fx.jit(program)(floats(4))
+
+
 # -- known numbers ---------------------------------------------------------------------------------
 def known_numbers_as_options(x: Any) -> Any:
     k = np.array([1, 2, 4])[1]

@@ -24,7 +24,8 @@ from fxlite.tracing.capture.capture import Caller, captured
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, list_of, number_of
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
-from fxlite.tracing.capture.regions import Outcome, Region, conditional, is_total, note, run
+from fxlite.tracing.capture.raised import can_note, is_raised_by, note_raised
+from fxlite.tracing.capture.regions import Outcome, Region, WayRaises, conditional, is_total, note, run
 from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber
 
@@ -109,7 +110,16 @@ class Expressions(Caller):
                 pred.node,
             )
             raise tracer.swallowed
-        return settled(conditional(tracer, pred, ways, places))
+        try:
+            return settled(conditional(tracer, pred, ways, places))
+        except WayRaises as error:
+            if not can_note(tracer) or not is_raised_by(error.exception):
+                raise
+            note_raised(tracer, pred if error.number == 0 else self.not_(pred), error.exception)
+            try:
+                return ways[1 - error.number]()
+            except Exception as other:  # which of two it raises is not known
+                raise (error if is_raised_by(other) else other) from None
 
     # -- expressions -------------------------------------------------------------------------------
     def and_(self, first: Any, *more: Part) -> Any:

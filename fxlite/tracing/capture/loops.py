@@ -267,6 +267,13 @@ class Loop:
         self._enter()
         over, test = self.over, self.test
         ask: Callable[[], Any] = (lambda: number < over.bounds[1]) if over is not None else test  # type: ignore[assignment]
+        code = self.tracer.raised.code
+        if type(code) is not int:  # nothing goes on behind an exception
+            going_on = ask
+
+            def ask() -> Any:
+                return self.flow.and_(code == 0, going_on)
+
         if not self.left:
             return self.flow.truth(ask())
         over_with = self.left[0] if len(self.left) == 1 else lookup("logical_or")(*self.left)
@@ -449,7 +456,7 @@ class Loop:
 
     def _temporary(self, place: Place, way: Way) -> tuple[Place, list[Any], _Entry] | None:
         """A variable that each round sets anew, and that is read behind the loop: what it is before
-        the loop, and after a round."""
+        the loop, and after a round; also an attribute or item that no round reads before it sets it."""
         variables, after = self.variables, way.values[place]
         is_unread = isinstance(self.fixed.get(place), Unavailable) and not isinstance(after, Unavailable)
         if not is_unread and (place.name in variables.exposed or place.name not in variables.later):

@@ -318,6 +318,13 @@ class Way:
     nodes: dict[View, Node]
 
 
+class WayRaises(TraceError):
+    """A way, of this ``number``, raises an exception of the program."""
+
+    exception: Exception
+    number = -1
+
+
 def run(region: Region, part: Callable[[], Any]) -> Way:
     """Trace a part into a region, and put everything back."""
     try:
@@ -329,7 +336,10 @@ def run(region: Region, part: Callable[[], Any]) -> Way:
     except FxliteError:
         raise
     except Exception as error:
-        raise _raised(region, error) from error
+        refused = _raised(region, error)
+        made = WayRaises(*refused.args)
+        made.__dict__.update(vars(refused), exception=error)
+        raise made from error
     finally:
         region.put_back()
 
@@ -354,7 +364,13 @@ def conditional(
     names: tuple[str, str] = ("where the condition is true", "where it is false"),
 ) -> Any:
     """Go both ways; the outcome of them. ``pred`` is one traced bool."""
-    found = [run(Region(tracer, "a branch", places), way) for way in ways]
+    found: list[Way] = []
+    for number, part in enumerate(ways):
+        try:
+            found.append(run(Region(tracer, "a branch", places), part))
+        except WayRaises as error:
+            error.number = number
+            raise
     one, other = found
     merging = Merging(tracer, names)
     makers = {}

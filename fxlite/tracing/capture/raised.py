@@ -1,0 +1,107 @@
+"""Exceptions that a program raises on a condition: a graph has none, but a call can look whether one was due.
+
+In: a condition of captured control flow, one way of which raises. Out: the number of that exception where the
+condition holds, which branches and loops hand on as they do an attribute; and results of the program that depend on
+it by an index which is out of range for any number but 0, so that a call fails. Who knows the exceptions
+(:mod:`fxlite.just_in_time`) raises the one that is due. What stands behind a statement that raises is computed all
+the same; no ``while`` loop goes on.
+"""
+
+from __future__ import annotations
+
+import opcode
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.state import is_traced
+from fxlite.ops.op import lookup
+from fxlite.tracing.capture.places import Attribute
+from fxlite.tracing.capture.regions import Region, assign
+from fxlite.types import shapes
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+#: Times the number of an exception, an index that no array of a program has by chance.
+_FACTOR = 1_000_000_007
+_INDEX = re.compile(r"index (\d+) is out of bounds")
+_RAISES = opcode.opmap["RAISE_VARARGS"]
+
+
+@dataclass
+class Raised:
+    """``code``: the number of the exception that was raised first, from 1 on; 0: none. ``exceptions``: by
+    file and line of the statements."""
+
+    code: Any = 0
+    exceptions: dict[tuple[str, int], Exception] = field(default_factory=dict)
+
+
+def is_raised_by(error: BaseException | None) -> bool:
+    """Whether a ``raise`` statement of the program has raised an exception."""
+    last = error.__traceback__ if error is not None else None
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISES
+
+
+def note_raised(tracer: Tracer, pred: Any, error: Exception) -> None:
+    """The program raises an exception where ``pred`` holds, and has come here."""
+    raised, last = tracer.raised, error.__traceback__
+    assert last is not None
+    while last.tb_next is not None:
+        last = last.tb_next
+    place = last.tb_frame.f_code.co_filename, last.tb_lineno
+    if place not in raised.exceptions:
+        error.add_note(f"raised at {place[0]}:{place[1]}; values in its text were not known when it was made")
+        error.args = tuple(map(_without_traced, error.args))
+        vars(error).update({name: _without_traced(value) for name, value in vars(error).items()})
+        raised.exceptions[place] = error.with_traceback(None)
+    number = list(raised.exceptions).index(place) + 1
+    here = pred if type(raised.code) is int else lookup("logical_and")(pred, raised.code == 0)
+    code = tracer.python_number(lookup("where")(here, number, raised.code))
+    assign(tracer, Attribute(raised, "code", "the exception"), code)
+
+
+def _without_traced(value: Any) -> Any:
+    return str(value) if is_traced(value) else value
+
+
+def can_note(tracer: Tracer) -> bool:
+    """Whether all that is traced now hands on what changes in it."""
+    return tracer.notes_raised and all(isinstance(body, Region) for body in tracer.bodies)
+
+
+def checked(tracer: Tracer, values: Sequence[Any]) -> tuple[Any, Any] | None:
+    """The smallest of the values that a program gives or writes, and what takes its place: the same, where no
+    exception was raised. None where there is nothing to check."""
+    if not is_traced(tracer.raised.code):
+        return None
+    if not values:
+        raise tracer.error(
+            "the program gives nothing that is computed, but raises an exception on a condition that is not known "
+            "while tracing",
+            "return an array that it computes",
+        )
+    smallest = min(values, key=_elements)
+    lost = lookup("take")(np.zeros(1, np.int64), lookup("mul")(tracer.raised.code, _FACTOR), axis=0)
+    kept = lookup("where")(lost == 0, smallest, lookup("cast")(0, smallest.type.dtype))
+    return smallest, kept
+
+
+def _elements(value: Any) -> int:
+    size = shapes.for_user(value.type.size)
+    return size if type(size) is int else 1 << 62
+
+
+def exception_of(error: Exception, exceptions: Mapping[tuple[str, int], Exception]) -> Exception | None:
+    """The exception of the program that a failed call stands for; None where it has failed otherwise."""
+    found = _INDEX.search(str(error))
+    code, rest = divmod(int(found[1]), _FACTOR) if found else (0, 1)
+    if rest or not 0 < code <= len(exceptions):
+        return None
+    return list(exceptions.values())[code - 1].with_traceback(None)
