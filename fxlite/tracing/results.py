@@ -13,6 +13,7 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
+from fxlite.tracing.capture.lists import is_open, listed
 from fxlite.tracing.writes.shared_memory import is_number
 from fxlite.types.dtypes import NUMBERS
 from fxlite.types.shapes import NamedDim
@@ -33,6 +34,8 @@ def finish_of(value: Any) -> Finish | None:
         return _as_number
     if isinstance(value, (*NUMBERS, NamedDim)):
         return _as_python
+    if is_open(value):
+        return listed(value)
     parts = None if hasattr(type(value), "__fx_children__") else pytree.children_of(value)
     if parts is None:  # also of selected elements, which are an array
         return None

@@ -44,6 +44,7 @@ from fxlite.tracing.calls import Places
 from fxlite.tracing.capture.capture import is_captured, why_plain
 from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import fold_known
+from fxlite.tracing.capture.lists import closed
 from fxlite.tracing.capture.raised import Raised, checked, is_raised_by
 from fxlite.tracing.inputs import (
     PLAIN,
@@ -789,8 +790,8 @@ class Tracer(Capturing):
         states = self.states.written(self)
         if result is None and not written and not states:
             raise self.error("the program returns None", "return the arrays it computes")
-        nested, result = None, with_results(result)
         self.finish = finish_of(result)
+        nested, result = None, with_results(closed(result, self))
         given = [v for _, v in pytree.leaves(result, "result") if is_traced(v)] if self.notes_raised else []
         checks = checked(self, [*given, *map(self.proxy, written.values())])
         if checks is not None:

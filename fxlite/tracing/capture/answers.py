@@ -261,8 +261,19 @@ def _holds_traced(value: Any) -> bool:
     return any(is_traced(part) or _holds_traced(part) for part in value)
 
 
+def _array_of(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """np.array, which copies; also what is selected."""
+    if not (args and isinstance(args[0], Masked)):
+        return _ARRAY(tracer, function, args, kwargs)
+    wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+    return args[0].copy() if wanted is None else args[0].astype(wanted)
+
+
 def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """np.asarray: a traced array is one already."""
+    if args and isinstance(args[0], Masked):
+        wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+        return args[0] if wanted is None else args[0].astype(wanted)
     if args and is_traced(args[0]):
         wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
         same = wanted is None or dtypes.dtype(wanted) is args[0].type.dtype
@@ -300,7 +311,7 @@ ARRAYS: dict[Any, Make] = {
     np.identity: _made(_identity),
     np.tri: _made(_matrix(operator.le)),
     np.linspace: _made(_linspace),
-    np.array: _ARRAY,
+    np.array: _array_of,
     np.broadcast: _broadcast,
     np.asarray: _as_array,
     np.asanyarray: _as_array,

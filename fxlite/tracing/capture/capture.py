@@ -105,7 +105,7 @@ class Caller:
         if make is not None:
             given = {name: as_numpy_reads(value) for name, value in kwargs.items()}
             return make(tracer, function, tuple(map(as_numpy_reads, args)), given)
-        if kind in _DISPATCHED or (kind is BuiltinFunctionType and type(function.__self__) is np.ufunc):
+        if kind in DISPATCHED or (kind is BuiltinFunctionType and type(function.__self__) is np.ufunc):
             args, kwargs = with_stacked(tracer, function, args, kwargs)
         if kind is FunctionType:
             own = captured(function, self.name)
@@ -263,8 +263,8 @@ CALLERS = {name: Caller(name) for name in ("", "library")}
 #: In functions whose control flow stays as it is, though that of others does not.
 _NO_FLOW = Caller("flow")
 #: What NumPy's functions are, which ask arrays among their arguments; and these and methods of arrays.
-_DISPATCHED = frozenset((np.ufunc, type(np.concatenate)))
-_NUMPYS = _DISPATCHED | {BuiltinFunctionType}
+DISPATCHED = frozenset((np.ufunc, type(np.concatenate)))
+_NUMPYS = DISPATCHED | {BuiltinFunctionType}
 
 
 # -- code ------------------------------------------------------------------------------------------

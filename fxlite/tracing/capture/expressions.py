@@ -20,12 +20,14 @@ from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
-from fxlite.tracing.capture.capture import Caller, captured
+from fxlite.tracing.capture.answers import ARRAYS
+from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, list_of, number_of
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, Contents, Maybe, as_array, is_open, length, refuse
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.raised import can_note, is_raised_by, note_raised
-from fxlite.tracing.capture.regions import Outcome, Region, WayRaises, conditional, is_total, note, run
+from fxlite.tracing.capture.regions import FILLER, Outcome, Region, WayRaises, conditional, is_total, note, run
 from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber
 
@@ -79,6 +81,8 @@ class Expressions(Caller):
     # -- conditions --------------------------------------------------------------------------------
     def truth(self, value: Any) -> Any:
         """A condition: a bool, or a traced one where it is not known."""
+        if is_open(value):
+            value = length(active_tracer.get(), value) > 0  # type: ignore[arg-type]
         if not is_traced(value):
             return bool(value)
         known = known_value(value)
@@ -158,6 +162,17 @@ class Expressions(Caller):
         truth = self.truth(value)
         return truth.tracer.python_number(lookup("logical_not")(truth)) if is_traced(truth) else not truth
 
+    def kept(self, test: Any, then: Part) -> Any:
+        """An element of a comprehension, on a condition."""
+        truth = self.truth(test)
+        if not is_traced(truth):
+            return then() if truth else DROPPED
+        return Maybe(truth.tracer, truth, self.choose(truth, then, lambda: FILLER))
+
+    def gathered(self, values: list[Any]) -> Any:
+        """The list that a comprehension makes of such elements."""
+        return self.made([value for value in values if value is not DROPPED])
+
     def choose(self, test: Any, one: Part, other: Part) -> Any:
         truth = self.truth(test)
         if not is_traced(truth):
@@ -233,6 +248,8 @@ class Expressions(Caller):
 
     def set_item(self, owner: Any, index: Any, value: Any) -> None:
         region = _region()
+        if is_open(owner):
+            refuse(active_tracer.get(), "an element is set in")  # type: ignore[arg-type]
         if region is not None and not is_traced(owner):
             if isinstance(owner, (list, dict)) and not isinstance(index, slice):
                 if not is_traced(index):
@@ -288,11 +305,20 @@ class Expressions(Caller):
             return vectorized(tracer, function, args, captured(function.pyfunc, self.name))
         if type(function) is MethodType and function.__func__ in _PYTHONS and not args:
             return _PYTHONS[function.__func__](function.__self__)
+        if args and is_open(args[0]) and function in OF_OPEN:
+            return OF_OPEN[function](self, tracer, *args, **kwargs)
+        if function in ARRAYS or type(function) in DISPATCHED:
+            args = tuple(as_array(tracer, a) if is_open(a) else a for a in args)
         region = _region()
+        changed = mutated_by(function, args) if function is not next else args[0]
+        grows = type(changed) is list and function.__name__ in ("append", "extend")
+        if is_open(changed) and not grows:
+            refuse(tracer, f"{function.__name__}() changes")
         if region is None:
             return self._called(tracer, function, args, kwargs)
-        changed = mutated_by(function, args) if function is not next else args[0]
-        if changed is not None and not region.owns(changed):
+        if grows and region.is_branch:
+            note(tracer, Contents(changed, 0, "a list"))
+        elif changed is not None and not region.owns(changed):
             name = getattr(function, "__name__", "next")
             raise _refused(region, changed, f"is changed by {name}()")
         for place in outer_variables(function):
@@ -317,6 +343,12 @@ class Expressions(Caller):
                 "call it before tracing",
                 numbers[0].node,
             ) from error
+
+    def part(self, owner: Any, index: Any) -> Any:
+        tracer = active_tracer.get()
+        if tracer is not None and is_open(owner):
+            owner = as_array(tracer, owner)
+        return super().part(owner, as_array(tracer, index) if tracer is not None and is_open(index) else index)
 
     def rounds(self, values: Any) -> Any:
         return values

@@ -22,6 +22,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.capture.lists import as_array, is_open
 from fxlite.tracing.functions.elements import Flat, position
 from fxlite.tracing.proxy import DTYPES, Proxy, PythonNumber
 from fxlite.tracing.selections.masked import FUNCTIONS, Masked
@@ -71,6 +72,8 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
     if isinstance(value, Masked) and not value.before:
         selected = FUNCTIONS["compact"](value)
         return Counted(tracer, selected.count, lambda k: selected.values[k])
+    if is_open(value):
+        return counted(tracer, as_array(tracer, value))
     if isinstance(value, Flat):
         return Counted(tracer, value.x.size, value.element)
     if isinstance(value, np.ndarray) and value.ndim:
@@ -78,8 +81,8 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
     return None
 
 
-def _is_open(value: Any) -> bool:
-    return isinstance(value, (Counted, Proxy, Masked, Flat))
+def _is_counted(value: Any) -> bool:
+    return isinstance(value, (Counted, Proxy, Masked, Flat)) or is_open(value)
 
 
 def _known_bound(value: Any) -> Any:
@@ -126,14 +129,14 @@ def _at_least_0(tracer: Tracer, count: Any) -> Any:
 
 def _enumerate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
     start = kwargs.get("start", args[1] if len(args) > 1 else 0)
-    found = counted(tracer, args[0]) if args and _is_open(args[0]) else None
+    found = counted(tracer, args[0]) if args and _is_counted(args[0]) else None
     if found is None:
         return function(*args, **kwargs)
     return Counted(tracer, found.count, lambda k: (k + start, found.item(k)))
 
 
 def _zip(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    parts = [counted(tracer, value) for value in args] if any(map(_is_open, args)) else [None]
+    parts = [counted(tracer, value) for value in args] if any(map(_is_counted, args)) else [None]
     if any(part is None for part in parts) or set(kwargs) - {"strict"}:
         return function(*args, **kwargs)
     found = [part for part in parts if part is not None]
@@ -148,7 +151,7 @@ def _zip(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _reversed(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    found = counted(tracer, args[0]) if args and _is_open(args[0]) else None
+    found = counted(tracer, args[0]) if args and _is_counted(args[0]) else None
     if found is None:
         return function(*args, **kwargs)
     last = _as_number(tracer, found.count) - 1

@@ -21,6 +21,7 @@ from fxlite.ops.op import lookup
 from fxlite.tracing.capture.bodies import Kind, as_value, kind_of, number_kind, put_together
 from fxlite.tracing.capture.control import record_control
 from fxlite.tracing.capture.flow_answers import Counted
+from fxlite.tracing.capture.lists import Contents
 from fxlite.tracing.capture.places import MISSING, Place, Unavailable
 from fxlite.tracing.capture.regions import (
     FILLER,
@@ -320,6 +321,12 @@ class Loop:
         known = {*self.variables.places, *self.extra}
         for place in way.values:
             if place not in known:
+                if isinstance(place, Contents):
+                    raise self.tracer.error(
+                        f"a list from outside of {self.what} is changed in it, which happens while tracing, and not "
+                        "when the program runs",
+                        "write into an array of the final size: out = np.zeros(n), out[i] = value",
+                    )
                 if way.region.places[place] is MISSING:
                     raise self.tracer.error(
                         f"{place.name} is set in {self.what}, and not before it", "give it a value before the loop"

@@ -49,6 +49,10 @@ class Place:
         """Store a value; MISSING takes it away."""
         raise NotImplementedError
 
+    def merged(self, merging: Any, one: Any, other: Any) -> Callable[[Any], Any]:
+        """How to make what stands here behind two ways of what each leaves."""
+        return merging.merged(self.name, one, other)  # type: ignore[no-any-return]
+
 
 class Variable(Place):
     """A variable of a function, by its cell."""

@@ -144,7 +144,7 @@ class Merging:
             if isinstance(value, Unavailable):
                 return lambda results: value
         if one is FILLER or other is FILLER:
-            return self._filled(path, other if one is FILLER else one, one is FILLER)
+            return self.filled(path, other if one is FILLER else one, one is FILLER)
         if one is MISSING or other is MISSING:
             way = self.ways[one is MISSING]
             return self._unavailable(
@@ -184,7 +184,7 @@ class Merging:
             "graphs hold arrays and numbers: let both be one of these, of one type",
         )
 
-    def _filled(self, path: str, value: Any, first: bool) -> Callable[[Sequence[Any]], Any]:
+    def filled(self, path: str, value: Any, first: bool) -> Callable[[Sequence[Any]], Any]:
         """A value that one way has, and that is read only where it is that way."""
         if is_leaf(value):
             pair = (FILLER, value) if first else (value, FILLER)
@@ -193,7 +193,7 @@ class Merging:
         if found is None:
             return lambda results: value
         kind, keys, values = found
-        makers = [self._filled(f"{path}[{k!r}]", v, first) for k, v in zip(keys, values)]
+        makers = [self.filled(f"{path}[{k!r}]", v, first) for k, v in zip(keys, values)]
         return lambda results: _rebuilt(value, kind, keys, [m(results) for m in makers])
 
     def _unavailable(self, reason: str, advice: str) -> Callable[[Sequence[Any]], Any]:
@@ -261,6 +261,7 @@ class Region(Body):
         self.roots: dict[View, Node] = {}
         self.written: set[View] = set()
         self._made: dict[int, Any] = {}
+        self.is_branch = what == "a branch"
 
     def note(self, place: Place) -> None:
         """A place is about to be set."""
@@ -377,7 +378,7 @@ def conditional(
     for place in {**one.values, **other.values}:
         before = one.region.places.get(place, other.region.places.get(place))
         values = [way.values.get(place, before) for way in found]
-        makers[place] = merging.merged(place.name, *values)
+        makers[place] = place.merged(merging, *values)
     roots = {}
     for root in {**one.nodes, **other.nodes}:
         nodes = [way.nodes.get(root, root.node) for way in found]

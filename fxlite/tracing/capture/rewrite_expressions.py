@@ -19,6 +19,8 @@ MARK = "\0fxlite.call"
 NEEDS_FRAME = frozenset("super locals globals vars dir eval exec breakpoint __import__ __build_class__".split())
 #: NumPy's objects whose subscripts make arrays.
 MADE_BY_SUBSCRIPTS = frozenset("r_ c_ mgrid ogrid".split())
+#: Functions that take all elements of what they are given.
+_OF_LISTS = frozenset("sum any all min max list".split())
 _Statements = list[ast.stmt]
 
 
@@ -33,10 +35,13 @@ class Calls(ast.NodeTransformer):
         return ask("call", node, node.func, *node.args, keywords=node.keywords)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        is_known = not any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(node.slice))
+        return self._subscript(node, not any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(node.slice)))
+
+    def _subscript(self, node: ast.Subscript, known: bool) -> ast.AST:
+        """``known``: no position in it is computed."""
         self.generic_visit(node)
         name = getattr(node.value, "attr", getattr(node.value, "id", ""))
-        if not isinstance(node.ctx, ast.Load) or (is_known and name not in MADE_BY_SUBSCRIPTS):
+        if not isinstance(node.ctx, ast.Load) or (known and name not in MADE_BY_SUBSCRIPTS):
             return node
         if name in MADE_BY_SUBSCRIPTS:
             return ask("subscript", node, node.value, _index(node.slice))
@@ -160,7 +165,14 @@ class Expressions(Calls):
         return placed(ast.Expr(ask("assert_", test, _later(test), message)), node)
 
     # -- expressions -------------------------------------------------------------------------------
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        return self._subscript(node, known=False)
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Name) and node.func.id in _OF_LISTS and node.args:
+            given = node.args[0]
+            if isinstance(given, ast.GeneratorExp) and given.generators[-1].ifs:
+                node.args[0] = placed(ast.ListComp(given.elt, given.generators), given)
         made = super().visit_Call(node)
         if made is node and is_name(node.func, "super") and not node.args and self._scopes:
             first = self._scopes[-1].first
@@ -213,7 +225,18 @@ class Expressions(Calls):
         self.generic_visit(node)
         return ask("made", node, node)
 
-    visit_Dict = visit_Set = visit_ListComp = visit_SetComp = visit_DictComp = _visit_made
+    visit_Dict = visit_Set = visit_SetComp = visit_DictComp = _visit_made
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
+        last = node.generators[-1]
+        if not last.ifs or any(map(binds_a_name, (node.elt, *last.ifs))):
+            return self._visit_made(node)
+        test = last.ifs[0] if len(last.ifs) == 1 else placed(ast.BoolOp(ast.And(), last.ifs), last.ifs[0])
+        last.ifs = []
+        test, node.elt = self.visit(test), self.visit(node.elt)
+        node.generators = [self.visit(generator) for generator in node.generators]
+        node.elt = ask("kept", node.elt, test, _later(node.elt))
+        return ask("gathered", node, node)
 
 
 def _later(node: ast.expr) -> ast.expr:

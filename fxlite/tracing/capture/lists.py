@@ -1,0 +1,187 @@
+"""Lists of which it is not known while tracing whether they have some of their elements: ``[v for v in x if v > 0]``,
+and ``found.append(v)`` in a branch.
+
+In: the conditions and values of these elements. Out: a list of Python with a :class:`Maybe` in the place of each
+of them. Python's ``len``, ``sum``, ``any``, ``all``, ``min`` and ``max`` of such a list are computed; for NumPy, for
+loops and as a result of the program it is an array of the selected elements
+(:mod:`fxlite.tracing.selections.masked`). Whatever else reads an element that may not be there is an error.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.graph import pytree
+from fxlite.ops.op import lookup
+from fxlite.tracing.capture.answers import stacked
+from fxlite.tracing.capture.bodies import number_kind
+from fxlite.tracing.capture.places import Place, Unavailable
+from fxlite.tracing.capture.regions import Merging, is_leaf
+from fxlite.types import dtypes
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+_REASON = "whether a list has one of its elements is not known while tracing, and it is asked for element by element"
+_ADVICE = "take it whole (len, sum, max, np.array(found)), or write into an array of the largest size"
+#: Stands for an element that a comprehension leaves out.
+DROPPED: Any = object()
+
+
+class Maybe(Unavailable):
+    """An element that a list has where ``truth`` holds."""
+
+    __slots__ = ("truth", "value")
+
+    def __init__(self, tracer: Tracer, truth: Any, value: Any) -> None:
+        super().__init__(tracer, _REASON, _ADVICE)
+        self.truth, self.value = truth, value
+
+
+class Contents(Place):
+    """What a list holds."""
+
+    __slots__ = ()
+
+    def get(self) -> Any:
+        return tuple(self.owner)
+
+    def set(self, value: Any) -> None:
+        self.owner[:] = value
+
+    def merged(self, merging: Merging, one: Any, other: Any) -> Callable[[Any], Any]:
+        return merged_contents(merging, self.name, one, other)
+
+
+def is_open(value: Any) -> bool:
+    """Whether it is a list that may not have some of its elements."""
+    return type(value) is list and any(type(part) is Maybe for part in value)
+
+
+def refuse(tracer: Tracer, what: str) -> Any:
+    """Raise the error for what is done to such a list."""
+    raise tracer.error(f"{what} a list of which it is not known while tracing which elements it has", _ADVICE)
+
+
+def merged_contents(merging: Merging, path: str, one: Any, other: Any) -> Callable[[Any], Any]:
+    """How to make the contents of a list behind two ways: what both have, then what either has."""
+    both = 0
+    while both < min(len(one), len(other)) and one[both] is other[both]:
+        both += 1
+    makers: list[tuple[Any, Any]] = []
+    for number, rest in enumerate((one[both:], other[both:])):
+        is_there = merging.leaf(path, number == 0, number == 1, number_kind(bool)) if rest else None
+        for part in rest:
+            truth, value = is_there, part
+            if type(part) is Maybe:
+                pair = (part.truth, False) if number == 0 else (False, part.truth)
+                truth, value = merging.leaf(path, pair[0], pair[1], number_kind(bool)), part.value
+            makers.append((truth, merging.filled(path, value, number == 1)))
+    tracer = merging.tracer
+    return lambda results: (*one[:both], *(Maybe(tracer, t(results), v(results)) for t, v in makers))
+
+
+# -- as an array -----------------------------------------------------------------------------------
+def _parts(values: list[Any]) -> tuple[list[Any], list[Any]]:
+    return (
+        [part.truth if type(part) is Maybe else True for part in values],
+        [part.value if type(part) is Maybe else part for part in values],
+    )
+
+
+def _dtypes(tracer: Tracer, value: Any) -> set[dtypes.DType]:
+    if isinstance(value, (tuple, list)):
+        return set[dtypes.DType]().union(*(_dtypes(tracer, part) for part in value))
+    return {stacked(tracer, value).type.dtype} if is_leaf(value) else set()
+
+
+def as_array(tracer: Tracer, values: list[Any]) -> Any:
+    """The elements that there are, as an array."""
+    truths, parts = _parts(values)
+    if len(set[Any]().union(*(_dtypes(tracer, part) for part in parts))) != 1:
+        refuse(tracer, "values of different types, or no numbers, are in")
+    return stacked(tracer, parts)[lookup("cast")(stacked(tracer, truths), bool)]
+
+
+def closed(value: Any, tracer: Tracer) -> Any:
+    """A nested result with arrays in place of such lists."""
+    if is_open(value):
+        return as_array(tracer, value)
+    if type(value) in (tuple, list):
+        return type(value)(closed(part, tracer) for part in value)
+    return {key: closed(part, tracer) for key, part in value.items()} if type(value) is dict else value
+
+
+def listed(values: list[Any]) -> Callable[[Any], list[Any]]:
+    """Makes of an array the list that the program gives."""
+    _, parts = _parts(values)
+    leaves = [leaf for part in parts for _, leaf in pytree.leaves(part)]
+    plain = all(hasattr(v, "python_type") or isinstance(v, (int, float)) for v in leaves)
+    if isinstance(parts[0], tuple):
+        return lambda array: [tuple(row) for row in (array.tolist() if plain else array)]
+    return lambda array: array.tolist() if plain else list(array)
+
+
+# -- Python's functions ----------------------------------------------------------------------------
+def length(tracer: Tracer, values: list[Any]) -> Any:
+    """``len(found)``"""
+    truths, _ = _parts(values)
+    sure = sum(truth is True for truth in truths)
+    number = sum((lookup("cast")(t, "i64") for t in truths if t is not True), sure)
+    return tracer.python_number(number)
+
+
+def _sum(flow: Any, tracer: Tracer, values: list[Any], start: Any = 0) -> Any:
+    total = start
+    for truth, value in zip(*_parts(values)):
+        total = flow.choose(truth, lambda v=value, t=total: flow.operated("Add", t, v), lambda t=total: t)
+    return total
+
+
+def _any(flow: Any, tracer: Tracer, values: list[Any]) -> Any:
+    return flow.or_(False, *(lambda t=t, v=v: flow.and_(t, lambda: flow.truth(v)) for t, v in zip(*_parts(values))))
+
+
+def _all(flow: Any, tracer: Tracer, values: list[Any]) -> Any:
+    return flow.and_(
+        True, *(lambda t=t, v=v: flow.or_(flow.not_(t), lambda: flow.truth(v)) for t, v in zip(*_parts(values)))
+    )
+
+
+def _extreme(relation: str) -> Callable[..., Any]:
+    def call(flow: Any, tracer: Tracer, values: list[Any], **options: Any) -> Any:
+        if options.get("key") is not None:
+            refuse(tracer, "max() or min() with key= of")
+        truths, parts = _parts(values)
+        found, best = truths[0], parts[0]
+        for truth, value in zip(truths[1:], parts[1:]):
+            better = lookup("logical_or")(flow.not_(found), lookup(relation)(value, best))
+            best = flow.choose(lookup("logical_and")(truth, better), lambda v=value: v, lambda b=best: b)
+            found = lookup("logical_or")(found, truth)
+        if "default" in options:
+            return flow.choose(found, lambda: best, lambda: options["default"])
+        none = lookup("cast")(flow.not_(found), "i64")  # an index out of range where there is nothing
+        lost = lookup("take")(np.zeros(1, np.int64), none, axis=0)
+        return flow.choose(lost == 0, lambda: best, lambda: best * 0)
+
+    return call
+
+
+def _same(flow: Any, tracer: Tracer, values: list[Any]) -> Any:
+    return list(values)
+
+
+#: ``f(flow, tracer, list, ...)`` by what a program calls with such a list.
+OF_OPEN: dict[Any, Callable[..., Any]] = {
+    builtins.len: lambda flow, tracer, values: length(tracer, values),
+    builtins.sum: _sum,
+    builtins.any: _any,
+    builtins.all: _all,
+    builtins.max: _extreme("gt"),
+    builtins.min: _extreme("lt"),
+    builtins.list: _same,
+}

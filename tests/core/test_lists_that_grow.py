@@ -1,0 +1,135 @@
+"""Lists whose elements depend on values: comprehensions with conditions, ``append`` in a branch. What is computed of
+them, and what they are as results, is what Python has; what cannot be known is an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from tests.core.test_programs_people_write import floats, same
+
+SETS = (floats(6), floats(9, seed=3))
+
+
+def selected(x: Any) -> Any:
+    found = [v for v in x if v > 0.3 if v < 0.9]
+    places = [i for i in range(len(x)) if x[i] > 0.5]
+    return found, places, len(found), sum(places), x[places], np.array(places), np.mean(found), found[0], found[-1]
+
+
+def counted(x: Any) -> Any:
+    ones = sum(1 for v in x if v > 0.5), sum(v for v in x if v > 0.5), len([1 for v in x if v > 2])
+    truths = any(v > 0.9 for v in x if v < 1), all(v > 0.1 for v in x if v > 0.5), any(v > 2 for v in x if v > 0.1)
+    return ones, truths, max((v for v in x if v > 0.5), default=0.0), min((v for v in x if v > 2), default=-1.0)
+
+
+def apart(x: Any) -> Any:
+    low, high = [], [x[0]]
+    for v in x[1:]:
+        if v > 0.5:
+            high.append(v)
+        else:
+            low.append(v * 2)
+    middle = sum(low) / max(len(low), 1) if low else 0.0
+    return low, high, len(low) - len(high), middle, np.array(high).max()
+
+
+def in_groups(x: Any) -> Any:
+    found: dict[str, list[Any]] = {"low": [], "high": []}
+    for i, v in enumerate(x):
+        if v > 0.3:
+            if i % 2 == 0:
+                found["high"].append(i)
+            elif v > 0.6:
+                found["low"].extend([i, -i])
+    return found, {name: len(group) for name, group in found.items()}
+
+
+def pairs(x: Any) -> Any:
+    close = []
+    for i in range(len(x)):
+        for j in range(i + 1, len(x)):
+            if abs(x[i] - x[j]) < 0.2:
+                close.append((i, j))
+    total = 0.0
+    for i, j in close:
+        total += x[i] * x[j]
+    return close, total
+
+
+def peaks(x: Any) -> Any:
+    found = []
+    x[2] = 2
+    for i in range(1, len(x) - 1):
+        if x[i - 1] < x[i] > x[i + 1]:
+            found.append(i)
+    rows = [row for row in np.outer(x, x) if row.sum() > 1]
+    return np.array(found), np.array(rows), [v for v in x if v > 9]
+
+
+@pytest.mark.parametrize("program", [selected, counted, apart, in_groups, pairs, peaks])
+def test_lists_that_depend_on_values(program: Any) -> None:
+    for backend in ("python", "c"):
+        for dynamic in (True, False):
+            jitted = fx.jit(program, backend=backend, dynamic=dynamic)
+            for x in SETS:
+                same(jitted(x.copy()), program(x.copy()))
+
+
+def test_they_are_lists_of_numbers_as_results() -> None:
+    found = fx.jit(selected)(floats(6))
+    assert type(found[0]) is type(found[1]) is list and {type(v) for v in found[1]} == {int}
+    assert {type(v) for v in found[0]} == {np.float64} and type(found[2]) is int
+    assert fx.jit(pairs)(floats(6))[0] == pairs(floats(6))[0]
+    assert fx.jit(peaks)(floats(6))[2] == []
+
+
+def test_selected_elements_are_copied_by_array() -> None:
+    def program(x: Any) -> Any:
+        y = np.array(x[x > 0.5])
+        return y, np.asarray(x[x > 0.3], np.float32)
+
+    same(fx.jit(program)(floats(6)), program(floats(6)))
+
+
+def takes_one_back(x: Any) -> Any:
+    waiting = []
+    for v in x:
+        if v > 0.5:
+            waiting.append(v)
+    return waiting.pop()
+
+
+def by_itself(x: Any) -> Any:
+    found = [v for v in x if v > 0.5]
+    return [v * 2 for v in found]
+
+
+def of_several_types(x: Any) -> Any:
+    return [(i, v) for i, v in enumerate(x) if v > 0.5]
+
+
+def grows_while(x: Any) -> Any:
+    found, i = [], 0
+    while i < len(x) and x[i] < 0.9:
+        if x[i] > 0.2:
+            found.append(i)
+        i += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (takes_one_back, r"(?s)pop\(\) changes a list.*that_grow.py:\d+"),
+        (by_itself, r"(?s)whether a list has one of its elements.*that_grow.py:\d+"),
+        (of_several_types, r"(?s)values of different types.*that_grow.py:\d+"),
+        (grows_while, r"(?s)a list from outside of a while loop.*that_grow.py:\d+.*np.zeros"),
+    ],
+)
+def test_what_is_not_known_of_them_is_an_error(program: Any, said: str) -> None:
+    with pytest.raises(fx.errors.TraceError, match=said):
+        fx.jit(program)(floats(6))
