@@ -207,6 +207,45 @@ def test_attributes_that_each_round_sets_anew() -> None:
     check(attributes_that_are_none_at_first, (floats(20, 2),), (floats(30, 2),), versions=None)
 
 
+class Box:
+    limit = 0.5
+
+    def __init__(self, values: Any, scale: float = 2.0) -> None:
+        self.values, self._scale = values, scale
+        self.__hidden = scale
+
+    @property
+    def area(self) -> Any:
+        parts = np.zeros(2)
+        for i in range(2):
+            parts[i] = self.values[i] * self.scale if self.values[i] > self.limit else 0
+        return parts.sum()
+
+    @property
+    def scale(self) -> float:
+        return self._scale + self.__hidden
+
+    @scale.setter
+    def scale(self, value: float) -> None:
+        self._scale = value * 2
+
+    def __call__(self, y: Any) -> Any:
+        if y.sum() > 1:
+            return self.values * y
+        return self.values - y
+
+
+def properties_and_calls(x: Any) -> Any:
+    box = Box(x)
+    area = box.area
+    box.scale = 1.5
+    return area, box.area, box(x), box(-x), box.scale
+
+
+def test_properties_and_calls_of_objects() -> None:
+    check(properties_and_calls, *SETS, versions=None)
+
+
 # -- exceptions ------------------------------------------------------------------------------------
 class NotConverged(Exception):
     def __init__(self, rounds: int) -> None:

@@ -89,12 +89,7 @@ class Caller:
             return function(*args, **kwargs)
         kind = type(function)
         if kind in _BOUND:
-            owner = function.__self__
-            if _draws(owner):
-                if not tracer.is_own_generator(owner):
-                    raise _drawn(tracer, function.__name__)
-                if any(map(is_traced, (*args, *kwargs.values()))):
-                    raise _drawn_by_values(tracer, function.__name__)
+            _check_draws(tracer, function, args, kwargs)
             if kind is MethodType:
                 return captured(function, self.name)(*args, **kwargs)
         try:
@@ -107,9 +102,11 @@ class Caller:
             return make(tracer, function, tuple(map(as_numpy_reads, args)), given)
         if kind in DISPATCHED or (kind is BuiltinFunctionType and type(function.__self__) is np.ufunc):
             args, kwargs = with_stacked(tracer, function, args, kwargs)
+        own = self._captured_call(function)
+        if own is not None:
+            return own(*args, **kwargs)
         if kind is FunctionType:
-            own = captured(function, self.name)
-            return own(*args, **kwargs) if own is not function else _by_others(tracer, function, args, kwargs)
+            return _by_others(tracer, function, args, kwargs)
         if kind is functools.partial:
             given = {**function.keywords, **kwargs}
             return self.call(function.func, *function.args, *args, **given)
@@ -127,6 +124,17 @@ class Caller:
         if type(result) is np.ndarray and kind in _NUMPYS:
             return fresh_array(tracer, result, (getattr(function, "__self__", None), *args))
         return result
+
+    def _captured_call(self, function: Any) -> Callable[..., Any] | None:
+        """A function of the program, or the ``__call__`` of one of its objects, captured."""
+        is_function = type(function) is FunctionType
+        method = function if is_function else getattr(type(function), "__call__", None)  # noqa: B004
+        if type(method) is not FunctionType:
+            return None
+        own = captured(method, self.name)
+        if own is method:
+            return None
+        return own if is_function else MethodType(own, function)
 
     def _with_called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The arguments of a call, in which a function that Python is to call, as in ``map(np.array, values)``,
@@ -225,6 +233,17 @@ def _draws(value: Any) -> bool:
     """True for what draws random numbers from a state, which nothing is before NumPy's part for them
     was imported."""
     return "numpy.random" in sys.modules and isinstance(value, (np.random.Generator, np.random.RandomState))
+
+
+def _check_draws(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise TraceError for a method that draws from a state which the program has not made, or by values."""
+    owner = function.__self__
+    if not _draws(owner):
+        return
+    if not tracer.is_own_generator(owner):
+        raise _drawn(tracer, function.__name__)
+    if any(map(is_traced, (*args, *kwargs.values()))):
+        raise _drawn_by_values(tracer, function.__name__)
 
 
 #: With what a program draws random numbers instead of drawing them from a state.

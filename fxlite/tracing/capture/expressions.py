@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -221,6 +221,17 @@ class Expressions(Caller):
         else:
             found = self.or_(False, *((lambda v=v: left == v) for v in right))
         return found if symbol == "In" else self.not_(found)
+
+    def holder(self, owner: Any, name: str) -> Any:
+        """Of what an attribute is read: what a property of the program's classes gives is computed by its
+        function, captured."""
+        if active_tracer.get() is None or isinstance(owner, (Proxy, ModuleType, type)):
+            return owner
+        found = next((vars(c)[name] for c in type(owner).__mro__ if name in vars(c)), None)
+        if type(found) is not property or type(found.fget) is not FunctionType:
+            return owner
+        function = captured(found.fget, self.name)
+        return owner if function is found.fget else SimpleNamespace(**{name: function(owner)})
 
     # -- statements --------------------------------------------------------------------------------
     def assert_(self, test: Part, message: Part | None) -> None:

@@ -165,6 +165,12 @@ class Expressions(Calls):
         return placed(ast.Expr(ask("assert_", test, _later(test), message)), node)
 
     # -- expressions -------------------------------------------------------------------------------
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            node.value = ask("holder", node, node.value, ast.Constant(_mangled(node.attr, self._class)))
+        return node
+
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         return self._subscript(node, known=False)
 
