@@ -246,6 +246,20 @@ def test_properties_and_calls_of_objects() -> None:
     check(properties_and_calls, *SETS, versions=None)
 
 
+# -- random numbers of a seed -----------------------------------------------------------------------
+def of_a_seed(x: Any) -> Any:
+    state, generator = np.random.RandomState(1), np.random.default_rng(2)
+    np.random.seed(3)
+    weights = [state.randn(2, 3) * 0.1 for _ in range(2)]
+    return x * np.random.rand(len(x)), state.permutation(3), weights, generator.normal(size=2) + x[:2]
+
+
+def test_random_numbers_of_a_seed() -> None:
+    before = np.random.get_state()
+    check(of_a_seed, *SETS, versions=2)
+    np.random.set_state(before)
+
+
 # -- exceptions ------------------------------------------------------------------------------------
 class NotConverged(Exception):
     def __init__(self, rounds: int) -> None:

@@ -89,7 +89,8 @@ class Caller:
             return function(*args, **kwargs)
         kind = type(function)
         if kind in _BOUND:
-            _check_draws(tracer, function, args, kwargs)
+            if _draws(function.__self__):
+                return _drawn(tracer, function, args, kwargs)
             if kind is MethodType:
                 return captured(function, self.name)(*args, **kwargs)
         try:
@@ -117,10 +118,9 @@ class Caller:
         if kind is BuiltinFunctionType and type(function.__self__) is np.ndarray and any(map(is_traced, args)):
             return getattr(tracer.constant(function.__self__), function.__name__)(*args, **kwargs)
         result = function(*args, **kwargs)
+        _note_generator(tracer, function, args, result)
         if kind is type and tracer.measures_loops:
             return with_count(function, args, result)
-        if _draws(result) and args and isinstance(args[0], (int, np.integer)):
-            tracer.generators.append((result, tracer.bodies[-1:]))
         if type(result) is np.ndarray and kind in _NUMPYS:
             return fresh_array(tracer, result, (getattr(function, "__self__", None), *args))
         return result
@@ -235,15 +235,24 @@ def _draws(value: Any) -> bool:
     return "numpy.random" in sys.modules and isinstance(value, (np.random.Generator, np.random.RandomState))
 
 
-def _check_draws(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise TraceError for a method that draws from a state which the program has not made, or by values."""
-    owner = function.__self__
-    if not _draws(owner):
-        return
-    if not tracer.is_own_generator(owner):
-        raise _drawn(tracer, function.__name__)
+def _drawn(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a method draws from a state that the program has made of a seed, the same in every call. Raises
+    TraceError where it is not of that kind, or draws by values."""
+    if not tracer.is_own_generator(function.__self__):
+        raise _hidden(tracer, function.__name__)
     if any(map(is_traced, (*args, *kwargs.values()))):
         raise _drawn_by_values(tracer, function.__name__)
+    result = function(*args, **kwargs)
+    return fresh_array(tracer, result, ()) if type(result) is np.ndarray else result
+
+
+def _note_generator(tracer: Any, function: Any, args: tuple[Any, ...], result: Any) -> None:
+    """Note what draws from a seed that the program gives: a new generator, or NumPy's own after ``np.random.seed``."""
+    if "numpy.random" not in sys.modules or not args or not isinstance(args[0], (int, np.integer)):
+        return
+    made = np.random.rand.__self__ if function is np.random.seed else result  # type: ignore[attr-defined]
+    if _draws(made):
+        tracer.generators.append((made, tracer.bodies[-1:]))
 
 
 #: With what a program draws random numbers instead of drawing them from a state.
@@ -261,7 +270,7 @@ _KEYED = {
 }
 
 
-def _drawn(tracer: Any, name: str) -> Any:
+def _hidden(tracer: Any, name: str) -> Any:
     keyed = next((own for own, names in _KEYED.items() if name in names), "uniform")
     return tracer.error(
         f"np.random's {name}() draws from a hidden state, which a graph has not: each call would get the same numbers",
