@@ -87,6 +87,43 @@ def test_they_are_lists_of_numbers_as_results() -> None:
     assert fx.jit(peaks)(floats(6))[2] == []
 
 
+def counts_by_value(x: Any) -> Any:
+    counts = [0] * 3
+    for v in x:
+        counts[int(v * 3)] += 1
+    return counts
+
+
+def shortest_ways(x: Any) -> Any:
+    """Dijkstra's algorithm on lists."""
+    lengths, n = np.abs(x[:, None] - x) + 0.1, len(x)
+    found, done = [float("inf")] * n, [False] * n
+    found[0] = 0.0
+    for _ in range(n):
+        nearest = -1
+        for v in range(n):
+            if not done[v] and (nearest == -1 or found[v] < found[nearest]):
+                nearest = v
+        done[nearest] = True
+        for v in range(n):
+            if found[nearest] + lengths[nearest, v] < found[v]:
+                found[v] = found[nearest] + lengths[nearest, v]
+    return np.array(found), done
+
+
+@pytest.mark.parametrize("program", [counts_by_value, shortest_ways])
+def test_lists_at_computed_positions(program: Any) -> None:
+    for dynamic in (True, False):
+        jitted = fx.jit(program, dynamic=dynamic)
+        for x in SETS:
+            same(jitted(x.copy()), program(x.copy()))
+
+
+def test_a_list_has_no_element_there() -> None:
+    with pytest.raises(IndexError):
+        fx.jit(counts_by_value)(floats(6) + 1)
+
+
 def test_selected_elements_are_copied_by_array() -> None:
     def program(x: Any) -> Any:
         y = np.array(x[x > 0.5])

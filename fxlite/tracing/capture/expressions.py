@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -20,14 +21,14 @@ from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
-from fxlite.tracing.capture.answers import ARRAYS
+from fxlite.tracing.capture.answers import ARRAYS, stacked
 from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, list_of, number_of
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, Contents, Maybe, as_array, is_open, length, refuse
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.raised import can_note, is_raised_by, note_raised
-from fxlite.tracing.capture.regions import FILLER, Outcome, Region, WayRaises, conditional, is_total, note, run
+from fxlite.tracing.capture.regions import FILLER, Outcome, Region, WayRaises, conditional, is_leaf, is_total, note, run
 from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber
 
@@ -261,6 +262,9 @@ class Expressions(Caller):
         region = _region()
         if is_open(owner):
             refuse(active_tracer.get(), "an element is set in")  # type: ignore[arg-type]
+        if type(owner) is list and _is_unknown(index):
+            self._set_somewhere(owner, index, value)
+            return
         if region is not None and not is_traced(owner):
             if isinstance(owner, (list, dict)) and not isinstance(index, slice):
                 if not is_traced(index):
@@ -269,6 +273,21 @@ class Expressions(Caller):
             elif not region.owns(owner):
                 raise _refused(region, owner, "is written to")
         owner[index] = value
+
+    def _set_somewhere(self, owner: list[Any], index: Any, value: Any) -> None:
+        """``values[i] = v`` for a position that is not known: each element may be the one."""
+        if len(owner) > _MOST_CHOSEN or not all(map(is_leaf, (*owner, value))):
+            raise index.tracer.error(
+                f"an element of a list of {len(owner)} is set at a position that is not known while tracing",
+                "use an array: values = np.zeros(n), values[i] = ...",
+                index.node,
+            )
+        place = index % len(owner)  # as it counts from the end
+        self.part(owner, index)[index]  # an error where it is outside
+        for number in range(len(owner)):
+            self.set_item(
+                owner, number, self.choose(place == number, lambda: value, partial(owner.__getitem__, number))
+            )
 
     def set_attribute(self, owner: Any, name: str, value: Any) -> None:
         region = _region()
@@ -284,7 +303,8 @@ class Expressions(Caller):
         return UPDATES[symbol](value, other)
 
     def update_item(self, symbol: str, owner: Any, index: Any, other: Any) -> None:
-        self.set_item(owner, index, self.updated(symbol, owner[index], other))
+        before = self.part(owner, index)[index] if type(owner) is list and _is_unknown(index) else owner[index]
+        self.set_item(owner, index, self.updated(symbol, before, other))
 
     def update_attribute(self, symbol: str, owner: Any, name: str, other: Any) -> None:
         self.set_attribute(owner, name, self.updated(symbol, getattr(owner, name), other))
@@ -359,6 +379,8 @@ class Expressions(Caller):
         tracer = active_tracer.get()
         if tracer is not None and is_open(owner):
             owner = as_array(tracer, owner)
+        elif type(owner) is list and owner and _is_unknown(index) and any(map(is_traced, owner)):
+            owner = stacked(index.tracer, owner) if all(map(is_leaf, owner)) else owner
         return super().part(owner, as_array(tracer, index) if tracer is not None and is_open(index) else index)
 
     def rounds(self, values: Any) -> Any:
@@ -384,6 +406,17 @@ def _refused(region: Region, value: Any, what: str) -> TraceError:
         "not when the program runs",
         instead,
     )
+
+
+#: Elements of a list of which one is set at a position that is not known.
+_MOST_CHOSEN = 64
+
+
+def _is_unknown(index: Any) -> bool:
+    """Whether it is one position that is not known while tracing."""
+    if not is_traced(index) or not isinstance(index, Proxy) or not index.is_typed:
+        return False
+    return not index.ndim and index.type.dtype.is_integer and known_value(index) is None
 
 
 def _is_bool(value: Any) -> bool:
