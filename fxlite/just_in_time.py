@@ -363,7 +363,7 @@ class JitFunction:
                 concrete[name] = mapped(value, name, lambda p, v: pytree.PH if p in sizes else v)
         loops = self._settings.loops
         tracer = _OneProblem(loops=loops) if again else Tracer(loops=loops)
-        tracer.notes_raised = True
+        tracer.is_finished = True
         scalars = {name: value for name, value in bound.items() if isinstance(value, ARRAYS) and not value.ndim}
         tracer.input_numbers = {name: isinstance(value, np.generic) for name, value in scalars.items()}
         return symbolic_trace(self._root, concrete_args=concrete, inputs=types_of, tracer=tracer)

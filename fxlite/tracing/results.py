@@ -1,7 +1,7 @@
 """What the results of a traced program are in NumPy: arrays, NumPy's numbers, or Python's.
 
 In: the result of a program that was traced. Out: a function that makes of the result of a call what the program
-itself gives: a graph gives arrays alone, also of rank 0; None where there are none of these.
+itself gives: a graph gives arrays alone, also of rank 0, and no texts; None where there are none of these.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def finish_of(value: Any) -> Finish | None:
         return _as_python
     if is_open(value):
         return listed(value)
+    if isinstance(value, str):
+        return lambda _: value
     parts = None if hasattr(type(value), "__fx_children__") else pytree.children_of(value)
     if parts is None:  # also of selected elements, which are an array
         return None

@@ -128,8 +128,9 @@ class Tracer(Capturing):
         self.param_shapes_constant = param_shapes_constant
         #: (module, attribute, value before) of the numbers that the program has assigned to.
         self.own_numbers: list[tuple[Module, str, bool | int | float | complex]] = []
-        #: Whether who calls what is traced looks for exceptions, see :mod:`fxlite.tracing.capture.raised`.
-        self.notes_raised = False
+        #: Whether who calls what is traced looks for exceptions (:mod:`fxlite.tracing.capture.raised`), and makes
+        #: of the results what the program gives (:mod:`fxlite.tracing.results`).
+        self.is_finished = False
         #: Of inputs of rank 0, where that is known: whether they are NumPy's numbers, which are immutable.
         self.input_numbers: dict[str, bool] = {}
         self._runs_program = False  # not an expansion, or an edit of a graph
@@ -792,7 +793,7 @@ class Tracer(Capturing):
             raise self.error("the program returns None", "return the arrays it computes")
         self.finish = finish_of(result)
         nested, result = None, with_results(closed(result, self))
-        given = [v for _, v in pytree.leaves(result, "result") if is_traced(v)] if self.notes_raised else []
+        given = [v for _, v in pytree.leaves(result, "result") if is_traced(v)] if self.is_finished else []
         checks = checked(self, [*given, *map(self.proxy, written.values())])
         if checks is not None:
             result = checks[1] if result is checks[0] else result
@@ -848,6 +849,8 @@ class Tracer(Capturing):
         is_tensor = value is None or is_traced(value) or isinstance(value, (np.ndarray, np.generic, NamedDim, *NUMBERS))
         if is_tensor or hasattr(value, "__fx_create_arg__"):
             return number_as_array(value)
+        if isinstance(value, str) and self.is_finished:
+            return None
         shown = f", {value!r}" if isinstance(value, str) else ""
         raise self.error(
             f"a {type(value).__name__} cannot be used as a tensor, and the program returns one{shown}",

@@ -73,7 +73,7 @@ def _without_traced(value: Any) -> Any:
 
 def can_note(tracer: Tracer) -> bool:
     """Whether all that is traced now hands on what changes in it."""
-    return tracer.notes_raised and all(isinstance(body, Region) for body in tracer.bodies)
+    return tracer.is_finished and all(isinstance(body, Region) for body in tracer.bodies)
 
 
 def checked(tracer: Tracer, values: Sequence[Any]) -> tuple[Any, Any] | None:
