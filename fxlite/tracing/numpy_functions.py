@@ -451,7 +451,21 @@ def scan(name: str) -> Callable[..., Any]:
     return call
 
 
-def einsum(equation: str, *operands: Any, optimize: Any = False, dtype: Any = None) -> Any:
+def _with_text(first: Any, *rest: Any) -> tuple[Any, ...]:
+    """The arguments of np.einsum that have a list of axes behind each array, with a text instead."""
+    given = [first, *rest]
+    axes = given[1::2]
+
+    def letters(numbers: Any) -> str:
+        return "".join("..." if n is Ellipsis else chr(ord("a") + int(n)) for n in numbers)
+
+    right = "->" + letters(given[-1]) if len(given) % 2 else ""
+    return ",".join(letters(numbers) for numbers in axes) + right, *given[: 2 * len(axes) : 2]
+
+
+def einsum(equation: Any, *operands: Any, optimize: Any = False, dtype: Any = None) -> Any:
+    if is_traced(equation) and operands and isinstance(operands[0], (list, tuple)):
+        equation, *operands = _with_text(equation, *operands)  # type: ignore[assignment]
     if dtype is not None:
         raise ValueError("np.einsum is traced without dtype=; cast the operands: .astype")
     if stands_for_any(equation):  # a parameter of a pattern

@@ -58,6 +58,8 @@ def subscript(x: Any, index: Any) -> Any:
 
     Raises TraceError for what cannot be traced, ShapeError for an index that is out of range or
     does not fit the rank."""
+    if type(index) is bool and is_traced(x):  # an axis in front, of one element or none
+        return fresh(x[None][: int(index)])
     items = items_of(index)
     if any(isinstance(item, Masked) for item in items):
         return _looked_up(x, items)
@@ -117,7 +119,7 @@ def _looked_up(x: Any, items: list[Any]) -> Masked:
     x = first.tracer.constant(x)
     inside = tuple(item.filled(0) if isinstance(item, Masked) else item for item in items)
     whole = subscript(x, inside)
-    return first.like(whole, whole.ndim - lead - 1)
+    return first.like(whole, whole.ndim - lead - first.mask.ndim)
 
 
 def looked_up(items: list[Any]) -> list[Masked]:

@@ -246,6 +246,70 @@ def test_properties_and_calls_of_objects() -> None:
     check(properties_and_calls, *SETS, versions=None)
 
 
+# -- what is selected ------------------------------------------------------------------------------
+def by_positions_of_a_mask(x: Any) -> Any:
+    places = np.where(x > 0.5)
+    doubled = x[places] * 2
+    x[x < 0.1] += 5
+    return x[places], doubled, x[places].sum(), x[np.nonzero(x > 0.3)].mean()
+
+
+def written_copies(x: Any) -> Any:
+    y = x[x > 0.3]
+    y[0] = 9
+    y *= 2
+    y[-1] = 7
+    y[y > 8] = 1
+    return y, x
+
+
+def counted_in_bins(x: Any) -> Any:
+    found = np.histogram(x[x > 0.3], bins=4, range=(0, 1)), np.histogram(x[x > 0.2], bins=np.array([0, 0.5, 1]))
+    return found, np.histogram(x[x > 0.3], bins=3)
+
+
+def odd_spellings(x: Any) -> Any:
+    products = np.einsum(x, [0, 1], x, [2, 1], [0, 2]), np.einsum(x, [0, 1]), np.einsum(x, [0, ...])
+    known = np.fromiter([1, 2], dtype=int), x[True], x[False], x[0][True]
+    return products, known, np.fromiter((v * v for v in x[0]), float), np.fromiter((v > 0.5 for v in x[1]), bool, 2)
+
+
+@pytest.mark.parametrize(
+    ("program", "sets"),
+    [
+        (by_positions_of_a_mask, ((floats(4, 5),), (floats(6, 7),))),
+        (written_copies, ((floats(9),), (floats(14),))),
+        (counted_in_bins, ((floats(9),), (floats(14),))),
+        (odd_spellings, ((floats(4, 5),), (floats(6, 7),))),
+    ],
+)
+def test_selected_and_spelled(program: Any, sets: Any) -> None:
+    check(program, *sets, versions=None)
+
+
+def test_a_part_of_a_written_copy_is_refused() -> None:
+    def program(x: Any) -> Any:
+        y = x[x > 0.3]
+        part = y[1:3]
+        y[0] = 9
+        y *= 2
+        return part
+
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)copy"):
+        fx.jit(program)(floats(9))
+
+
+def with_texts(x: Any) -> Any:
+    return {"method": "newton", "x": x, "dtype": x.dtype.name}, "ok", None
+
+
+def test_texts_are_results() -> None:
+    for size in (4, 6):
+        found, text, nothing = fx.jit(with_texts)(floats(size))
+        assert (found["method"], found["dtype"], text, nothing) == ("newton", "float64", "ok", None)
+        same(found["x"], floats(size))
+
+
 # -- random numbers of a seed -----------------------------------------------------------------------
 def of_a_seed(x: Any) -> Any:
     state, generator = np.random.RandomState(1), np.random.default_rng(2)

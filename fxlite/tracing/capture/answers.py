@@ -281,6 +281,16 @@ def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     return _ARRAY(tracer, function, args, kwargs)
 
 
+def _from_iterable(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``np.fromiter(values, dtype, count)``"""
+    given = dict(zip(("iter", "dtype", "count"), args)) | kwargs
+    values = list(given["iter"]) if "iter" in given else []
+    if not any(map(is_traced, values)):
+        return fresh_array(tracer, function(values, **{k: v for k, v in given.items() if k != "iter"}), ())
+    count = given.get("count", -1)
+    return _ARRAY(tracer, np.array, (values if count < 0 else values[:count],), {"dtype": given["dtype"]})
+
+
 def _broadcast(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
     """``np.broadcast(x, y).shape``"""
     if not any(map(is_traced, args)):
@@ -312,6 +322,7 @@ ARRAYS: dict[Any, Make] = {
     np.tri: _made(_matrix(operator.le)),
     np.linspace: _made(_linspace),
     np.array: _array_of,
+    np.fromiter: _from_iterable,
     np.broadcast: _broadcast,
     np.asarray: _as_array,
     np.asanyarray: _as_array,

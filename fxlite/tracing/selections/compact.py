@@ -395,6 +395,16 @@ def _most(node: Any) -> int | None:
     return None
 
 
+def _histogram(a: Masked, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    """np.histogram: what is not selected counts for nothing, and is no bound of the bins."""
+    if weights is not None:
+        raise a.refusal("np.histogram with weights=")
+    if range is None and isinstance(bins, (int, np.integer)):
+        range = np.min(a), np.max(a)
+    there = lookup("cast")(lookup("expand")(a.condition, a.values.type.shape), "i64")
+    return np.histogram(a.values, bins, range, density, there)
+
+
 OF_MASKED.update(
     {
         "part": part,
@@ -410,6 +420,7 @@ OF_MASKED.update(
         np.hstack: _joined,
         np.append: lambda arr, values, axis=None: _joined((_whole_line(arr, values), _whole_line(values, arr)), axis),
         np.unique: _unique_of,
+        np.histogram: _histogram,
         np.median: lambda a, axis=None: _median(a),
     }
 )

@@ -11,6 +11,7 @@ an error that says so.
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ class Masked:
     ``after`` ones. ``span``: they are cut out of one axis, by bounds that are computed; ``origin``:
     the array and the subscript that this is a view of, None for a copy."""
 
-    __slots__ = ("after", "mask", "origin", "span", "values")
+    __slots__ = ("__weakref__", "after", "mask", "origin", "parts", "span", "values")
     __array_priority__ = 2000.0
 
     def __init__(self, values: Proxy, mask: Proxy, after: int | None = None, span: Span | None = None) -> None:
@@ -63,6 +64,7 @@ class Masked:
         self.after = values.ndim - mask.ndim if after is None else after
         self.span = span
         self.origin: tuple[Proxy, tuple[Any, ...]] | None = None
+        self.parts: list[weakref.ref[Masked]] = []  # what was cut out of it, of which NumPy makes views
         if tracer.bodies:
             tracer.bodies[-1].own_object(self)
 
@@ -299,9 +301,12 @@ class Masked:
             x, items = self.origin
             x[items] = values
             return self
-        if self.tracer.bodies:
-            self.tracer.bodies[-1].note(Attribute(self, "values", "selected"))
-        self.values = values.values
+        if any(part() is not None for part in self.parts):
+            raise self.refusal("a write into x[mask] of which a part has a name", "copy the part: y[a:b].copy()")
+        for name in ("values", "mask", "span"):
+            if self.tracer.bodies:
+                self.tracer.bodies[-1].note(Attribute(self, name, "selected"))
+            setattr(self, name, getattr(values, name))
         return self
 
     # -- what needs their number -------------------------------------------------------------
@@ -334,7 +339,10 @@ class Masked:
             return self
         if self.span is not None and (index is None or (isinstance(index, tuple) and self._has_whole(index))):
             return FUNCTIONS["part of axes"](self, index)
-        return FUNCTIONS["part"](self, index)
+        found = FUNCTIONS["part"](self, index)
+        if isinstance(index, slice):
+            self.parts.append(weakref.ref(found))
+        return found
 
     def _has_whole(self, index: tuple[Any, ...]) -> bool:
         """Whether a subscript has all of the axis of computed size."""
@@ -342,14 +350,23 @@ class Masked:
         return isinstance(axes[self.before], slice) and axes[self.before] == slice(None)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        is_one = (isinstance(index, (int, np.integer)) and index >= 0) or (is_traced(index) and not index.ndim)
-        if self.span is None or self.before or self.origin is not None or not is_one:
+        is_bool = isinstance(index, Masked) and index.dtype == bool and not index.after and index.same(self)
+        if is_bool and self.origin is None and not self.before and not np.ndim(value):
+            condition = lookup("reshape")(index.values, self.condition.type.shape)
+            self.changed(self.like(chosen(condition, lookup("cast")(value, self.values.type.dtype), self.values)))
+            return
+        is_one = isinstance(index, (int, np.integer)) or (is_traced(index) and not index.ndim)
+        if self.before or self.origin is not None or not is_one or (self.span is None and self.parts):
             raise self.refusal("a write into x[mask], which is a copy")
-        inside = lookup("logical_and")(index >= 0, self.count > index)
-        place = lookup("where")(inside, self.span.first + index, shapes.for_user(self.span.size))  # an error outside
-        whole = self.values.copy()
+        made: Masked = self if self.span is not None else FUNCTIONS["compact"](self)
+        span, count = made.span, made.count
+        assert span is not None
+        index = lookup("where")(index < 0, index + count, index) if is_traced(index) or index < 0 else index
+        inside = lookup("logical_and")(index >= 0, count > index)
+        place = lookup("where")(inside, span.first + index, shapes.for_user(span.size))  # an error outside
+        whole = made.values.copy()
         whole[place] = value
-        self.changed(self.like(whole))
+        self.changed(made.like(whole))
 
 
 def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
