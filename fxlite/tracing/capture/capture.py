@@ -126,8 +126,10 @@ class Caller:
         return result
 
     def _captured_call(self, function: Any) -> Callable[..., Any] | None:
-        """A function of the program, or the ``__call__`` of one of its objects, captured."""
+        """A function of the program, captured; where control flow is, also the ``__call__`` of one of its objects."""
         is_function = type(function) is FunctionType
+        if not is_function and self.name != "flow":
+            return None
         method = function if is_function else getattr(type(function), "__call__", None)  # noqa: B004
         if type(method) is not FunctionType:
             return None
