@@ -850,6 +850,13 @@ class Tracer(Capturing):
         if is_tensor or hasattr(value, "__fx_create_arg__"):
             return number_as_array(value)
         if isinstance(value, str) and self.is_finished:
+            unknown = [name for name in ("Proxy(", *self.graph.input_dims) if name in value]
+            if unknown:
+                raise self.error(
+                    f"the program returns a text of what is not known while tracing, {value!r} ({unknown[-1]})",
+                    "return the values, and make the text after the call",
+                    location=self._definition,
+                )
             return None
         shown = f", {value!r}" if isinstance(value, str) else ""
         raise self.error(

@@ -310,6 +310,13 @@ def test_texts_are_results() -> None:
         same(found["x"], floats(size))
 
 
+def test_texts_of_values_are_refused_and_those_of_sizes_are_of_their_size() -> None:
+    with pytest.raises(fx.errors.TraceError, match="a text of what is not known"):
+        fx.jit(lambda x: f"mean {x.mean():.2f}")(floats(4))
+    sized = fx.jit(lambda x: (f"{len(x)} values", x.sum()))
+    assert [sized(floats(n))[0] for n in (4, 6)] == ["4 values", "6 values"]
+
+
 # -- random numbers of a seed -----------------------------------------------------------------------
 def of_a_seed(x: Any) -> Any:
     state, generator = np.random.RandomState(1), np.random.default_rng(2)
