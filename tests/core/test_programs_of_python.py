@@ -303,6 +303,15 @@ def with_texts(x: Any) -> Any:
     return {"method": "newton", "x": x, "dtype": x.dtype.name}, "ok", None
 
 
+def kinds(x: Any) -> Any:
+    is_array = type(x) is np.ndarray, type(x[0]) is np.float64, type(len(x)) is int, type(x) == type(x.sum())  # noqa: E721
+    return is_array, x if type(x) is np.ndarray else -x
+
+
+def test_types_are_those_of_what_values_stand_for() -> None:
+    check(kinds, *SETS, versions=None)
+
+
 def test_texts_are_results() -> None:
     for size in (4, 6):
         found, text, nothing = fx.jit(with_texts)(floats(size))

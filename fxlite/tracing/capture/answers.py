@@ -26,7 +26,7 @@ from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import as_known_number, known_value
 from fxlite.tracing.selections.masked import Masked, first_of
 from fxlite.tracing.selections.spans import at_least, highest, sum_of
-from fxlite.tracing.writes.shared_memory import fresh
+from fxlite.tracing.writes.shared_memory import fresh, is_number
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 
@@ -460,7 +460,20 @@ def _print(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[st
     function(*args, **kwargs)
 
 
+def _type(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``type(x)``: of a traced value that of what it stands for."""
+    value = args[0] if len(args) == 1 else None
+    if isinstance(value, shapes.NamedDim):
+        return int
+    if not is_traced(value) or not value.is_typed:
+        return function(*args, **kwargs)
+    if hasattr(value, "python_type"):
+        return value.python_type
+    return value.dtype.type if not value.type.shape and is_number(value) else np.ndarray
+
+
 BUILTINS: dict[Any, Call] = {
+    builtins.type: _type,
     builtins.print: _print,
     builtins.max: _extreme("gt"),
     builtins.min: _extreme("lt"),
