@@ -166,3 +166,11 @@ def test_a_graph_that_returns_nothing(result: Any, tmp_path: Path) -> None:
     everywhere(gm, folder=tmp_path)
     manager = passes.PassManager(["dce", "cse", "const_fold", "simplify"])
     assert gm() == result and manager(gm)() == result and fx.compile(gm, backend="c")() == result
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1, 4), (3, 3), (5, 2)])
+def test_singular_values_beside_an_infinity_are_nan(shape: tuple[int, int]) -> None:
+    x = np.ones(shape)
+    x[-1, -1] = np.inf
+    found = fx.compile(lambda x: (np.linalg.svdvals(x), np.linalg.norm(x, 2)), x)(x)
+    assert np.isnan(found[0]).all() and np.isnan(found[1])

@@ -370,6 +370,12 @@ FX_FN void svd_T(
     T *const sums = right_factor + size;
     const int power = power_T(m * n, x);
     const T scale = POWER((T)1, power);
+    T undefined = 0;  /* as it is for NumPy where a number is infinite */
+    for (int64_t i = 0; i < m * n; i++)
+        undefined += x[i] - x[i];
+    for (int64_t i = 0; undefined != 0 && i < size * pitch; i++)
+        y[i] = undefined;
+    if (undefined != 0) return;
     for (int64_t c = 0; c < size; c++)  /* the columns of x, or of its transpose, as rows */
         for (int64_t i = 0; i < rows; i++)
             a[c * rows + i] = (m < n ? x[c * n + i] : x[i * n + c]) * scale;
