@@ -501,6 +501,17 @@ def positive(x: Any) -> Any:
     return x
 
 
+def asserts(x: Any) -> Any:
+    assert np.all(x < 3), "too large"
+    total = 0.0
+    for i in range(len(x)):
+        assert x[i] >= 0, "negative"
+        if x[i] > 1:
+            assert x[i] != 2
+            total += np.sqrt(x[i])
+    return total
+
+
 #: name -> (program, sets of arguments)
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     f.__name__: (f, given)

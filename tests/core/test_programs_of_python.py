@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from tests.core.control_programs import asserts  # pytest changes those of this file
 from tests.core.test_programs_people_write import check, copied, floats, integers, same
 
 SETS = ((floats(5),), (floats(8, seed=1),))
@@ -387,8 +388,11 @@ class Positive:
         x[i] += 1
 
 
+_RAISING = [checks_its_argument, does_not_converge, would_not_end, raises_in_a_method, asserts]
+
+
 @pytest.mark.parametrize("backend", ["python", "c"])
-@pytest.mark.parametrize("program", [checks_its_argument, does_not_converge, would_not_end, raises_in_a_method])
+@pytest.mark.parametrize("program", _RAISING)
 def test_exceptions_on_conditions(program: Any, backend: str) -> None:
     jitted = fx.jit(program, backend=backend)
     raised = 0
@@ -401,7 +405,7 @@ def test_exceptions_on_conditions(program: Any, backend: str) -> None:
             with pytest.raises(type(error)) as caught:
                 jitted(mine)
             assert caught.value.args == error.args or program is raises_in_a_method
-            assert any("of_python.py:" in note for note in caught.value.__notes__)
+            assert any(f"{program.__module__.rpartition('.')[2]}.py:" in note for note in caught.value.__notes__)
         else:
             if expected is not None:
                 same(jitted(mine), expected)

@@ -245,7 +245,10 @@ class Expressions(Caller):
                 truth = self.truth(test())
             finally:
                 tracer.asserting -= 1
-        if is_traced(truth):
+        if is_traced(truth) and can_note(truth.tracer) and (place := here(2)) is not None:
+            error = AssertionError(*(() if message is None else (message(),)))
+            note_raised(truth.tracer, self.not_(truth), error, (place.file, place.line))
+        elif is_traced(truth):
             warnings.warn(f"{here(2)}: the assert is not checked by the graph, which has no exceptions", stacklevel=3)
             truth.tracer.note_statement("assert", "is not checked: a graph has no exceptions")
         elif not truth:

@@ -49,13 +49,15 @@ def is_raised_by(error: BaseException | None) -> bool:
     return last is not None and last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISES
 
 
-def note_raised(tracer: Tracer, pred: Any, error: Exception) -> None:
-    """The program raises an exception where ``pred`` holds, and has come here."""
+def note_raised(tracer: Tracer, pred: Any, error: Exception, place: tuple[str, int] | None = None) -> None:
+    """The program raises an exception where ``pred`` holds, and has come here; ``place``: file and line, if it was not
+    raised while tracing."""
     raised, last = tracer.raised, error.__traceback__
-    assert last is not None
-    while last.tb_next is not None:
+    while last is not None and last.tb_next is not None:
         last = last.tb_next
-    place = last.tb_frame.f_code.co_filename, last.tb_lineno
+    if last is not None and place is None:
+        place = last.tb_frame.f_code.co_filename, last.tb_lineno
+    assert place is not None
     if place not in raised.exceptions:
         error.add_note(f"raised at {place[0]}:{place[1]}; values in its text were not known when it was made")
         error.args = tuple(map(_without_traced, error.args))
