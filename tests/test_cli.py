@@ -78,7 +78,7 @@ def function(x, y):
 
 
 def at_least_four(x):
-    if len(x.shape) and type(x) is np.ndarray and x.shape[0] < 4:
+    if len(x.shape) and x.__class__ is np.ndarray and x.shape[0] < 4:
         raise ValueError("needs 4 rows")
     return x * 2
 

@@ -213,7 +213,7 @@ def test_a_short_run_finds_nothing() -> None:
 
 
 def test_a_crash_is_a_finding_of_its_program_alone() -> None:
-    crashing = found("x", "type(x) is np.ndarray or __import__('os').abort()", x="f32[2]")
+    crashing = found("x", "x.__class__ is np.ndarray or __import__('os').abort()", x="f32[2]")
     programs = [program_of((1, 40)), crashing, program_of((1, 41))]
     worker = Worker(programs, sanitized=False)
     while not worker.is_over():
@@ -228,7 +228,7 @@ def test_what_fails_is_made_small() -> None:
         "a, b, c",
         "a = x * 2",
         "b = a + y",
-        "c = np.zeros(2) if type(b) is np.ndarray else 1 / 0",
+        "c = np.zeros(2) if b.__class__ is np.ndarray else 1 / 0",
         "b = b - c.sum()",
         x="f32[B,3]",
         y="f32[3]",
@@ -286,6 +286,6 @@ def test_what_a_method_refuses_names_the_line(program, said: str) -> None:
 
 def test_what_takes_too_long_is_a_finding(monkeypatch) -> None:
     monkeypatch.setattr("tests.fuzz.programs.check.PATIENCE", 0.05)
-    text = "while type(x) is not np.ndarray:\n    pass"
+    text = "while x.__class__ is not np.ndarray:\n    pass"
     (outcome,) = check([found("x", text, x="f32[2]")])
     assert (outcome.kind, outcome.stage) == ("failed", "hang")

@@ -148,7 +148,6 @@ def test_index_out_of_range_is_an_index_error_when_run() -> None:
 @pytest.mark.parametrize(
     ("program", "error", "match"),
     [
-        (lambda x: x[True], TraceError, "np.where"),
         (lambda x: x[3], ShapeError, "index 3 is out of range for axis 0 of size 3"),
         (lambda x: x[0, -5], ShapeError, "out of range for axis 0 of size 4"),
         (lambda x: x[0, 0, 0], ShapeError, "3 indices for f32[3,4], which has rank 2"),

@@ -465,7 +465,8 @@ def _type(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str
     value = args[0] if len(args) == 1 else None
     if isinstance(value, shapes.NamedDim):
         return int
-    if not is_traced(value) or not value.is_typed:
+    is_own = type(value).__module__.startswith("fxlite.")  # and no Proxy of somebody's tracer
+    if not is_traced(value) or not value.is_typed or not is_own:
         return function(*args, **kwargs)
     if hasattr(value, "python_type"):
         return value.python_type
