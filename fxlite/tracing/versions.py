@@ -199,11 +199,9 @@ def _is_object(value: Any) -> bool:
 
 
 def _wrapped(value: Any) -> Any:
-    """What a value wraps; None, too, where it will not say (an object whose ``__getattr__`` raises)."""
-    try:
-        return getattr(value, "__wrapped__", None)
-    except Exception:
-        return None
+    """What a value wraps. Objects are not asked by ``__getattr__``, which may raise, or make a new object for any
+    name, as that of ``unittest.mock.call`` does."""
+    return inspect.getattr_static(value, "__wrapped__", None)
 
 
 def _methods(cls: type) -> Iterator[types.FunctionType]:

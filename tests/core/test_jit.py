@@ -481,8 +481,24 @@ class Unwilling:
 UNWILLING = Unwilling()
 
 
-def test_objects_whose_names_raise_may_be_read() -> None:
+class Willing:
+    """An object that makes a new one for every unknown name, as ``unittest.mock.call`` does."""
+
+    gain = 2.0
+
+    def __getattr__(self, name: str) -> Any:
+        return Willing()
+
+    def __call__(self) -> None:
+        raise AssertionError
+
+
+WILLING = Willing()
+
+
+def test_objects_that_answer_any_name_may_be_read() -> None:
     agrees(python(lambda x: x * UNWILLING.gain), lambda x: x * 2, values(3))
+    agrees(python(lambda x: x * WILLING.gain), lambda x: x * 2, values(3))
 
 
 def test_a_trace_for_other_sizes_than_these_is_made_again() -> None:
