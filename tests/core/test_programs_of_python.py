@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from tests.core.control_programs import asserts  # pytest changes those of this file
+from tests.core.control_programs import asserts, catches_an_assert  # pytest changes those of this file
 from tests.core.test_programs_people_write import check, copied, floats, integers, same
 
 SETS = ((floats(5),), (floats(8, seed=1),))
@@ -413,6 +413,11 @@ def test_exceptions_on_conditions(program: Any, backend: str) -> None:
                 jitted(mine)
             same(mine, eager)
     assert raised
+
+
+def test_an_assert_that_is_caught_is_refused() -> None:
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)stands inside of a try.*control_programs.py:\d+"):
+        fx.jit(catches_an_assert)(-floats(4))
 
 
 def test_of_two_exceptions_none_is_guessed() -> None:

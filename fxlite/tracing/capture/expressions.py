@@ -107,14 +107,7 @@ class Expressions(Caller):
     def either(self, pred: Any, ways: Sequence[Part], places: Sequence[Place]) -> Any:
         """Go both ways; what both leave behind."""
         tracer = pred.tracer
-        if tracer.trying:
-            tracer.swallowed = tracer.error(
-                "a condition that is not known while tracing stands inside of a try statement, and "
-                "a graph has no exceptions",
-                "take it out of the try statement, or decide by a condition what it catches",
-                pred.node,
-            )
-            raise tracer.swallowed
+        self._refuse_in_try(pred)
         try:
             return settled(conditional(tracer, pred, ways, places))
         except WayRaises as error:
@@ -125,6 +118,18 @@ class Expressions(Caller):
                 return ways[1 - error.number]()
             except Exception as other:  # which of two it raises is not known
                 raise (error if is_raised_by(other) else other) from None
+
+    def _refuse_in_try(self, pred: Any) -> None:
+        """A statement that may catch what a way raises cannot be captured."""
+        tracer = pred.tracer
+        if tracer.trying:
+            tracer.swallowed = tracer.error(
+                "a condition that is not known while tracing stands inside of a try statement, and "
+                "a graph has no exceptions",
+                "take it out of the try statement, or decide by a condition what it catches",
+                pred.node,
+            )
+            raise tracer.swallowed
 
     # -- expressions -------------------------------------------------------------------------------
     def and_(self, first: Any, *more: Part) -> Any:
@@ -246,6 +251,7 @@ class Expressions(Caller):
             finally:
                 tracer.asserting -= 1
         if is_traced(truth) and can_note(truth.tracer) and (place := here(2)) is not None:
+            self._refuse_in_try(truth)
             error = AssertionError(*(() if message is None else (message(),)))
             note_raised(truth.tracer, self.not_(truth), error, (place.file, place.line))
         elif is_traced(truth):
