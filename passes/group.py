@@ -221,7 +221,7 @@ def group(
 def is_of_places(node: Node, known: dict[Node, int]) -> bool:
     """True if elements follow from where they stand, sizes and single numbers: masks and positions such as
     ``np.arange(n) < i``. They are computed where they are read, which costs less than to read them and
-    tells loops where to begin and end. ``known``: the steps of other values."""
+    tell loops where to begin and end. ``known``: the steps of values, as far as somebody asked."""
     if node.target.kind not in _OF_PLACES or node.type.dtype not in (dtypes.bool_, dtypes.int64):
         return False
     return _steps_of_places(node, known) <= MOST_STEPS
@@ -257,7 +257,7 @@ class _Grouping:
         self.groups: list[Group] = []
         self.readers: dict[Node, list[Group]] = {}
         self.costs: dict[Node, bool] = {}
-        self.places: dict[Node, int] = {}  # of `steps_of_places`
+        self.places: dict[Node, int] = {}  # of `_steps_of_places`
 
     def run(self) -> list[Group]:
         output = self.graph.output_node()

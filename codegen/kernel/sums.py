@@ -237,10 +237,12 @@ class Lanes:
     ) -> list[Stmt]:
         """Loops over ``count`` places from ``start``: ``step`` gives what is done at a place with an
         accumulator, ``join`` what several of them hold together."""
-        whole, rest = (count // LANES) * LANES, count % LANES
         loops: list[Stmt] = []
-        first, size = Index.of(0), LANES * self.several
-        while size >= LANES:
+        first, most = Index.of(0), LANES * self.several
+        for size in dict.fromkeys((most, LANES)):
+            if size < most:
+                assert join is not None
+                loops += self._halved(most, size, join)
             end = (count // size) * size
             if count.constant is None:
                 number = fresh_local(dtypes.int64, "_count")
@@ -252,15 +254,10 @@ class Lanes:
                 place = start + first + Index.of(block) + lane
                 inner = For(lane, tuple(step(place, self._at(Index.of(lane)))), "lanes")
                 loops.append(For(block, (inner,), "serial", size))
-            first = whole = end
-            if size == LANES:
-                break
-            assert join is not None
-            loops += self._halved(size, LANES, join)
-            size = LANES
+            first = end
         if self.rest is not None:
-            left_over = expr.fresh_var(rest, "rest")
-            loops.append(For(left_over, tuple(step(start + whole + left_over, self.rest))))
+            left_over = expr.fresh_var(count % LANES, "rest")
+            loops.append(For(left_over, tuple(step(start + first + left_over, self.rest))))
         return loops
 
     def joined(self, join: Callable[[Expr, Expr], Expr]) -> tuple[list[Stmt], Expr]:

@@ -57,7 +57,8 @@ def _move_out(node: Node, name: str) -> None:
         if _may_move(call) and all(n in outside for n in call.all_input_nodes):
             outside[call] = None
             moved.append(call)
-    wanted = [call for call in moved if _is_worth(call) and _is_read_inside(call, outside, body)]
+    places: dict[Node, int] = {}
+    wanted = [call for call in moved if _is_worth(call, places) and _is_read_inside(call, outside, body)]
     needed = needed_by(wanted)
     if not wanted:
         return
@@ -79,9 +80,9 @@ def _may_move(call: Node) -> bool:
     return call.target.guards == "" and isinstance(call.type, TensorType)
 
 
-def _is_worth(call: Node) -> bool:
-    """Whether computing a call once is worth keeping its value."""
-    return call.target.kind not in ("view", "creation") and not is_of_places(call, {})
+def _is_worth(call: Node, places: dict[Node, int]) -> bool:
+    """Whether computing a call once is worth keeping its value. ``places``: as `is_of_places` takes it."""
+    return call.target.kind not in ("view", "creation") and not is_of_places(call, places)
 
 
 def _is_read_inside(call: Node, outside: dict[Node, Any], body: SubGraph) -> bool:
