@@ -44,7 +44,18 @@ from fxlite.tracing.inputs import signature_of, title
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.tracer import Tracer
-from fxlite.tracing.versions import ARRAYS, ATOMS, PLAIN, ReadState, Seen, Shapes, Version, key_of, mapped
+from fxlite.tracing.versions import (
+    ARRAYS,
+    ATOMS,
+    PLAIN,
+    PLAIN_CLASSES,
+    ReadState,
+    Seen,
+    Shapes,
+    Version,
+    key_of,
+    mapped,
+)
 from fxlite.types import dtypes
 from fxlite.types.facts import Facts
 from fxlite.types.shapes import Dim, symbols
@@ -194,7 +205,8 @@ class JitFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the version for these arguments, which is compiled if there is none."""
         tracer = active_tracer.get()
-        if tracer is not None or any(map(is_traced, args)) or any(map(is_traced, kwargs.values())):
+        is_plain = not kwargs and PLAIN_CLASSES.issuperset(map(type, args))
+        if tracer is not None or (not is_plain and any(map(is_traced, (*args, *kwargs.values())))):
             is_module = isinstance(self._root, Module)
             own = self._root if is_module or tracer is None else tracer.captured(self._function)
             return own(*args, **kwargs)

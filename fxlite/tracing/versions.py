@@ -340,10 +340,18 @@ Shapes = tuple[tuple[int, ...], ...]
 #: The usual kind of parameter.
 PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 ARRAYS = (np.ndarray, np.generic)
+#: The keys of NumPy's numbers, by class.
+NUMBERS = {t: (np.dtype(t), "number") for t in np.sctypeDict.values() if issubclass(t, (np.number, np.bool))}
+#: Classes whose values are not traced.
+PLAIN_CLASSES = frozenset({np.ndarray, float, int, bool, *NUMBERS})
 
 
 def key_of(value: Any, arrays: list[Any]) -> Any:
     """What two arguments that one version may serve have in common; arrays are collected."""
+    plain = type(value)
+    if plain is np.ndarray or plain in NUMBERS:  # without the price of isinstance: a call has nothing else to do
+        arrays.append(value)
+        return NUMBERS.get(plain) or (value.dtype, value.ndim)
     if isinstance(value, ARRAYS):
         arrays.append(value)
         return value.dtype, value.ndim if isinstance(value, np.ndarray) else "number"
