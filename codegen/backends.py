@@ -297,7 +297,10 @@ class CFunction:
     def kernels(self) -> tuple[KernelInfo, ...]:
         """What each kernel computes, in the order in which they run."""
         from fxlite.codegen.c.templates import how_computed
+        from fxlite.codegen.program.data_sizes import at_most
 
+        sizes = self.program.program.data_sizes
+        largest = {name: at_most(size.bound, sizes) for name, size in sizes.items()}
         return tuple(
             KernelInfo(
                 c.name,
@@ -307,9 +310,26 @@ class CFunction:
                 tuple(c.group.inputs),
                 c.group.taken.get(c.group.root),
                 how_computed(c.group.members, c.declined),
+                largest,
             )
             for c in self.program.calls
         )
+
+    def data_sizes(self, values: Mapping[str, Any]) -> dict[str, int]:
+        """Of a call with these inputs, by placeholder's target, the sizes that depend on values."""
+        sizes = self.program.program.data_sizes
+        if not sizes:
+            return {}
+        counting = self.optimized.copy()
+        graph = counting.graph
+        nodes = {node.name: node for node in graph.nodes}
+        graph.interface = None
+        graph.erase_node(graph.output_node())
+        graph.output(tuple(nodes[size.count.name] for size in sizes.values()))
+        graph.eliminate_dead_code()
+        with np.errstate(all="ignore"):
+            counts = counting.run_flat(values)
+        return {name: int(count) + 1 for name, count in zip(sizes, counts)}
 
     @property
     def larger_weights(self) -> str:

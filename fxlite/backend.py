@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from fxlite.graph.graph import Node
     from fxlite.graph.graph_module import GraphModule
+    from fxlite.types.shapes import Dim
 
 #: Called with the name of a step of the work, which runs inside the context it returns; what is
 #: said of the step is appended to the list that this gives.
@@ -38,7 +39,8 @@ class KernelInfo:
     """One kernel of a compiled function: the nodes of the optimized graph that it computes, the one
     whose value it stores, the contraction that a template computes (if any), what it reads,
     the operand that it stores the value over (if any), and, where there are templates for what it
-    computes, whether one does, and why if none does."""
+    computes, whether one does, and why if none does. ``at_most``: of sizes that depend on values, what they
+    can be at most, in the named dims of a call."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -47,6 +49,7 @@ class KernelInfo:
     reads: tuple[Node, ...]
     over: Node | None = None
     how: str = ""
+    at_most: Mapping[str, Dim] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import loops
+from fxlite.codegen.program.data_sizes import DataSize, with_data_sizes
 from fxlite.codegen.program.program import Program, no_routine, plan
 from fxlite.codegen.program.states import state_results
 from fxlite.graph.graph import Node
@@ -117,13 +118,31 @@ def planned_calls(
     A group that its anchor's template declines becomes loops. Where the anchor's op has none, its
     node is expanded in ``module``, which is then planned again; the ledger says why. Raises
     CodegenError for graphs that cannot be compiled."""
+    own, sizes = module, dict[str, DataSize]()
+    if plain is None:
+        module, sizes = with_data_sizes(own)
+        names = {node.name for node in apart} | {size.count.name for size in sizes.values()}
+        apart = {node for node in module.graph.nodes if node.name in names}
     while True:
         claims = templates.plain_claims if plain else templates.claims_in(matmul_precision)
         numbers = state_results(module) | dict(donated) if plain is None else {}
         owned = {n: numbers[n.target] for n in module.graph.placeholders if n.target in numbers}
         join = list if plain else join_scales
         inside = no_routine if plain else templates.claims_inside
-        program = plan(module, claims, apart, join, packed=True, control=plain is None, owned=owned, inside=inside)
+        program = plan(
+            module,
+            claims,
+            apart,
+            join,
+            packed=True,
+            control=plain is None,
+            owned=owned,
+            inside=inside,
+            data_sizes=sizes,
+        )
+        if not program.knows_data_sizes:
+            module, sizes = own, {}
+            continue
         made = Planned(program, [], {}, module_arrays(module), [])
         if plain is None:
             given = made.arrays, made.packed, made.locations, matmul_precision, choices
@@ -134,7 +153,7 @@ def planned_calls(
             made.calls.extend(program_calls(program, make))
             return made
         except TemplateDeclined as declined:
-            add_refusals(module, [refusal("template", declined.node, str(declined))])
+            add_refusals(own, [refusal("template", declined.node, str(declined))])
             kept = {n for n in module.graph.nodes if n is not declined.node}
             decompose.function(module, keep=kept.__contains__)
             if declined.node in module.graph.nodes:

@@ -171,7 +171,7 @@ def entry_of(name: str, program: Program, locations: list[str], values: tuple[Va
     """What the wrapper must know of the emitted function: arguments, dims and results."""
 
     def spec(label: str, node: Node) -> ArgSpec:
-        return ArgSpec(label, node.type.dtype.name, tuple(dim_data(d) for d in node.type.shape))
+        return ArgSpec(label, node.type.dtype.name, tuple(map(dim_data, program.type_of(node).shape)))
 
     graph = program.module.graph
     structure = graph.output_node().args[0]
@@ -328,6 +328,7 @@ class Source:
         declared = {dim_name(d): f"int64_t {dim_name(d)}" for d in self.program.dims}
         declared |= {"n_threads": "int n_threads", "error": "fx_error *error"}
         printer = Steps(self.calls, found.arguments, found.bodies, f"{name}_values", declared, self.profile)
+        self._add_data_sizes(printer)
         steps = printer.lines(found.steps)
         steps += self.copies(printer)
         sizes = ", ".join(map(dim_name, self.program.dims))
@@ -354,6 +355,16 @@ class Source:
         ignored = unused([n for n in names if not re.search(rf"\b{n}\b", body)])
         head = signature(f"{name}_run", self._parameters(), "int")
         return [*printer.functions, *head, *ignored, *lines, "    return 0;", "}"]
+
+    def _add_data_sizes(self, printer: Steps) -> None:
+        """Behind the call that counts, the size that follows."""
+        sizes = self.program.data_sizes
+        made = {node: number for number, call in enumerate(self.calls) for node in call.group.stored}
+        counts = self.structure.results[len(self.structure.results) - len(sizes) :]
+        for (name, size), count in zip(sizes.items(), counts):
+            found = f"fx_min(*{printer.argument(count)} + 1, {dim_c(size.bound)})"
+            lines = with_note(f"    const int64_t {dim_name(name)} = {found};", "one stands for all that do not count")
+            printer.behind.setdefault(made[self.program.memory(size.count)], []).extend(lines)
 
     def copies(self, printer: Steps) -> list[str]:
         """Results that no kernel stores: inputs or weights handed through, one value twice; then

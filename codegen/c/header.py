@@ -112,8 +112,12 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str], stat
     ]
     if program.states:
         rows.append(("[in,out]", STATE, f"what {name}_state_init made, or a call before left"))
+    names = dict(zip(program.results, outputs))
     for node, output, place in zip(program.results, outputs, places_of_results(program)):
-        rows.append(("[out]", output, f"{node.type} ({place})" if place else str(node.type)))
+        said = f"{program.type_of(node)}{f' ({place})' if place else ''}"
+        if node in program.counts:
+            said += f"; of which the first *{names[program.counts[node]]} are stored"
+        rows.append(("[out]", output, said))
     declared = program.module.graph.declared_dims
     for dim in program.dims:
         facts = declared[dim].facts if dim in declared else "0 or more"

@@ -111,6 +111,8 @@ class Steps:
     ) -> None:
         self.calls, self.arguments, self.bodies = calls, arguments, bodies
         self.state, self.declared, self.profile = state, declared, profile
+        #: Lines behind calls, by their numbers.
+        self.behind: dict[int, list[str]] = {}
         self.functions: list[str] = []
         self.tables: list[str] = []
         self._table_of: dict[Any, str] = {}
@@ -170,7 +172,7 @@ class Steps:
             lines.append(f"{place.indent}if (error->code) return{result};")
         if self.profile:
             lines.append(f"{place.indent}fx_tick();")
-        return lines
+        return lines + self.behind.get(number, [])
 
     # -- arguments -----------------------------------------------------------------------------
     def argument(self, argument: Argument, place: _Place | None = None) -> str:

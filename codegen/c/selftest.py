@@ -19,6 +19,7 @@ from fxlite.codegen.kernel.names import dim_name, own_name, resolved
 from fxlite.codegen.kernel.text import filled, signature, wrap
 from fxlite.graph.graph import Graph, Node
 from fxlite.show.node_cost import longest_chain
+from fxlite.types import shapes
 from fxlite.types.agreement import USUAL, Chain, bound
 from fxlite.types.tensor_type import TensorType
 
@@ -111,10 +112,11 @@ def _words_of_test(program: CProgram, cases: Sequence[Case]) -> dict[str, str]:
 
     def declare(variable: str, node: Node, file: str = "") -> None:
         """Memory for a value, read from a file if there is one."""
-        made = f"allocate({dim_c(node.type.nbytes)})"
+        size = dim_c(program.program.type_of(node).nbytes)
+        made = f"allocate({size})"
         if file:
             arrays.append(f'    snprintf(path, sizeof path, "selftest/%d_{file}.bin", number);')
-            made = f"read_file(path, {dim_c(node.type.nbytes)})"
+            made = f"read_file(path, {size})"
         arrays.append(f"    {node.type.dtype.c_stored} *const {variable} = {made};")
 
     for variable, label, node in inputs:
@@ -137,7 +139,9 @@ def _words_of_test(program: CProgram, cases: Sequence[Case]) -> dict[str, str]:
     graph = program.program.module.graph
     chain = compiled_chain(graph, [case.dims for case in cases], program.matmul_precision)
     results = [*outputs, *((where[member], member, node) for member, node in owned)]
-    calls = [comparison(label, node, variable, _expected(label), chain) for variable, label, node in results]
+    variables = {node: variable for variable, _, node in outputs}
+    first = {node: f"*{variables[count]}" for node, count in program.program.counts.items()}
+    calls = [comparison(*(label, node, v, _expected(label), chain), first.get(node, "")) for v, label, node in results]
     released = [v for v, _, _ in inputs] + [f(m) for m, _ in owned for f in (_before, _expected)]
     released += [*(where[m] for m in program.donated.values()), *states]
     released += [v for variable, label, _ in outputs for v in (variable, _expected(label))]
@@ -155,12 +159,16 @@ def _words_of_test(program: CProgram, cases: Sequence[Case]) -> dict[str, str]:
     }
 
 
-def comparison(label: str, node: Node, got: str, expected: str, chain: Chain) -> str:
-    """The call that compares a result with what NumPy computed."""
+def comparison(label: str, node: Node, got: str, expected: str, chain: Chain, first: str = "") -> str:
+    """The call that compares a result with what NumPy computed; ``first``: how many of it, where not all of its
+    elements count."""
     dtype, size = node.type.dtype, node.type.size
+    if first:
+        size = shapes.product(node.type.shape[1:])
+    times = f"{first} * " if first else ""
     if not dtype.is_inexact:
-        return f'compare_integers("{label}", {got}, {expected}, {dim_c(size)}, {dtype.itemsize})'
-    count = dim_c(2 * size if dtype.is_complex else size)  # complex numbers as their parts
+        return f'compare_integers("{label}", {got}, {expected}, {times}{dim_c(size)}, {dtype.itemsize})'
+    count = times + dim_c(2 * size if dtype.is_complex else size)  # complex numbers as their parts
     limit = f"{bound(dtype, chain):.3g}"
     return f'compare_floats("{label}", value_{dtype.real.name}, {got}, {expected}, {count}, {limit})'
 

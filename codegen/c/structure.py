@@ -40,7 +40,7 @@ _ENTRIES = 6
 class Structure:
     """``program`` has the memory plan of the loops in ``steps``. ``arguments`` are those of the
     calls that stand there, ``results`` those of the program, behind them what is copied to owned
-    inputs, and ``bodies`` the loops whose bodies are functions."""
+    inputs, and the counts of sizes that depend on values, and ``bodies`` the loops whose bodies are functions."""
 
     program: Program
     steps: tuple[Step, ...]
@@ -59,7 +59,8 @@ def structure_of(
     """The structure of the model that is emitted under a name; ``data``: the blob of its weights,
     if it was made before. Without ``loops`` each call stands for itself."""
     finder = _Finder(name, planned, values, data)
-    return finder.structure(finder.steps() if loops else tuple(range(len(planned.calls))))
+    are_loops = loops and not planned.program.data_sizes  # which are known between two calls
+    return finder.structure(finder.steps() if are_loops else tuple(range(len(planned.calls))))
 
 
 class _Finder:
@@ -205,6 +206,7 @@ class _Finder:
                     entered.append((arguments[number], position, weights.add(names, loops)))
         results: list[Argument] = []
         ends = [*self.program.results, *(new for _, new in self.program.copied)]
+        ends += [size.count for size in self.program.data_sizes.values()]
         for node in map(self.program.memory, ends):
             if node.op == "get_attr":
                 name = buffer_name(node)

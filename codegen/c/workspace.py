@@ -19,6 +19,7 @@ from fxlite.codegen.c.structs import Struct
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, spelled
 from fxlite.codegen.kernel.text import comment, signature, table, wrap
+from fxlite.codegen.program.data_sizes import at_most
 from fxlite.codegen.program.memory import ALIGNMENT, Extent, ends
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.runtime.abi import Dim
@@ -135,7 +136,7 @@ def _timeline(
         held = [program.lifetimes[node] for node in same.get(key, [key])]
         first, last = min(f for f, _ in held), min(max(k for _, k in held), len(calls) - 1)
         count = f"{len(held)} " if len(held) > 1 else ""
-        size = str(key.type.nbytes).replace(" ", "")
+        size = str(program.type_of(key).nbytes).replace(" ", "")
         rows.append((count + struct.name(member), str(key.type), size, f"{first} to {last}", places[key]))
     lines = table(rows)
     head = "Pointers to the values of a call, which share the workspace. Kernels are numbered from 0."
@@ -149,7 +150,7 @@ def _packed(
     program: Program, calls: Sequence[Call], using: list[int], together: Iterable[Sequence[int]]
 ) -> tuple[list[str], dict[int, int]]:
     """The lines that give the size, and behind how many bytes the scratch of calls begins."""
-    extents = [Extent(n.type.nbytes, *program.lifetimes[n]) for n in program.offset_of]
+    extents = [Extent(program.type_of(n).nbytes, *program.lifetimes[n]) for n in program.offset_of]
     places = list(program.offset_of.values())
     behind = [-(-end // ALIGNMENT) * ALIGNMENT for end in ends(extents, places, len(calls))]
     for same in together:
@@ -168,6 +169,7 @@ def _packed(
             line = f"    bytes = fx_max(bytes, {start} + {more});"
             lines += with_note(line, f"scratch of {kernel}, behind values")
         lines.append("    return (bytes + 63) / 64 * 64;")
+        lines = [*_largest_sizes(program, lines), *lines]
     return lines, {number: behind[number] for number in using}
 
 
@@ -179,12 +181,20 @@ def _slots(program: Program, calls: Sequence[Call], using: list[int]) -> _Layout
     if count == 1:
         return _Layout((), (), 0)
     lines = _slot_offsets(program, scratch)
+    lines = [*_largest_sizes(program, lines), *lines]
     parameters = [*map(dim_name, program.dims), "n_threads"]
     needed = [p for p in parameters if re.search(rf"\b{p}\b", "\n".join(lines))]
     note = "Byte offsets of the parts of the workspace, which values share; the last one is its end."
     given = [*map(_typed, needed), f"int64_t offset[{count}]"]
     definition = [comment(note), *signature("layout", given), *lines, "}", ""]
     return _Layout(tuple(definition), tuple(needed), count)
+
+
+def _largest_sizes(program: Program, lines: Sequence[str]) -> list[str]:
+    """The sizes that lines read and that are known later, as large as they can be."""
+    text = "\n".join(lines)
+    sizes = {dim_name(name): at_most(size.bound, program.data_sizes) for name, size in program.data_sizes.items()}
+    return [f"    const int64_t {n} = {dim_c(most)};" for n, most in sizes.items() if re.search(rf"\b{n}\b", text)]
 
 
 def _typed(parameter: str) -> str:

@@ -13,11 +13,13 @@ structure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxlite.codegen.program.data_sizes import DataSize, largest_type
 from fxlite.codegen.runtime.abi import DimText, HollowCall
 from fxlite.codegen.runtime.sizes import CONSTANT, HOLLOW, STORED_VALUE, ValueSize, count_values
 from fxlite.graph import pytree
@@ -62,7 +64,7 @@ def _values(program: Program) -> Iterator[ValueSize]:
             stored = node in held and node.op == "call_function"
             if (key := (node.type, stored)) not in seen:
                 seen.add(key)
-                yield value_of(node, stored)
+                yield value_of(node, stored, program.data_sizes)
 
 
 def is_counted(node: Node) -> bool:
@@ -70,9 +72,9 @@ def is_counted(node: Node) -> bool:
     return node.op in ("placeholder", "call_function") and isinstance(node.type, TensorType)
 
 
-def value_of(node: Node, stored: bool) -> ValueSize:
+def value_of(node: Node, stored: bool, data_sizes: Mapping[str, DataSize] = MappingProxyType({})) -> ValueSize:
     """A node's value as it is counted."""
-    dtype, shape = node.type.dtype, tuple(map(dim_data, node.type.shape))
+    dtype, shape = node.type.dtype, tuple(map(dim_data, largest_type(node.type, data_sizes).shape))
     takes_memory = stored and 0 not in shape
     return ValueSize(node.name, dtype.name, dtype.itemsize, shape, node.origin, takes_memory)
 

@@ -23,6 +23,7 @@ from fxlite import passes
 from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.kernel.lower import lower
 from fxlite.codegen.program.control import note_needed, plan_control
+from fxlite.codegen.program.data_sizes import DataSize, first_elements, largest_type
 from fxlite.codegen.program.memory import ALIGNMENT, Extent, Slot, Span, in_fewest_slots, in_slots, pack, taken_over
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
@@ -41,6 +42,7 @@ from fxlite.scalar.index import flatten
 from fxlite.tracing.nonempty import missing_guards
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
 
 
 def standard_passes(
@@ -159,6 +161,8 @@ class Program:
     #: and some have memory of their own.
     is_body: bool = False
     apart: frozenset[Node] = frozenset()
+    #: The sizes of its values that are known when some of them are.
+    data_sizes: Mapping[str, DataSize] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[Node]:
@@ -173,6 +177,28 @@ class Program:
                 for name in sorted(shapes.names(dim)):
                     found[name] = None
         return list(found)
+
+    def type_of(self, node: Node) -> TensorType:
+        """The type of a value's memory, which is as large as the value can be."""
+        return largest_type(node.type, self.data_sizes)
+
+    @cached_property
+    def counts(self) -> dict[Node, Node]:
+        """The results of which only the first elements are stored, and the results that say how many."""
+        found = first_elements(self.module.graph) if self.data_sizes else {}
+        return {node: cuts[0][1] for node, cuts in found.items() if self.type_of(node) != node.type}
+
+    @property
+    def knows_data_sizes(self) -> bool:
+        """Whether each size that depends on values is known before a group needs it."""
+        made = {node: number for number, found in enumerate(self.groups) for node in found.stored}
+        known = {name: made.get(self.memory(s.count), len(self.groups)) for name, s in self.data_sizes.items()}
+        for number, found in enumerate(self.groups) if known else ():
+            types = [n.type for n in (*found.inputs, *found.members) if isinstance(n.type, TensorType)]
+            needed = [name for type in types for name in shapes.names(type.shape) if name in known]
+            if any(known[name] >= number for name in needed):
+                return False
+        return all(number < len(self.groups) for number in known.values())
 
     @property
     def arena_bytes(self) -> Dim:
@@ -231,6 +257,7 @@ def plan(
     writable: Collection[Node] | None = None,
     owned: Mapping[Node, int] = MappingProxyType({}),
     inside: Callable[[Node], bool] = no_routine,
+    data_sizes: Mapping[str, DataSize] = MappingProxyType({}),
 ) -> Program:
     """Group the graph and plan its memory; nodes that are ``apart`` are not part of their readers'
     kernels; ``join`` makes fewer groups of them where the target can. ``packed``: the target has
@@ -266,7 +293,7 @@ def plan(
         if not more:
             break
         early |= more
-    program = Program(module, kept, stored, [], {}, results, owned=held, is_body=is_body)
+    program = Program(module, kept, stored, [], {}, results, owned=held, is_body=is_body, data_sizes=data_sizes)
     program.owned_numbers = {str(node.target): number for node, number in owned.items()}
     names = names or Names({node.name for node in module.graph.nodes})
 
@@ -363,12 +390,13 @@ def with_one_place(program: Program, sets: Iterable[Sequence[Node]]) -> Program:
 def _with_memory(program: Program, packed: bool, first: Mapping[Node, Node] | None = None) -> Program:
     """The program with its memory planned; ``first``: the value at whose place another one lies."""
     held, first = program.lifetimes, first or {}
-    offset_of = _pack(held, first) if packed else {}
+    bytes_of = {node: rounded(program.type_of(node).nbytes) for node in held}
+    offset_of = _pack(held, bytes_of, first) if packed else {}
     if offset_of:
-        end = max(offset + rounded(node.type.nbytes) for node, offset in offset_of.items())
+        end = max(offset + bytes_of[node] for node, offset in offset_of.items())
         slots, slot_of = [Slot([end])], dict.fromkeys(offset_of, 0)
     else:
-        slots, slot_of = _in_slots(held, first)
+        slots, slot_of = _in_slots(held, bytes_of, first)
     return replace(program, slots=slots, slot_of=slot_of, offset_of=offset_of)
 
 
@@ -448,9 +476,11 @@ def _lifetimes(
     return held
 
 
-def _pack(held: Mapping[Node, tuple[int, int]], first: Mapping[Node, Node]) -> dict[Node, int]:
+def _pack(
+    held: Mapping[Node, tuple[int, int]], bytes_of: Mapping[Node, Dim], first: Mapping[Node, Node]
+) -> dict[Node, int]:
     """Offsets in one block; none if a size has a name, or too many values are held at one time."""
-    sizes = [rounded(node.type.nbytes) for node in held]
+    sizes = [bytes_of[node] for node in held]
     numbers = [size for size in sizes if type(size) is int]
     if len(numbers) < len(sizes):
         return {}
@@ -464,9 +494,11 @@ def _same(held: Iterable[Node], first: Mapping[Node, Node]) -> list[int]:
     return [number[first.get(node, node)] for node in number]
 
 
-def _in_slots(held: Mapping[Node, Span], first: Mapping[Node, Node]) -> tuple[list[Slot], dict[Node, int]]:
+def _in_slots(
+    held: Mapping[Node, Span], bytes_of: Mapping[Node, Dim], first: Mapping[Node, Node]
+) -> tuple[list[Slot], dict[Node, int]]:
     """Slots, and the one of each value: the smaller of two plans where values share places."""
-    sizes, same = [rounded(node.type.nbytes) for node in held], _same(held, first)
+    sizes, same = [bytes_of[node] for node in held], _same(held, first)
     found = in_slots(sizes, list(held.values()), same)
     other = in_fewest_slots(sizes, list(held.values()), same) if first else None
     if other is not None and _bytes_at_samples(other[0]) < _bytes_at_samples(found[0]):
@@ -508,7 +540,7 @@ def memory_plan(program: Program, kernels: Sequence[str], sizes: Mapping[str, in
     buffers = tuple(
         Buffer(
             node,
-            int(shapes.substitute(node.type.nbytes, sizes)),
+            int(shapes.substitute(program.type_of(node).nbytes, sizes)),
             first,
             min(last, len(kernels) - 1),
             program.slot_of[node],

@@ -77,10 +77,10 @@ def sort(x, axis=-1):
     return np.sort(ordered(x), axis=axis, kind="stable").astype(x.dtype)
 
 
-def flatnonzero(x):
+def flatnonzero(x, size=None):
     """Positions where x holds, then zeros."""
-    places = np.flatnonzero(x)
-    return np.pad(places, (0, len(x) - len(places)))
+    places = np.flatnonzero(x)[:size]
+    return np.pad(places, (0, (len(x) if size is None else size) - len(places)))
 
 
 def argsort(x, axis=-1):

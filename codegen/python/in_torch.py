@@ -172,10 +172,10 @@ def searchsorted(x, values, side="left"):
     return torch.where(torch.isnan(values), count, found)  # NaN is the largest number
 
 
-def flatnonzero(x):
+def flatnonzero(x, size=None):
     """Positions where x holds, then zeros."""
-    found = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-    places = x.nonzero().flatten()
+    found = torch.zeros(len(x) if size is None else size, dtype=torch.int64, device=x.device)
+    places = x.nonzero().flatten()[:size]
     found[: len(places)] = places
     return found
 

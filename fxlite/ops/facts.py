@@ -63,7 +63,8 @@ class Facts:
     reads_some_of: str | None = None
     #: An operand of positions, what they are positions in, and along which axis (None: ``axis``).
     looks_up: tuple[str, str, int | None] | None = None
-    #: The reduction by which a scatter combines what meets at a place; "last": the last one stays.
+    #: The reduction by which a scatter combines what meets at a place ("last": the last one stays), or a scan all
+    #: up to a place.
     combines: str = ""
     #: Whether the result is several parts of the operand, of each of which ``shares_memory`` holds.
     gives_parts: bool = False

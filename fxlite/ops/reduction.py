@@ -247,9 +247,8 @@ def _register_scan(
 
     call.__doc__ = doc
     bad = [Bad("f32[3]", axis=1, match="out of range")]
-    record = op(
-        "scan", name=name, numpy=numpy, needs_whole={"x": "axis"}, moves_values=moves_values, samples=samples, bad=bad
-    )(call)
+    facts: dict[str, Any] = {"needs_whole": {"x": "axis"}, "moves_values": moves_values, "combines": kind}
+    record = op("scan", name=name, numpy=numpy, samples=samples, bad=bad, **facts)(call)
 
     def infer(x: TensorType, axis: int = 0) -> TensorType:
         normalize_axis(axis, x.rank)

@@ -119,6 +119,11 @@ class Combination:
     neutral: float
     positions: bool = False
 
+    @property
+    def counts_all(self) -> bool:
+        """Whether it matters how many equal elements there are."""
+        return math.isfinite(self.neutral) and self.function not in ("or", "and")
+
     def start(self, dtype: DType) -> Any:
         """What it starts from, as a number of the dtype."""
         if dtype.is_complex:

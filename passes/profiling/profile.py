@@ -51,6 +51,13 @@ class Setting:
             self._known[value] = int(shapes.substitute(value, self.dims))
         return self._known[value]
 
+    def of(self, kernel: KernelInfo) -> Setting:
+        """The one of a kernel: sizes that depend on values are as large as they can be, if no more is known."""
+        if not kernel.at_most:
+            return self
+        largest = {name: self.number(size) for name, size in kernel.at_most.items()}
+        return Setting({**largest, **self.dims}, self.roofs, self.threads)  # type: ignore[dict-item]
+
     def stored(self, type: Any) -> int:
         """Bytes of a value of a type; of several results, of all of them."""
         if isinstance(type, (tuple, list)):
@@ -86,6 +93,7 @@ def node_row(node: Node, times: Times, setting: Setting) -> Row:
 def kernel_row(kernel: KernelInfo, times: Times, setting: Setting) -> Row:
     """The row of a kernel, which reads its inputs once and writes its root; what its nodes hand to
     one another stays in registers."""
+    setting = setting.of(kernel)
     counts = [setting.number(node_cost(node).flops) or 0 for node in kernel.nodes]
     flops = sum(counts)
     shares = [c / flops for c in counts] if flops else [1 / len(counts)] * len(counts)
@@ -102,7 +110,7 @@ def kernel_bytes(kernels: Sequence[KernelInfo], sizes: Mapping[str, int] = Mappi
     name: each input once, or as much of it as is looked up, and the result; of a part that is
     written where it lies, that part."""
     setting = Setting(dict(sizes), None, 1)
-    return {kernel.name: sum(_moved(kernel, setting)) for kernel in kernels}
+    return {kernel.name: sum(_moved(kernel, setting.of(kernel))) for kernel in kernels}
 
 
 def _moved(kernel: KernelInfo, setting: Setting) -> tuple[int, int]:
@@ -221,7 +229,7 @@ def _measured(
     with np.errstate(all="ignore"):
         whole, plain, ticks = _measure(subject, repeat)
     shown = min(range(len(whole)), key=lambda i: abs(whole[i] - statistics.median(whole)))
-    setting = Setting(dims, known, subject.threads)
+    setting = Setting({**subject.data_sizes, **dims}, known, subject.threads)
     rows = tuple(
         kernel_row(part, times, setting) if isinstance(part, KernelInfo) else node_row(part, times, setting)
         for part, times in zip(subject.parts, _times(ticks, shown))
@@ -240,6 +248,7 @@ class _Subject:
     plain: Callable[[], Any] | None
     parts: Sequence[Node | KernelInfo]
     threads: int
+    data_sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def _interpreted(gm: GraphModule, values: Mapping[str, Any], threads: int | None) -> _Subject:
@@ -273,7 +282,8 @@ def _compiled(
 def _counting(function: Any, values: Mapping[str, Any]) -> _Subject:
     """A function with counters."""
     run = functools.partial(function.run_flat, values)
-    return _Subject(run, function.kernel_ticks, None, function.kernels, function.threads)
+    sizes = function.data_sizes(values) if hasattr(function, "data_sizes") else {}
+    return _Subject(run, function.kernel_ticks, None, function.kernels, function.threads, sizes)
 
 
 class _TimedInterpreter(Interpreter):

@@ -126,11 +126,12 @@ def _search(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -
 
 
 def _mask_sizes(node: Node) -> dict[str, Dim]:
-    return {"items": 1, "n": node.type.shape[0]}
+    return {"items": 1, "n": node.args[0].type.shape[0], "size": node.type.shape[0]}
 
 
 def _places(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -> str:
-    return f"true_positions_{ctype_of(node.args[0].type.dtype)}({bare(sizes['n'])}, x, y)"
+    name = f"true_positions_{ctype_of(node.args[0].type.dtype)}"
+    return f"{name}({bare(sizes['n'])}, {bare(sizes['size'])}, x, y)"
 
 
 # -- random bits -----------------------------------------------------------------------------------

@@ -256,36 +256,40 @@ def _(x: TensorType, values: Any, side: str = "left") -> Dim:
     "composite",
     stands_alone=True,
     needs_whole={"x": (0,)},
-    samples=["bool[N] N=9; bool[1]; bool[300]; bool[0]"],
-    bad=[Bad("bool[3,2]", match="rank 1"), Bad("f32[3]", match="bool")],
+    samples=["bool[N] N=9; bool[1]; bool[300]; bool[0]", S("bool[40]", size=5), S("bool[N]", size=8, dims={"N": 9})],
+    bad=[Bad("bool[3,2]", match="rank 1"), Bad("f32[3]", match="bool"), Bad("bool[3]", size=4, match="size is 4")],
 )
-def flatnonzero(x: Tensor) -> Tensor:
-    """Positions (int64 [n]) where the mask ``x`` (bool [n]) holds, in their order, then zeros:
-    jnp.nonzero with ``size=n``.
+def flatnonzero(x: Tensor, size: int | None = None) -> Tensor:
+    """Positions (int64 [size]) where the mask ``x`` (bool [n]) holds, in their order, then zeros; of more than
+    ``size`` (as many as ``x`` has elements where None) the first ones: jnp.nonzero with ``size``.
 
-    Raises ShapeError unless ``x`` has rank 1, DTypeError unless it is bool."""
-    found = np.zeros(len(x), np.int64)
-    places = np.flatnonzero(x)
+    Raises ShapeError unless ``x`` has rank 1 and as many elements as ``size``, DTypeError unless it is bool."""
+    found = np.zeros(len(x) if size is None else size, np.int64)
+    places = np.flatnonzero(x)[: len(found)]
     found[: len(places)] = places
     return found
 
 
 @flatnonzero.infer
-def _(x: TensorType) -> TensorType:
+def _(x: TensorType, size: int | None = None) -> TensorType:
     if x.rank != 1:
         raise ShapeError(f"x must have rank 1, not {x.rank}")
     if not x.dtype.is_bool:
         raise DTypeError(f"x must be bool, not {x.dtype}; compare it with 0")
-    return TensorType(x.shape, dtypes.int64)
+    if size is not None and shapes.decide(size, "<=", x.shape[0]) is False:
+        raise ShapeError(f"size is {size}, but x has {x.shape[0]} elements")
+    return TensorType(x.shape if size is None else (size,), dtypes.int64)
 
 
 @flatnonzero.expansion
-def _(x: Any) -> Any:
-    size = x.shape[0]
-    place = ops.where(x, ops.cumsum(ops.cast(x, "i64"), axis=0) - 1, size)
+def _(x: Any, size: int | None = None) -> Any:
+    whole = x.shape[0]
+    size = whole if size is None else size
+    before = ops.cumsum(ops.cast(x, "i64"), axis=0) - 1
+    place = ops.where(x, ops.minimum(before, size), size)
     empty = created(x, ops.full, (size + 1,), 0, "i64")
-    found = ops.scatter_set(empty, place, created(x, ops.arange, 0, size, 1, "i64"), axis=0)
+    found = ops.scatter_set(empty, place, created(x, ops.arange, 0, whole, 1, "i64"), axis=0)
     return ops.slice(found, 0, 0, size)
 
 
-flatnonzero.cost(lambda x: x.size)
+flatnonzero.cost(lambda x, size=None: x.size)

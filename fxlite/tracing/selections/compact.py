@@ -44,7 +44,14 @@ def compact(m: Masked) -> Masked:
         values = lookup("reshape")(m.values, (*sizes[:axis], size, *sizes[axis + mask.ndim :]))
         source, count = _positions(lookup("reshape")(mask, (size,)))
     tracer.ranges[count._node] = (0, shapes.for_user(shapes.normalize(size + 1)))
-    return first_of(lookup("take")(values, source, axis=axis), count, m.after)
+    chosen = source if _is_counting(m.values) else lookup("take")(values, source, axis=axis)
+    return first_of(chosen, count, m.after)
+
+
+def _is_counting(values: Any) -> bool:
+    """Whether each element is its own position."""
+    node = values.node
+    return node.op == "call_function" and node.target is lookup("arange") and node.bound["start"] == 0
 
 
 def _positions(mask: Any) -> tuple[Any, Any]:
@@ -148,7 +155,8 @@ def _ordered(name: str) -> Callable[..., Masked]:
 def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(a: Masked, axis: Any = None, dtype: Any = None) -> Masked:
         m = _line(a, f"np.{function.__name__}")
-        return m.like(function(m.values, axis=0, dtype=dtype))
+        neutral = COMBINATIONS["prod" if function is np.cumprod else "sum"].start(m.values.type.dtype)
+        return m.like(function(m.filled(neutral), axis=0, dtype=dtype))
 
     return call
 
@@ -212,8 +220,10 @@ def nonzero(a: Any) -> tuple[Masked, ...]:
     sizes, found = a.type.shape, []
     for axis, size in enumerate(sizes):
         numbers = counting(a.tracer, size)
-        row = lookup("reshape")(numbers, (size, *[1] * (len(sizes) - axis - 1)))
-        found.append(Masked(lookup("expand")(row, sizes), mask))
+        if len(sizes) > 1:
+            row = lookup("reshape")(numbers, (size, *[1] * (len(sizes) - axis - 1)))
+            numbers = lookup("expand")(row, sizes)
+        found.append(Masked(numbers, mask))
     return tuple(found)
 
 
@@ -399,6 +409,7 @@ def _histogram(a: Masked, bins: Any = 10, range: Any = None, density: Any = None
     """np.histogram: what is not selected counts for nothing, and is no bound of the bins."""
     if weights is not None:
         raise a.refusal("np.histogram with weights=")
+    a = compact(a) if a.ndim == 1 and not a.before else a
     if range is None and isinstance(bins, (int, np.integer)):
         range = np.min(a), np.max(a)
     there = lookup("cast")(lookup("expand")(a.condition, a.values.type.shape), "i64")

@@ -351,15 +351,22 @@ static void sort_positions_of_rows_T(int64_t part, int64_t lanes, int64_t rows, 
     }
 }
 
-/* The positions of the n elements of x that are not 0, in their order, then zeros, to y. */
-static void true_positions_T(int64_t n, const T *x, int64_t *y)
+/* The positions of the first `size` of the n elements of x that are not 0, in their order, then
+ * zeros, to y. Where a mask selects few, it is mostly zeros: words of them are passed at once. */
+static void true_positions_T(int64_t n, int64_t size, const T *x, int64_t *y)
 {
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) {
-        y[count] = i;
-        count += x[i] != 0;
+    int64_t count = 0, i = 0;
+    while (i < n && count < size) {
+        uint64_t word = 1;
+        if ((size_t)(n - i) * sizeof(T) >= sizeof word) memcpy(&word, x + i, sizeof word);
+        const int64_t end = fx_min(n, i + (int64_t)(sizeof word / sizeof(T)));
+        for (; word && i < end && count < size; i++) {
+            y[count] = i;
+            count += x[i] != 0;
+        }
+        i = word ? i : end;
     }
-    for (int64_t i = count; i < n; i++) y[i] = 0;
+    for (i = count; i < size; i++) y[i] = 0;
 }
 
 /* The key that would stand at `place` if n keys were in order. They are moved: those that come

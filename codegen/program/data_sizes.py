@@ -1,0 +1,485 @@
+"""Sizes that depend on values: where a mask selects few of many, what is computed of the selected
+elements takes as long as these, not as all that the mask could select.
+
+In: a module. A selection is in it as arrays of all positions that there could be, of which the first
+ones count (``flatnonzero``, and what is taken there). Out: a copy in which such an array has one
+element behind those that count, ``i64[n]``, and what :class:`DataSize` says of ``n``, which is known
+when the node that counts has been computed.
+
+That is exact, as all elements behind the count are equal, and one of them stays: maxima, and
+positions of maxima, are what they were; sums are where those elements are 0; other positions are those of
+the one that stays. What needs more, a sort or an array that is a result as a whole, keeps all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite.graph import pytree
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import stored_kwargs
+from fxlite.graph.retype import retype
+from fxlite.ops.op import lookup, normalize_axis
+from fxlite.scalar.functions import COMBINATIONS
+from fxlite.types import shapes
+from fxlite.types.facts import Facts
+from fxlite.types.shapes import Dim
+from fxlite.types.symbols import symbol
+from fxlite.types.tensor_type import TensorType
+
+#: Positions below which all are computed with.
+FEW = 256
+
+
+@dataclass(frozen=True)
+class DataSize:
+    """A size of a program's values: one more than the integer ``count``, and at most ``bound``."""
+
+    count: Node
+    bound: Dim
+
+
+def at_most(dim: Dim, sizes: Mapping[str, DataSize]) -> Dim:
+    """What a size can be, in those that a call is given."""
+    while any(name in sizes for name in shapes.names(dim)):
+        dim = shapes.substitute(dim, {name: size.bound for name, size in sizes.items()})
+    return dim
+
+
+def largest_type(type: TensorType, sizes: Mapping[str, DataSize]) -> TensorType:
+    """A type as large as it can be."""
+    return TensorType(tuple(at_most(dim, sizes) for dim in type.shape), type.dtype) if sizes else type
+
+
+def with_data_sizes(module: GraphModule) -> tuple[GraphModule, dict[str, DataSize]]:
+    """The module where nothing is selected; else a copy, and the sizes that its arrays have."""
+    graph = module.graph
+    places = lookup("flatnonzero")
+    if not any(node.target is places for node in graph.nodes if node.op == "call_function"):
+        return module, {}
+    made, found = module.copy(), dict[str, DataSize]()
+    for node in made.graph.find_nodes(op="call_function", target=places):
+        selection = _Selection(made.graph, node)
+        if selection.is_open:
+            found |= selection.shrink()
+    return (made, found) if found else (module, {})
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """Along an ``axis`` all elements from the count on are equal: to ``value``, if that is known."""
+
+    axis: int
+    value: Any = None
+
+
+class _Selection:
+    """The positions of one mask, and what is computed of them."""
+
+    def __init__(self, graph: Graph, places: Node) -> None:
+        self.graph, self.places = graph, places
+        self.size: Dim = places.type.shape[0]
+        self.count = _count_of(places.args[0])
+        few = type(self.size) is int and self.size < FEW
+        self.is_open = self.count is not None and places.kwargs.get("size") is None and not few
+        self.tails: dict[Node, _Tail] = {}
+
+    # -- what is equal from the count on -----------------------------------------------------------
+    def tail(self, value: Any, axis: int) -> _Tail | None:
+        """That of an operand along an axis."""
+        if not isinstance(value, Node):
+            return _Tail(axis, value)
+        found = self.tails.get(value)
+        if found is not None:
+            return found if found.axis == axis else None
+        name = value.target.name if value.op == "call_function" else ""
+        if name == "full":
+            return _Tail(axis, value.bound["value"])
+        if name == "expand" and not _has(value.args[0], axis - value.type.rank, self.size):
+            return _Tail(axis)
+        return None
+
+    def _note(self, node: Node) -> None:
+        rule = _RULES.get(node.target.name) or _RULES.get(node.target.kind)
+        found = rule(self, node) if rule is not None and isinstance(node.type, TensorType) else None
+        if found is not None:
+            self.tails[node] = found
+
+    def _pointwise(self, node: Node) -> _Tail | None:
+        for axis, size in enumerate(node.type.shape):
+            if not shapes.equal(size, self.size):
+                continue
+            below = axis - node.type.rank
+            bound = node.bound
+            operands = {
+                name: self.tail(v, v.type.rank + below) if _has(v, below, self.size) else _Tail(axis, _number(v))
+                for name, v in bound.items()
+                if name in node.target.tensor_kinds
+            }
+            if not any(_has(v, below, self.size) for v in bound.values()):
+                continue
+            found = self._compared(node, axis) or _absorbed(node, axis, operands)
+            if found is not None:
+                return found
+            if None not in operands.values():
+                return _Tail(axis, _computed(node, {n: t.value for n, t in operands.items() if t is not None}))
+        return None
+
+    def _compared(self, node: Node, axis: int) -> _Tail | None:
+        """``arange(n) < count``, or with less than the count."""
+        symbol, (one, other) = node.target.symbol, (*node.args, None, None)[:2]
+        if symbol in (">", "<="):  # count > place is place < count
+            symbol, one, other = ("<" if symbol == ">" else ">="), other, one
+        if symbol not in ("<", ">=") or not _counts(one) or not self._is_at_most(other):
+            return None
+        return _Tail(axis, symbol == ">=")
+
+    def _is_at_most(self, value: Any) -> bool:
+        """Whether a number is no more than the count."""
+        if not isinstance(value, Node):
+            return type(value) is int and value <= 0
+        if value is self.count:
+            return True
+        if value.op != "call_function" or value.type.rank:
+            return False
+        name, args = value.target.name, value.args
+        if name == "minimum":
+            return any(map(self._is_at_most, args))
+        if name == "relu":  # the count is not below 0
+            return self._is_at_most(args[0])
+        if name == "maximum":
+            return all(map(self._is_at_most, args))
+        if name == "where":
+            return all(map(self._is_at_most, args[1:]))
+        if name == "cast":
+            return value.type.dtype.name == "i64" and self._is_at_most(args[0])
+        if name == "add":
+            pairs = (args, args[::-1])
+            return any(self._is_at_most(a) and type(b) is int and b <= 0 for a, b in pairs)
+        if name == "sub":
+            taken = args[1]
+            is_positive = type(taken) is int and taken >= 0
+            is_positive |= isinstance(taken, Node) and taken.op == "call_function" and taken.target.nonnegative
+            return self._is_at_most(args[0]) and is_positive
+        return False
+
+    def _reshape(self, node: Node) -> _Tail | None:
+        found = self.tails.get(node.args[0])
+        if found is None:
+            return None
+        shape = node.args[0].type.shape
+        before, behind = shapes.product(shape[: found.axis]), shapes.product(shape[found.axis + 1 :])
+        for axis, size in enumerate(node.type.shape):
+            around = node.type.shape[:axis], node.type.shape[axis + 1 :]
+            if all(map(shapes.equal, map(shapes.product, around), (before, behind))) and shapes.equal(size, self.size):
+                return _Tail(axis, found.value)
+        return None
+
+    def _expand(self, node: Node) -> _Tail | None:
+        found = self.tails.get(node.args[0])
+        return None if found is None else _Tail(found.axis + node.type.rank - node.args[0].type.rank, found.value)
+
+    def _permute(self, node: Node) -> _Tail | None:
+        found = self.tails.get(node.args[0])
+        return None if found is None else _Tail([*node.bound["axes"]].index(found.axis), found.value)
+
+    def _take(self, node: Node) -> _Tail | None:
+        values, index = node.args[:2]
+        found = self.tails.get(index)
+        if found is None:
+            return None
+        axis = normalize_axis(node.bound["axis"], values.type.rank)
+        return _Tail(axis + found.axis)
+
+    def _sort(self, node: Node) -> _Tail | None:
+        found = self.tails.get(node.args[0])
+        if found is None:
+            return None
+        if normalize_axis(node.bound["axis"], node.type.rank) != found.axis:
+            return found
+        return found if _is_last(found.value, node) else None
+
+    def _scan(self, node: Node) -> _Tail | None:
+        found = self.tails.get(node.args[0])
+        if found is None:
+            return None
+        if normalize_axis(node.bound["axis"], node.type.rank) != found.axis:
+            return _Tail(found.axis)
+        return _Tail(found.axis) if _may_be_one(found.value, node.target.combines) else None
+
+    def _reduction(self, node: Node) -> _Tail | None:
+        found = self.tails.get(node.args[0])
+        reduced = _reduced(node)
+        if found is None or found.axis in reduced or node.target.name not in COMBINATIONS:
+            return None
+        keeps = bool(node.bound.get("keepdims"))
+        return _Tail(found.axis - (0 if keeps else sum(axis < found.axis for axis in reduced)))
+
+    # -- what may be shorter -----------------------------------------------------------------------
+    def _short(self) -> set[Node]:
+        """The values all readers of which do with one element behind those that count."""
+        short: set[Node] = set()
+        results = first_elements(self.graph)
+        for node in reversed(self.tails):
+            if all(self._serves(node, user, short, results) for user in node.users):
+                short.add(node)
+        return short
+
+    def _serves(self, node: Node, user: Node, short: set[Node], results: Mapping[Node, list[tuple[int, Any]]]) -> bool:
+        tail = self.tails[node]
+        if user.op == "output":
+            cuts = results.get(node, [])
+            if shapes.product(node.type.shape[: tail.axis]) != 1:
+                return False  # its rows stand as far apart as all elements need
+            return all(axis == tail.axis and self._is_at_most(count) for axis, count in cuts)
+        if user.op != "call_function":
+            return False
+        kind, name = user.target.kind, user.target.name
+        if name == "take" and user.args[0] is node:
+            axis = normalize_axis(user.bound["axis"], node.type.rank)
+            is_index = user.args[1] is node
+            return axis == tail.axis and not is_index and isinstance(user.args[1], Node)
+        if user in short:
+            return kind != "pointwise" or bool(tail.axis - node.type.rank == self.tails[user].axis - user.type.rank)
+        if kind == "reduction" and name in COMBINATIONS:
+            return tail.axis in _reduced(user) and _may_be_one(tail.value, name)
+        return kind == "scatter" and self._is_scattered(node, user)
+
+    def _is_scattered(self, node: Node, user: Node) -> bool:
+        """Whether a scatter of it, or to where it says, is the same of fewer elements."""
+        values, index, source = user.args[:3]
+        moved = self.tails.get(source)
+        if node is values or index not in self.tails or index.type.rank != 1 or moved is None:
+            return False
+        axis = normalize_axis(user.bound["axis"], values.type.rank)
+        return moved.axis == axis and _may_be_one(moved.value, user.target.combines)
+
+    # -- the program -------------------------------------------------------------------------------
+    def shrink(self) -> dict[str, DataSize]:
+        """Make the values shorter that can be; the size that they have."""
+        after = itertools.dropwhile(lambda n: n is not self.places, self.graph.nodes)
+        self.tails[next(after)] = _Tail(0, 0)
+        for node in after:
+            if node.op == "call_function":
+                self._note(node)
+        short = self._short()
+        if self.places not in short:
+            return {}
+        assert self.count is not None
+        lowest = 0 if shapes.decide(self.size, ">=", 1) is not True else 1
+        name = _free_name(self.graph, f"n_{self.count.name}")
+        number = symbol(name, Facts(minimum=lowest))
+        with self.graph._store.all_or_nothing():
+            changed = [node for node in self.tails if node in short]
+            readers = dict.fromkeys(user for node in changed for user in node.users)
+            for node in changed:
+                self._shorten(node, number, short)
+            for user in readers:
+                if user.op == "call_function" and user.target.name == "take" and user.args[0] in short:
+                    self._clip(user, number)
+                elif user.op == "call_function" and user.target.kind == "scatter":
+                    self._cut_all(user, number, short)
+            retype(self.graph, self.places, [*changed, *readers])
+            self.graph.eliminate_dead_code()
+        self.graph.guards = tuple(g for g in self.graph.guards if name not in shapes.names(g.left - g.right))
+        return {name: DataSize(self.count, self.size)}
+
+    def _shorten(self, node: Node, number: Dim, short: set[Node]) -> None:
+        axis, kwargs, args = self.tails[node].axis, dict(node.kwargs), list(node.args)
+        if node is self.places:
+            kwargs["size"] = number
+        elif node.target.kind == "pointwise":
+            below = axis - node.type.rank
+            for place, operand in enumerate(args):
+                if _has(operand, below, self.size) and operand not in short:
+                    args[place] = self._cut(operand, operand.type.rank + below, number, node)
+        elif "shape" in node.bound:
+            shape = list(node.type.shape)
+            shape[axis] = number
+            kwargs["shape"] = tuple(shape)
+        self.graph._store.assign(node, tuple(args), stored_kwargs(kwargs))
+
+    def _cut_all(self, scatter: Node, number: Dim, short: set[Node]) -> None:
+        """The operands of a scatter that are not short."""
+        args = [
+            self._cut(each, self.tails[each].axis, number, scatter) if n in (1, 2) and each not in short else each
+            for n, each in enumerate(scatter.args)
+        ]
+        self.graph._store.assign(scatter, tuple(args), scatter._kwargs)
+
+    def _cut(self, operand: Node, axis: int, number: Dim, reader: Node) -> Node:
+        """The beginning of an array that is read."""
+        with self.graph.inserting_before(reader):
+            if _counts(operand):
+                attributes = {"start": 0, "stop": number, "dtype": operand.type.dtype.name}
+                return self.graph.call_function(lookup("arange"), (), attributes)
+            return self.graph.call_function(lookup("slice"), (operand,), {"axis": axis, "stop": number})
+
+    def _clip(self, reader: Node, number: Dim) -> None:
+        """A read at a position behind the count reads the element that stays there; one that is out of
+        range is an error as before."""
+        values, index = reader.args
+
+        def call(name: str, *args: Any, **attributes: Any) -> Node:
+            return self.graph.call_function(lookup(name), args, attributes)
+
+        def size(value: Dim) -> Any:
+            return call("full", shape=(), value=value, dtype="i64") if shapes.names(value) else value
+
+        with self.graph.inserting_before(reader):
+            whole = size(self.size)
+            place = call("where", call("lt", index, 0), call("add", index, whole), index)
+            there = call("logical_and", call("ge", place, 0), call("lt", place, whole))
+            place = call("minimum", place, size(shapes.normalize(number - 1)))
+            place = call("where", there, place, whole)
+        self.graph._store.assign(reader, (values, place), reader._kwargs)
+
+
+#: What is equal of a result, by the name of an op or its kind.
+_RULES: Mapping[str, Callable[[_Selection, Node], _Tail | None]] = {
+    "pointwise": _Selection._pointwise,
+    "reduction": _Selection._reduction,
+    "scan": _Selection._scan,
+    "reshape": _Selection._reshape,
+    "expand": _Selection._expand,
+    "permute": _Selection._permute,
+    "take": _Selection._take,
+    "sort": _Selection._sort,
+}
+
+
+def _count_of(mask: Node) -> Node | None:
+    """The node that counts where a mask holds."""
+    for user in mask.users:
+        if user.op == "call_function" and user.target.name == "cast" and user.type.dtype.name == "i64":
+            for reader in user.users:
+                if reader.op == "call_function" and reader.target.name == "sum" and reader.type.rank == 0:
+                    return reader
+    return None
+
+
+def _counts(value: Any) -> bool:
+    """Whether it counts from 0 in integers."""
+    if not isinstance(value, Node) or not value.type.dtype.is_integer:
+        return False
+    owner = value.graph.owning_module
+    if value.op == "get_attr" and owner is not None and value.type.rank == 1:
+        return bool(np.array_equal(owner.get_attribute(value.target), np.arange(value.type.shape[0])))
+    if value.op != "call_function" or value.target.name != "arange":
+        return False
+    return bool(value.bound["start"] == 0 and value.bound["stop"] is not None and value.bound["step"] == 1)
+
+
+def _has(value: Any, axis: int, size: Dim) -> bool:
+    """Whether a value has this size along an axis, which is counted from the end."""
+    if not isinstance(value, Node) or not isinstance(value.type, TensorType):
+        return False
+    return value.type.rank >= -axis and shapes.equal(value.type.shape[axis], size)
+
+
+def _number(value: Any) -> Any:
+    """The number that an operand of one element is, if that is known."""
+    if not isinstance(value, Node):
+        return None if isinstance(value, shapes.NamedDim) else value
+    owner = value.graph.owning_module
+    return (
+        owner.get_attribute(value.target).item() if value.op == "get_attr" and not value.type.rank and owner else None
+    )
+
+
+def _absorbed(node: Node, axis: int, operands: Mapping[str, _Tail | None]) -> _Tail | None:
+    """What one operand decides, whatever the others are."""
+    name = node.target.name
+    if name == "where":
+        condition, x, y = (operands[part] for part in ("condition", "x", "y"))
+        if condition is not None and condition.value is not None:
+            chosen = x if condition.value else y
+            return None if chosen is None else _Tail(axis, _computed_as(node, chosen.value))
+        if condition is not None and x is not None and y is not None and x.value is not None and x.value == y.value:
+            return _Tail(axis, _computed_as(node, x.value))
+        return None
+    if len(operands) != 2 or any(n.type.dtype.name != "bool" for n in (node, *node.all_input_nodes)):
+        return None
+    for name, tail in operands.items():
+        if tail is not None and tail.value is not None:
+            (other,) = operands.keys() - {name}
+            one, two = (bool(node.target(**{name: bool(tail.value), other: value})) for value in (False, True))
+            if one is two:
+                return _Tail(axis, one)
+    return None
+
+
+def _computed_as(node: Node, value: Any) -> Any:
+    return None if value is None else node.type.dtype.numpy.type(value)
+
+
+def _computed(node: Node, values: Mapping[str, Any]) -> Any:
+    """The result for numbers, where all are known."""
+    if any(value is None for value in values.values()):
+        return None
+    given = dict(node.bound)
+    for name, value in values.items():
+        operand = given[name]
+        given[name] = operand.type.dtype.numpy.type(value) if isinstance(operand, Node) else value
+    with np.errstate(all="ignore"):
+        return np.asarray(node.target(**given))[()]
+
+
+def _may_be_one(value: Any, combination: str) -> bool:
+    """Whether one of several elements of a value is combined to what all of them are."""
+    found = COMBINATIONS.get(combination)  # none where the last one stays
+    return found is None or not found.counts_all or (value is not None and bool(value == found.neutral))
+
+
+def _is_last(value: Any, node: Node) -> bool:
+    """Whether nothing comes behind a value in order."""
+    if value is None:
+        return False
+    kind = node.type.dtype
+    return bool(np.isnan(value)) if kind.is_float else bool(value == COMBINATIONS["min"].start(kind))
+
+
+def _reduced(node: Node) -> tuple[int, ...]:
+    axis, rank = node.bound["axis"], node.args[0].type.rank
+    axes = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return tuple(normalize_axis(each, rank) for each in axes)
+
+
+def first_elements(graph: Graph) -> dict[Node, list[tuple[int, Any]]]:
+    """Along which axis the first elements of a result count, and how many, for each time that it is one; an axis
+    that there is not where all of them do."""
+    output = graph.output_node().args[0]
+    interface, found = graph.interface, dict[Node, list[tuple[int, Any]]]()
+    form = None if interface is None else interface.result
+    if interface is not None and interface.writes:
+        form = None if form is None else pytree.Structure("tuple", children=(form,))
+
+    def walk(value: Any, form: pytree.Structure | None) -> None:
+        if form is not None and form.kind == "first":
+            found.setdefault(value[0], []).append((form.value or 0, value[1]))
+        elif isinstance(value, (tuple, list, dict)):
+            parts = [*value.values()] if isinstance(value, dict) else value
+            for part, inner in itertools.zip_longest(parts, () if form is None else form.children):
+                walk(part, inner)
+        elif isinstance(value, Node):
+            found.setdefault(value, []).append((-1, None))
+
+    fits = form is not None and pytree.fits(form, output[: len(form.children)] if interface.writes else output)  # type: ignore[union-attr]
+    walk(output, form if fits else None)
+    return found
+
+
+def _free_name(graph: Graph, name: str) -> str:
+    taken = {node.name for node in graph.nodes} | {d for n in graph.nodes for d in _names(n)}
+    return next(name + "_" * n for n in itertools.count() if name + "_" * n not in taken)
+
+
+def _names(node: Node) -> Iterator[str]:
+    if isinstance(node.type, TensorType):
+        yield from shapes.names(node.type.shape)
