@@ -217,14 +217,22 @@ def _(i: MultiIndex, x: Reader, axis: int, index: Any) -> Expr:
     size = dims_of(x)[axis]
     if type(size) is int and type(index) is int:
         return x[(*i[:axis], Index.of(index % size if size else 0), *i[axis:])]
-    if never_negative(index) and never_negative(size - 1 - index):
-        return x[(*i[:axis], Index.of(index), *i[axis:])]
+    known = _known_position(index, size)
+    if known is not None:
+        return x[(*i[:axis], Index.of(known), *i[axis:])]
     text = f"select on axis {axis}"
     if type(index) is int:
         position = Index.of(index) + (x.shape[axis] if index < 0 else 0)
         at = (*i[:axis], position, *i[axis:])
         return _read_checked(x, at, axis, expr.index_value(index), text)
     return expr.read_at_value(x, axis, i[:axis], expr.index_value(index), i[axis:], text)
+
+
+def _known_position(index: Dim, size: Dim) -> Dim | None:
+    """The position from the start of an axis that an index is, where it is in range for all sizes that there are."""
+    is_from_end = never_negative(-1 - index)
+    place = shapes.normalize(index + size) if is_from_end else index
+    return place if never_negative(place) and never_negative(size - 1 - place) else None
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -323,8 +331,9 @@ def _(i: MultiIndex, x: Reader, values: Reader, at: Any) -> Expr:
     position: list[Index] = []  # in the part that is written
     for axis, part in enumerate(parts_of(at, dims_of(x))):
         if not isinstance(part, tuple):
-            if type(part) is int and x.shape[axis].constant is not None:
-                conditions.append(expr.equals(i[axis], part))
+            known = _known_position(part, dims_of(x)[axis])
+            if known is not None:
+                conditions.append(expr.equals(i[axis], known))
                 continue
             text = f"slice_update on axis {axis}"
             index = expr.index_value(Index.of(part))

@@ -225,3 +225,28 @@ def test_what_cannot_be_had_is_refused(name: str) -> None:
         fx.symbolic_trace(program, "f64[9]")
     assert "test_sizes_of_values.py" in str(found.value)
     assert isinstance(found.value, TraceError) or found.value
+
+
+# -- sets ------------------------------------------------------------------------------------------
+SETS: dict[str, Callable[..., Any]] = {
+    "intersect1d": np.intersect1d,
+    "setdiff1d": np.setdiff1d,
+    "setxor1d": np.setxor1d,
+    "union1d": np.union1d,
+    "isin": np.isin,
+    "of selections": lambda a, b: np.intersect1d(a[a > 20], b[b < 50]),
+    "selected by a set": lambda a, b: a[np.isin(a, b[b > 40])],
+    "of a list": lambda a, b: (np.setdiff1d(a, np.arange(50)), np.intersect1d([3, 4, 70], b)),
+    "sizes": lambda a, b: len(np.intersect1d(a, b)) / len(np.union1d(a, b)),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_sets(name: str) -> None:
+    draw = np.random.default_rng(3)
+    a, b = draw.integers(0, 60, 100), draw.integers(30, 90, 70)
+    for x, y in ((a, b), (a.astype(np.int32), b), (a, np.round(b * 0.5, 1))):
+        function = fx.jit(SETS[name], backend="c")
+        _same(function(x, y), SETS[name](x, y))
+    with pytest.raises(TraceError, match="searchsorted"):
+        fx.symbolic_trace(lambda a, b: np.intersect1d(a, b, return_indices=True), "i64[N]", "i64[M]")

@@ -121,12 +121,24 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     return lookup("gather")(arr, indices, axis=axis)
 
 
+#: Values up to which each element is compared with all of them.
+_FEW_TESTS = 16
+
+
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Any:
-    """np.isin: each element beside all that it may be."""
-    tests = np.ravel(test_elements)
-    found = (lookup("unsqueeze")(element, -1) == tests).any(axis=-1)
+    """np.isin: each element beside all that it may be, of few; else where it would stand among them in order."""
+    tests = ravel(test_elements) if is_traced(test_elements) else np.ravel(test_elements)
+    count = value_type(tests).shape[0]
+    if type(count) is int and count <= _FEW_TESTS:
+        found = (lookup("unsqueeze")(element, -1) == tests).any(axis=-1)
+    else:
+        kind = np.result_type(value_type(element).dtype.numpy, value_type(tests).dtype.numpy)
+        element, tests = (v.astype(kind) for v in (element, tests))
+        ranked = np.sort(tests)
+        place = np.minimum(np.searchsorted(ranked, element), shapes.for_user(count) - 1)
+        found = lookup("take")(ranked, place, axis=0) == element
     return ~found if invert else found
 
 

@@ -292,6 +292,63 @@ def unique(
     )
 
 
+# -- sets ------------------------------------------------------------------------------------------
+def _among(a: Any, b: Any, *, invert: bool = False) -> Any:
+    """Which elements of ``a``, which may be selected, are elements of ``b``, which may be, too."""
+    if isinstance(a, Masked):
+        return a.like(_among(a.values, b, invert=invert), a.after)
+    if not isinstance(b, Masked):
+        return np.isin(a, b, invert=invert)
+    ranked = OF_MASKED[np.sort](_line(b, "np.isin"))
+    place = np.searchsorted(ranked.values, a)
+    last = shapes.for_user(ranked.span.size) - 1
+    same = lookup("take")(ranked.values, lookup("minimum")(place, last), axis=0) == a
+    found = lookup("logical_and")(place < ranked.count, same)
+    return ~found if invert else found
+
+
+def _sets(*given: Any) -> list[Any]:
+    """The arguments as lines, selected or whole, of one dtype."""
+    tracer = next(a.tracer for a in given if isinstance(a, Masked) or is_traced(a))
+    lines = [
+        a if isinstance(a, Masked) else ravel(a if is_traced(a) else tracer.constant(np.asarray(a))) for a in given
+    ]
+    kind = np.result_type(*(np.dtype(line.dtype) for line in lines))
+    return [line.astype(kind) for line in lines]
+
+
+def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+    """np.intersect1d."""
+    a, b = _sets(ar1, ar2)
+    if return_indices:
+        raise a.tracer.error("np.intersect1d with return_indices= is not traced", "look them up by np.searchsorted")
+    found = unique(a)
+    return found[_among(found, b)]
+
+
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    """np.setdiff1d."""
+    a, b = _sets(ar1, ar2)
+    found = a if assume_unique else unique(a)
+    found = found[_among(found, b, invert=True)]
+    return found.astype(ar1.dtype if hasattr(ar1, "dtype") else np.asarray(ar1).dtype)
+
+
+def union1d(ar1: Any, ar2: Any) -> Any:
+    """np.union1d."""
+    return unique(_together(*_sets(ar1, ar2)))
+
+
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    """np.setxor1d."""
+    a, b = map(unique, _sets(ar1, ar2))
+    return unique(_together(a[_among(a, b, invert=True)], b[_among(b, a, invert=True)]))
+
+
+def _together(a: Any, b: Any) -> Any:
+    return (_joined if isinstance(a, Masked) or isinstance(b, Masked) else np.concatenate)((a, b))
+
+
 #: Columns of rows that are brought in order one after the other.
 MOST_COLUMNS = 64
 
@@ -449,7 +506,11 @@ def _median(a: Masked) -> Any:
     return chosen(lookup("logical_not")(lookup("isnan")(last)), middle, np.nan) if kind.is_float else middle
 
 
+_SETS = by_name(np, intersect1d, setdiff1d, setxor1d, union1d)
+OF_MASKED.update({**_SETS, np.isin: lambda a, b, assume_unique=False, invert=False: _among(a, b, invert=invert)})
+
 FUNCTIONS = by_name(np, nonzero, flatnonzero, argwhere, unique, repeat) | {
+    **_SETS,
     np.unique_all: lambda x: unique(x, True, True, True, equal_nan=False),
     np.unique_counts: lambda x: unique(x, return_counts=True, equal_nan=False),
     np.unique_inverse: lambda x: unique(x, return_inverse=True, equal_nan=False),

@@ -458,6 +458,10 @@ def _is_like(one: Any, other: Any) -> bool:
 
 
 # -- arrays of indices -----------------------------------------------------------------------------
+#: Positions up to which each element asks whether it is one of them, to become a value that they share.
+_FEW = 8
+
+
 def _set_indexed(y: Proxy, part: Part, value: Any, what: str, scatter: str = "") -> None:
     """Write ``value`` where the arrays of ``part`` point to; ``scatter``: combine it with what is
     there, once for each index."""
@@ -475,8 +479,10 @@ def _set_indexed(y: Proxy, part: Part, value: Any, what: str, scatter: str = "")
     result = TensorType((*rest[:at], *common, *rest[at:]), y.type.dtype)
     new = prepared(tracer, result, value, what)
     alike = not scatter and _alike(new, len(common), len(rest) - at)
-    if not scatter and common and not alike and any(map(is_traced, part.arrays)):
-        scatter = "scatter_set"
+    if not scatter and common and any(map(is_traced, part.arrays)):
+        written = shapes.product(common)
+        if not alike or type(written) is not int or written > _FEW:
+            scatter, alike = "scatter_set", False
     axis = at if scatter and axes == [at] else 0  # a scatter along one axis leaves it where it is
     before, behind = others[:axis], others[axis:]
     if [*before, *axes, *behind] != [*range(x.type.rank)]:
