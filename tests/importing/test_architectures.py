@@ -3,6 +3,7 @@ is imported computes what torch does, and C what the graph does."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 
 import pytest
@@ -11,6 +12,7 @@ import fxlite as fx
 
 torch = pytest.importorskip("torch")
 
+from fxlite.importing.torch.run import nested  # noqa: E402
 from fxlite.importing.torch.table import array_of  # noqa: E402
 from tests.zoo_real.check import NEAR, check, difference, leaves  # noqa: E402
 from tests.zoo_real.models import import_torchvision, make  # noqa: E402
@@ -29,6 +31,7 @@ SAMPLE = (
     "transformers/llama",
     "transformers/mixtral",
     "transformers/mamba2",
+    "transformers/deepseek_v3",
     "transformers/wav2vec2",
     "transformers/vit",
 )
@@ -62,3 +65,22 @@ def test_one_artifact_for_all_sizes() -> None:
         with torch.no_grad():
             expected = [array_of(v) for v in leaves(model(input_ids=ids))]
         assert difference(leaves(compiled(input_ids=ids.numpy())), expected) < NEAR
+
+
+@pytest.mark.parametrize("name", ["llama", "mamba", "gemma2", "jamba", "bart"])
+def test_caches_are_inputs(name: str) -> None:
+    """A step of decoding: keys and values, states of convolutions and recurrent ones, and both of an encoder and a
+    decoder go in as dicts of their fields."""
+    needs("transformers")
+    model, _, named = make(f"transformers/{name}")
+    with torch.no_grad():
+        first = model(**named)
+        cached = next(key for key in ("past_key_values", "cache_params") if first.get(key) is not None)
+        ids = next(key for key in ("decoder_input_ids", "input_ids") if key in named)
+        step = named | {ids: named[ids][:, :1].clone(), cached: first[cached]}
+        expected = [array_of(v).copy() for v in leaves(model(**copy.deepcopy(step)))]
+    gm = fx.from_torch(model, **copy.deepcopy(step))
+    values, spec = torch.utils._pytree.tree_flatten(step)
+    given = nested(spec, iter([array_of(v) for v in values]))
+    assert isinstance(given[cached], dict)
+    assert difference(leaves(gm(**given)), expected) < NEAR

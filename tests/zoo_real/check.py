@@ -73,12 +73,12 @@ def _imported(row: dict[str, Any], model: Any, args: Any, named: Any) -> tuple[A
         expected = [array_of(v) for v in leaves(model(*args, **named))]
         row["stage"], start = "export", time.perf_counter()
         from fxlite.importing.torch.exported import program_of
-        from fxlite.importing.torch.run import Run
+        from fxlite.importing.torch.run import graph_of
 
         program = program_of(model, args, named, None)
         row["export_s"] = round(time.perf_counter() - start, 2)
     row["stage"], start = "import", time.perf_counter()
-    gm = Run(program).graph()
+    gm = graph_of(program)
     row["import_s"], row["nodes"] = round(time.perf_counter() - start, 2), len(gm.graph)
     row["stage"], start = "graph", time.perf_counter()
     arrays = pytree.tree_map(lambda v: array_of(v) if isinstance(v, torch.Tensor) else v, args)

@@ -12,12 +12,13 @@ change.
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -96,36 +97,75 @@ def masks_unread() -> Iterator[None]:
         module._detect_is_causal_mask = found
 
 
+#: What the fields of a layer of a cache are called in inputs and results, where it is not their own name.
+_FIELDS = {"keys": "key_cache", "values": "value_cache"}
+
+
+@dataclass(frozen=True)
+class _Emptied:
+    """A cache without its tensors, and the fields that each layer has had. Two are equal where kinds and fields of
+    their layers are."""
+
+    cache: Any = field(compare=False)
+    layers: tuple[tuple[type, tuple[str, ...]], ...]
+
+
 def register_caches() -> None:
-    """Make caches of transformers pytrees, which torch.export takes apart: a cache is a dict of lists
-    of keys and values by layer, and one of encoder and decoder a dict of two."""
+    """Make caches of transformers pytrees, which torch.export takes apart: a cache is a dict of lists, of keys, of
+    values and of what else its layers remember, and one of encoder and decoder a dict of two."""
     library = sys.modules.get("transformers.cache_utils")
     if library is None:
         return
-    known = torch.utils._pytree.SUPPORTED_NODES
-    dynamic, both = library.DynamicCache, library.EncoderDecoderCache
 
-    def flatten(cache: Any) -> tuple[list[Any], list[str]]:
-        layers = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
-        return [[layer.keys for layer in layers], [layer.values for layer in layers]], ["key_cache", "value_cache"]
+    def remembered(value: Any) -> bool:
+        parts = value.values() if isinstance(value, dict) else [value]
+        return any(isinstance(part, torch.Tensor) for part in parts)
 
-    def unflatten(values: Any, context: Any) -> Any:
-        made = dynamic()
-        for number, (key, value) in enumerate(zip(*values)):
-            made.update(key, value, number)
+    def flatten(cache: Any) -> tuple[list[Any], tuple[list[str], _Emptied]]:
+        by_field: dict[str, list[Any]] = {}
+        emptied, had = copy.copy(cache), []
+        emptied.layers = [copy.copy(layer) for layer in cache.layers]
+        for layer in emptied.layers:
+            names = tuple(n for n, value in vars(layer).items() if not n.startswith("_") and remembered(value))
+            for name in names:
+                by_field.setdefault(_FIELDS.get(name, name), []).append(getattr(layer, name))
+                setattr(layer, name, None)
+            had.append((type(layer), names))
+        return [*by_field.values()], ([*by_field], _Emptied(emptied, tuple(had)))
+
+    def unflatten(values: Any, context: tuple[list[str], _Emptied]) -> Any:
+        by_field, emptied = {n: iter(v) for n, v in zip(context[0], values)}, context[1]
+        made = copy.copy(emptied.cache)
+        made.layers = [copy.copy(layer) for layer in made.layers]
+        for layer, (_, names) in zip(made.layers, emptied.layers):
+            for name in names:
+                setattr(layer, name, next(by_field[_FIELDS.get(name, name)]))
         return made
 
-    def flatten_both(cache: Any) -> tuple[list[Any], list[str]]:
+    def flatten_both(cache: Any) -> tuple[list[Any], tuple[list[str], _Emptied]]:
         names = ["self_attention_cache", "cross_attention_cache"]
-        return [getattr(cache, name) for name in names], names
+        emptied = copy.copy(cache)
+        for name in names:
+            setattr(emptied, name, None)
+        return [getattr(cache, name) for name in names], (names, _Emptied(emptied, ()))
 
-    for kind, takes, makes in (
-        (dynamic, flatten, unflatten),
-        (both, flatten_both, lambda values, context: both(*values)),
-    ):
-        if kind not in known:
+    def unflatten_both(values: Any, context: tuple[list[str], _Emptied]) -> Any:
+        made = copy.copy(context[1].cache)
+        for name, value in zip(context[0], values):
+            setattr(made, name, value)
+        return made
+
+    both, trees = library.EncoderDecoderCache, torch.utils._pytree
+    for kind in (both, library.DynamicCache, library.StaticCache):
+        if kind not in trees.SUPPORTED_NODES:
+            takes, makes = (flatten_both, unflatten_both) if kind is both else (flatten, unflatten)
+
+            def keyed(cache: Any, takes: Any = takes) -> Any:
+                values, context = takes(cache)
+                return [(trees.MappingKey(name), value) for name, value in zip(context[0], values)], context
+
             name = f"{kind.__module__}.{kind.__name__}"
-            torch.utils._pytree.register_pytree_node(kind, takes, makes, serialized_type_name=name)
+            trees.register_pytree_node(kind, takes, makes, serialized_type_name=name, flatten_with_keys_fn=keyed)
 
 
 def _loaded(path: str | os.PathLike[str]) -> Any:
