@@ -428,6 +428,7 @@ OPS = {
     ),
     "linear algebra": lambda x, i, m: _of_matrices(x[:, :3] @ x[:, :3].t() + torch.eye(3), x),
     "constants read": lambda x, i, m: (
+        torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor([0.95, 0.3])) + x[:, :2],  # erfinv is no op here
         torch.eye(5)[i],
         torch.linspace(0, 1, 9)[i.clamp(0, 2)],
         torch.hamming_window(4) * x,

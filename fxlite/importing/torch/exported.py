@@ -109,6 +109,9 @@ class _Emptied:
     cache: Any = field(compare=False)
     layers: tuple[tuple[type, tuple[str, ...]], ...]
 
+    def __deepcopy__(self, memo: Any) -> _Emptied:
+        return self  # torch copies contexts, and refuses to copy what a layer has made of fake tensors
+
 
 def register_caches() -> None:
     """Make caches of transformers pytrees, which torch.export takes apart: a cache is a dict of lists, of keys, of

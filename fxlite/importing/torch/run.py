@@ -282,14 +282,20 @@ class Run:
             if node.target in HIGHER:
                 return HIGHER[node.target](Call(node, self), *args, **kwargs)
             entry = entry_of(node.target)
-            if entry is None and _is_made_of_numbers(node):
-                return array_of(node.target(*node.args, **node.kwargs))
+            if entry is None and node in _constants(node.graph, self.signature):
+                return array_of(self._in_torch(node))
             if entry is None:
                 raise TraceError("no fxlite op stands for it")
             self.refused = {node.target}
             found = self._checked(node, entry(Call(node, self), *args, **kwargs))
             self.refused = set()
             return found
+
+    def _in_torch(self, node: Any) -> Any:
+        """What torch computes for one of the :func:`_constants`."""
+        if node.op == "placeholder":
+            return self.exported.constants[self.signature.inputs_to_lifted_tensor_constants[node.name]]
+        return node.target(*torch.fx.map_arg(node.args, self._in_torch), **torch.fx.map_arg(node.kwargs, self._in_torch))
 
     def _checked(self, node: Any, value: Any) -> Any:
         """A result, in the dtype that torch gives it. Raises TraceError where its shape is
@@ -343,9 +349,9 @@ def _missing(exported: Any) -> list[Any]:
     found = []
     for module in exported.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
-            needed = _needed(module.graph)
-            calls = (node for node in module.graph.nodes if node in needed and node.op == "call_function")
-            found += [node.target for node in calls if not _is_known(node.target) and not _is_made_of_numbers(node)]
+            unfixed = _needed(module.graph).difference(_constants(module.graph, exported.graph_signature))
+            calls = (node for node in module.graph.nodes if node in unfixed and node.op == "call_function")
+            found += [node.target for node in calls if not _is_known(node.target)]
     return found
 
 
@@ -358,10 +364,20 @@ def _is_known(target: Any) -> bool:
     )
 
 
-def _is_made_of_numbers(node: Any) -> bool:
-    """Whether an op makes the same tensor each time: a window of a Fourier transform, frequencies."""
-    tags = getattr(node.target, "tags", (torch.Tag.nondeterministic_seeded,))
-    return not node.all_input_nodes and torch.Tag.nondeterministic_seeded not in tags
+def _constants(graph: Any, signature: Any) -> set[Any]:
+    """The nodes that are the same tensor each time, made of numbers and literals: a window of a Fourier transform,
+    frequencies, a quantile."""
+    found: set[Any] = set()
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if node.op == "placeholder":
+            same = node.name in signature.inputs_to_lifted_tensor_constants
+        else:
+            same = schema is not None and torch.Tag.nondeterministic_seeded not in node.target.tags
+            same = same and (not schema.is_mutable or node.target is torch.ops.aten.detach_.default)
+        if same and found.issuperset(node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def _is_check(node: Any) -> bool:
