@@ -295,7 +295,9 @@ class Run:
         """What torch computes for one of the :func:`_constants`."""
         if node.op == "placeholder":
             return self.exported.constants[self.signature.inputs_to_lifted_tensor_constants[node.name]]
-        return node.target(*torch.fx.map_arg(node.args, self._in_torch), **torch.fx.map_arg(node.kwargs, self._in_torch))
+        return node.target(
+            *torch.fx.map_arg(node.args, self._in_torch), **torch.fx.map_arg(node.kwargs, self._in_torch)
+        )
 
     def _checked(self, node: Any, value: Any) -> Any:
         """A result, in the dtype that torch gives it. Raises TraceError where its shape is
@@ -372,9 +374,10 @@ def _constants(graph: Any, signature: Any) -> set[Any]:
         schema = getattr(node.target, "_schema", None)
         if node.op == "placeholder":
             same = node.name in signature.inputs_to_lifted_tensor_constants
+        elif schema is None or torch.Tag.nondeterministic_seeded in node.target.tags:
+            same = False
         else:
-            same = schema is not None and torch.Tag.nondeterministic_seeded not in node.target.tags
-            same = same and (not schema.is_mutable or node.target is torch.ops.aten.detach_.default)
+            same = not schema.is_mutable or node.target is torch.ops.aten.detach_.default
         if same and found.issuperset(node.all_input_nodes):
             found.add(node)
     return found
