@@ -437,6 +437,8 @@ OPS = {
         x.repeat_interleave(torch.tensor([1, 0, 2]), 0),
         x.repeat_interleave((i == 1).sum(1) * 0 + 1, 0, output_size=3),
         x.as_strided((3, 3), (4, 1), 1),
+        (x + 1).t().as_strided((3, 3), (2, 1), 1),
+        torch.as_strided_scatter((x + 1).t(), x[:2, :3], (2, 3), (5, 1), 1),
         x.hsplit(2),
         torch.diagonal_scatter(x, x[0, :3], 1),
         x[i[0, 0]],
@@ -591,6 +593,40 @@ def test_an_encoder_with_a_mask() -> None:
     mask = nn.Transformer.generate_square_subsequent_mask(5)
     with torch.no_grad():
         close(fx.from_torch(model, x, mask)(x.numpy(), mask.numpy()), model(x, mask))
+
+
+class Reads(nn.Module):
+    """What it reads of tensors is known without its input, and not where ``written`` says."""
+
+    def __init__(self, written: str) -> None:
+        super().__init__()
+        self.register_buffer("stride", torch.tensor(2))
+        self.pad = self.stride * 3 // 2  # no buffer
+        self.written = written
+
+    def forward(self, x: Any) -> Any:
+        mask = torch.ones_like(x[:, :1]).expand(-1, 4) > 0
+        counts = mask.sum(1)
+        if self.written == "mask":
+            mask[0] = x[0] > 0
+        elif self.written == "a view":
+            mask[1:].flatten()[0:2].logical_and_(x[0, :2] > 0)
+        elif self.written == "from it":
+            mask = mask & (x > 0)
+        if mask.all():
+            x = F.pad(x, (self.pad, self.stride + counts.max() - 4))
+        return x[:, : self.stride * 4]
+
+
+def test_values_that_no_input_has_a_part_in_are_read() -> None:
+    x = torch.randn(3, 4)
+    close(fx.from_torch(Reads(""), x)(x.numpy()), Reads("")(x))
+
+
+@pytest.mark.parametrize("written", ["mask", "a view", "from it"])
+def test_values_that_an_input_has_a_part_in_are_not(written: str) -> None:
+    with pytest.raises(ModelImportError, match=r"torch.export cannot export Reads: .*data-dependent"):
+        fx.from_torch(Reads(written), torch.ones(3, 4))
 
 
 def test_what_cannot_be_imported_is_said() -> None:

@@ -26,8 +26,9 @@ NEAR = 1e-4
 
 
 def leaves(value: Any) -> list[Any]:
-    """The arrays in a result, in order."""
-    return [v for v in pytree.tree_leaves(value) if isinstance(v, (np.ndarray, torch.Tensor))]
+    """The arrays in a result, in order; its numbers are some, too."""
+    found = [torch.tensor(v) if type(v) in (int, float) else v for v in pytree.tree_leaves(value)]
+    return [v for v in found if isinstance(v, (np.ndarray, torch.Tensor))]
 
 
 def difference(found: Any, expected: Any) -> float:

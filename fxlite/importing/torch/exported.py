@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import inspect
 import os
 import sys
@@ -25,6 +26,7 @@ import torch
 
 from fxlite.base.errors import ArgumentError, ModelImportError
 from fxlite.importing.importer import valid_name
+from fxlite.importing.torch.known import Known
 from fxlite.importing.torch.table import TORCH, dtype_of
 from fxlite.types import shapes
 from fxlite.types.facts import Facts
@@ -68,12 +70,31 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
     name = getattr(model, "_name", None) or type(model).__name__
     try:
         with quiet(), masks_unread():
-            made = torch.export.export(model, example, dict(named), dynamic_shapes=dynamic_shapes)
+            made = _exported_module(model, example, dict(named), dynamic_shapes)
     except Exception as error:
         raise ModelImportError(_why_not(error, name)) from error
     found = _of_exported(made, name)
     found.dims = _named_dims(found.exported, dynamic_shapes, _by_parameter(model, example, named))
     return found
+
+
+def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any], dynamic_shapes: Any) -> Any:
+    """The exported program of a module. One that torch refuses is exported with what can be known of values, and one
+    of transformers with what that library (since its release 5) replaces in its models to be exported."""
+    try:
+        return torch.export.export(model, example, named, dynamic_shapes=dynamic_shapes)
+    except Exception:
+        with contextlib.suppress(Exception), _replaced(model), Known(model):
+            return torch.export.export(model, example, named, dynamic_shapes=dynamic_shapes)
+        raise
+
+
+def _replaced(model: Any) -> Any:
+    """Inside, loops over segments of images and sounds in models of transformers are none."""
+    if any(type(module).__module__.startswith("transformers.") for module in model.modules()):
+        with contextlib.suppress(ImportError):
+            return importlib.import_module("transformers.exporters.exporter_dynamo").apply_patches("dynamo")
+    return contextlib.nullcontext()
 
 
 @contextlib.contextmanager

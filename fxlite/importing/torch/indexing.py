@@ -174,18 +174,23 @@ def _diagonal_scatter(c: Call, x: Any, source: Any, offset: int = 0, dim1: int =
 
 @aten("as_strided", "as_strided_copy", "as_strided_scatter")
 def _as_strided(c: Call, x: Any, *args: Any) -> Any:
-    """Elements by their places in memory, which are known where it is in order and no size differs."""
+    """Elements by their places in memory, which are known where it has no gaps and no size differs."""
     *source, size, stride, offset = (*args, None)[: 4 if c.name.endswith("scatter") else 3]
     whole = c.node.args[0].meta["val"]
-    if not (whole.is_contiguous() and all(type(n) is int for n in (*size, *stride, *shape_of(x)))):
-        raise c.refuse("places in memory of a value whose elements are not in order, or whose sizes may differ")
+    if not all(type(n) is int for n in (*size, *stride, *shape_of(x))):
+        raise c.refuse("places in memory of a value whose sizes may differ")
+    order = sorted(range(whole.ndim), key=lambda axis: (-whole.stride(axis), axis))  # of the axes in memory
+    if not whole.permute(order).is_contiguous():
+        raise c.refuse("places in memory of a value whose elements have others between them, or are the same ones")
     places = np.full((), whole.storage_offset() if offset is None else offset)
     for count, step in zip(size, stride):
         places = places[..., None] + np.arange(count) * step
     places = places.astype(np.int64) - whole.storage_offset()
+    in_order = x if order == [*range(whole.ndim)] else np.transpose(x, order)
     if not source:
-        return op("take")(x.reshape(-1), places, 0)
-    return _written(c, x.reshape(-1), places, source[0]).reshape(shape_of(x))
+        return op("take")(in_order.reshape(-1), places, 0)
+    written = _written(c, in_order.reshape(-1), places, source[0]).reshape(shape_of(in_order))
+    return written if in_order is x else np.transpose(written, np.argsort(order).tolist())
 
 
 @aten("masked_scatter")

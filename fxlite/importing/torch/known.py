@@ -1,0 +1,124 @@
+"""Values that an export can know: those of tensors that are made of numbers and small buffers alone.
+
+torch.export follows a model with tensors that have no values. Where the model asks for one (``if mask.any()``, a
+padding that is computed with a buffer), it refuses, though nothing that is given to the model may have a part in it:
+a mask of ones that the model makes itself, strides. :class:`Known` computes these beside the export.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_MOST = 1 << 16  # elements of a tensor that is known
+_FEW = 64  # of a buffer
+_READS = frozenset("item tolist __bool__ __int__ __index__ __float__".split())
+_DRAWS = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty")
+#: What makes a tensor of the shape of another, or of its dtype alone.
+_ALIKE = frozenset("ones_like zeros_like full_like new_ones new_zeros new_full new_tensor".split())
+_JOINS = frozenset("cat concat concatenate stack hstack vstack".split())
+#: What takes sizes and bounds as arguments of their own.
+_SIZED = frozenset("view reshape expand repeat narrow arange zeros ones full new_zeros new_ones new_full".split())
+
+
+class Known(TorchFunctionMode):
+    """Inside, what a model reads of such a tensor is its value."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.buffers = {name: value for name, value in model.named_buffers() if value.numel() <= _FEW}
+        self.values: Any = WeakTensorKeyDictionary()
+        self.entered = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(function, "__name__", "")
+        if name == "__get__":
+            return function(*args, **kwargs)
+        self._enter_buffers()
+        if name in _READS and (value := self._value(args[0])) is not None:
+            with _disable_current_modes():
+                return function(value, *args[1:], **kwargs)
+        if name not in _JOINS:
+            args = [
+                self._with_numbers(a) if i == 0 or name not in _SIZED else self._number(a) for i, a in enumerate(args)
+            ]
+            kwargs = self._with_numbers(kwargs)
+        found = function(*args, **kwargs)
+        self._remember(function, name, args, kwargs, found)
+        return found
+
+    def _enter_buffers(self) -> None:
+        """Know the buffers that stand for the model's own while it is exported."""
+        if self.entered or not self.buffers:
+            return
+        pairs = [(now, self.buffers[name]) for name, now in self.model.named_buffers() if name in self.buffers]
+        self.entered = any(now is not value for now, value in pairs)
+        with _disable_current_modes():
+            for now, value in pairs if self.entered else ():
+                self.values[now] = value.detach().clone()
+
+    def _value(self, x: torch.Tensor) -> torch.Tensor | None:
+        """The value of a tensor; one that is no fake, and stands for no row of one, has its own."""
+        own = type(x) is torch.Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+        return x if own and x.numel() <= _FEW and not x.requires_grad else self.values.get(x)
+
+    def _with_numbers(self, value: Any) -> Any:
+        """Sizes and bounds that are known tensors, as numbers."""
+        if isinstance(value, slice):
+            return slice(*(self._number(part) for part in (value.start, value.stop, value.step)))
+        if isinstance(value, dict):
+            return {key: self._with_numbers(part) for key, part in value.items()}
+        if type(value) in (list, tuple):
+            kind, parts = type(value), [self._with_numbers(part) for part in value]
+            mixed = any(type(part) is int for part in parts) or kind is tuple
+            return kind(self._number(part) for part in parts) if mixed else kind(parts)
+        return value
+
+    def _number(self, value: Any) -> Any:
+        known = self._value(value) if isinstance(value, torch.Tensor) else None
+        if isinstance(value, (list, tuple, slice)):
+            return self._with_numbers(value)
+        if known is None or known.ndim or known.is_floating_point() or known.dtype is torch.bool:
+            return value
+        with _disable_current_modes():
+            return known.item()
+
+    def _remember(self, function: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
+        """Compute what a function of known tensors gives; forget all where one of them may be written into."""
+        results = [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        writes = name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
+        writes = writes or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"))
+        if not writes and not results:
+            return
+        small = all(all(type(n) is int for n in r.shape) and r.numel() <= _MOST for r in results)
+        is_alike = name in _ALIKE and small and bool(given) and self._value(given[0]) is None
+        needed = given[1:] if is_alike else given
+        numbers = not any(isinstance(leaf, torch.SymInt) for leaf in tree_leaves((args, kwargs)))
+        draws = any(word in name for word in _DRAWS)
+        known = [g for g in needed if self._value(g) is not None]
+        if small and numbers and not draws and len(known) == len(needed):
+            with _disable_current_modes(), contextlib.suppress(Exception):
+                if is_alike:
+                    args = [torch.empty(tuple(results[0].shape), dtype=results[0].dtype), *args[1:]]
+                real = tree_map(lambda v: v if is_alike and v is args[0] else self._real(v), (args, kwargs))
+                computed = [v for v in tree_leaves(function(*real[0], **real[1])) if isinstance(v, torch.Tensor)]
+                self.values.update(zip(results, computed))
+                return
+        writes = writes and bool(given) and self._value(given[0]) is not None
+        if writes or any(_shares(r, g) for r in results for g in known if r is not g):
+            self.values.clear()
+
+    def _real(self, value: Any) -> Any:
+        return self._value(value) if isinstance(value, torch.Tensor) else value
+
+
+def _shares(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
