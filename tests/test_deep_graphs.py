@@ -18,6 +18,7 @@ import pytest
 import fxlite as fx
 from fxlite import passes
 from fxlite.show.text.reading import node_table
+from fxlite.tracing import traced_program
 
 DEEP = 100_000
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -43,6 +44,25 @@ def test_tracing_copying_linting_saving(deep: fx.GraphModule) -> None:
     for made in (deep.copy(), copy.deepcopy(deep), pickle.loads(pickle.dumps(deep))):
         assert len(made.graph) == DEEP + 2
     fx.assert_same(deep, made)
+
+
+def test_names_of_constants_are_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def has_attribute(module: Any, name: str) -> bool:
+        asked.append(name)
+        return found(module, name)
+
+    found = traced_program.has_attribute
+    monkeypatch.setattr(traced_program, "has_attribute", has_attribute)
+
+    def program(x: Any) -> Any:
+        for number in range(100):
+            x = x * np.array([number, 1, 2, 3], np.float32)
+        return x
+
+    gm = fx.symbolic_trace(program, x="f32[B,4]", loops="unroll")
+    assert len(list(gm.buffers())) == 100 and len(asked) <= 300
 
 
 def test_text_runs_and_parses(deep: fx.GraphModule) -> None:

@@ -210,10 +210,9 @@ class TracedModule(Module):
         return self.__dict__["_root"].get_submodule(target)  # type: ignore[no-any-return]
 
 
-def adopt(owner: Module, root: Module, value: Any, wish: str) -> str:
+def adopt(owner: Module, root: Module, value: Any, wish: str, number: int = 0) -> str:
     """Give ``owner`` an array or module that no module of the root has, under a name that is free
-    in both; returns the name: ``wish_0``, ``wish_1``, ..."""
-    number = 0
+    in both; returns the name: ``wish_0``, ``wish_1``, ..., of those from ``number`` on."""
     while any(has_attribute(module, f"{wish}_{number}") for module in (owner, root)):
         number += 1
     name = f"{wish}_{number}"

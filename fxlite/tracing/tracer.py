@@ -160,6 +160,7 @@ class Tracer(Capturing):
         self._options: list[str] = []  # inputs with defaults, that may have to be baked in
         #: Arrays of the program's modules, looked for when the first array is met, and those read.
         self._own_arrays: dict[int, OwnArray] | None = None
+        self._numbers: dict[str, int] = {}  #: the first that may be free of each name of adopted values
         self._used_arrays: list[tuple[OwnArray, Node]] = []
         #: Whether the program has made arrays of its own; of these, and of what is computed of them
         #: alone, the values that somebody asked for, and those of constants.
@@ -596,7 +597,9 @@ class Tracer(Capturing):
 
     def _adopt(self, value: Any, wish: str) -> str:
         """Give the graph's owner an array or module that the root does not have; its path."""
-        return adopt(self._adopted, self.root, value, wish)
+        path = adopt(self._adopted, self.root, value, wish, self._numbers.get(wish, 0))
+        self._numbers[wish] = int(path.rpartition("_")[2]) + 1
+        return path
 
     def _constant(self, given: Any, value: np.ndarray[Any, Any]) -> Node:
         """The node of an array of the program, ``given``: an attribute of its module, shared with
