@@ -629,6 +629,15 @@ def test_values_that_an_input_has_a_part_in_are_not(written: str) -> None:
         fx.from_torch(Reads(written), torch.ones(3, 4))
 
 
+def test_an_export_that_computes_otherwise_is_not_taken() -> None:
+    class Differs(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * (2 if torch.ones(2).any() and torch.compiler.is_exporting() else 1)
+
+    with pytest.raises(ModelImportError, match=r"torch.export cannot export Differs: .*data-dependent"):
+        fx.from_torch(Differs(), torch.ones(3, 4))
+
+
 def test_what_cannot_be_imported_is_said() -> None:
     class Draws(nn.Module):
         def forward(self, x: Any) -> Any:

@@ -80,13 +80,36 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
 
 def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any], dynamic_shapes: Any) -> Any:
     """The exported program of a module. One that torch refuses is exported with what can be known of values, and one
-    of transformers with what that library (since its release 5) replaces in its models to be exported."""
+    of transformers with what that library (since its release 5) replaces in its models to be exported; it is taken
+    where it computes with the examples what the module does."""
     try:
         return torch.export.export(model, example, named, dynamic_shapes=dynamic_shapes)
     except Exception:
-        with contextlib.suppress(Exception), _replaced(model), Known(model):
-            return torch.export.export(model, example, named, dynamic_shapes=dynamic_shapes)
+        with contextlib.suppress(Exception):
+            with _replaced(model), Known(model):
+                made = torch.export.export(model, example, named, dynamic_shapes=dynamic_shapes)
+            if _computes_the_same(made, model, example, named):
+                return made
         raise
+
+
+def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether a program and the module that it was made of give the same for copies of examples."""
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    with torch.no_grad():
+        results = []
+        for each in (model, made.module()):
+            found = each(*copy.deepcopy(example), **copy.deepcopy(named))
+            results.append([v for v in torch.utils._pytree.tree_leaves(found) if isinstance(v, torch.Tensor)])
+            for name, value in model.named_buffers():
+                value.copy_(before[name])
+    for one, other in zip(*results, strict=True):
+        if one.is_floating_point():
+            most = float(one.abs().nan_to_num(0.0, 0.0, 0.0).amax()) if one.numel() else 0.0
+            torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3 * most, equal_nan=True)
+        elif not torch.equal(one, other):
+            return False
+    return True
 
 
 def _replaced(model: Any) -> Any:
