@@ -32,6 +32,7 @@ SAMPLE = (
     "transformers/mixtral",
     "transformers/mamba2",
     "transformers/deepseek_v3",
+    "transformers/qwen2_vl_vision",  # two images
     "transformers/wav2vec2",
     "transformers/vit",
 )

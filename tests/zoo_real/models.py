@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fxlite.importing.torch.exported import register_caches
+from tests.zoo_real.configurations import tiny
 
 #: A model in evaluation mode, its positional and its named inputs.
 Example = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -207,8 +208,15 @@ _SMALL = {
 }
 
 
+_OWN = (*_TEXT, *_ENCODER_DECODER, *_IMAGES, *_AUDIO, *_BOTH)
+
+
 def transformers_names() -> list[str]:
-    return [f"transformers/{name}" for name in (*_TEXT, *_ENCODER_DECODER, *_IMAGES, *_AUDIO, *_BOTH)]
+    """Those above, and all other types that the library has."""
+    import_torchvision()
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return [f"transformers/{name}" for name in dict.fromkeys([*_OWN, *CONFIG_MAPPING_NAMES])]
 
 
 def transformers_model(name: str) -> Example:
@@ -217,6 +225,8 @@ def transformers_model(name: str) -> Example:
     from transformers import AutoConfig, AutoModel
 
     register_caches()
+    if name not in _OWN:
+        return tiny(name)
     config = AutoConfig.for_model(name)
     _reduce(config, {} if name in _IMAGES and name not in _VIT else _SMALL)
     for part in ("text_config", "vision_config"):
