@@ -225,7 +225,8 @@ class JitFunction:
             if raised is None:
                 raise
             raise raised from None
-        return result if found.finish is None else found.finish(result)
+        result = result if found.finish is None else found.finish(result)
+        return result if found.refills is None else found.refills(result, bound)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """What :func:`fxlite.compile` makes for these arguments, which are not computed with."""
@@ -344,9 +345,21 @@ class JitFunction:
             )
         seen = {name: mapped(value, name, _remembered) for name, value in bound.items()}
         signature = inspect.signature(module.forward)
-        finish, exceptions = module.__dict__.get("_finish"), module.__dict__.get("_exceptions", {})
+        finish, refills, exceptions = map(module.__dict__.get, ("_finish", "_refills", "_exceptions"))
         return Version(
-            module, compiled, reason, fixed, seen, state, paths, pattern, signature, states, finish, exceptions
+            module,
+            compiled,
+            reason,
+            fixed,
+            seen,
+            state,
+            paths,
+            pattern,
+            signature,
+            states,
+            finish,
+            refills,
+            exceptions or {},
         )
 
     def _traced(self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool) -> GraphModule:

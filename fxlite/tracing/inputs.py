@@ -30,6 +30,7 @@ from fxlite.graph.pytree import PH, Baked, Interface, Structure
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import Op
 from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.writes.lent import Lent
 from fxlite.types import dtypes
 from fxlite.types.shapes import NamedDim, symbols
 from fxlite.types.tensor_type import TensorType, type_of
@@ -128,6 +129,8 @@ class Inputs:
     baked: list[Baked] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     """Untyped inputs with a default."""
+    lent: Lent = field(default_factory=Lent)
+    """The lists and dicts in what is baked in."""
 
     def bake(self, name: str, kind: Any, value: Any) -> None:
         """A parameter has a value and is not an input."""
@@ -266,8 +269,8 @@ def make_inputs(
         name, kind = parameter.name, parameter.kind
         is_open = kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if name in concrete and not _has_inputs(concrete[name]):
-            value = concrete[name]
-            made.bake(name, kind, value)
+            value = made.lent.copied(concrete[name], name)
+            made.bake(name, kind, Lent().copied(concrete[name]))
         elif name in concrete:
             types = declared.get(name, _UNTYPED if not declared else _MISSING)
             value = _nested(made, name, kind, concrete[name], types, placeholder)

@@ -73,6 +73,7 @@ from fxlite.tracing.traced_program import (
     own_arrays,
     running_check,
 )
+from fxlite.tracing.writes.lent import Refills
 from fxlite.tracing.writes.shared_memory import Writes, may_be_same, note_leaf_call, note_parts, note_view
 from fxlite.tracing.writes.states import States, into_inputs
 from fxlite.types import dtypes
@@ -176,6 +177,7 @@ class Tracer(Capturing):
         #: Parts of nested arguments in whose place the program has put other values.
         self.rebound: list[str] = []
         self.finish: Finish | None = None
+        self.refills: Refills | None = None
         self.raised = Raised()
         #: Random generators that the program makes of a seed, each with the body that it makes it in.
         self.generators: list[tuple[Any, list[Body]]] = []
@@ -792,6 +794,9 @@ class Tracer(Capturing):
         """Record the program's result, and what it has written into its inputs."""
         written = {t: p.node for t, p in self._inputs if p.node is not p._node}
         states = self.states.written(self)
+        changes = inputs.lent.refills(result) if self.is_finished else None
+        if changes is not None:
+            self.refills, result = changes[0], changes[1] or [0]  # a graph gives something
         if result is None and not written and not states:
             raise self.error("the program returns None", "return the arrays it computes")
         self.finish = finish_of(result)
@@ -875,6 +880,8 @@ class Tracer(Capturing):
             made.__dict__["_trace_notes"] = dict(self.notes)
         if self.finish is not None:
             made.__dict__["_finish"] = self.finish
+        if self.refills is not None:
+            made.__dict__["_refills"] = self.refills
         if self.raised.exceptions:
             made.__dict__["_exceptions"] = dict(self.raised.exceptions)
         if self.rebound:

@@ -29,6 +29,7 @@ from fxlite.graph import pytree
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.capture.capture import is_program
+from fxlite.tracing.writes.lent import Refills
 
 #: Stands for what is not there.
 MISSING = object()
@@ -393,7 +394,8 @@ class Version:
     each array, whose ``paths`` tell where they are; ``state`` is what the program reads besides,
     None where nobody looks; ``signature`` is that of the compiled function; ``states`` the
     buffers that the program changes: module, name and path of each; ``finish`` makes of the result what the
-    program gives (:mod:`fxlite.tracing.results`); ``exceptions``: what it raises on conditions."""
+    program gives (:mod:`fxlite.tracing.results`), ``refills`` of the caller's lists what it makes of them
+    (:mod:`fxlite.tracing.writes.lent`); ``exceptions``: what it raises on conditions."""
 
     module: GraphModule
     compiled: Any
@@ -406,6 +408,7 @@ class Version:
     signature: inspect.Signature
     states: Sequence[tuple[Module, str, str]] = ()
     finish: Callable[[Any], Any] | None = None
+    refills: Refills | None = None
     exceptions: Mapping[tuple[str, int], Exception] = field(default_factory=dict)
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)

@@ -1,0 +1,109 @@
+"""Lists and dicts of numbers that a program is given and changes, as in ``a[i] = x`` and ``a.append(x)``.
+
+In: what a trace bakes in of the arguments. Out: copies, of which each run of the program gets new ones, so that
+tracing changes nothing of the caller's; and behind the program a :class:`Refills`, which does to the lists and dicts
+of a call what the program has done to the copies.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.tracing.capture.lists import is_open
+
+_CONSTANTS = (bool, int, float, complex, str, type(None))
+_Steps = tuple[Any, ...]
+#: Makes a value of the caller's containers and the values that the graph gives.
+_Make = Callable[[Callable[[_Steps], Any], list[Any]], Any]
+
+
+class Lent:
+    """Copies of the lists and dicts among the arguments; what is one object stays one."""
+
+    def __init__(self) -> None:
+        #: Each copy, how to get from the arguments to the original, what it held at first, and the original.
+        self._copies: list[tuple[Any, _Steps, Any, Any]] = []
+        self._known: dict[int, Any] = {}
+
+    def copied(self, value: Any, *steps: Any) -> Any:
+        """The value with copies in place of lists and dicts."""
+        kind = type(value)
+        if kind not in (list, dict, tuple):
+            return value
+        if id(value) in self._known:
+            return self._known[id(value)]
+        made: Any
+        if kind is tuple:
+            made = tuple([self.copied(part, *steps, key) for key, part in enumerate(value)])
+            return value if all(one is other for one, other in zip(made, value)) else made
+        made = self._known[id(value)] = kind()
+        if kind is list:
+            made += [self.copied(part, *steps, key) for key, part in enumerate(value)]
+        else:
+            made.update({key: self.copied(part, *steps, key) for key, part in value.items()})
+        self._copies.append((made, steps, kind(made), value))
+        return made
+
+    def refills(self, result: Any) -> tuple[Refills, list[Any]] | None:
+        """What the program has done to the copies, and the values that the graph has to give for that and for
+        the program's result; None where it has changed none of them."""
+        changed = [(copy, steps) for copy, steps, before, _ in self._copies if not _is_as(copy, before)]
+        if not changed:
+            return None
+        values: list[Any] = []
+        caller = {id(copy): steps for copy, steps, _, _ in self._copies}
+        contents = [(steps, _made_of(copy, {**caller, id(copy): None}, values)) for copy, steps in changed]
+        return Refills(contents, _made_of(result, caller, values)), values
+
+
+def _is_as(copy: Any, before: Any) -> bool:
+    if len(copy) != len(before):
+        return False
+    if type(copy) is dict:
+        return list(copy) == list(before) and all(copy[key] is before[key] for key in before)
+    return all(one is other for one, other in zip(copy, before))
+
+
+def _made_of(value: Any, caller: Mapping[int, _Steps | None], values: list[Any]) -> _Make:
+    """How to make such a value in a call; what the graph has to give is appended to ``values``."""
+    steps = caller.get(id(value))
+    if steps is not None:
+        return lambda place, _: place(steps)
+    if isinstance(value, _CONSTANTS):
+        return lambda *_: value
+    kind = type(value)
+    if kind is dict:
+        items = {key: _made_of(part, caller, values) for key, part in value.items()}
+        return lambda *given: {key: part(*given) for key, part in items.items()}
+    if kind in (list, tuple) and not is_open(value):
+        parts = [_made_of(part, caller, values) for part in value]
+        return lambda *given: kind([part(*given) for part in parts])
+    values.append(value)
+    number = len(values) - 1
+    return lambda _, found: found[number]
+
+
+@dataclass(frozen=True)
+class Refills:
+    """Changes the lists and dicts of a call. ``contents``: which of them, and what each is to hold; ``result``: the
+    program's."""
+
+    contents: Sequence[tuple[_Steps, _Make]]
+    result: _Make
+
+    def __call__(self, values: list[Any], arguments: Mapping[str, Any]) -> Any:
+        """The program's result, after the changes; ``values`` are those that the graph gives."""
+
+        def place(steps: _Steps) -> Any:
+            return functools.reduce(operator.getitem, steps, arguments)
+
+        made = [(place(steps), make(place, values)) for steps, make in self.contents]
+        result = self.result(place, values)
+        for target, contents in made:
+            target.clear()
+            (target.update if isinstance(target, dict) else target.extend)(contents)
+        return result

@@ -1,0 +1,109 @@
+"""Lists and dicts that a jitted function is given and changes: each call changes those of its caller as the function
+does, tracing changes nothing of them, and what was one object stays one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.base.errors import ShapeError
+
+X = np.arange(3.0)
+
+
+def of_constants(a: Any) -> Any:
+    a[0] = 5
+    return a[1]
+
+
+def written_alone(a: Any, x: Any) -> None:
+    for i in range(len(a)):
+        a[i] = x[i] * 2
+
+
+def in_branches(a: Any, x: Any) -> Any:
+    for i in range(len(a)):
+        if x[i] > 1:
+            a[i] = 0
+    return x
+
+
+def of_elements_that_may_be(a: Any, x: Any) -> None:
+    for value in x:
+        if value > 0.5:
+            a.append(float(value))
+
+
+def rows(a: Any, x: Any) -> Any:
+    a[0], a[1] = a[1], a[0]
+    a[0][1] = x[2] + 1
+    a.append([x[0]])
+    return a, x * 2
+
+
+def sorting(a: Any, x: Any) -> Any:
+    a.sort()
+    a.insert(0, a.pop())
+    return len(a), x[0]
+
+
+def of_a_dict(d: Any, x: Any) -> Any:
+    d["sum"] = x.sum()
+    d["count"] += 1
+    del d["old"]
+    return d
+
+
+def of_any_number(*lists: Any) -> None:
+    for part in lists:
+        part[0] += 1
+
+
+ROW = [1, 2]
+CALLS: list[Any] = [
+    (of_constants, [1, 2]),
+    (written_alone, [1.0, 2.0, 3.0], X),
+    (in_branches, [1, 2, 3], X),
+    (of_elements_that_may_be, [0.5], X),
+    (rows, [[1, 2], [3, 4]], X),
+    (rows, [ROW, ROW], X),
+    (sorting, [3, 1, 2], X),
+    (of_a_dict, {"count": 1, "old": 2}, X),
+    (of_any_number, [1], [2]),
+    (of_any_number, ROW, ROW),
+]
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call[0].__name__)
+def test_each_call_changes_the_lists_of_its_caller(call: Any, dynamic: bool) -> None:
+    function, *args = call
+    jitted = fx.jit(function, dynamic=dynamic)
+    for _ in range(2):  # the second is served by the version of the first
+        ours, theirs = copy.deepcopy(args), copy.deepcopy(args)
+        result, expected = jitted(*ours), function(*theirs)
+        assert repr((result, ours)) == repr((expected, theirs))
+        assert len(jitted.versions) == 1
+
+
+def test_a_result_is_the_list_of_the_caller() -> None:
+    given = [[1, 2], [3, 4]]
+    first = given[0]
+    result, _ = fx.jit(rows)(given, X)
+    assert result is given
+    assert given[1] is first
+
+
+def test_an_error_leaves_the_lists_of_the_caller_as_they_were() -> None:
+    def failing(a: Any, x: Any) -> Any:
+        a[0] = 9
+        return x @ np.ones((4, 4))
+
+    given = [1]
+    with pytest.raises(ShapeError):
+        fx.jit(failing)(given, X)
+    assert given == [1]
