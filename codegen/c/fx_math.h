@@ -29,6 +29,13 @@
 #endif
 #endif
 
+/* For functions that are too long for gcc to put them into two loops by itself, which then are no SIMD code. */
+#if defined(__GNUC__) && !defined(FX_ON_CUDA)
+#define FX_INTO_LOOPS __attribute__((always_inline))
+#else
+#define FX_INTO_LOOPS
+#endif
+
 /* ---- Bits ------------------------------------------------------------------------------------ */
 
 #ifdef FX_ON_CUDA
@@ -1247,7 +1254,7 @@ FX_FN double fx_tan_f64(double x) {
 
 /* log2(x) of a finite x > 0, in two parts: log(m) = 2 s + 2/3 s^3 + s^5 P(s^2) [pow_f64] with
    s = (m - 1) / (m + 1), for which x = m 2^n and m is from sqrt(1/2) to sqrt(2). */
-FX_FN double fx_log2_in_parts(double x, double *rest) {
+FX_FN FX_INTO_LOOPS double fx_log2_in_parts(double x, double *rest) {
     double f, n = fx_log_reduced_f64(x, &f);
     double divisor = 2.0 + f, inverse = 1.0 / divisor, s = f * inverse;
     double s_rest = (fma(-s, divisor, f) - s * (f - (divisor - 2.0))) * inverse;
@@ -1278,7 +1285,7 @@ FX_FN double fx_log2_in_parts(double x, double *rest) {
 }
 
 /* x^y = 2^(y log2 |x|); the special cases are those of C and IEEE 754. */
-FX_FN double fx_pow_f64(double x, double y) {
+FX_FN FX_INTO_LOOPS double fx_pow_f64(double x, double y) {
     double size = fabs(x), log_rest;
     double log = fx_log2_in_parts(size, &log_rest);
     log = size < (double)FX_INF ? log : size; /* infinity and NaN */

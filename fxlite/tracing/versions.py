@@ -17,6 +17,7 @@ import functools
 import inspect
 import types
 import weakref
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -347,6 +348,10 @@ NUMBERS = {t: (np.dtype(t), "number") for t in np.sctypeDict.values() if issubcl
 PLAIN_CLASSES = frozenset({np.ndarray, float, int, bool, *NUMBERS})
 
 
+#: Numbers in a list from which on they are looked at together.
+_MANY_NUMBERS = 8
+
+
 def key_of(value: Any, arrays: list[Any]) -> Any:
     """What two arguments that one version may serve have in common; arrays are collected."""
     plain = type(value)
@@ -356,12 +361,19 @@ def key_of(value: Any, arrays: list[Any]) -> Any:
     if isinstance(value, ARRAYS):
         arrays.append(value)
         return value.dtype, value.ndim if isinstance(value, np.ndarray) else "number"
-    if type(value) in ATOMS:
+    kind = type(value)
+    if kind in ATOMS:
         return number_key(value)
+    if kind in (list, tuple) and len(value) >= _MANY_NUMBERS:
+        kinds = set(map(type, value))
+        if kinds == {float}:
+            return kind, float, array("d", value).tobytes()
+        if kinds == {int}:
+            return kind, int, tuple(value)
     found = pytree.children_of(value)
     if found is not None:
-        kind, keys, values = found
-        return kind, type(value), tuple(keys), tuple(key_of(v, arrays) for v in values)
+        form, keys, values = found
+        return form, kind, tuple(keys), tuple(key_of(v, arrays) for v in values)
     try:
         hash(value)
     except TypeError:

@@ -654,6 +654,22 @@ def test_loops_become_simd_code(native: Driver) -> None:
             assert number in reported, name
 
 
+def test_powers_become_simd_code_in_each_loop_that_computes_them(tmp_path: Path) -> None:
+    """Also in the blocks of a sum, beside which the loop over the rest computes them, too."""
+    if not is_gcc() or "avx2" not in instruction_sets():
+        pytest.skip("only gcc reports in this form, and without AVX2 the C library computes powers")
+    loops = [
+        f"void powers_{n}(double *x, const double *y, long n) {{\n"
+        f"#pragma omp simd\n for (long i = 0; i < n; ++i) x[i] += fx_pow_f64(x[i], y[i] + {n});\n}}"
+        for n in range(3)
+    ]
+    (tmp_path / "powers.c").write_text('#include "fx_math.h"\n' + "\n".join(loops))
+    command = [gcc(), *NATIVE, "-fopenmp", "-c", "-fopt-info-vec-optimized", "powers.c", f"-I{FOLDER}"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert len(set(re.findall(r"powers\.c:(\d+):.*loop vectorized", run.stderr))) == 3, run.stderr
+
+
 @pytest.mark.parametrize("language", ["c11", "gnu11", "c++17"])
 def test_no_warnings(language: str, tmp_path: Path) -> None:
     if "+" in language and shutil.which("g++") is None:

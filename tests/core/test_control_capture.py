@@ -3,6 +3,7 @@ gives, loops stay loops or are unrolled, and the ledger says which."""
 
 from __future__ import annotations
 
+import itertools
 import traceback
 import warnings
 from collections.abc import Callable
@@ -343,6 +344,27 @@ def over_positions(x):
     return out
 
 
+def over_pairs_of_positions(x):
+    out = np.zeros(x.shape)
+    for i, j in itertools.product(range(1, x.shape[0]), range(x.shape[1])):
+        out[i, j] = x[i, j] + x[i - 1, j - 1]
+    return out
+
+
+def over_positions_and_itself(x):
+    total = 0.0
+    for i, j in itertools.product(range(len(x) // 4), repeat=2):
+        total = max(total * 0.5, x[i, 0]) + x[j, 1]
+    return total
+
+
+def over_nothing_that_is_repeated(x):
+    total = x[0]
+    for _ in itertools.repeat(None, 5 * len(x)):
+        total = np.maximum(total * 0.5, x[1]) + np.minimum(total, x[2]) * 0.25 + x[3]
+    return total
+
+
 def over_elements(x):
     total = 0.0
     for (i, j), value in np.ndenumerate(x):
@@ -361,7 +383,18 @@ WEIGHTS = np.linspace(0.5, 1.5, 500)
 
 
 @pytest.mark.parametrize(
-    "program", [over_rows, over_numbered_rows, over_pairs, over_positions, over_elements, over_a_constant]
+    "program",
+    [
+        over_rows,
+        over_numbered_rows,
+        over_pairs,
+        over_positions,
+        over_pairs_of_positions,
+        over_positions_and_itself,
+        over_nothing_that_is_repeated,
+        over_elements,
+        over_a_constant,
+    ],
 )
 def test_what_a_long_loop_of_known_rounds_may_go_through(program):
     """It stays a loop, whatever tells the number of rounds, and is not unrolled first."""

@@ -107,3 +107,30 @@ def test_an_error_leaves_the_lists_of_the_caller_as_they_were() -> None:
     with pytest.raises(ShapeError):
         fx.jit(failing)(given, X)
     assert given == [1]
+
+
+def table_of_powers(n: int, x: Any) -> Any:
+    """Numbers that are known while tracing, and one that is not."""
+    return [[i**j for j in range(n)] for i in range(n)], x.sum()
+
+
+def test_numbers_that_are_known_are_no_results_of_the_graph() -> None:
+    jitted = fx.jit(table_of_powers)
+    assert repr(jitted(12, X)) == repr(table_of_powers(12, X))
+    assert len(jitted.graph.nodes) < 5
+    assert repr(jitted(3, X)) == repr(table_of_powers(3, X))
+
+
+def test_lists_of_many_numbers_are_told_apart() -> None:
+    def first(a: Any, x: Any) -> Any:
+        return a[0] * x
+
+    jitted = fx.jit(first)
+    lists: list[Any] = [[0] * 9, [0.0] * 9, [-0.0] + [0.0] * 8, (0.0,) * 9, [1] * 9, [1, *[1.0] * 8], [True] * 9]
+    for count in (1, 2):
+        for given in lists:
+            result, expected = jitted(given, X), first(given, X)
+            assert result.dtype == expected.dtype
+            np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
+            np.testing.assert_array_equal(result, expected)
+        assert len(jitted.versions) == len(lists), count

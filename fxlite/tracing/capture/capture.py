@@ -120,7 +120,7 @@ class Caller:
         result = function(*args, **kwargs)
         _note_generator(tracer, function, args, result)
         if kind is type and tracer.measures_loops:
-            return with_count(function, args, result)
+            return with_count(function, args, kwargs, result)
         if type(result) is np.ndarray and kind in _NUMPYS:
             return fresh_array(tracer, result, (getattr(function, "__self__", None), *args))
         return result
@@ -174,8 +174,11 @@ class Caller:
         """Of what a part is taken: an array, or a list or tuple of numbers, that is known is a constant
         where the position is computed."""
         _asked.index = index
-        tracer, kind = active_tracer.get(), type(owner)
-        if tracer is None or kind not in _KNOWN:
+        kind = type(owner)
+        if kind not in _KNOWN or type(index) is int:
+            return owner
+        tracer = active_tracer.get()
+        if tracer is None:
             return owner
         if kind is np.ndarray:
             return tracer.constant(owner) if _is_position(index) else owner

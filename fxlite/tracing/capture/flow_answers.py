@@ -1,16 +1,17 @@
 """What the tracer answers in place of Python's builtins, where the control flow of a program is captured.
 
-What a loop can go through by numbers: ranges, arrays along their first axis, and ``enumerate``, ``zip`` and
-``reversed`` of these, also where a bound or a length is not known while tracing, as :class:`Counted`: how many
-elements there are, and the element of a number. And Python's numbers of traced values, ``int(x)``, ``float(x)``,
-``round(x)``, ``math.sqrt(x)``: numbers of Python that are not known while tracing. Where Python raises
-(``math.sqrt(-1)``, ``int(nan)``) they are what NumPy computes: a graph has no exceptions.
+What a loop can go through by numbers: ranges, arrays along their first axis, and ``enumerate``, ``zip``,
+``reversed`` and ``itertools.product`` of these, also where a bound or a length is not known while tracing, as
+:class:`Counted`: how many elements there are, and the element of a number. And Python's numbers of traced values,
+``int(x)``, ``float(x)``, ``round(x)``, ``math.sqrt(x)``: numbers of Python that are not known while tracing.
+Where Python raises (``math.sqrt(-1)``, ``int(nan)``) they are what NumPy computes: a graph has no exceptions.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -179,6 +180,30 @@ def _ndindex(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     )
 
 
+def _repeat(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = dict(zip(("object", "times"), args)) | kwargs
+    times = _known_bound(given.get("times"))
+    if given.keys() != {"object", "times"} or not (isinstance(times, (int, NamedDim)) or is_traced(times)):
+        return function(*args, **kwargs)
+    return Counted(tracer, _at_least_0(tracer, times), lambda _: given["object"])
+
+
+def _product(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``itertools.product``: the last part fastest."""
+    repeat = kwargs.get("repeat", 1)
+    if type(repeat) is not int or kwargs.keys() - {"repeat"}:
+        return function(*args, **kwargs)
+    parts = [counted(tracer, value) for value in args] * repeat
+    sizes = [part.count for part in parts if part is not None and isinstance(part.count, (int, NamedDim))]
+    if not parts or len(sizes) < len(parts):
+        return function(*args, **kwargs)
+
+    def item(k: Any) -> Any:
+        return tuple(part.item(at) for part, at in zip(parts, position(tracer, k, sizes)) if part is not None)
+
+    return Counted(tracer, shapes.for_user(shapes.product(map(shapes.normalize, sizes))), item)
+
+
 def _nditer(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given = args[0] if args and isinstance(args[0], (tuple, list)) else args[:1]
     if not any(map(is_traced, given)):
@@ -195,6 +220,8 @@ COUNTED: dict[Any, Callable[..., Any]] = {
     builtins.enumerate: _enumerate,
     builtins.zip: _zip,
     builtins.reversed: _reversed,
+    itertools.product: _product,
+    itertools.repeat: _repeat,
     np.ndenumerate: _ndenumerate,
     np.ndindex: _ndindex,
     np.nditer: _nditer,

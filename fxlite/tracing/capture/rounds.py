@@ -8,8 +8,9 @@ is noticed at its second round; None for anything else, such as a list of module
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,14 +43,23 @@ def number_of_rounds(value: Any) -> int | None:
     return size if type(size) is int else None
 
 
-def _first(value: Any, *_: Any) -> int | None:
+def _first(value: Any, *_: Any, **__: Any) -> int | None:
     return number_of_rounds(value)
 
 
-def _least(*values: Any) -> int | None:
+def _least(*values: Any, **_: Any) -> int | None:
     found = [number_of_rounds(value) for value in values]
     known = [count for count in found if count is not None]
     return min(known) if known and len(known) == len(found) else None
+
+
+def _repeated(object: Any, times: Any = None) -> int | None:
+    return max(times, 0) if type(times) is int else None
+
+
+def _all_pairs(*values: Any, repeat: Any = 1) -> int | None:
+    found = [count for count in map(number_of_rounds, values) if count is not None]
+    return math.prod(found) ** repeat if len(found) == len(values) and type(repeat) is int else None
 
 
 def _positions(*sizes: Any) -> int | None:
@@ -65,12 +75,14 @@ _COUNTS: dict[Any, Callable[..., int | None]] = {
     builtins.enumerate: _first,
     builtins.reversed: _first,
     builtins.zip: _least,
+    itertools.product: _all_pairs,
+    itertools.repeat: _repeated,
     np.ndindex: _positions,
     np.ndenumerate: _elements,
 }
 
 
-def with_count(function: Any, args: tuple[Any, ...], result: Any) -> Any:
+def with_count(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
     """The result of a call, with its number of rounds where that is known."""
-    count = _COUNTS[function](*args) if function in _COUNTS and args else None
+    count = _COUNTS[function](*args, **kwargs) if function in _COUNTS and args else None
     return result if count is None else Rounds(result, count)

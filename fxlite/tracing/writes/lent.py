@@ -17,6 +17,8 @@ from fxlite.tracing.capture.lists import is_open
 
 _CONSTANTS = (bool, int, float, complex, str, type(None))
 _Steps = tuple[Any, ...]
+#: Numbers in a result that is known while tracing from which on they are no results of the graph.
+MANY = 64
 #: Makes a value of the caller's containers and the values that the graph gives.
 _Make = Callable[[Callable[[_Steps], Any], list[Any]], Any]
 
@@ -50,14 +52,25 @@ class Lent:
 
     def refills(self, result: Any) -> tuple[Refills, list[Any]] | None:
         """What the program has done to the copies, and the values that the graph has to give for that and for
-        the program's result; None where it has changed none of them."""
+        the program's result; None where it has changed none of them, and the result has few constants."""
         changed = [(copy, steps) for copy, steps, before, _ in self._copies if not _is_as(copy, before)]
-        if not changed:
+        if not changed and not _has_many_constants(result):
             return None
         values: list[Any] = []
         caller = {id(copy): steps for copy, steps, _, _ in self._copies}
         contents = [(steps, _made_of(copy, {**caller, id(copy): None}, values)) for copy, steps in changed]
         return Refills(contents, _made_of(result, caller, values)), values
+
+
+def _has_many_constants(result: Any) -> bool:
+    """Whether a nested result has so many numbers of Python that each should not be a result of the graph."""
+    work, found = [result], 0
+    while work and found < MANY:
+        value = work.pop()
+        if type(value) in (list, tuple):
+            work += value
+        found += isinstance(value, (bool, int, float, complex))
+    return found == MANY
 
 
 def _is_as(copy: Any, before: Any) -> bool:
