@@ -175,12 +175,13 @@ def cut(space: Sequence[Var], value: Expr) -> Cut | None:
     none."""
     choices = [c for n in expr.walk(value, (Reduction,)) for c in _asked(n)]
     for variable in space:
-        bounds = _sorted(
+        found = dict.fromkeys(
             _bound(c, variable)[0]
             for c in choices
             if _compares(c, variable) and not expr.run_time_values((_difference(c),))
         )
-        if bounds is not None and 0 < len(bounds) < MOST_PARTS:
+        bounds = _sorted(found) if 0 < len(found) < MOST_PARTS else None
+        if bounds is not None:
             return Cut(variable, bounds)
     return None
 
@@ -227,7 +228,7 @@ def _bound(comparison: Expr, variable: Var) -> tuple[Index, bool]:
 def _sorted(bounds: Iterable[Index]) -> tuple[Index, ...] | None:
     """In ascending order; None where that is not known."""
     made: list[Index] = []
-    for bound in dict.fromkeys(bounds):
+    for bound in bounds:
         place = next((n for n, other in enumerate(made) if bound <= other), len(made))
         made.insert(place, bound)
     return tuple(made) if all(a <= b for a, b in itertools.pairwise(made)) else None

@@ -28,7 +28,7 @@ def wrap(line: str, width: int = 100) -> list[str]:
     result: list[str] = []
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     while len(line) > width:
-        depths = list(itertools.accumulate(_NESTING.get(c, 0) for c in line))
+        depths = list(itertools.accumulate(_NESTING.get(c, 0) for c in line[:width]))
         places = [m.start() for m in _BREAK.finditer(line, len(indent) + 4, width)]
         if not places:
             break

@@ -434,16 +434,28 @@ def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
         if tensor.shape[axis].constant != 0:
             parts.append((tensor, start, stop))
         start = stop
-    result: Expr | None = None
-    for tensor, begin, end in reversed(parts):
-        here = i[axis] - begin
-        before_end = expr.TRUE if result is None else expr.less(i[axis], end)
-        guard = expr.both(expr.less(begin - 1, i[axis]), before_end)
-        index = (*i[:axis], here, *i[axis + 1 :])
+    if not parts:
+        return expr.const(0, dtype)
+
+    befores = [expr.less(i[axis], end) for _, _, end in parts]
+
+    def chosen(low: int, high: int) -> Expr:
+        """The value of one of these parts. Of many, half are left out at a time, so that nothing is nested deeply."""
+        if high - low > 1:
+            middle = low + (1 if high - low <= _MOST_IN_ORDER else (high - low) // 2)
+            other = chosen(middle, high)
+            return expr.where(befores[middle - 1], chosen(low, middle), other)
+        tensor, begin, _ = parts[low]
+        guard = expr.both(expr.less(begin - 1, i[axis]), expr.TRUE if high == len(parts) else befores[low])
+        index = (*i[:axis], i[axis] - begin, *i[axis + 1 :])
         value = tensor[index] if guard is expr.TRUE else expr.add_guard(tensor[index], guard)
-        value = expr.cast(value, dtype)
-        result = value if result is None else expr.where(before_end, value, result)
-    return expr.const(0, dtype) if result is None else result
+        return expr.cast(value, dtype)
+
+    return chosen(0, len(parts))
+
+
+#: Parts that are asked for one after the other.
+_MOST_IN_ORDER = 8
 
 
 @op(

@@ -46,6 +46,11 @@ REDUCED: dict[np.ufunc, Any] = {
 ELEMENTWISE = frozenset(
     (np.where, np.clip, np.round, np.nan_to_num, np.real, np.isclose, np.zeros_like, np.ones_like, np.full_like)
 )
+#: Functions along one axis, by the axis that they take where none is given.
+ALONG: dict[Any, int | None] = {
+    **dict.fromkeys((np.sort, np.argsort, np.diff), -1),
+    **dict.fromkeys((np.argmax, np.argmin, np.cumsum, np.cumprod, np.median, np.average, np.ptp, np.linalg.norm)),
+}
 
 
 class Masked:
@@ -195,6 +200,12 @@ class Masked:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function in REDUCTIONS and args and args[0] is self:
             return self._reduced(function, *args[1:], **kwargs)
+        if function in ALONG and args and args[0] is self:
+            second = args[1] if len(args) == 2 and function not in (np.diff, np.linalg.norm) else ALONG[function]
+            axis = kwargs.get("axis", second)
+            if isinstance(axis, (int, np.integer)) and axis % self.ndim != self.before and not kwargs.get("keepdims"):
+                rest = args[1:] if second is ALONG[function] else ()
+                return self._along(function, int(axis) % self.ndim, rest, kwargs)
         if function is np.where and len(args) == 1:
             function = np.nonzero
         if function in ELEMENTWISE:
@@ -277,6 +288,13 @@ class Masked:
         if function in (np.max, np.min, np.amax, np.amin):
             return self._extreme(name, axes, where, **options)
         return function(values, axis=axes, where=where, **options)
+
+    def _along(self, function: Callable[..., Any], axis: int, rest: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A function along an axis on which all elements are."""
+        is_after = axis > self.before
+        whole = axis + (self.mask.ndim - 1) * is_after
+        found = function(self.values, *rest, **{**options, "axis": whole})
+        return self.like(found, self.after - (self.values.ndim - found.ndim) * is_after)
 
     def _extreme(self, name: str, axes: Any, where: Any, initial: Any = None) -> Any:
         """The largest element; of none an error when the program runs, as in NumPy."""
@@ -394,7 +412,7 @@ def _in_place(ufunc: Any, store: Callable[[Any, Any, str], Any]) -> Callable[[An
 
 
 def _method(function: Any) -> Callable[..., Any]:
-    return lambda self, *args, **kwargs: FUNCTIONS[function](self, *args, **kwargs)
+    return lambda self, *args, **kwargs: self.__array_function__(function, (), (self, *args), kwargs)
 
 
 def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -564,6 +582,15 @@ def _flip(m: Masked, axis: Any = None) -> Masked:
     return flipped(m)
 
 
+def _norm(x: Masked, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    if keepdims or ord not in (None, 2) or (axis is None and (ord is not None and x.ndim > 1)):
+        raise x.refusal("np.linalg.norm with ord= or keepdims=")
+    kind = x.values.type.dtype
+    values = np.abs(x) if kind.is_complex else x if kind.is_float else x.astype(np.float64)
+    squares: Any = np.square(values)
+    return np.sqrt(np.sum(squares, axis=axis))
+
+
 def _dot(a: Any, b: Any) -> Any:
     if any(np.ndim(v) == 0 if not isinstance(v, Masked) else False for v in (a, b)):
         return a * b
@@ -574,6 +601,7 @@ def _dot(a: Any, b: Any) -> Any:
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.dot: _dot,
     np.flip: _flip,
+    np.linalg.norm: _norm,
     np.ndim: lambda a: a.ndim,
     np.shape: lambda a: a.shape,
     np.size: lambda a: a.size,

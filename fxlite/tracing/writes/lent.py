@@ -52,9 +52,10 @@ class Lent:
 
     def refills(self, result: Any) -> tuple[Refills, list[Any]] | None:
         """What the program has done to the copies, and the values that the graph has to give for that and for
-        the program's result; None where it has changed none of them, and the result has few constants."""
+        the program's result; None where it has changed none of them, and the result has few constants.
+        A program without a result is one that may change them: in this call it has nothing to change."""
         changed = [(copy, steps) for copy, steps, before, _ in self._copies if not _is_as(copy, before)]
-        if not changed and not _has_many_constants(result):
+        if not changed and not (result is None and self._copies) and not _has_many_constants(result):
             return None
         values: list[Any] = []
         caller = {id(copy): steps for copy, steps, _, _ in self._copies}
