@@ -13,7 +13,18 @@ from typing import Any
 
 from fxlite.codegen.kernel.bounds import inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
-from fxlite.codegen.kernel.sums import BLOCK, LANES, Lanes, is_long, joined, serial_sum, sum_in_blocks, sum_in_lanes
+from fxlite.codegen.kernel.sums import (
+    BLOCK,
+    LANES,
+    Lanes,
+    count_in_lanes,
+    is_count,
+    is_long,
+    joined,
+    serial_sum,
+    sum_in_blocks,
+    sum_in_lanes,
+)
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
@@ -160,7 +171,9 @@ class Nest:
         if COMBINATIONS[node.kind].positions:
             statements, result = _arg_reduction(node, inner, level, body)
         elif self.lanes and _has_lanes(reduced, inner):
-            if is_long(node, BLOCK):
+            if is_count(reduced) and isinstance(body, Cast):
+                statements, result = count_in_lanes(inner.order[-1], inner.levels[-1], body, _move)
+            elif is_long(node, BLOCK):
                 around = inner.order[level:], inner.levels[level + 1 :]
                 statements, result = sum_in_lanes(*around, body, computed, _move)
             else:

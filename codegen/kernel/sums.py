@@ -19,7 +19,7 @@ from functools import partial, reduce
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, fresh_local
 from fxlite.codegen.kernel.loops import is_flat
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Expr, Local, MultiIndex, Reduction
+from fxlite.scalar.expr import Cast, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.index import Index, Value, Var, extremum, product
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -205,6 +205,49 @@ def sum_in_lanes(
         if depth == cut:
             statements = added(statements)
     return [*wide.start(), *statements, narrowed(total, wide)], total
+
+
+#: Accumulators of a count, of a byte each, and how many conditions they count before they could overflow: they
+#: are joined to a quarter, which take three times as many more.
+COUNTERS = 4 * LANES
+COUNTED = 63 * COUNTERS
+
+
+def is_count(node: Reduction) -> bool:
+    """True for a sum of conditions that lie in memory as bytes, of one variable, that may be long."""
+    body = node.body
+    if node.kind != "sum" or not isinstance(body, Cast) or not body.operand.dtype.is_bool or len(node.variables) > 1:
+        return False
+    loads = [n for n in expr.walk(body) if isinstance(n, Load)]
+    long = (node.variables[0].extent.constant or 4 * COUNTERS) >= 4 * COUNTERS
+    return long and body.dtype.is_integer and all(load.dtype.itemsize == 1 for load in loads)
+
+
+def count_in_lanes(
+    variable: Var, level: Sequence[Stmt], body: Expr, moved: Callable[[Stmt, Mapping[Var, Index]], Stmt]
+) -> tuple[list[Stmt], Local]:
+    """As `sum_in_lanes`, of a count (:func:`is_count`): in bytes, :data:`COUNTED` at a time."""
+    assert isinstance(body, Cast)
+    byte, total = dtypes.uint8, fresh_local(body.dtype, "_a")
+    lanes = Lanes(fresh_local(byte, "_lanes"), fresh_local(byte, "_others"), COUNTERS // LANES)
+
+    def step(place: Index, target: Local) -> list[Stmt]:
+        env = {variable: place}
+        one = expr.cast(expr.substitute_index(body.operand, env), byte)
+        return [*(moved(s, env) for s in level), _plus(target, one)]
+
+    block = Var(fresh_local(dtypes.int64, "_block").name, variable.extent)
+    count = extremum("min", Index.of(COUNTED), variable.extent - Index.of(block))
+    loops = lanes.loops(Index.of(block), count, step, partial(_binary, "add"))
+    lane = expr.fresh_var(LANES, "lane")
+    each = _plus(total, expr.cast(lanes._at(Index.of(lane)), total.dtype))
+    assert lanes.rest is not None
+    ends: list[Stmt] = [For(lane, (each,), "reduce"), _plus(total, expr.cast(lanes.rest, total.dtype))]
+    inside: list[Stmt] = [*lanes.start(expr.const(0, byte)), *loops, *ends]
+    return [
+        Alloc(total.name, total.dtype, expr.const(0, total.dtype)),
+        For(block, tuple(inside), "serial", COUNTED),
+    ], total
 
 
 @dataclass(frozen=True)

@@ -85,10 +85,23 @@ def fold_constants(
             rewiring.replace(node, made)
     rewiring.finish()
     _note(gm, steps, stored)
+    _choose(gm)
     for node in reversed([n for n in constant if not n._erased]):
         if not node.users:
             graph.erase_node(node)
     return folded
+
+
+def _choose(gm: GraphModule) -> None:
+    """Put what a condition of one known element chooses in place of the choice; the other is computed in vain."""
+    for node in gm.graph.find_nodes(op="call_function", target="where"):
+        condition = node.bound["condition"]
+        if not isinstance(condition, Node) or condition.op != "get_attr" or condition.type.rank:
+            continue
+        chosen = node.bound["x" if gm.get_attribute(condition.target) else "y"]
+        if isinstance(chosen, Node) and chosen.type == node.type:
+            node.replace_all_uses_with(chosen)
+            gm.graph.erase_node(node)
 
 
 class _Transposed(nn.Module):

@@ -183,3 +183,14 @@ if __name__ == "__main__":
             place, share = worst(built, (length,), dtypes.dtype(name).numpy)
             print(f"{name}, n = {length}: {share:.3f} of the bound ({place})")
             assert share <= 1
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 4031, 4032, 4033, 4032 + 63, 2 * 4032 + 80])
+def test_counts(size: int) -> None:
+    """Accumulators of a byte that count conditions are emptied before they overflow."""
+    draw = np.random.default_rng(size)
+    named = fx.compile(lambda x: (x.sum(), np.count_nonzero(x), (~x).sum()), "bool[N]")
+    known = fx.compile(lambda x: (x.sum(), x[None].sum(axis=1)), f"bool[{size}]")
+    for x in (np.ones(size, bool), np.zeros(size, bool), draw.random(size) > 0.3):
+        assert tuple(named(x)) == (x.sum(), x.sum(), (~x).sum())
+        assert tuple(found.item() for found in known(x)) == (x.sum(), x.sum())

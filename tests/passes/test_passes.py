@@ -166,3 +166,11 @@ def test_a_constant_made_while_an_expansion_is_recorded_belongs_to_the_module() 
     assert np.array_equal(gm(x), x * table)
     gm.undo()
     assert calls(gm) == ["exp"] and not gm.state_dict()
+
+
+def test_const_fold_chooses_by_a_known_condition() -> None:
+    gm = fx.symbolic_trace(lambda x, y: np.where(np.ones(3).sum() > 2, x, y), "f32[4]", "f32[4]")
+    (result,) = passes.const_fold(gm).graph.output_node().args
+    assert result.name == "x"
+    other = fx.symbolic_trace(lambda x: np.where(np.ones(3).sum() > 2, x, np.arange(4.0)), "f32[4]")
+    assert "where" in str(passes.const_fold(other).graph), "the result has another dtype"
