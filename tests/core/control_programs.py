@@ -474,6 +474,32 @@ def while_else(x: Any) -> Any:
     return i
 
 
+def largest_distance_to_a_set(x: Any, y: Any) -> Any:
+    """Hausdorff's distance, which leaves the inner loop early; only its ``else`` binds the result."""
+    largest = 0.0
+    for i in range(len(x)):
+        least = np.inf
+        for j in range(len(y)):
+            distance = abs(x[i] - y[j])
+            if distance < largest:
+                break
+            least = min(least, distance)
+        else:
+            largest = max(largest, least)
+    return largest
+
+
+def binds_in_the_else_of_while(x: Any) -> Any:
+    i, found = 0, x[1]
+    while i < 3:
+        if x[i] > 5:
+            break
+        i += 1
+    else:
+        found = x[0] * 2
+    return found, i
+
+
 def running_maximum(x: Any) -> Any:
     out = np.empty_like(x)
     top = x[0]
@@ -563,6 +589,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (matrix_walk, [(floats(5, 5),)]),
         (last_value_behind, [(np.float32([1, 2, 3, 4]),), (np.float32([0, 1, 1, 1]),)]),
         (while_else, [(np.float32([1, 2, 3]),), (np.float32([1, 200, 3]),)]),
+        (largest_distance_to_a_set, [(np.float64([1, 5, 2]), np.float64([1.5, 4])), (floats(3), floats(4, seed=2))]),
+        (binds_in_the_else_of_while, [(np.float32([1, 2, 3]),), (np.float32([1, 9, 3]),)]),
         (running_maximum, [(floats(5),)]),
         (newton_until_it_is_there, [(np.float64([2, 3, 0.5]),), (np.float64([1, 1, 1]),)]),
         (one_of_two_ways_out, [(np.float32([4, 3, 1]),), (np.float32([900, 3, 1]),), (np.float32([0, 0, 0]),)]),

@@ -123,13 +123,16 @@ class Flow(Expressions):
         )
 
     # -- loops -------------------------------------------------------------------------------------
-    def while_(self, test: Part, body: Part, orelse: Part | None, names: Names, exposed: Names, later: Names) -> Any:
+    # Of a loop ``names`` are those that its rounds bind, ``every`` one that these or its ``else`` do.
+    def while_(
+        self, test: Part, body: Part, orelse: Part | None, names: Names, exposed: Names, later: Names, every: Names
+    ) -> Any:
         tracer = active_tracer.get()
         if tracer is not None and not tracer.decides_bools:
             about = _variables((test, body), names, exposed, later)
             kept = self._trial_of_while(tracer, test, body, about)
             if kept is not None:
-                return self._behind(kept, orelse, names)
+                return self._behind(kept, orelse, every)
         rounds = 0
         while True:
             rounds += 1
@@ -138,13 +141,13 @@ class Flow(Expressions):
             truth = self.truth(test())
             if is_traced(truth):
                 assert tracer is not None
-                return self._behind(Loop(tracer, test, None, body, about, self, False).record(), orelse, names)
+                return self._behind(Loop(tracer, test, None, body, about, self, False).record(), orelse, every)
             if not truth:
                 return orelse() if orelse is not None else None
             outcome = body()
             if isinstance(outcome, Outcome):
                 assert tracer is not None
-                return self._left_later(tracer, outcome, (test, body, orelse), names, about)
+                return self._left_later(tracer, outcome, (test, body, orelse), every, about)
             if outcome is not None and outcome is not CONTINUE:
                 return None if outcome is BREAK else outcome
 
@@ -194,29 +197,30 @@ class Flow(Expressions):
         names: Names,
         exposed: Names,
         later: Names,
+        every: Names,
     ) -> Any:
         tracer = active_tracer.get()
         over = counted(tracer, values) if tracer is not None else None
         if over is None or tracer is None:
-            return self._rounds(iter(values), body, orelse, names)
+            return self._rounds(iter(values), body, orelse, every)
         about = _variables((body,), names, exposed, later)
         known = type(over.count) is int
         if tracer.decides_bools:
             count = over.count if known else 2
-            return self._rounds((over.item(k) for k in range(count)), body, orelse, names)
+            return self._rounds((over.item(k) for k in range(count)), body, orelse, every)
         why = self._why_kept(tracer, over, body, about) if known else "its rounds are not known"
         if why:
             try:
                 found = Loop(tracer, None, over, body, about, self, known).record()
                 tracer.note_statement("for", f"stays a loop: {why}")
-                return self._behind(found, orelse, names)
+                return self._behind(found, orelse, every)
             except FxliteError as error:
                 if not known or tracer.loops == "keep" or (over.count > _MOST_NESTED and why == _LEFT):
                     raise
                 Hint.of(tracer, body).unrolls = True
                 tracer.note_statement("for", f"is unrolled: {str(error).splitlines()[0]}")
         elements = (over.item(k) for k in range(over.count))
-        return self._rounds(elements, body, orelse, names)
+        return self._rounds(elements, body, orelse, every)
 
     def _why_kept(self, tracer: Any, over: Counted, body: Callable[[Any], Any], about: Variables) -> str:
         """Why a loop of so many rounds stays one; empty if it does not."""

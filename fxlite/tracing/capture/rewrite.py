@@ -192,7 +192,8 @@ class ControlFlow(Expressions):
         test = read_names(node.test) if isinstance(node, ast.While) else set()
         exposed = names & (one.exposed | test | (names - one.certain))
         later = names & self._read_later(node)
-        about = [_texts(names), _texts(exposed), _texts(later)]
+        every = names | bound_names(node.orelse)
+        about = [_texts(names), _texts(exposed), _texts(later), _texts(every)]
         made: _Statements
         if isinstance(node, ast.While):
             place, method = node.test, "while_"
