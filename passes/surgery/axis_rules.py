@@ -84,7 +84,7 @@ def _call(found: AxisGraph, node: Node, merged: list[Any]) -> None:
         known(found, node)
     elif op.needs_whole:
         layer_rules.whole(found, node)
-    elif op.combines:
+    elif op.kind == "scatter":
         layer_rules.scattered(found, node)
     elif op.writes_part:
         layer_rules.written(found, node)

@@ -29,6 +29,7 @@ from fxlite.importing.importer import valid_name
 from fxlite.importing.torch.known import Known
 from fxlite.importing.torch.table import TORCH, dtype_of
 from fxlite.types import shapes
+from fxlite.types.agreement import compare, sqnr
 from fxlite.types.facts import Facts
 from fxlite.types.symbols import symbol
 from fxlite.types.tensor_type import TensorType, parse_type
@@ -100,16 +101,12 @@ def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: d
         results = []
         for each in (model, made.module()):
             found = each(*copy.deepcopy(example), **copy.deepcopy(named))
-            results.append([v for v in torch.utils._pytree.tree_leaves(found) if isinstance(v, torch.Tensor)])
+            tensors = [v.detach() for v in torch.utils._pytree.tree_leaves(found) if isinstance(v, torch.Tensor)]
+            results.append([(v.double() if v.is_floating_point() else v).numpy() for v in tensors])
             for name, value in model.named_buffers():
                 value.copy_(before[name])
-    for one, other in zip(*results, strict=True):
-        if one.is_floating_point():
-            most = float(one.abs().nan_to_num(0.0, 0.0, 0.0).amax()) if one.numel() else 0.0
-            torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3 * most, equal_nan=True)
-        elif not torch.equal(one, other):
-            return False
-    return True
+    expected, actual = results
+    return compare(expected, actual, sqnr(60.0)).agrees
 
 
 def _replaced(model: Any) -> Any:
