@@ -119,9 +119,10 @@ def planned_calls(
     node is expanded in ``module``, which is then planned again; the ledger says why. Raises
     CodegenError for graphs that cannot be compiled."""
     own, sizes = module, dict[str, DataSize]()
+    names = {node.name for node in apart}
     if plain is None:
         module, sizes = with_data_sizes(own)
-        names = {node.name for node in apart} | {size.count.name for size in sizes.values()}
+        names |= {size.count.name for size in sizes.values()}
         apart = {node for node in module.graph.nodes if node.name in names}
     while True:
         claims = templates.plain_claims if plain else templates.claims_in(matmul_precision)
@@ -142,6 +143,7 @@ def planned_calls(
         )
         if not program.knows_data_sizes:
             module, sizes = own, {}
+            apart = {node for node in own.graph.nodes if node.name in names}
             continue
         made = Planned(program, [], {}, module_arrays(module), [])
         if plain is None:

@@ -14,6 +14,7 @@ import pytest
 import fxlite as fx
 from fxlite import passes
 from fxlite.codegen.program.data_sizes import with_data_sizes
+from fxlite.codegen.program.program import Program
 
 X = np.random.default_rng(0).random(600)
 #: Bounds of X above which are none of its numbers, few, and all.
@@ -139,6 +140,15 @@ def test_self_test_of_a_folder(tmp_path: Path) -> None:
     fx.compile(fx.symbolic_trace(_elements, "f64[N]", "f64[]"), backend="c").save(tmp_path)
     made = subprocess.run(["make", "test"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
+
+
+def test_a_size_that_would_be_known_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where groups stand in another order, all elements are computed with."""
+    monkeypatch.setattr(Program, "knows_data_sizes", property(lambda program: not program.data_sizes))
+    compiled = fx.compile(fx.symbolic_trace(_positions, "f64[N]", "f64[]"), backend="c")
+    assert "fx_min(*" not in next(iter(compiled.program.sources.values()))
+    for got, expected in zip(compiled(X, np.float64(0.97)), _positions(X, 0.97), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
 # -- random programs -------------------------------------------------------------------------------
