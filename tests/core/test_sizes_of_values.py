@@ -4,6 +4,7 @@ their order counts, and from round to round of loops, on all rungs as NumPy has 
 from __future__ import annotations
 
 import runpy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -250,3 +251,12 @@ def test_sets(name: str) -> None:
         _same(function(x, y), SETS[name](x, y))
     with pytest.raises(TraceError, match="searchsorted"):
         fx.symbolic_trace(lambda a, b: np.intersect1d(a, b, return_indices=True), "i64[N]", "i64[M]")
+
+
+def test_the_median_of_nothing_is_nan() -> None:
+    function = fx.jit(lambda x: np.median(x[x > 0]), backend="c")
+    for x in (np.array([-1.0, -2.0]), np.array([-1.0, 3.0]), np.array([np.nan, 2.0]), np.array([4.0, 1.0])):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = np.median(x[x > 0])
+        np.testing.assert_array_equal(function(x), expected)

@@ -495,15 +495,15 @@ OF_MASKED.update(
 
 
 def _median(a: Masked) -> Any:
-    """np.median of one axis; of none an IndexError."""
+    """np.median of one axis; NaN of none."""
     m = OF_MASKED[np.sort](a)
-    count = m.count
-    low, high = part(m, (count - 1) // 2), part(m, count // 2)
-    kind = m.values.type.dtype
+    count, kind = m.count, m.values.type.dtype
+    last = lookup("maximum")(count - 1, 0)
+    low, high, end = (lookup("take")(m.values, i) for i in (last // 2, lookup("minimum")(count // 2, last), last))
     wide = kind if kind.is_float else dtypes.float64
     middle = (astype(low, wide) + astype(high, wide)) / 2
-    last = part(m, count - 1)
-    return chosen(lookup("logical_not")(lookup("isnan")(last)), middle, np.nan) if kind.is_float else middle
+    is_sound = lookup("logical_and")(count > 0, lookup("eq")(end, end))
+    return chosen(is_sound, middle, np.nan)
 
 
 _SETS = by_name(np, intersect1d, setdiff1d, setxor1d, union1d)
