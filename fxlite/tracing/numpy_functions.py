@@ -592,11 +592,20 @@ def _is_contiguous(x: Any) -> bool:
     return layout_of(x) == contiguous(value_type(x).shape)
 
 
+#: Rows of a mask that is a constant of a graph.
+_SMALL = 64
+
+
 def diag(x: Any, k: int = 0) -> Any:
     """np.diag: the diagonal of a matrix, which is a view of it, or a matrix with that diagonal."""
     if value_type(x).rank != 1:
         return diagonal(x, k)
-    places = np.eye(value_type(x).shape[0], dtype=bool)
+    size = value_type(x).shape[0]
+    if type(size) is int and size <= _SMALL:
+        places: Any = np.eye(size, dtype=bool)
+    else:
+        counted = x.tracer.record(lookup("arange"), {"start": 0, "stop": size, "step": 1, "dtype": dtypes.int64})
+        places = lookup("eq")(lookup("unsqueeze")(counted, 1), counted)
     matrix = lookup("where")(places, x, lookup("cast")(0, value_type(x).dtype))
     return lookup("pad")(matrix, ((max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))))
 

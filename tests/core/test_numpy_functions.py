@@ -154,3 +154,22 @@ def _rolled(x: Any) -> Any:
 @pytest.mark.parametrize("program", [_numbers_in_place, _rolled])
 def test_arguments_that_are_seldom_given(program: Any) -> None:
     agree(program, np.arange(6.0).reshape(2, 3), rungs=("graph", "python", "c"))
+
+
+NAMED: dict[str, Any] = {
+    "a diagonal matrix": lambda x, y: (np.diag(x[:5]), np.diag(x, 1), np.diag(y, -2)),
+    "bins that are computed": lambda x, y: (np.histogram(x, y)[0], np.histogram(x, y, density=True)[0]),
+    "digitize": lambda x, y: np.digitize(x, y),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_with_named_sizes(name: str) -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.random(90), np.sort(draw.random(20))
+    module = fx.symbolic_trace(NAMED[name], "f64[N]", "f64[M]")
+    for function in (module, fx.compile(module, backend="c")):
+        found, expected = function(x, y), NAMED[name](x, y)
+        pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+        for one, other in pairs:
+            np.testing.assert_allclose(one, other, rtol=1e-12)

@@ -251,7 +251,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
     """The bin of each element, and whether it has one: the last one holds its upper edge. Among
     ``even`` bins it is computed, and put right by the edges beside it, as NumPy does."""
-    count = value_type(edges).shape[0] - 1
+    count = shapes.for_user(value_type(edges).shape[0] - 1)
     kinds = [value_type(v).dtype for v in (x, edges)]
     common = dtypes.result_type(*kinds)
     tracer = x.tracer if is_traced(x) else edges.tracer
