@@ -141,7 +141,10 @@ def _words_of_test(program: CProgram, cases: Sequence[Case]) -> dict[str, str]:
     results = [*outputs, *((where[member], member, node) for member, node in owned)]
     variables = {node: variable for variable, _, node in outputs}
     first = {node: f"*{variables[count]}" for node, count in program.program.counts.items()}
-    calls = [comparison(*(label, node, v, _expected(label), chain), first.get(node, "")) for v, label, node in results]
+    calls = [
+        comparison(label, node, variable, _expected(label), chain, first.get(node, ""))
+        for variable, label, node in results
+    ]
     released = [v for v, _, _ in inputs] + [f(m) for m, _ in owned for f in (_before, _expected)]
     released += [*(where[m] for m in program.donated.values()), *states]
     released += [v for variable, label, _ in outputs for v in (variable, _expected(label))]

@@ -7,7 +7,6 @@ nodes and as metadata.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ from fxlite.codegen.onnx import arrays, control, elementwise, layers, products, 
 from fxlite.codegen.onnx.builder import TABLE, Builder, Value, symbols
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.graph.pytree import Structure, fits
+from fxlite.graph.pytree import result_leaves
 from fxlite.passes import decompose, remove_dropout
 from fxlite.passes.rules.complex_parts import without_complex
 from fxlite.types import dtypes, shapes
@@ -163,7 +162,7 @@ class _Writer:
         """Name and type of each result; those that are inputs, weights or stand twice are copied."""
         b, found = self.b, list[tuple[str, TensorType]]()
         seen = {b.values[n] for n in self.inputs} | b.weights.keys()
-        for value, form, count in _leaves(*_output(self.gm.graph)):
+        for value, form, count in result_leaves(self.gm.graph):
             if isinstance(value, Node) and form is not None:  # elements of which the first ones are the result
                 b.result, axis = f"{value.name}_first", form.value or 0
                 end = b.reshape(b.operand(Value(b.values[count], count.type), dtypes.int64), (1,))
@@ -188,31 +187,6 @@ def _dtype(array: Any) -> Any:
     from fxlite.types.dtypes import dtype
 
     return dtype(array.dtype)
-
-
-def _output(graph: Any) -> tuple[Any, Structure | None]:
-    """What the graph returns, and the structure of it that the program has; None for an edited one."""
-    value, interface = graph.output_node().args[0], graph.interface
-    form = None if interface is None else interface.result
-    if form is None or not fits(form, value[0] if interface.writes else value):
-        return value, None
-    return value, form if not interface.writes else Structure("tuple", children=(form,))
-
-
-def _leaves(value: Any, form: Structure | None) -> Iterator[tuple[Any, Structure | None, Any]]:
-    """Nodes and numbers of a nested result, in order. Of what is selected, whose size is only known when the program
-    runs, its elements, the structure that says the axis, and the node of its size."""
-    if form is not None and form.kind == "first":
-        yield value[0], form, value[1]
-        return
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        forms = form.children if form is not None else ()
-        for part, own in itertools.zip_longest(value, forms):
-            yield from _leaves(part, own)
-    elif value is not None:
-        yield value, None, None
 
 
 def _names_read(nodes: Any) -> set[str]:

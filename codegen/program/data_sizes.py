@@ -8,7 +8,7 @@ when the node that counts has been computed.
 
 That is exact, as all elements behind the count are equal, and one of them stays: maxima, and
 positions of maxima, are what they were; sums are where those elements are 0; other positions are those of
-the one that stays. What needs more, a sort or an array that is a result as a whole, keeps all.
+the one that stays. What needs more, as a result that is a whole array does, keeps all.
 """
 
 from __future__ import annotations
@@ -454,24 +454,10 @@ def _reduced(node: Node) -> tuple[int, ...]:
 def first_elements(graph: Graph) -> dict[Node, list[tuple[int, Any]]]:
     """Along which axis the first elements of a result count, and how many, for each time that it is one; an axis
     that there is not where all of them do."""
-    output = graph.output_node().args[0]
-    interface, found = graph.interface, dict[Node, list[tuple[int, Any]]]()
-    form = None if interface is None else interface.result
-    if interface is not None and interface.writes:
-        form = None if form is None else pytree.Structure("tuple", children=(form,))
-
-    def walk(value: Any, form: pytree.Structure | None) -> None:
-        if form is not None and form.kind == "first":
-            found.setdefault(value[0], []).append((form.value or 0, value[1]))
-        elif isinstance(value, (tuple, list, dict)):
-            parts = [*value.values()] if isinstance(value, dict) else value
-            for part, inner in itertools.zip_longest(parts, () if form is None else form.children):
-                walk(part, inner)
-        elif isinstance(value, Node):
-            found.setdefault(value, []).append((-1, None))
-
-    fits = form is not None and pytree.fits(form, output[: len(form.children)] if interface.writes else output)  # type: ignore[union-attr]
-    walk(output, form if fits else None)
+    found: dict[Node, list[tuple[int, Any]]] = {}
+    for value, form, count in pytree.result_leaves(graph):
+        if isinstance(value, Node):
+            found.setdefault(value, []).append((-1, None) if form is None else (form.value or 0, count))
     return found
 
 

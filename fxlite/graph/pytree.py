@@ -556,3 +556,30 @@ _CLASS = re.compile(r"[\w.]+:[\w.<>]+")  # module and qualified name
 _ONE_BY_ONE = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")
 _POSITIONS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _PARAMETER_KINDS = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL", "KEYWORD_ONLY", "VAR_KEYWORD")
+
+
+# -- what a graph returns --------------------------------------------------------------------------
+def result_leaves(graph: Any) -> Iterator[tuple[Any, Structure | None, Any]]:
+    """Nodes and numbers of a graph's result, in order. Of what is selected, whose size is only known when the program
+    runs, its elements, the structure that says the axis, and the node of its size."""
+    value, interface = graph.output_node().args[0], graph.interface
+    form = None if interface is None else interface.result
+    if form is None or not fits(form, value[0] if interface.writes else value):
+        form = None  # the graph was edited
+    elif interface.writes:
+        form = Structure("tuple", children=(form,))
+    return _leaves_of(value, form)
+
+
+def _leaves_of(value: Any, form: Structure | None) -> Iterator[tuple[Any, Structure | None, Any]]:
+    if form is not None and form.kind == "first":
+        yield value[0], form, value[1]
+        return
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        forms = form.children if form is not None else ()
+        for part, own in itertools.zip_longest(value, forms):
+            yield from _leaves_of(part, own)
+    elif value is not None:
+        yield value, None, None

@@ -573,8 +573,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     if not all(type(size) is int for size in (rows, columns)):
         if offset or not shapes.equal(rows, columns) or not is_traced(x):
             raise ValueError("the diagonal of axes with named sizes; use np.where(np.eye(n), x, 0).sum(-1)")
-        counted = {"start": 0, "stop": rows, "step": 1, "dtype": dtypes.int64}
-        places = x.tracer.record(lookup("arange"), counted)
+        places = _positions(x, rows)
         found = x[..., places, places]
         attach(found, whole, None, {})
         return found
@@ -592,6 +591,11 @@ def _is_contiguous(x: Any) -> bool:
     return layout_of(x) == contiguous(value_type(x).shape)
 
 
+def _positions(x: Any, size: Any) -> Any:
+    """0, 1, ... to before a size, in the graph of a traced value."""
+    return x.tracer.record(lookup("arange"), {"start": 0, "stop": size, "step": 1, "dtype": dtypes.int64})
+
+
 #: Rows of a mask that is a constant of a graph.
 _SMALL = 64
 
@@ -604,7 +608,7 @@ def diag(x: Any, k: int = 0) -> Any:
     if type(size) is int and size <= _SMALL:
         places: Any = np.eye(size, dtype=bool)
     else:
-        counted = x.tracer.record(lookup("arange"), {"start": 0, "stop": size, "step": 1, "dtype": dtypes.int64})
+        counted = _positions(x, size)
         places = lookup("eq")(lookup("unsqueeze")(counted, 1), counted)
     matrix = lookup("where")(places, x, lookup("cast")(0, value_type(x).dtype))
     return lookup("pad")(matrix, ((max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))))

@@ -160,6 +160,7 @@ NAMED: dict[str, Any] = {
     "a diagonal matrix": lambda x, y: (np.diag(x[:5]), np.diag(x, 1), np.diag(y, -2)),
     "bins that are computed": lambda x, y: (np.histogram(x, y)[0], np.histogram(x, y, density=True)[0]),
     "digitize": lambda x, y: np.digitize(x, y),
+    "known elements of many": lambda x, y: (np.isin(5.0, x), np.isin([0.5, 2], y), np.isin(x[0], x)),
 }
 
 

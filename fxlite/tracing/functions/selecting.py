@@ -134,6 +134,7 @@ def isin(
     if type(count) is int and count <= _FEW_TESTS:
         found = (lookup("unsqueeze")(element, -1) == tests).any(axis=-1)
     else:
+        element = element if is_traced(element) else np.asarray(element)
         kind = np.result_type(value_type(element).dtype.numpy, value_type(tests).dtype.numpy)
         element, tests = (v.astype(kind) for v in (element, tests))
         ranked = np.sort(tests)
