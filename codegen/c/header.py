@@ -112,7 +112,7 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str], stat
     ]
     if program.states:
         rows.append(("[in,out]", STATE, f"what {name}_state_init made, or a call before left"))
-    names = dict(zip(program.results, outputs))
+    names = dict(zip(reversed(program.results), reversed(outputs)))  # the first name of each
     for node, output, place in zip(program.results, outputs, places_of_results(program)):
         said = f"{program.type_of(node)}{f' ({place})' if place else ''}"
         if node in program.counts:
