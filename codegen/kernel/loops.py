@@ -154,6 +154,8 @@ class Cut:
     def parts(self, starts: Sequence[Index], value: Expr, store: MultiIndex) -> Iterator[tuple[Var, Expr, MultiIndex]]:
         """For each part a variable, and what its iterations store where."""
         for number, (start, stop) in enumerate(itertools.pairwise(starts)):
+            if start == stop:
+                continue
             within = expr.fresh_var(stop - start, "v")
             env = {self.variable: start + within}
             known = expr.transform(value, functools.partial(self._known, number))
@@ -164,10 +166,11 @@ class Cut:
         """A condition that holds for all of a part, or for nothing of it."""
         if not _is_comparison(node) or not _compares(node, self.variable):
             return node
-        bound, is_before = _bound(node, self.variable)
-        if bound not in self.bounds:
+        bounds, holds_behind = _bounds(node, self.variable)
+        if not set(bounds) <= set(self.bounds):
             return node
-        return expr.TRUE if (part <= self.bounds.index(bound)) == is_before else expr.FALSE
+        behind = sum(part > self.bounds.index(bound) for bound in bounds)
+        return expr.TRUE if behind == holds_behind else expr.FALSE
 
 
 def cut(space: Sequence[Var], value: Expr) -> Cut | None:
@@ -176,9 +179,10 @@ def cut(space: Sequence[Var], value: Expr) -> Cut | None:
     choices = [c for n in expr.walk(value, (Reduction,)) for c in _asked(n)]
     for variable in space:
         found = dict.fromkeys(
-            _bound(c, variable)[0]
+            bound
             for c in choices
             if _compares(c, variable) and not expr.run_time_values((_difference(c),))
+            for bound in _bounds(c, variable)[0]
         )
         bounds = _sorted(found) if 0 < len(found) < MOST_PARTS else None
         if bounds is not None:
@@ -198,7 +202,7 @@ def _asked(node: Expr) -> list[Expr]:
 
 def _is_comparison(node: Expr) -> bool:
     """Whether one index is compared with another."""
-    return expr.not_negative(node) is not None
+    return expr.not_negative(node) is not None or expr.is_zero_where_equal(node) is not None
 
 
 def _compares(comparison: Expr, variable: Var) -> bool:
@@ -211,18 +215,22 @@ def _compares(comparison: Expr, variable: Var) -> bool:
 
 
 def _difference(comparison: Expr) -> Index:
-    """What is less than 0 where the comparison holds."""
+    """What is less than 0 where the comparison holds, or 0 where it is one for equality."""
     least = expr.not_negative(comparison)
-    assert least is not None
-    return -least - 1
+    found = expr.is_zero_where_equal(comparison) if least is None else -least - 1
+    assert found is not None
+    return found
 
 
-def _bound(comparison: Expr, variable: Var) -> tuple[Index, bool]:
-    """Where a comparison's answer changes, and whether it holds before that."""
+def _bounds(comparison: Expr, variable: Var) -> tuple[tuple[Index, ...], int]:
+    """Where a comparison's answer changes, in ascending order, and behind how many of these places it holds."""
     difference = _difference(comparison)
     rest = difference.substitute({variable: Index.of(0)})
-    is_before = difference.coefficient(variable) == 1
-    return (-rest if is_before else rest + 1), is_before
+    rises = difference.coefficient(variable) == 1
+    if expr.not_negative(comparison) is None:
+        place = -rest if rises else rest
+        return (place, place + 1), 1
+    return ((-rest,), 0) if rises else ((rest + 1,), 1)
 
 
 def _sorted(bounds: Iterable[Index]) -> tuple[Index, ...] | None:

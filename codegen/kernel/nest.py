@@ -150,8 +150,9 @@ class Nest:
 
     def _reduce(self, node: Reduction, level: int) -> Expr:
         """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
-        if self.lanes and self.finite is None and (place := _place_of_extreme(node)) is not None:
-            found = self.bind(place)
+        if self.lanes and self.finite is None and _is_searched_twice(node):
+            found = fresh_local(dtypes.int64, "_where")
+            self.levels[level].append(Let(found.name, _place_of_extreme(self, node, level)))
             self._remember(node, found, level)
             return found
         reduced = joined(node, self.shapes) if self.shapes and is_long(node) else node
@@ -443,34 +444,71 @@ def _move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:
     return Store(statement.buffer, tuple(i.substitute(env) for i in statement.index), value)
 
 
-def _place_of_extreme(node: Reduction) -> Expr | None:
-    """The position of an extreme value by two reductions that have lanes: the value, then the first place where
-    it stands, or a NaN. None unless it is a long one, of numbers that are read along memory and cost little."""
+#: Elements of a part in which an extreme value is looked for: the part that holds it is read once more.
+_SEARCHED = 1024
+
+
+def _is_searched_twice(node: Reduction) -> bool:
+    """Whether the position of an extreme value is found by two reductions that have lanes: of many numbers that are
+    read along memory and cost little."""
     if not COMBINATIONS[node.kind].positions or len(node.variables) > 1:
-        return None
-    kind, body = "max" if COMBINATIONS[node.kind].function == "gt" else "min", node.body
-    (variable,), parts = node.variables, list(expr.walk(body))
-    size, dtype = variable.extent.constant, body.dtype
-    if size is not None and not 2 * LANES <= size < 1 << 31:
-        return None
+        return False
+    (variable,), parts, dtype = node.variables, list(expr.walk(node.body)), node.body.dtype
+    if (variable.extent.constant or LANES * 2) < LANES * 2:
+        return False
     if dtype.is_bool or dtype.is_complex or dtype.compute is not dtype:
-        return None
+        return False
     loads = [n for n in parts if isinstance(n, Load) and n.index]
     if not any(load.index[-1].coefficient(variable) == 1 for load in loads):
-        return None
-    if len(parts) > CHEAP or any(isinstance(n, (Reduction, CheckedIndex)) for n in parts):
-        return None
-    best = Reduction(dtype, kind, node.variables, body)
-    here = expr.fresh_var(variable.extent)
-    value = expr.substitute_index(body, {variable: Index.of(here)})
+        return False
+    return len(parts) <= CHEAP and not any(isinstance(n, (Reduction, CheckedIndex)) for n in parts)
+
+
+def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
+    """The position of an extreme value (:func:`_is_searched_twice`): the part of which it is the extreme, then the
+    first place there where it stands, or a NaN."""
+    (variable,), kind = node.variables, "max" if COMBINATIONS[node.kind].function == "gt" else "min"
+    extent, dtype = variable.extent, node.body.dtype
+
+    def of_part(statements: list[Stmt], first: Index) -> tuple[Var, Expr]:
+        count = extremum("min", Index.of(_SEARCHED), extent - first)
+        if count.constant is None:
+            named = fresh_local(dtypes.int64, "_count")
+            statements.append(Let(named.name, expr.index_value(count)))
+            count = Index.of(Value(named))
+        here = expr.fresh_var(count)
+        return here, expr.substitute_index(node.body, {variable: first + here})
+
+    if (extent.constant or _SEARCHED + 1) <= _SEARCHED:
+        first, (here, value) = Index.of(0), of_part(nest.levels[level], Index.of(0))
+        best: Expr = nest.bind(Reduction(dtype, kind, (here,), value))
+    else:
+        block = Var(fresh_local(dtypes.int64, "_block").name, extent)
+        inner = nest.within([block], level)
+        here, value = of_part(inner.levels[-1], Index.of(block))
+        found = inner.bind(Reduction(dtype, kind, (here,), value))
+        best, start = fresh_local(dtype, "_best"), fresh_local(dtypes.int64, "_part")
+        better = expr.apply(COMBINATIONS[node.kind].function, found, best)
+        if dtype.is_inexact:
+            is_first = expr.apply("logical_not", expr.apply("isnan", best))
+            better = expr.apply("or", better, expr.apply("and", expr.apply("isnan", found), is_first))
+        chooses = Assign(best, found), Assign(start, expr.index_value(block))
+        nest.levels[level] += [
+            Alloc(best.name, dtype, neutral(kind, dtype)),
+            Alloc(start.name, dtypes.int64, expr.const(0, dtypes.int64)),
+            For(block, (*inner.levels[-1], If(better, chooses)), "serial", _SEARCHED),
+        ]
+        inner._forget_inside(level)
+        nest.depths.update(inner.depths)
+        first = Index.of(Value(start))
+    here, value = of_part(nest.levels[level], first)
     is_best = expr.apply("eq", value, best)
     if dtype.is_inexact:
         is_best = expr.apply("or", is_best, expr.apply("isnan", value))
-    counted = dtypes.int64 if size is None else dtypes.int32  # as narrow as can be: more of them in a vector
     # behind the last place, and not the neutral number: with that GCC makes a branch of the choice
-    place, behind = (expr.cast(expr.index_value(i), counted) for i in (Index.of(here), variable.extent))
-    first = expr.apply("where", is_best, place, behind)
-    return expr.cast(Reduction(counted, "min", (here,), first), dtypes.int64)
+    place, behind = (expr.cast(expr.index_value(i), dtypes.int32) for i in (Index.of(here), _SEARCHED))
+    within = Reduction(dtypes.int32, "min", (here,), expr.apply("where", is_best, place, behind))
+    return expr.apply("add", expr.index_value(first), expr.cast(nest.bind(within), dtypes.int64))
 
 
 def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tuple[list[Stmt], Expr]:

@@ -82,7 +82,8 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
         return _with_scale(group, name, lowered, space, value, store, lanes, shapes, finite)
     if any(v.extent.constant == 0 for v in lowered.space):
         return finish(name, (*lowered.buffers, output), [], group)
-    rows = window_rows(space, value, store, output, shapes) if lanes else None
+    has_parts = lanes and cut(space, value) is not None
+    rows = window_rows(space, value, store, output.name, shapes) if lanes and not has_parts else None
     if rows is not None:
         return finish(name, (*lowered.buffers, output), rows, group)
     is_inside: Expr = expr.TRUE
@@ -91,7 +92,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
     if lanes:
         value = _computed_once(nest, space, value, store, output)
-    body = transposed_rows(space, value, store, output.name, nest) if lanes and cut(space, value) is None else None
+    body = transposed_rows(space, value, store, output.name, nest) if lanes and not has_parts else None
     if body is None:
         fill(nest, space, value, store, output.name)
         body = nest.levels[0]
@@ -156,10 +157,14 @@ def fill(
 ) -> None:
     """Put loops over ``space`` inside those of ``nest``, which store the value. Where a loop has
     several cases, each is a loop of its own: inside the same outer ones where rows are short, which
-    are written at once, else inside outer ones of its own, of which threads take parts. The threads
-    of a GPU share one loop."""
+    are written at once, else inside outer ones of its own, of which threads take parts and in which
+    sums of rows are computed side by side. The threads of a GPU share one loop."""
     found = cut(space, value) if nest.lanes else None
     if found is None:
+        rows = window_rows(space, value, store, output, nest.shapes) if nest.lanes and not nest.order else None
+        if rows is not None:
+            nest.levels[-1].extend(rows)
+            return
         inner = nest.within(space)
         inner.is_shared = is_shared
         nest.add(inner, [Store(output, store, inner.bind(value))])
@@ -168,7 +173,8 @@ def fill(
     place = space.index(variable)
     before, behind = space[:place], space[place + 1 :]
     row = product(v.extent for v in space[place:]).constant
-    is_row = variable is space[-1] or (row is not None and row <= SHORT_ROW)
+    is_reduced = any(isinstance(n, Reduction) for n in expr.walk(value))
+    is_row = not is_reduced and (variable is space[-1] or (row is not None and row <= SHORT_ROW))
     starts = found.starts
     found, named, env = found.named()
     nest.levels[-1].extend(named)

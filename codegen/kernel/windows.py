@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fxlite.codegen.kernel.bounds import span
-from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Buffer, For, If, Let, Stmt, Store, fresh_local
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.nest import combine, neutral
 from fxlite.codegen.kernel.sums import COLUMNS, Columns, is_long, joined, sum_of_rows
 from fxlite.scalar import expr
@@ -56,7 +56,7 @@ class _Window:
 
 
 def window_rows(
-    space: Sequence[Var], value: Expr, store: MultiIndex, output: Buffer, shapes: dict[str, MultiIndex]
+    space: Sequence[Var], value: Expr, store: MultiIndex, output: str, shapes: Mapping[str, MultiIndex]
 ) -> list[Stmt] | None:
     """The loops that store ``value`` over ``space``; None if it is not a reduction over windows."""
     if not space:
@@ -77,7 +77,7 @@ def window_rows(
         env = {along: place}
         final = expr.transform(value, lambda n: total if n is reduction else n)
         at = tuple(i.substitute(env) for i in store)
-        return Store(output.name, at, expr.substitute_index(final, env))
+        return Store(output, at, expr.substitute_index(final, env))
 
     if is_wide:
         if window.column is not None or window.bounds:
@@ -209,7 +209,7 @@ def _around(space: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
     return statements
 
 
-def _window(reduction: Reduction, along: Var, shapes: dict[str, MultiIndex]) -> _Window | None:
+def _window(reduction: Reduction, along: Var, shapes: Mapping[str, MultiIndex]) -> _Window | None:
     """The reduction over windows, if that is its form."""
     if COMBINATIONS[reduction.kind].positions or reduction.body.dtype.is_bool:
         return None
@@ -272,7 +272,7 @@ def _unguarded(node: Expr, guard: Expr) -> Expr:
     return node
 
 
-def _is_along(body: Expr, along: Var, shapes: dict[str, MultiIndex], most: int) -> bool:
+def _is_along(body: Expr, along: Var, shapes: Mapping[str, MultiIndex], most: int) -> bool:
     """Whether neighbours along the row read places that are at most so far apart."""
     loads = [n for n in expr.walk(body) if isinstance(n, Load)]
     steps = [flatten(n.index, shapes[n.buffer]).coefficient(along) for n in loads]

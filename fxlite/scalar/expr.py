@@ -549,9 +549,9 @@ def decided(expr: Expr) -> Expr:
             if node.function == "where" and isinstance(node.args[0], Const):
                 return node.args[1] if node.args[0].value else node.args[2]
         if isinstance(node, (Load, CheckedIndex)) and isinstance(node.guard, Const):
-            if node.guard.value:
-                return replace(node, guard=None)
-            return const(0 if isinstance(node, Load) else -1, node.dtype)
+            if not node.guard.value:
+                return const(0 if isinstance(node, Load) else -1, node.dtype)
+            node = replace(node, guard=None)
         if isinstance(node, CheckedIndex):
             known = as_index(node.operand)
             if known is not None and Index.of(0) <= known and known < node.extent:
@@ -598,6 +598,14 @@ def not_negative(condition: Expr, number: Callable[[Expr, Index], Index | None] 
         return None
     distance = left - right if relation.startswith(">") else right - left
     return distance if relation.endswith("=") else distance - 1
+
+
+def is_zero_where_equal(condition: Expr) -> Index | None:
+    """An index that is 0 where the condition, an equality of two indices, holds, and only there."""
+    if not isinstance(condition, Apply) or condition.function != "eq" or not all(map(is_index, condition.args)):
+        return None
+    one, other = map(index_of, condition.args)
+    return one - other
 
 
 def is_same(one: Expr, other: Expr, env: Mapping[Any, Any]) -> bool:

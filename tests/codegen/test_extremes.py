@@ -1,5 +1,5 @@
 """Positions of extremes in C: the first one, the first NaN, of numbers at the ends of their types, in rows of
-any length, that are searched by two reductions with lanes or one by one."""
+any length, that are searched by two reductions with lanes, in parts, or one by one."""
 
 from __future__ import annotations
 
@@ -25,19 +25,26 @@ def rows(dtype: str, size: int) -> np.ndarray:
     return made
 
 
-@pytest.mark.parametrize("size", [1, 31, 32, 33, 70, 500])
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "i1", "u1"])
-def test_first_places(dtype: str, size: int) -> None:
-    x = rows(dtype, size)
+SIZES = (1, 31, 32, 33, 70, 500, 1024, 1025, 3100)
 
-    def program(x):
-        return x.argmax(1), x.argmin(-1), (x + x).argmax(1), x.argmax(0)
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "i1", "u1"])
+def test_first_places(dtype: str) -> None:
+    """Of rows of known sizes and of one with a name, whose parts of 1,024 numbers are searched first."""
+    arrays = [rows(dtype, size) for size in SIZES]
+    for size, x in zip(SIZES, arrays, strict=True):  # in the last part, which is shorter, and in two of them
+        x[4, :] = x[4, 0] = x[0].max()
+        x[4, [size - 1, size // 2]] += 1
+
+    def program(*all_rows):
+        return [(x.argmax(1), x.argmin(-1), (x + x).argmax(1), x.argmax(0)) for x in all_rows]
 
     with np.errstate(all="ignore"):
-        agree(program, x, rungs=("c",))
+        agree(program, *arrays, rungs=("c",))
         named = fx.compile(lambda x: (x.argmax(1), x.argmin(1)), f"{fx.TensorType(x.shape, x.dtype).dtype}[B,N]")
-        for found, expected in zip(named(x), (x.argmax(1), x.argmin(1)), strict=True):
-            np.testing.assert_array_equal(found, expected)
+        for x in arrays:
+            for found, expected in zip(named(x), (x.argmax(1), x.argmin(1)), strict=True):
+                np.testing.assert_array_equal(found, expected)
 
 
 def test_long_rows_are_searched_in_lanes() -> None:

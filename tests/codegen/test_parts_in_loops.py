@@ -26,6 +26,23 @@ def covariance(x: Any) -> Any:
     return out
 
 
+def covariance_read_back(x: Any) -> Any:
+    out = np.zeros((20, 20))
+    for i in range(20):
+        out[i:20, i] = x[:, i] @ x[:, i:20] / 3.0
+        out[i, i:20] = out[i:20, i]
+    return out
+
+
+def edges(x: Any) -> Any:
+    """Elements, rows and the inside of an array, written one after the other."""
+    out = np.zeros_like(x)
+    out[1:-1] = x[2:] - x[:-2]
+    out[0], out[-1] = x[1] * 2, x[-2] * 3
+    out[7] = x[3] + 1
+    return out
+
+
 def levinson(r: Any) -> Any:
     y = np.zeros_like(r)
     y[0] = -r[0]
@@ -90,6 +107,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], np.ndarray[Any, Any]]] = {
     f.__name__: (f, x)
     for f, x in (
         (covariance, A),
+        (covariance_read_back, np.tile(A, (5, 1))),
         (levinson, V * 0.01),
         (forward_substitution, A[:20]),
         (shrinking_from_both_ends, V),
@@ -119,6 +137,39 @@ def test_only_the_part_that_is_read_is_computed() -> None:
     text = _text(covariance, "f64[B,500]")
     assert "block < 500 - i_; block += 256" in text and "fx_min(256, 500 - i_ - block)" in text
     assert "?" not in text.partition("int64_t covariance_largest")[0].replace("fx_isnan_f64(left[lane]) ?", "")
+
+
+def test_a_sum_is_computed_only_where_it_is_written() -> None:
+    """Though what else stands there is read and stored again."""
+    text = _text(covariance_read_back, "f64[B,20]").partition("int64_t covariance_read_back_largest")[0]
+    assert "?" not in text.replace("fx_isnan_f64(left[lane]) ?", ""), text
+
+
+@pytest.mark.parametrize("kind", ["f64[50]", "f64[50,4]"])
+def test_each_part_of_an_array_is_a_loop(kind: str) -> None:
+    """Nothing asks for each element by which assignment it was written."""
+    agree(edges, V)
+    text = emit(fx.symbolic_trace(edges, kind)).functions
+    assert "?" not in text and "< 0;" not in text, text
+
+
+def test_each_part_of_an_array_of_a_named_size_is_a_loop() -> None:
+    lowered = fx.jit(lambda x: np.gradient(x), backend="c").lower(V)
+    text = "".join(text for name, text in lowered.sources.items() if name.endswith(".c"))
+    assert text.count("?") == 0, text
+
+
+def test_padded_arrays_are_copied() -> None:
+    """Only the edges of an array of named sizes compute where they read from."""
+    modes = "reflect", "symmetric", "edge", "wrap"
+
+    def padded(x: Any) -> Any:
+        return [np.pad(x, ((2, 3), (1, 2)), mode=mode) for mode in modes]
+
+    for shape in ((7, 9), (2, 3), (1, 2)):  # shorter than their edges, too
+        agree(padded, np.arange(np.prod(shape), dtype=float).reshape(shape), types=["f64[A,B]"])
+    text = emit(fx.symbolic_trace(lambda x: np.pad(x, 2, mode="reflect"), "f64[N]")).functions
+    assert re.search(r"for \(int64_t i = 0; i < N; \+\+i\) \{\n +take\[i \+ 2\] = x\[i\];\n", text), text
 
 
 def test_sums_of_a_part_are_long_sums() -> None:

@@ -128,7 +128,8 @@ def _positions(mode: str, size: Any, pair: tuple[Any, Any]) -> Any:
         return _POSITIONS[mode](np.arange(-before, size + after), size)
     start, stop = shapes.normalize(-before), shapes.normalize(size + after)
     places = lookup("arange")(shapes.for_user(start), shapes.for_user(stop), 1, "i64")
-    return _POSITIONS[mode](places, size)
+    is_inside = (places >= 0) & (places < size)  # a loop of its own in C, whose positions need no check
+    return np.where(is_inside, places, _POSITIONS[mode](places, size))
 
 
 def along(x: Any, axis: int, positions: Any) -> Any:
