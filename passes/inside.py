@@ -112,6 +112,57 @@ def _assign(node: Node, new: dict[str, Any], extra: list[Node]) -> None:
     set_bodies(node, bodies, extra)
 
 
+def drop_unread_results(graph: Graph) -> None:
+    """Erase what nobody reads, also among the results of loops and conditions, with all that only these are
+    computed of: a value that a loop carries is needed if its result is read, or if one that is needed, a test or
+    a call with effects depends on it."""
+    graph.eliminate_dead_code()
+    for node in reversed(control_nodes(graph)):
+        if all(user.op == "call_function" and user.target.name == "getitem" for user in node.users):
+            read = {user.kwargs["index"] for user in node.users}
+            if 0 < len(read) < len(node.type):
+                _keep_results(node, read)
+                graph.eliminate_dead_code()  # what it started from
+
+
+def _keep_results(node: Node, read: set[int]) -> None:
+    """Put a loop or condition without results that are not needed in the place of one."""
+    graph, op, count, bound = node.graph, node.target, len(node.type), dict(node.arguments)
+    first, is_loop = BODIES[op][2], "carried" in bound
+    while True:
+        wanted, needed = sorted(read), set(read)
+        for name, body in bodies_of(node).items():
+            inner, copies = body.copy()
+            if name != "cond_fn":
+                inner.output_node().args = (tuple(copies[body.results[n]] for n in wanted),)
+            drop_unread_results(inner)
+            inputs = [copies[n] for n in body.inputs]
+            dropped = [inputs[first + n] for n in range(count) if n not in read] if is_loop else []
+            needed |= {inputs.index(own) - first for own in dropped if own.users}
+            if needed == read:
+                for own in dropped:
+                    inner.erase_node(own)
+                bound[name] = SubGraph(inner, [own for own in inputs if own not in dropped])
+        if needed == read:
+            break
+        read = needed
+    if len(wanted) == count:
+        return
+    if is_loop:
+        bound["carried"] = tuple(bound["carried"][n] for n in wanted)
+    target, bound = op.canonicalize(op.bind((), bound))
+    with graph.inserting_before(node), graph.with_origin(node):
+        made = graph.call_function(target, *target.split_arguments(bound))
+        for user in list(node.users):
+            with graph.with_origin(user):
+                part = graph.call_function(user.target, (made,), {"index": wanted.index(user.kwargs["index"])})
+            user.replace_all_uses_with(part)
+            graph.erase_node(user)
+            part.name = user.name
+    graph.erase_node(node)
+    made.name = node.name
+
+
 def new_input(graph: Graph, wish: str, type: Any) -> Node:
     """A further input of a body, behind the others."""
     with graph.inserting_after(graph.placeholders[-1]):

@@ -35,6 +35,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import REGISTRY, Op, as_op
 from fxlite.passes.base import PassBase, PassResult, graph_pass, refuse
 from fxlite.passes.checking.changed_region import attributes_key, places_of
+from fxlite.passes.inside import drop_unread_results
 from fxlite.passes.rewrite.matcher import is_constant_path
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.tracing.symbolic_trace import symbolic_trace
@@ -110,9 +111,9 @@ def _weight_key(gm: GraphModule, target: str) -> Any:
 
 @graph_pass
 def dce(gm: GraphModule) -> None:
-    """Remove nodes that are not read, and weights that no node reads afterwards. Inputs, random ops and leaf
-    modules with effects (``node.is_impure()``) stay."""
-    gm.graph.eliminate_dead_code()
+    """Remove nodes that are not read, results of loops and conditions that are not, and weights that no node reads
+    afterwards. Inputs, random ops and leaf modules with effects (``node.is_impure()``) stay."""
+    drop_unread_results(gm.graph)
     gm.delete_all_unused_submodules()
 
 

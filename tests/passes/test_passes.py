@@ -29,6 +29,64 @@ def test_dce_keeps_effects_and_inputs() -> None:
     assert calls(done) == ["dropout", "add"] and len(done.graph.placeholders) == 2
 
 
+def unread_in_while(x: Any) -> Any:
+    n, total, unread, other = 0, x.sum(), x * 2, x
+    while total < 100:
+        n += 1
+        total, unread, other = total + x.sum() + n, unread + other, unread * 3
+    return total
+
+
+def unread_in_cond(x: Any) -> Any:
+    if x.sum() > 0:
+        a, unread = x + 1, np.exp(x)
+    else:
+        a, unread = x - 1, np.log(np.abs(x))
+    return a
+
+
+def unread_in_nest(x: Any) -> Any:
+    out, z = np.zeros_like(x), x
+    for i in range(x.shape[0]):
+        m, k = 0.0, 0.0
+        for j in range(i, x.shape[0]):
+            m, k = m + x[j], k * x[j] + 1  # k and z are of each other alone
+            z = z * k
+        out[i] = m
+    return out
+
+
+@pytest.mark.parametrize(
+    ("program", "results"), [(unread_in_while, [2]), (unread_in_cond, [1]), (unread_in_nest, [1, 1])]
+)
+def test_dce_drops_results_of_loops_and_conditions(program: Any, results: list[int]) -> None:
+    """With what a loop carries for these alone; what a test or a result that is read depends on stays."""
+    x = np.linspace(0.5, 2, 7)
+    gm = fx.symbolic_trace(program, "f64[7]", loops="keep")
+    done = passes.dce(gm)
+    done.graph.lint()
+    compare("dce", done(x), program(x))
+    kept = [n for n in done.graph.nodes if n.op == "call_function" and n.target.kind == "control"]
+    inner = (
+        [c for n in kept for c in n.kwargs["body_fn"].calls if c.target.kind == "control"] if len(results) > 1 else []
+    )
+    assert [len(n.type) for n in [*kept, *inner]] == results
+    names = [n.name for n in gm.graph.nodes]
+    assert all(n.name in names for n in kept)
+
+
+def test_dce_keeps_what_effects_in_a_loop_read() -> None:
+    def program(x: Any) -> Any:
+        y, z = x, x
+        for _ in range(3):
+            y = F.dropout(y, 0.5, True) * 2
+            z = z + 1
+        return z
+
+    done = passes.dce(fx.symbolic_trace(program, "f64[7]", loops="keep"))
+    assert len(next(n for n in done.graph.nodes if "body_fn" in n.kwargs).type) == 2
+
+
 def test_dce_drops_weights_but_not_those_of_the_program() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     gm = fx.symbolic_trace(model, leaf=["0"])
