@@ -39,9 +39,9 @@ def unread_in_while(x: Any) -> Any:
 
 def unread_in_cond(x: Any) -> Any:
     if x.sum() > 0:
-        a, unread = x + 1, np.exp(x)
+        a, _ = x + 1, np.exp(x)
     else:
-        a, unread = x - 1, np.log(np.abs(x))
+        a, _ = x - 1, np.log(np.abs(x))
     return a
 
 
