@@ -9,12 +9,14 @@ between the kernels of a body lie in the scratch of the function.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.codegen.c.interchange import rows_first
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.kernel.kernel_ir import Alloc, Kernel, Let, Store
 from fxlite.codegen.kernel.lower import buffer_name
@@ -22,7 +24,7 @@ from fxlite.codegen.kernel.names import derived, dim_name, resolved, value_name
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import loops
 from fxlite.codegen.kernel.text import comment, signature, wrap
-from fxlite.codegen.program.control import BodyPlan, ControlPlan
+from fxlite.codegen.program.control import BodyPlan, ControlPlan, known_index
 from fxlite.codegen.program.program import Program, rounded
 from fxlite.graph.graph import Node
 from fxlite.graph.subgraph import bodies_of
@@ -168,12 +170,40 @@ class _Function:
             lower, upper = (self._number(program, node.arguments[n]) for n in ("lower", "upper"))
             index = buffer_name(body.inputs[0])
             self.printer.numbers.add(index)
-            head = [f"{pad}for (int64_t {index} = {lower}; {index} < {upper}; ++{index}) {{"]
-            checks = []
+            start = f"for (int64_t {index} = {lower}; {index} < {upper}; ++{index})"
+            by_rows = self._rows_first(body, plan.carried, node, start, depth)
+            if by_rows:
+                return [*lines, *by_rows, *self._end(group, plan, places, depth)]
+            head, checks = [f"{pad}{start} {{"], []
         inner = [*self._body(body, depth + 1), *self._next(body, plan.carried, depth + 1)]
         if self.printer.uses_error:
             inner += checks
         return [*lines, *head, *inner, f"{pad}}}", *self._end(group, plan, places, depth)]
+
+    def _rows_first(self, body: BodyPlan, carried: Sequence[Node], node: Node, head: str, depth: int) -> list[str]:
+        """The lines of a loop whose arrays are gone through row by row; none where that cannot be, or is no gain."""
+        program = body.program
+        if any(g.kind != "loops" or not g.root.type.rank or g.root.target.kind == "control" for g in program.groups):
+            return []
+        if any(self._place(program, r) != buffer_name(n) for n, r in zip(carried, body.results)):
+            return []
+        if program.apart or any(_mixes_rows(program, n, m) for n, m in itertools.combinations(program.slot_of, 2)):
+            return []
+        around = self.scratch, len(self.pointers)
+        self._arena(program, self.scratch)
+        made: list[Kernel] = []
+        for group in program.groups:
+            made.append(loops(group, f"kernel{self.kernels}"))
+            self._bring(made[-1], group, program)
+        found = rows_first(made, self.printer.shapes, lambda name: self.printer.places.get(name, name), head)
+        if found is None:
+            self.scratch = around[0]
+            del self.pointers[around[1] :]
+            return []
+        count = [known_index(node.arguments[name]) for name in ("upper", "lower")]
+        times = Index.of(1) if None in count else Index.of(count[0]) - Index.of(count[1])
+        self.printer.work = sum((kernel.work for kernel in made), Index.of(0)) * times
+        return self.printer.block((found,), depth)
 
     def _start(
         self, group: Group, plan: ControlPlan, program: Program | None, depth: int
@@ -358,15 +388,20 @@ class _Function:
         self.scratch = shapes.normalize(start + rounded(size))
         return f"{ctype} *{name} = {_at(ctype, start)};"
 
-    def _inline(self, kernel: Kernel, group: Group, program: Program, depth: int) -> list[str]:
-        """A kernel's loops where they stand."""
-        printer, pad, root = self.printer, "    " * depth, group.root
+    def _bring(self, kernel: Kernel, group: Group, program: Program) -> None:
+        """Tell the printer of the values of a kernel."""
+        printer = self.printer
         for node in (*group.inputs, *group.stored):
             printer.places[buffer_name(node)] = self._place(program, node)
             if not node.type.rank:
                 printer.numbers.add(self._place(program, node))
         for buffer in kernel.buffers:
             printer.shapes[buffer.name], printer.dtypes[buffer.name] = buffer.shape, buffer.dtype
+
+    def _inline(self, kernel: Kernel, group: Group, program: Program, depth: int) -> list[str]:
+        """A kernel's loops where they stand."""
+        printer, pad, root = self.printer, "    " * depth, group.root
+        self._bring(kernel, group, program)
         printer.work = kernel.work
         if not root.type.rank:
             ctype, name = _ctype(root), self._place(program, root)
@@ -398,6 +433,18 @@ class _Function:
             part = next(p for p, v in self.group.taken.items() if v is value)
             return _result(part)
         return self._place(program, value)
+
+
+def _mixes_rows(program: Program, one: Node, other: Node) -> bool:
+    """Whether a row of one value may lie where another row of the other does."""
+    if program.slot_of[one] != program.slot_of[other]:
+        return False
+    (start, size, *kind), (begin, length, *same) = (
+        (program.offset_of.get(n, 0), n.type.nbytes, n.type.shape, n.type.dtype.itemsize) for n in (one, other)
+    )
+    if (start, kind) == (begin, same):
+        return False
+    return not (shapes.at_least(begin, start + size) or shapes.at_least(start, begin + length))
 
 
 def _ctype(node: Node) -> str:

@@ -71,7 +71,7 @@ def collapse(
     """Join adjacent loops where every address stays free of divisions; drop loops of extent 1."""
     ones = {v: Index.of(0) for v in space if v.extent.constant == 1}
     if ones:
-        value, store = expr.substitute_index(value, ones), tuple(i.substitute(ones) for i in store)
+        value, store = expr.decided(expr.substitute_index(value, ones)), tuple(i.substitute(ones) for i in store)
         space = tuple(v for v in space if v not in ones)
     position = len(space) - 2
     while position >= 0:

@@ -173,15 +173,15 @@ class Nest:
             statements, result = _arg_reduction(node, inner, level, body)
         elif self.lanes and _has_lanes(reduced, inner):
             if is_count(reduced) and isinstance(body, Cast):
-                statements, result = count_in_lanes(inner.order[-1], inner.levels[-1], body, _move)
+                statements, result = count_in_lanes(inner.order[-1], inner.levels[-1], body, move)
             elif is_long(node, BLOCK):
                 around = inner.order[level:], inner.levels[level + 1 :]
-                statements, result = sum_in_lanes(*around, body, computed, _move)
+                statements, result = sum_in_lanes(*around, body, computed, move)
             else:
                 statements, result = _lane_reduction(node, inner, level, body, computed)
         elif self.finite is not None and is_long(node):
             around = inner.order[level:], inner.levels[level + 1 :]
-            statements, result = sum_in_blocks(*around, body, computed, most, _move)
+            statements, result = sum_in_blocks(*around, body, computed, most, move)
         elif is_long(node):
             around = inner.order[level:], inner.levels[level + 1 :]
             statements, result = serial_sum(*around, body, computed, self.lanes)
@@ -425,7 +425,7 @@ def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, comput
 
     def step(place: Index, target: Local) -> list[Stmt]:
         env = {variable: place}
-        done: list[Stmt] = [_move(s, env) for s in inner.levels[-1]]
+        done: list[Stmt] = [move(s, env) for s in inner.levels[-1]]
         return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
 
     statements = lanes.loops(Index.of(0), variable.extent, step, join)
@@ -436,7 +436,8 @@ def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, comput
     return [*lanes.start(neutral(node.kind, computed)), *statements, *joining, Let(total.name, value)], total
 
 
-def _move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:
+def move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:
+    """A statement with loop variables replaced."""
     assert isinstance(statement, (Let, Store)), statement
     value = expr.substitute_index(statement.value, env)
     if isinstance(statement, Let):

@@ -19,10 +19,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from fxlite.codegen.kernel.lower import buffer_name, lower
+from fxlite.codegen.program.control import known_index
 from fxlite.graph.graph import Node
 from fxlite.graph.subgraph import SubGraph, bodies_of
-from fxlite.ops.indexing import part_size
+from fxlite.ops.indexing import part_size, parts_of_update
 from fxlite.passes.group import Group, part_of_control
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Load
+from fxlite.scalar.index import Index
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
@@ -418,4 +423,26 @@ def _reads_safely(group: Group, value: Node, operand: Node, stored: Mapping[Node
         return False
     if not others and operand not in list(group.root.all_input_nodes)[1:]:
         return True
-    return shapes.equal(part_size(group.root.arguments), 1)
+    return shapes.equal(part_size(group.root.arguments), 1) or _reads_beside(group, operand)
+
+
+def _reads_beside(group: Group, operand: Node) -> bool:
+    """Whether what is written to a part of an operand is computed of the same elements of it, and of elements
+    beside the part, as in ``y[:, i] = y[:, i - 1] + ...``."""
+    written: list[tuple[Index, Index] | None] = []  # of each axis the first element, and the one behind the last
+    positions = iter(group.root.arguments.get("positions", ()))
+    for part, size in zip(parts_of_update(group.root.arguments), operand.type.shape, strict=True):
+        if isinstance(part, tuple):
+            first, _, length, step = part
+            written.append((Index.of(first), first + Index.of(length)) if step == 1 else None)
+            continue
+        place = known_index(next(positions)) if part is None else Index.of(part)
+        is_inside = place is not None and Index.of(0) <= place and place < Index.of(size)
+        written.append((place, place + 1) if place is not None and is_inside else None)
+    name = buffer_name(operand)
+    loads = (n for n in expr.walk(lower(group).value) if isinstance(n, Load) and n.buffer == name)
+    return all(
+        load.index == group.index
+        or any(part is not None and (at < part[0] or part[1] <= at) for at, part in zip(load.index, written))
+        for load in loads
+    )

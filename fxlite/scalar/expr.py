@@ -539,8 +539,8 @@ def decided(expr: Expr) -> Expr:
 
     def decide(node: Expr) -> Expr:
         if isinstance(node, Apply):
-            if node.function == "lt" and all(map(is_index, node.args)):
-                return less(*map(index_of, node.args))
+            if node.function in ("lt", "eq") and all(map(is_index, node.args)):
+                return (less if node.function == "lt" else equals)(*map(index_of, node.args))
             if node.function == "ge" and all(map(is_index, node.args)):
                 below = less(*map(index_of, node.args))
                 return const(not below.value, below.dtype) if isinstance(below, Const) else node
@@ -548,6 +548,8 @@ def decided(expr: Expr) -> Expr:
                 return both(*node.args)
             if node.function == "where" and isinstance(node.args[0], Const):
                 return node.args[1] if node.args[0].value else node.args[2]
+            if node.function == "where" and _is_same_number(*node.args[1:]):
+                return node.args[1]
         if isinstance(node, (Load, CheckedIndex)) and isinstance(node.guard, Const):
             if not node.guard.value:
                 return const(0 if isinstance(node, Load) else -1, node.dtype)
@@ -559,6 +561,11 @@ def decided(expr: Expr) -> Expr:
         return node
 
     return transform(expr, decide)
+
+
+def _is_same_number(one: Expr, other: Expr) -> bool:
+    """Whether two numbers of a program have the same bits."""
+    return isinstance(one, Const) and isinstance(other, Const) and repr(one) == repr(other)
 
 
 def is_index(value: Expr) -> bool:

@@ -110,6 +110,10 @@ def _range(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[st
     if type(step) is int and step == 1:
         count = _at_least_0(tracer, stop - start) if len(args) > 1 else _at_least_0(tracer, stop)
         return Counted(tracer, count, lambda k: start + k, (start, stop))
+    if type(step) is int and not is_traced(start) and not is_traced(stop):  # the count is a size, too
+        span = stop - start if step > 0 else start - stop
+        count = _at_least_0(tracer, (span + (abs(step) - 1)) // abs(step))
+        return Counted(tracer, count, lambda k: start + k * step)
     start, stop, step = (_as_number(tracer, bound) for bound in (start, stop, step))
     upward: Any = step > 0
     sign = lookup("where")(upward, 1, -1) if is_traced(upward) else 1 if upward else -1
