@@ -546,6 +546,28 @@ def catches_an_assert(x: Any) -> Any:
     return x * 2
 
 
+def settles_in_a_while_loop(a: Any, v: Any) -> Any:
+    converged, rounds = False, 0
+    while not converged:
+        w = a @ v  # of integers in the first round
+        v = w / np.sqrt((w * w).sum())
+        rounds += 1
+        converged = np.abs(a @ v - (v @ a @ v) * v).max() < 1e-9 or rounds >= 90
+    return v, rounds
+
+
+def settles_in_a_for_loop(x: Any, limit: Any) -> Any:
+    total, state = 0, ()
+    for i in range(len(x)):
+        total = total + x[i] * np.ones(3)
+        state = (x[i], 2 * x[i]) if len(state) == 0 else (state[0] + x[i], state[1] * x[i])
+        if total.sum() > limit[0]:
+            break
+    else:
+        total = total * 10
+    return total, state, i
+
+
 #: name -> (program, sets of arguments)
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     f.__name__: (f, given)
@@ -596,6 +618,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (one_of_two_ways_out, [(np.float32([4, 3, 1]),), (np.float32([900, 3, 1]),), (np.float32([0, 0, 0]),)]),
         (left_by_an_outer_jump, [(np.float32([4, 3, 6]),), (np.float32([1, 3, 0.5]),)]),
         (statements_that_nothing_reaches, [(np.float32([4, 3]),), (np.float32([0, 3]),)]),
+        (settles_in_a_while_loop, [(np.eye(3, dtype=int) * 2 + 1, np.arange(3))]),
+        (settles_in_a_for_loop, [(floats(40) ** 2, np.array([v])) for v in (9.0, 1e9, 1e-9)]),
         (histogram_of_bytes, [(integers(5, most=256).astype(np.uint8),)]),
     ]
 }

@@ -37,7 +37,7 @@ def other_shape(x: Any) -> Any:
 
 def carried_type(x: Any) -> Any:
     s = np.float32(0)
-    while s < 10:
+    while s < x[0]:
         s = s + abs(x[0])
     return s
 
@@ -168,7 +168,7 @@ REFUSED = {
     one_way_only: (r"y has a value only where the condition is true", "x + y", "y = 0"),
     other_type: (r"is f64\[4\] where the condition is true, and f32\[4\]", "y + 1", "astype"),
     other_shape: (r"y is f64\[4\] before a while loop and f64\[8\]", "y.sum", "final size"),
-    carried_type: (r"s is f32 before a while loop and f64 after", "s < 10", "start with float64"),
+    carried_type: (r"s is f32 before a while loop and f64 after", "s < x[0]", "start with float64"),
     no_number_at_first: (r"best is None before a while loop and f64", "best is None", "start with"),
     grows: (r"a list from outside of a while loop is changed by append", "rows.append", "np.zeros"),
     raises: (r"a branch raises ValueError: positive .*:\d+\)", "x[0] > 0", "check it before"),

@@ -26,7 +26,7 @@ from fxlite.tracing.capture.capture import CALLERS, captured
 from fxlite.tracing.capture.expressions import BREAK, CONTINUE, Expressions, Names, Part, Returned, settled
 from fxlite.tracing.capture.flow_answers import Counted, counted
 from fxlite.tracing.capture.loops import Hint, Loop, Variables
-from fxlite.tracing.capture.places import variables
+from fxlite.tracing.capture.places import Place, variables
 from fxlite.tracing.capture.regions import Outcome, Region, run
 
 #: Calls of ops in all rounds of a loop together, from which on it stays a loop.
@@ -187,7 +187,13 @@ class Flow(Expressions):
             return None  # if it can be unrolled; else that says why
         if not isinstance(way.outcome, Outcome) and not any(map(is_traced, found)):
             return None
-        return Loop(tracer, test, None, body, about, self, found[0] is True).record()
+        loop = Loop(tracer, test, None, body, about, self, found[0] is True)
+        try:
+            return loop.record()
+        except FxliteError:
+            if not loop.may_settle:
+                raise
+            return None  # a first round leaves another form or dtype, which may stay
 
     def for_(
         self,
@@ -201,26 +207,33 @@ class Flow(Expressions):
     ) -> Any:
         tracer = active_tracer.get()
         over = counted(tracer, values) if tracer is not None else None
+        places = variables(every, (body, orelse))
         if over is None or tracer is None:
-            return self._rounds(iter(values), body, orelse, every)
+            return self._rounds(iter(values), body, orelse, places)
         about = _variables((body,), names, exposed, later)
-        known = type(over.count) is int
+        known, hint = type(over.count) is int, Hint.of(tracer, body)
         if tracer.decides_bools:
             count = over.count if known else 2
-            return self._rounds((over.item(k) for k in range(count)), body, orelse, every)
+            return self._rounds((over.item(k) for k in range(count)), body, orelse, places)
         why = self._why_kept(tracer, over, body, about) if known else "its rounds are not known"
-        if why:
+        if why and (over.is_rest or not hint.settles):
+            loop = Loop(tracer, None, over, body, about, self, known)
             try:
-                found = Loop(tracer, None, over, body, about, self, known).record()
+                found = loop.record()
                 tracer.note_statement("for", f"stays a loop: {why}")
                 return self._behind(found, orelse, every)
             except FxliteError as error:
-                if not known or tracer.loops == "keep" or (over.count > _MOST_NESTED and why == _LEFT):
-                    raise
-                Hint.of(tracer, body).unrolls = True
-                tracer.note_statement("for", f"is unrolled: {str(error).splitlines()[0]}")
+                hint.settles = loop.may_settle and not over.is_rest
+                if not hint.settles:
+                    if not known or tracer.loops == "keep" or (over.count > _MOST_NESTED and why == _LEFT):
+                        raise
+                    hint.unrolls = True
+                    tracer.note_statement("for", f"is unrolled: {str(error).splitlines()[0]}")
+        if why and hint.settles and not over.is_rest:
+            rest = partial(self.for_, over.rest(), body, orelse, names, exposed, later, every)
+            return self._rounds(iter((over.item(0),)), body, rest, places)
         elements = (over.item(k) for k in range(over.count))
-        return self._rounds(elements, body, orelse, every)
+        return self._rounds(elements, body, orelse, places)
 
     def _why_kept(self, tracer: Any, over: Counted, body: Callable[[Any], Any], about: Variables) -> str:
         """Why a loop of so many rounds stays one; empty if it does not."""
@@ -247,7 +260,9 @@ class Flow(Expressions):
         has_loops = any(_has_loops(node) for node in way.region.graph.nodes)
         return "there are loops in it" if has_loops and over.count > _FEW_ROUNDS else ""
 
-    def _rounds(self, values: Iterator[Any], body: Callable[[Any], Any], orelse: Part | None, names: Names) -> Any:
+    def _rounds(
+        self, values: Iterator[Any], body: Callable[[Any], Any], orelse: Part | None, places: Sequence[Place]
+    ) -> Any:
         """The rounds of a loop one after the other; those behind a jump that is not known while
         tracing are traced as a branch."""
         for value in values:
@@ -258,10 +273,9 @@ class Flow(Expressions):
             if isinstance(outcome, Outcome):
                 left = self._any(outcome.flags.values())
                 end = self._ended(_left(outcome))
-                places = variables(names, (body, orelse))
 
                 def more() -> Any:
-                    return self._rounds(values, body, orelse, names)
+                    return self._rounds(values, body, orelse, places)
 
                 return self.either(left, (partial(_same, end), more), places)
             if outcome is not None and outcome is not CONTINUE:

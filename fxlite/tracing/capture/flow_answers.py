@@ -44,6 +44,14 @@ class Counted:
         self.tracer, self.count, self.item = tracer, count, item
         self.bounds = bounds if bounds is not None else (0, count)
         self.is_range = bounds is not None
+        self.is_rest = False
+
+    def rest(self) -> Counted:
+        """All elements but the first one."""
+        bounds = (self.bounds[0] + 1, self.bounds[1]) if self.is_range else None
+        found = Counted(self.tracer, self.count - 1, lambda k: self.item(k + 1), bounds)
+        found.is_rest = True
+        return found
 
     def __iter__(self) -> Iterator[Any]:
         if isinstance(self.count, NamedDim):
@@ -297,7 +305,10 @@ def _round(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     number, digits = args[0] if args else kwargs.get("number"), args[1] if len(args) > 1 else kwargs.get("ndigits")
     if not _open(number):
         return function(*args, **kwargs)
-    return _number(np.round(number), int) if digits is None else np.round(number, digits)
+    if digits is None:
+        return _number(np.round(number), int)
+    rounded = np.round(number, digits)
+    return tracer.python_number(rounded) if isinstance(number, PythonNumber) else rounded
 
 
 def _power(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:

@@ -92,6 +92,7 @@ class Hint:
     selected: set[Place] = field(default_factory=set)  # a round leaves selected elements there
     apart: set[Place] = field(default_factory=set)  # and other ones than in other places
     unrolls = False  # it cannot stay a loop
+    settles = False  # after a first round it may
 
     @staticmethod
     def of(tracer: Tracer, body: Callable[..., Any]) -> Hint:
@@ -124,6 +125,7 @@ class Loop:
         self.fixed: dict[Place, Unavailable | None] = {}
         self.roots = [r for r in self.hint.roots if self._is_around(r)]
         self.leaving: list[str] = []  # the jumps that may leave the loop
+        self.changes = False  # a value has another form, shape or dtype after a round
 
     def _is_around(self, root: View) -> bool:
         graphs: list[Graph] = [self.tracer.graph, *(b.outer for b in self.tracer.bodies)]
@@ -176,6 +178,11 @@ class Loop:
             self.tracer.require(count.expr, ">=", 1)
             self.runs = True
         return self.runs
+
+    @property
+    def may_settle(self) -> bool:
+        """Whether what keeps the loop from staying one may be gone after a first round, which it is known to run."""
+        return self.changes and self._runs()
 
     # -- one attempt -------------------------------------------------------------------------------
     def _region(self, index: bool) -> tuple[Region, Any]:
@@ -340,8 +347,7 @@ class Loop:
             value = way.values.get(place, MISSING)
             before = way.region.places[place]
             if reason is None and not is_same(value, before):
-                self.fixed[place] = Unavailable(self.tracer, *self._other_value(place, shown(before), shown(value)))
-                learned = True
+                learned = self._differs(place, *self._other_value(place, shown(before), shown(value)))
         return learned
 
     def _compared(self, place: Place, entry: _Entry, way: Way) -> bool:
@@ -356,8 +362,7 @@ class Loop:
             self.hint.selected.add(place)
             return True
         if found is None or found.structure != entry.structure:
-            self.fixed[place] = Unavailable(self.tracer, *self._other_form(place, entry, after))
-            return True
+            return self._differs(place, *self._other_form(place, entry, after))
         if entry.structure is pytree.LEAF and after is entry.inputs[0]:
             root = root_of(view_of(after))
             if root in way.region.written and is_number(after) is False:
@@ -373,12 +378,17 @@ class Loop:
         for before, new in zip(entry.kinds, found.kinds):
             both = taken_on(before, new)
             if both is None or (_grow([before], [both]) and not self._runs()):
-                self.fixed[place] = Unavailable(self.tracer, *self._other_type(place, before, new))
-                return True
+                return self._differs(place, *self._other_type(place, before, new))
             kinds.append(both)
         if kinds == entry.kinds:
             return False
         self.hint.kinds[place] = kinds
+        return True
+
+    def _differs(self, place: Place, reason: str, advice: str) -> bool:
+        """A place has another form, shape or dtype after a round, so that it cannot be carried."""
+        self.fixed[place] = Unavailable(self.tracer, reason, advice)
+        self.changes = True
         return True
 
     def _other_value(self, place: Place, before: str, after: str) -> tuple[str, str]:
