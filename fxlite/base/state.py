@@ -31,6 +31,10 @@ def stands_for_any(value: Any) -> bool:
     return hasattr(value, "is_wildcard") or (is_traced(value) and value.tracer.is_pattern)
 
 
+#: How the text of a value that is not known while tracing begins.
+UNKNOWN_TEXT = "Proxy("
+
+
 def is_traced(value: Any) -> TypeGuard[Proxy]:
     """True for what stands for a value while a program is traced: its class can record calls."""
     return hasattr(type(value), "__fx_record__")

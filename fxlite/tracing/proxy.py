@@ -23,7 +23,7 @@ import numpy as np
 from fxlite.base.errors import TraceError
 from fxlite.base.facade import above
 from fxlite.base.location import FOR_PROGRAM, is_own_file
-from fxlite.base.state import active_tracer, is_traced
+from fxlite.base.state import UNKNOWN_TEXT, active_tracer, is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, Op, lookup
 from fxlite.tracing import numpy_api, numpy_functions
@@ -262,9 +262,15 @@ class Proxy:
         is_own = is_own_file(code.co_filename) and code not in FOR_PROGRAM  # which calls set(x), d.get(x)
         if active_tracer.get() is not self.tracer or is_own:
             return id(self)
-        raise self.tracer.error(
-            f"{self._node.name} is used as the key of a dict or put into a set, which NumPy's arrays cannot be",
-            "use a text, a number or the place in a list as the key",
+        raise self.as_key()
+
+    def as_key(self) -> TraceError:
+        """The error of a program that uses it as a key."""
+        self.tracer.needs_flow = True  # which compares with the keys that a dict has
+        return self.tracer.error(
+            f"{self._node.name} is used as the key of a dict or put into a set, and its value does not exist while "
+            "tracing",
+            "keep an array with a place for each number: counts = np.zeros(n), counts[key] += 1",
             self._node,
         )
 
@@ -300,7 +306,7 @@ class Proxy:
         return lambda *args, **kwargs: numpy_api.call_method(self, name, args, kwargs)
 
     def __repr__(self) -> str:
-        return f"Proxy({self._node.name}: {self._node.type})"
+        return f"{UNKNOWN_TEXT}{self._node.name}: {self._node.type})"
 
 
 def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:

@@ -7,6 +7,7 @@ In: a module or a function over NumPy arrays, and (optionally) input types. Out:
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import itertools
 import operator
@@ -31,7 +32,7 @@ from fxlite.base.errors import (
     expect,
 )
 from fxlite.base.location import Location, Scope, definition_of, here, with_place
-from fxlite.base.state import active_tracer, is_traced
+from fxlite.base.state import UNKNOWN_TEXT, active_tracer, is_traced
 from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
@@ -41,6 +42,7 @@ from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import Autowrap, activate_wrapped_names
 from fxlite.tracing.calls import Places
+from fxlite.tracing.capture.answers import holds_computed
 from fxlite.tracing.capture.capture import is_captured, why_plain
 from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import fold_known
@@ -179,6 +181,10 @@ class Tracer(Capturing):
         self.finish: Finish | None = None
         self.refills: Refills | None = None
         self.raised = Raised()
+        #: Lists and dicts of which one stands for another, by id.
+        self.one_of_several: dict[int, Any] = {}
+        #: Named sizes that the program has put into texts.
+        self.sizes_in_texts: list[NamedDim] = []
         #: Random generators that the program makes of a seed, each with the body that it makes it in.
         self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
@@ -797,9 +803,13 @@ class Tracer(Capturing):
         changes = inputs.lent.refills(result) if self.is_finished else None
         if changes is not None:
             self.refills, result = changes[0], changes[1] or [0]  # a graph gives something
-        if result is None and not written and not states:
+        only_raises = self.is_finished and is_traced(self.raised.code) and not written and not states
+        if only_raises and not any(holds_computed(v) for _, v in pytree.leaves(result, "result")):
+            self.finish, result = partial(_constant, result), lookup("full")((), 0, dtypes.int64)
+        elif result is None and not written and not states:
             raise self.error("the program returns None", "return the arrays it computes")
-        self.finish = finish_of(result)
+        else:
+            self.finish = finish_of(result)
         nested, result = None, with_results(closed(result, self))
         given = [v for _, v in pytree.leaves(result, "result") if is_traced(v)] if self.is_finished else []
         checks = checked(self, [*given, *map(self.proxy, written.values())])
@@ -858,7 +868,7 @@ class Tracer(Capturing):
         if is_tensor or hasattr(value, "__fx_create_arg__"):
             return number_as_array(value)
         if isinstance(value, str) and self.is_finished:
-            unknown = [name for name in ("Proxy(", *self.graph.input_dims) if name in value]
+            unknown = [name for name in (UNKNOWN_TEXT, *self.graph.input_dims) if name in str(value)]
             if unknown:
                 raise self.error(
                     f"the program returns a text of what is not known while tracing, {value!r} ({unknown[-1]})",
@@ -887,6 +897,11 @@ class Tracer(Capturing):
         if self.rebound:
             made.__dict__["_rebound"] = tuple(self.rebound)
         return made
+
+
+def _constant(value: Any, _: Any) -> Any:
+    """What a program gives that only raises exceptions."""
+    return copy.deepcopy(value)
 
 
 class LayerTracer(Tracer):

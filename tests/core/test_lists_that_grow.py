@@ -3,12 +3,14 @@ them, and what they are as results, is what Python has; what cannot be known is 
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite.base.errors import TraceError
 from tests.core.test_programs_people_write import floats, same
 
 SETS = (floats(6), floats(9, seed=3))
@@ -170,3 +172,39 @@ def grows_while(x: Any) -> Any:
 def test_what_is_not_known_of_them_is_an_error(program: Any, said: str) -> None:
     with pytest.raises(fx.errors.TraceError, match=said):
         fx.jit(program)(floats(6))
+
+
+def names_either(x: Any) -> Any:
+    best, current = [0.0, 0.0], [x[0], x[1]]
+    for v in x:
+        current[0] = current[0] + v
+        if current[0] > 1:
+            best = current
+    return best, current
+
+
+def grows_under_another_name(x: Any) -> Any:
+    rows = [[x[0]], [x[1]]]
+    if x[0] < x[1]:
+        rows[1] = copy.copy(rows[0])
+        rows[1].append(x[1])
+    return rows[1]
+
+
+def changes_a_copy(x: Any) -> Any:
+    best, current = [0.0, 0.0], [x[0], x[1]]
+    for v in x:
+        current[0] = current[0] + v
+        if current[0] > 1:
+            best = current[:]
+            best[1] = v
+    return best, current
+
+
+def test_a_list_that_a_condition_gives_another_name() -> None:
+    x = np.array([0.3, 0.7, 0.2])
+    for program, why in ((names_either, "may name or not"), (grows_under_another_name, "a list of 2 values where")):
+        with pytest.raises(TraceError, match=why):
+            fx.jit(program, backend="python", dynamic=False)(x)
+    for given in (x, -x):
+        assert fx.jit(changes_a_copy, backend="python", dynamic=False)(given) == changes_a_copy(given)

@@ -309,8 +309,83 @@ def kinds(x: Any) -> Any:
     return is_array, x if type(x) is np.ndarray else -x
 
 
+def asked_for_their_types(x: Any, b: Any) -> Any:
+    total = x.sum()
+    numbers = [isinstance(v, np.ndarray) for v in (x, total, x[0], b)], [isinstance(v, float) for v in (total, b, x)]
+    ints = isinstance(int(b), int), isinstance(len(x), (int, float)), isinstance(x[x > 0.5], np.ndarray)
+    others = [np.isscalar(v) for v in (total, b, x, len(x))], [hasattr(v, "__len__") for v in (x, total, b)]
+    return numbers, ints, others, total + 1 if isinstance(total, np.floating) else total
+
+
 def test_types_are_those_of_what_values_stand_for() -> None:
     check(kinds, *SETS, versions=None)
+    for b in (np.float64(2.5), np.array(2.5), np.int64(3)):
+        for given in ((floats(4), b), (floats(7), b)):
+            assert fx.jit(asked_for_their_types, backend="python")(*given) == asked_for_their_types(*given)
+
+
+def flags_and_texts(x: Any) -> Any:
+    rounds, going_on = 0, True
+    while going_on is True:
+        x = x * 0.5
+        rounds += 1
+        going_on = bool(x.max() > 0.1)
+    done = any(v > 0.05 for v in x)
+    return rounds, done is True, done is not False, x[0] in (0.25, x[0]), np.allclose(x, x)
+
+
+def test_a_flag_is_true_or_false() -> None:
+    given = floats(5)
+    found, expected = fx.jit(flags_and_texts, backend="python")(given), flags_and_texts(given)
+    assert found == expected and types_of(found) == types_of(expected)
+
+
+def counted_in_tuples(a: Any, b: Any) -> Any:
+    return (a, 0, 5, b).count(0), [1, 2].count(a), (a, b).index(b), (1, b).index(a), a in {0, 5}
+
+
+def test_count_and_index_of_traced_numbers() -> None:
+    jitted = fx.jit(counted_in_tuples, backend="python")
+    for given in ((np.float64(1), np.float64(0)), (np.float64(5), np.float64(5))):
+        assert jitted(*given) == counted_in_tuples(*given)
+    with pytest.raises(ValueError, match="is not in the tuple"):
+        jitted(np.float64(3), np.float64(4))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: len(str(x[0])),
+        lambda x: x + 1 if f"{x[0]}".startswith("0") else x,
+        lambda x: "1" in f"a{x[0]} {x[1]}",
+        lambda x: sum(int(d) for d in str(x[0]) + "0"),
+        lambda x: "%s" % x[0] == "1",  # noqa: UP031
+        lambda x: "%d" % x[0] == "1",  # noqa: UP031
+    ],
+)
+def test_texts_of_values_are_not_read(program: Any) -> None:
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)a text .*what is not known|a text is made of a value"):
+        fx.jit(program, backend="python")(floats(4))
+
+
+def test_texts_of_sizes_are_read_for_each_size() -> None:
+    jitted = fx.jit(lambda x: (len(str(len(x))), x.sum(), int(f"{len(x)}")), backend="python")
+    assert [jitted(floats(n))[::2] for n in (4, 11)] == [(1, 4), (2, 11)]
+
+
+def counts_by_value(x: Any) -> Any:
+    places = {}
+    for i, v in enumerate(x):
+        if 1 - v in places:
+            return places[1 - v]
+        places[v] = i
+    return -1
+
+
+def test_keys_that_are_computed_are_refused() -> None:
+    for dynamic in (True, False):
+        with pytest.raises(fx.errors.TraceError, match=r"(?s)used as the key of a dict.*places\[v\]|in places"):
+            fx.jit(counts_by_value, backend="python", dynamic=dynamic)(floats(4))
 
 
 def test_texts_are_results() -> None:
@@ -376,6 +451,11 @@ def would_not_end(x: Any) -> Any:
     return steps
 
 
+def only_checks(x: Any) -> Any:
+    if x[0] < 0:
+        raise ValueError("negative")
+
+
 def raises_in_a_method(x: Any) -> Any:
     for i in range(len(x)):
         Positive().add(x, i)
@@ -388,7 +468,7 @@ class Positive:
         x[i] += 1
 
 
-_RAISING = [checks_its_argument, does_not_converge, would_not_end, raises_in_a_method, asserts]
+_RAISING = [only_checks, checks_its_argument, does_not_converge, would_not_end, raises_in_a_method, asserts]
 
 
 @pytest.mark.parametrize("backend", ["python", "c"])

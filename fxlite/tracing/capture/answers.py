@@ -21,7 +21,7 @@ import numpy as np
 
 from fxlite.base.errors import DTypeError
 from fxlite.base.location import here
-from fxlite.base.state import is_traced
+from fxlite.base.state import UNKNOWN_TEXT, is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import as_known_number, known_value
 from fxlite.tracing.selections.masked import Masked, first_of
@@ -424,15 +424,20 @@ def _truths(name: str) -> Call:
         result = values[0]
         for value in values[1:]:
             result = lookup(name)(result, value)
-        return lookup("cast")(result, bool)
+        return _python_bool(tracer, result)
 
     return call
+
+
+def _python_bool(tracer: Tracer, value: Any) -> Any:
+    tracer.needs_flow = tracer.was_asked = True  # ``flag is True`` may ask which it is
+    return tracer.python_number(lookup("cast")(value, bool))
 
 
 def _bool(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``bool(x)``: the truth of a traced value; a condition for ``np.where``, not for ``if``."""
     if len(args) == 1 and is_traced(args[0]) and args[0].is_typed and not args[0].ndim:
-        return lookup("cast")(args[0], bool)
+        return _python_bool(tracer, args[0])
     return bool(*args, **kwargs)
 
 
@@ -443,38 +448,49 @@ def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     return function(*args, **kwargs)
 
 
+def _kind(value: Any) -> type | None:
+    """The type of what a traced value or a named size stands for; None of anything else."""
+    if isinstance(value, shapes.NamedDim):
+        return int
+    if isinstance(value, Masked):
+        return np.ndarray
+    is_own = type(value).__module__.startswith("fxlite.")  # and no Proxy of somebody's tracer
+    if not is_traced(value) or not value.is_typed or not is_own:
+        return None
+    if hasattr(value, "python_type"):
+        return value.python_type  # type: ignore[no-any-return]
+    return value.dtype.type if not value.type.shape and is_number(value) else np.ndarray
+
+
+def _of_kind(answer: Callable[..., Any]) -> Call:
+    """What is asked of a value, ``f(value)`` or ``f(value, what)``, is answered by the type that a traced one stands
+    for."""
+
+    def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        kind = _kind(args[0]) if args and len(args) < 3 and not kwargs else None
+        return function(*args, **kwargs) if kind is None else answer(kind, *args[1:])
+
+    return call
+
+
 def _isinstance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """A traced value is an array, and a named size an int."""
-    if len(args) == 2 and isinstance(args[0], shapes.NamedDim) and not isinstance(args[0], args[1]):
-        return isinstance(0, args[1])
-    if len(args) == 2 and is_traced(args[0]) and not isinstance(args[0], args[1]):
-        return isinstance(np.empty(0), args[1])
-    return isinstance(*args, **kwargs)
+    """``isinstance(x, types)``; what a tracer's author asks, ``isinstance(x, fx.Proxy)``, holds, too."""
+    return bool(isinstance(*args, **kwargs) or _of_kind(issubclass)(tracer, function, args, kwargs))
 
 
 def _print(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """``print(...)``: a graph prints nothing, which a warning says where values are to be shown."""
-    if any(map(holds_computed, args)) or any(type(a) is str and "Proxy(" in a for a in args):
+    if any(map(holds_computed, args)) or any(isinstance(a, str) and UNKNOWN_TEXT in str(a) for a in args):
         warnings.warn(f"{here(2)}: print() runs once, while the program is traced, and shows no values", stacklevel=4)
         tracer.note_statement("print", "runs while tracing: a graph prints nothing")
     function(*args, **kwargs)
 
 
-def _type(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``type(x)``: of a traced value that of what it stands for."""
-    value = args[0] if len(args) == 1 else None
-    if isinstance(value, shapes.NamedDim):
-        return int
-    is_own = type(value).__module__.startswith("fxlite.")  # and no Proxy of somebody's tracer
-    if not is_traced(value) or not value.is_typed or not is_own:
-        return function(*args, **kwargs)
-    if hasattr(value, "python_type"):
-        return value.python_type
-    return value.dtype.type if not value.type.shape and is_number(value) else np.ndarray
-
-
 BUILTINS: dict[Any, Call] = {
-    builtins.type: _type,
+    builtins.type: _of_kind(lambda kind: kind),
+    builtins.isinstance: _isinstance,
+    builtins.hasattr: _of_kind(hasattr),
+    np.isscalar: _of_kind(lambda kind: issubclass(kind, (np.generic, int, float))),
     builtins.print: _print,
     builtins.max: _extreme("gt"),
     builtins.min: _extreme("lt"),
@@ -482,5 +498,4 @@ BUILTINS: dict[Any, Call] = {
     builtins.all: _truths("logical_and"),
     builtins.bool: _bool,
     builtins.len: _len,
-    builtins.isinstance: _isinstance,
 }

@@ -34,6 +34,7 @@ from fxlite.tracing.capture.ordering import ORDERED
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 from fxlite.tracing.capture.rounds import number_of_rounds, with_count
+from fxlite.tracing.capture.texts import as_text, in_text
 from fxlite.tracing.selections.spans import is_computed
 from fxlite.types.dtypes import as_numpy_reads
 
@@ -117,7 +118,9 @@ class Caller:
                 return self._object(tracer, function, initialize, args, kwargs)
         if kind is BuiltinFunctionType and type(function.__self__) is np.ndarray and any(map(is_traced, args)):
             return getattr(tracer.constant(function.__self__), function.__name__)(*args, **kwargs)
-        result = function(*args, **kwargs)
+        if function in (str, repr, format) and args:
+            args = (in_text(tracer, args[0]), *args[1:])
+        result = as_text(function(*args, **kwargs))
         _note_generator(tracer, function, args, result)
         if kind is type and tracer.measures_loops:
             return with_count(function, args, kwargs, result)
@@ -183,6 +186,15 @@ class Caller:
         if kind is np.ndarray:
             return tracer.constant(owner) if _is_position(index) else owner
         return tracer.constant(np.asarray(owner)) if is_traced(index) and _are_numbers(owner) else owner
+
+    def text(self, value: str) -> Any:
+        """A text that the program puts together."""
+        return as_text(value) if active_tracer.get() is not None else value
+
+    def in_text(self, value: Any) -> Any:
+        """A value that is put into a text."""
+        tracer = active_tracer.get()
+        return value if tracer is None else in_text(tracer, value)
 
     def index(self) -> Any:
         """Which part, right after :meth:`part`."""
@@ -445,7 +457,7 @@ def _is_like(a: CodeType, b: CodeType) -> bool:
 
 def _looks(code: CodeType) -> tuple[Any, ...]:
     """What tells functions in one line from each other, and source from what it was before."""
-    names = frozenset(code.co_names) - {"call", "index", "part", "rounds", "slice", "subscript"}
+    names = frozenset(code.co_names) - {"call", "index", "part", "rounds", "slice", "subscript", "text", "in_text"}
     places = [p for p in code.co_positions() if None not in p and (p[0], p[2]) != (p[1], p[3])]
     starts, ends = [(p[0], p[2]) for p in places], [(p[1], p[3]) for p in places]
     span = min(starts, default=None), max(ends, default=None)

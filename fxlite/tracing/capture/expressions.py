@@ -7,6 +7,7 @@ Python gives where conditions are known while tracing; else what the graph's con
 
 from __future__ import annotations
 
+import copy
 import operator
 import warnings
 from collections.abc import Callable, Sequence
@@ -29,8 +30,9 @@ from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, Contents, Maybe, as_a
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.raised import can_note, is_raised_by, note_raised
 from fxlite.tracing.capture.regions import FILLER, Outcome, Region, WayRaises, conditional, is_leaf, is_total, note, run
+from fxlite.tracing.capture.texts import as_text
 from fxlite.tracing.functions.vectorized import vectorized
-from fxlite.tracing.proxy import Proxy, PythonNumber
+from fxlite.tracing.proxy import Proxy, PythonNumber, kind_of_number
 
 #: Methods of traced values that give numbers of Python.
 _PYTHONS: dict[Any, Callable[[Any], Any]] = {Proxy.item: number_of, Proxy.tolist: list_of}
@@ -199,7 +201,19 @@ class Expressions(Caller):
                 found = captured(function, self.name)(owner, other)
                 if found is not NotImplemented:
                     return found
-        return plain(left, right)
+        if symbol == "Mod" and isinstance(left, str):
+            return self._formatted(left, right)
+        found = plain(left, right)
+        return self.made(found) if type(found) is list else found
+
+    def _formatted(self, text: str, values: Any) -> Any:
+        """``"%s" % x``"""
+        try:
+            return as_text(text % values)
+        except TypeError as error:
+            raise active_tracer.get().error(  # type: ignore[union-attr]
+                f"a text is made of a value that does not exist while tracing ({error})", "write %s, or an f-string"
+            ) from error
 
     def compare(self, symbols: Names, left: Any, right: Any, *more: Part) -> Any:
         found = self._compared(symbols[0], left, right)
@@ -215,6 +229,9 @@ class Expressions(Caller):
         for value in (left, right):
             if isinstance(value, Unavailable):
                 value.refuse()
+        if symbol in ("Is", "IsNot") and _is_one_object(left, right):
+            found = left.tracer.python_number(lookup("eq")(left, right))
+            return found if symbol == "Is" else self.not_(found)
         if symbol not in ("In", "NotIn"):
             return _COMPARED[symbol](left, right)
         values = right if isinstance(right, (tuple, list)) else ()
@@ -226,7 +243,17 @@ class Expressions(Caller):
             return _COMPARED[symbol](left, right)
         else:
             found = self.or_(False, *((lambda v=v: left == v) for v in right))
+            found = found.tracer.python_number(found) if is_traced(found) else bool(found)
         return found if symbol == "In" else self.not_(found)
+
+    def _index(self, tracer: Any, values: Sequence[Any], value: Any) -> Any:
+        """``values.index(value)``, an exception where it is not among them."""
+        truths = stacked(tracer, [self.truth(v == value) for v in values])
+        place = here(2)
+        if can_note(tracer) and place is not None:
+            error = ValueError(f"{value} is not in the {type(values).__name__}")
+            note_raised(tracer, self.not_(lookup("any")(truths)), error, (place.file, place.line))
+        return tracer.python_number(lookup("argmax")(lookup("cast")(truths, "u8")))
 
     def holder(self, owner: Any, name: str) -> Any:
         """Of what an attribute is read: what a property of the program's classes gives is computed by its
@@ -271,6 +298,9 @@ class Expressions(Caller):
         region = _region()
         if is_open(owner):
             refuse(active_tracer.get(), "an element is set in")  # type: ignore[arg-type]
+        if isinstance(owner, dict) and is_traced(index):
+            raise index.as_key()
+        _refuse_several(owner)
         if type(owner) is list and _is_unknown(index):
             self._set_somewhere(owner, index, value)
             return
@@ -307,11 +337,14 @@ class Expressions(Caller):
     def updated(self, symbol: str, value: Any, other: Any) -> Any:
         region = _region()
         changes = isinstance(value, (list, dict, set, np.ndarray))
+        _refuse_several(value)
         if region is not None and changes and not region.owns(value):
             raise _refused(region, value, "is changed in place")
         return UPDATES[symbol](value, other)
 
     def update_item(self, symbol: str, owner: Any, index: Any, other: Any) -> None:
+        if isinstance(owner, dict) and is_traced(index):
+            raise index.as_key()
         before = self.part(owner, index)[index] if type(owner) is list and _is_unknown(index) else owner[index]
         self.set_item(owner, index, self.updated(symbol, before, other))
 
@@ -343,6 +376,12 @@ class Expressions(Caller):
             return answer(tracer, function, args, kwargs)
         if type(function) is np.vectorize and any(map(is_traced, args)) and not kwargs:
             return vectorized(tracer, function, args, captured(function.pyfunc, self.name))
+        owner: Any = getattr(function, "__self__", None)
+        if type(owner) in (list, tuple) and args and any(map(is_traced, (*owner, args[0]))) and not is_open(owner):
+            if function.__name__ == "count":
+                return length(tracer, [Maybe(tracer, self.truth(value == args[0]), value) for value in owner])
+            if function.__name__ == "index" and len(args) == 1:
+                return self._index(tracer, owner, args[0])
         if type(function) is MethodType and function.__func__ in _PYTHONS and not args:
             return _PYTHONS[function.__func__](function.__self__)
         if args and is_open(args[0]) and function in OF_OPEN:
@@ -352,6 +391,7 @@ class Expressions(Caller):
         region = _region()
         changed = mutated_by(function, args) if function is not next else args[0]
         grows = type(changed) is list and function.__name__ in ("append", "extend")
+        _refuse_several(changed)
         if is_open(changed) and not grows:
             refuse(tracer, f"{function.__name__}() changes")
         if region is None:
@@ -364,7 +404,7 @@ class Expressions(Caller):
         for place in outer_variables(function):
             region.note(place)
         result = self._called(tracer, function, args, kwargs)
-        if isinstance(function, type) and not is_traced(result):
+        if (isinstance(function, type) and not is_traced(result)) or function in _COPIES or _is_copy(function):
             region.own_object(result)
         return result
 
@@ -383,6 +423,10 @@ class Expressions(Caller):
                 "call it before tracing",
                 numbers[0].node,
             ) from error
+
+    def sliced(self, value: Any) -> Any:
+        """A slice, which of a list is a new one."""
+        return self.made(value) if type(value) is list else value
 
     def part(self, owner: Any, index: Any) -> Any:
         tracer = active_tracer.get()
@@ -417,6 +461,26 @@ def _refused(region: Region, value: Any, what: str) -> TraceError:
     )
 
 
+def _refuse_several(value: Any) -> None:
+    """Refuse to change a list or dict that is one of two, which a condition decides."""
+    tracer = active_tracer.get()
+    if tracer is not None and id(value) in tracer.one_of_several:
+        raise tracer.error(
+            f"a {type(value).__name__} is changed that a variable may name or not, by a condition that is not known "
+            "while tracing, so that the change may have to show in two places",
+            "copy it where it is given the other name: best = list(current)",
+        )
+
+
+#: Functions that give a new list or dict.
+_COPIES = (copy.copy, copy.deepcopy, sorted)
+
+
+def _is_copy(function: Any) -> bool:
+    """Whether it is ``values.copy`` of a list or dict."""
+    return isinstance(getattr(function, "__self__", None), (list, dict)) and function.__name__ == "copy"
+
+
 #: Elements of a list of which one is set at a position that is not known.
 _MOST_CHOSEN = 64
 
@@ -426,6 +490,14 @@ def _is_unknown(index: Any) -> bool:
     if not is_traced(index) or not isinstance(index, Proxy) or not index.is_typed:
         return False
     return not index.ndim and index.type.dtype.is_integer and known_value(index) is None
+
+
+def _is_one_object(value: Any, other: Any) -> bool:
+    """Whether Python has one object for each value that a traced one may have: ``flag is True``."""
+    kind = kind_of_number(value) if isinstance(value, PythonNumber) else None
+    if kind is None:
+        return isinstance(value, Proxy) and type(other) is np.bool_ and _is_bool(value)
+    return kind is not float and kind_of_number(other) is kind
 
 
 def _is_bool(value: Any) -> bool:

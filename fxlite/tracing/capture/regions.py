@@ -113,11 +113,13 @@ class Merging:
     """Collects the leaves in which two ways differ: ``pairs`` of values with their ``kinds``."""
 
     tracer: Tracer
+    found: Sequence[Way]
     ways: tuple[str, str]
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     masks: list[int] = field(default_factory=list)  # the numbers of those that select
+    before: Any = None  # what a place held before the ways
 
     def leaf(self, path: str, one: Any, other: Any, kind: Kind) -> Callable[[Sequence[Any]], Any]:
         """A pair of leaves; how to take its result."""
@@ -162,26 +164,45 @@ class Merging:
             )
         parts, more = pytree.children_of(one), pytree.children_of(other)
         if parts is not None and more is not None and type(one) is type(other):
-            kind, keys, values = parts
-            if kind == "masked" and one.after == other.after:
-                makers = [self.merged(f"{path}.values", *(v.values for v in (one, other)))]
-                makers.append(self.mask(path, one.mask, other.mask))
-                return lambda results: one.__fx_rebuilt__([m(results) for m in makers])
-            if tuple(keys) == tuple(more[1]):
-                named = kind in ("dataclass", "namedtuple")
-                makers = [
-                    self.merged(f"{path}.{k}" if named else f"{path}[{k!r}]", v, w)
-                    for k, v, w in zip(keys, values, more[2])
-                ]
-                return lambda results: _rebuilt(one, kind, keys, [m(results) for m in makers])
-            sizes = f"{len(keys)} values {self.ways[0]}, and {len(more[1])} {self.ways[1]}"
-            return self._unavailable(
-                f"{path} is a {type(one).__name__} of {sizes}",
-                "make it as long on both ways, or an array of the final size, written into",
-            )
+            maker = self._container(path, one, other, parts, more)
+            return maker if parts[0] not in ("list", "dict") else self._in_place_of(one, other, maker)
         return self._unavailable(
             f"{path} is {shown(one)} {self.ways[0]}, and {shown(other)} {self.ways[1]}",
             "graphs hold arrays and numbers: let both be one of these, of one type",
+        )
+
+    def _in_place_of(self, one: Any, other: Any, maker: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A list or dict that stands for one of two; where a way has given it to another name, what is changed later
+        in one of them would have to change in both."""
+        ways = zip((one, other), self.found)
+        outer = [value for value, way in ways if value is not self.before and not way.region.owns(value)]
+
+        def make(results: Any) -> Any:
+            made = maker(results)
+            for value in (made, *outer) if outer else ():
+                self.tracer.one_of_several[id(value)] = value
+            return made
+
+        return make
+
+    def _container(self, path: str, one: Any, other: Any, parts: Any, more: Any) -> Callable[[Any], Any]:
+        """Containers of the same class."""
+        kind, keys, values = parts
+        if kind == "masked" and one.after == other.after:
+            makers = [self.merged(f"{path}.values", *(v.values for v in (one, other)))]
+            makers.append(self.mask(path, one.mask, other.mask))
+            return lambda results: one.__fx_rebuilt__([m(results) for m in makers])
+        if tuple(keys) == tuple(more[1]):
+            named = kind in ("dataclass", "namedtuple")
+            makers = [
+                self.merged(f"{path}.{k}" if named else f"{path}[{k!r}]", v, w)
+                for k, v, w in zip(keys, values, more[2])
+            ]
+            return lambda results: _rebuilt(one, kind, keys, [m(results) for m in makers])
+        sizes = f"{len(keys)} values {self.ways[0]}, and {len(more[1])} {self.ways[1]}"
+        return self._unavailable(
+            f"{path} is a {type(one).__name__} of {sizes}",
+            "make it as long on both ways, or an array of the final size, written into",
         )
 
     def filled(self, path: str, value: Any, first: bool) -> Callable[[Sequence[Any]], Any]:
@@ -373,11 +394,12 @@ def conditional(
             error.number = number
             raise
     one, other = found
-    merging = Merging(tracer, names)
+    merging = Merging(tracer, found, names)
     makers = {}
     for place in {**one.values, **other.values}:
         before = one.region.places.get(place, other.region.places.get(place))
         values = [way.values.get(place, before) for way in found]
+        merging.before = before
         makers[place] = place.merged(merging, *values)
     roots = {}
     for root in {**one.nodes, **other.nodes}:

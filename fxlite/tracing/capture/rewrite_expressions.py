@@ -34,6 +34,19 @@ class Calls(ast.NodeTransformer):
             return node
         return ask("call", node, node.func, *node.args, keywords=node.keywords)
 
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        self.generic_visit(node)
+        return ask("text", node, node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        is_text = isinstance(node.op, ast.Mod) and isinstance(getattr(node.left, "value", None), str)
+        return ask("text", node, node) if is_text else node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+        node.value = ask("in_text", node.value, self.visit(node.value))
+        return node
+
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         return self._subscript(node, not any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(node.slice)))
 
@@ -172,7 +185,10 @@ class Expressions(Calls):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        return self._subscript(node, known=False)
+        made = self._subscript(node, known=False)
+        return (
+            ask("sliced", node, made) if isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load) else made
+        )
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if isinstance(node.func, ast.Name) and node.func.id in _OF_LISTS and node.args:

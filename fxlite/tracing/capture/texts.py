@@ -1,0 +1,68 @@
+"""Texts of values that are not known while tracing, ``str(n)``, ``f"{x}"``: they may be shown and joined, as in the
+message of an exception; whatever reads one would read the name of the value, and is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxlite.base.state import UNKNOWN_TEXT, active_tracer
+from fxlite.types.shapes import NamedDim
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+
+class UnknownText(str):
+    """See the module's text. Where it is that of a named size alone, the size is needed as a number."""
+
+    def _read(self, *_: Any, **__: Any) -> Any:
+        text = str.__str__(self)
+        tracer: Any = active_tracer.get()
+        for size in tracer.sizes_in_texts:
+            if f"{UNKNOWN_TEXT}{size.expr})" in text:
+                int(size)
+        raise tracer.error(
+            f"the program reads a text of what is not known while tracing, {text!r}",
+            "compute with the value itself: n // 10**k % 10 is a digit of n, x == 1 a comparison",
+        )
+
+    def __add__(self, other: str) -> UnknownText:
+        return UnknownText(str.__add__(self, other))
+
+    def __radd__(self, other: str) -> UnknownText:
+        return UnknownText(str.__add__(other, self))
+
+
+_SHOWS = "str repr format new init init_subclass class getattribute reduce reduce_ex getnewargs doc sizeof dir".split()
+for _name in dir(str):
+    if _name.strip("_") not in (*_SHOWS, "setattr", "delattr", "subclasshook", "add", "join", "mod"):
+        setattr(UnknownText, _name, UnknownText._read)
+
+
+class _Size:
+    """A named size in a text."""
+
+    def __init__(self, size: NamedDim) -> None:
+        self.text = f"{UNKNOWN_TEXT}{size.expr})"
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+    def __format__(self, _: str) -> str:
+        return self.text
+
+
+def in_text(tracer: Tracer, value: Any) -> Any:
+    """A value as it is put into a text."""
+    if not isinstance(value, NamedDim):
+        return value
+    tracer.sizes_in_texts.append(value)
+    return _Size(value)
+
+
+def as_text(value: Any) -> Any:
+    """A text that may have values in it; anything else as it is."""
+    return UnknownText(value) if type(value) is str and UNKNOWN_TEXT in value else value
