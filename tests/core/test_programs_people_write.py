@@ -93,6 +93,19 @@ def test_sizes_are_numbers_beside_float32() -> None:
     check(weak_beside_floats, (floats(5).astype(np.float32),), (floats(7).astype(np.float32),))
 
 
+def lines_between_values(x: Any) -> Any:
+    lines = np.linspace(0, x.max(), 7), np.linspace(x[0], x[1], 3, endpoint=False), np.linspace(x[0], 5.5, 4, dtype=int)
+    return lines, np.linspace(x, x + 1, 4), np.linspace([0, 1], [x[0], 2], 3), np.logspace(x[0], x[1], 4)
+
+
+def test_linspace_between_values() -> None:
+    for given in (floats(5), floats(5).astype(np.float32), integers(5)):
+        found = fx.jit(lines_between_values, backend="python")(given)
+        for a, b in zip(flatten(found), flatten(lines_between_values(given)), strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            np.testing.assert_allclose(a, b, rtol=1e-5 if given.dtype == np.float32 else 1e-12)
+
+
 def test_sizes_in_linspace() -> None:
     check(resized, (floats(5, 3),), (floats(9, 3),))
 

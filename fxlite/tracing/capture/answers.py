@@ -77,9 +77,6 @@ def _made(symbolic: Make) -> Make:
         if not (any(map(holds_computed, args)) or any(map(holds_computed, kwargs.values()))):
             result = function(*args, **kwargs)
             return fresh_array(tracer, result, args) if type(result) is np.ndarray else result
-        like = next((a for a in args if is_traced(a) and hasattr(function, "__wrapped__")), None)
-        if like is not None:
-            return function(*args, **kwargs)  # NumPy asks the traced array
         tracer.makes_arrays = True
         for name in ("order", "device", "like", "subok"):
             kwargs.pop(name, None)
@@ -195,14 +192,21 @@ def _linspace(
 ) -> Any:
     if retstep or axis:
         raise tracer.error("np.linspace: retstep and axis cannot be traced", "compute the step")
+    start, stop = (stacked(tracer, v) if isinstance(v, (list, tuple)) else v * 1.0 for v in (start, stop))
     parts = lookup("maximum")(stacked(tracer, num - 1 if endpoint else num), 1)
     positions = _arange(tracer, num)
+    for _ in range(max(getattr(start, "ndim", 0), getattr(stop, "ndim", 0))):
+        positions = lookup("unsqueeze")(positions, positions.type.rank)
     # as NumPy: the step first, and the last of several values as it was given
-    step = (stop - start) / lookup("cast")(parts, dtypes.float64)
-    values = lookup("cast")(positions, dtypes.float64) * step + start
+    wide = dtypes.result_type(*(stacked(tracer, v).type.dtype for v in (start, stop) if is_traced(v)), 1.0)
+    step = (stop - start) / lookup("cast")(parts, wide)
+    values = lookup("cast")(positions, wide) * step + start
     if endpoint:
-        values = lookup("where")(positions == parts, stop * 1.0, values)
-    return values if dtype is None else lookup("cast")(values, dtypes.dtype(dtype))
+        values = lookup("where")(positions == parts, stop, values)
+    if dtype is None:
+        return values
+    whole = lookup("floor")(values) if dtypes.dtype(dtype).is_integer else values
+    return lookup("cast")(whole, dtypes.dtype(dtype))
 
 
 def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndmin: int = 0) -> Any:
