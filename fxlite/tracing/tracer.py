@@ -47,7 +47,7 @@ from fxlite.tracing.capture.capture import is_captured, why_plain
 from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import fold_known
 from fxlite.tracing.capture.lists import closed
-from fxlite.tracing.capture.raised import Raised, checked, is_raised_by
+from fxlite.tracing.capture.raised import Raised, checked, is_raised_by, unless
 from fxlite.tracing.inputs import (
     PLAIN,
     Inputs,
@@ -490,6 +490,10 @@ class Tracer(Capturing):
     def python_number(self, value: Proxy) -> PythonNumber:
         """A traced number as one of Python's."""
         return PythonNumber(value.node, self)
+
+    def unless(self, value: Any, pred: Any, error: Exception) -> Any:
+        """A value where ``pred`` does not hold; where it does, the program fails with ``error``."""
+        return unless(self, value, pred, error)
 
     def number_of_size(self, value: NamedDim) -> PythonNumber:
         """A named size as the number of Python that it is when the program runs."""

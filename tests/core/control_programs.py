@@ -568,6 +568,21 @@ def settles_in_a_for_loop(x: Any, limit: Any) -> Any:
     return total, state, i
 
 
+def matched(x: Any) -> Any:
+    out = np.zeros_like(x)
+    for i in range(len(x)):
+        match int(x[i]) % 4:
+            case 0:
+                out[i] = 1
+            case 1 | 2 if x[i] > 5:
+                continue
+            case 3:
+                return out
+            case other:
+                out[i] = 2 * x[i] + other
+    return out
+
+
 #: name -> (program, sets of arguments)
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     f.__name__: (f, given)
@@ -620,6 +635,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (statements_that_nothing_reaches, [(np.float32([4, 3]),), (np.float32([0, 3]),)]),
         (settles_in_a_while_loop, [(np.eye(3, dtype=int) * 2 + 1, np.arange(3))]),
         (settles_in_a_for_loop, [(floats(40) ** 2, np.array([v])) for v in (9.0, 1e9, 1e-9)]),
+        (matched, [(np.array([4.0, 9, 1, 8]),), (np.array([4.0, 7, 1]),)]),
         (histogram_of_bytes, [(integers(5, most=256).astype(np.uint8),)]),
     ]
 }

@@ -468,7 +468,14 @@ class Positive:
         x[i] += 1
 
 
-_RAISING = [only_checks, checks_its_argument, does_not_converge, would_not_end, raises_in_a_method, asserts]
+def takes_the_largest(x: Any) -> Any:
+    low = max(v for v in x[:3] if v > -1)
+    if x[0] > 3:
+        raise KeyError("large")
+    return low + x[x > 0].max() + np.nanmax(x)
+
+
+_RAISING = [takes_the_largest, only_checks, checks_its_argument, does_not_converge, would_not_end, raises_in_a_method, asserts]
 
 
 @pytest.mark.parametrize("backend", ["python", "c"])

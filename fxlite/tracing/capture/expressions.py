@@ -249,11 +249,9 @@ class Expressions(Caller):
     def _index(self, tracer: Any, values: Sequence[Any], value: Any) -> Any:
         """``values.index(value)``, an exception where it is not among them."""
         truths = stacked(tracer, [self.truth(v == value) for v in values])
-        place = here(2)
-        if can_note(tracer) and place is not None:
-            error = ValueError(f"{value} is not in the {type(values).__name__}")
-            note_raised(tracer, self.not_(lookup("any")(truths)), error, (place.file, place.line))
-        return tracer.python_number(lookup("argmax")(lookup("cast")(truths, "u8")))
+        place = tracer.python_number(lookup("argmax")(lookup("cast")(truths, "u8")))
+        error = ValueError(f"{value} is not in the {type(values).__name__}")
+        return tracer.unless(place, self.not_(lookup("any")(truths)), error)
 
     def holder(self, owner: Any, name: str) -> Any:
         """Of what an attribute is read: what a property of the program's classes gives is computed by its
@@ -375,7 +373,7 @@ class Expressions(Caller):
         if answer is not None:
             return answer(tracer, function, args, kwargs)
         if type(function) is np.vectorize and any(map(is_traced, args)) and not kwargs:
-            return vectorized(tracer, function, args, captured(function.pyfunc, self.name))
+            return vectorized(tracer, function, args, partial(self.call, function.pyfunc))
         owner: Any = getattr(function, "__self__", None)
         if type(owner) in (list, tuple) and args and any(map(is_traced, (*owner, args[0]))) and not is_open(owner):
             if function.__name__ == "count":

@@ -164,9 +164,8 @@ def _extreme(relation: str) -> Callable[..., Any]:
             found = lookup("logical_or")(found, truth)
         if "default" in options:
             return flow.choose(found, lambda: best, lambda: options["default"])
-        none = lookup("cast")(flow.not_(found), "i64")  # an index out of range where there is nothing
-        lost = lookup("take")(np.zeros(1, np.int64), none, axis=0)
-        return flow.choose(lost == 0, lambda: best, lambda: best * 0)
+        what = f"{'max' if relation == 'gt' else 'min'}() arg is an empty sequence"
+        return tracer.unless(best, flow.not_(found), ValueError(what))
 
     return call
 

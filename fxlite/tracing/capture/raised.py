@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxlite.base.location import here
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.places import Attribute
@@ -35,10 +36,10 @@ _RAISES = opcode.opmap["RAISE_VARARGS"]
 @dataclass
 class Raised:
     """``code``: the number of the exception that was raised first, from 1 on; 0: none. ``exceptions``: by
-    file and line of the statements."""
+    file and line of the statements, and by their types."""
 
     code: Any = 0
-    exceptions: dict[tuple[str, int], Exception] = field(default_factory=dict)
+    exceptions: dict[tuple[str, int, type], Exception] = field(default_factory=dict)
 
 
 def is_raised_by(error: BaseException | None) -> bool:
@@ -58,15 +59,27 @@ def note_raised(tracer: Tracer, pred: Any, error: Exception, place: tuple[str, i
     if last is not None and place is None:
         place = last.tb_frame.f_code.co_filename, last.tb_lineno
     assert place is not None
-    if place not in raised.exceptions:
+    key = (*place, type(error))
+    if key not in raised.exceptions:
         error.add_note(f"raised at {place[0]}:{place[1]}; values in its text were not known when it was made")
         error.args = tuple(map(_without_traced, error.args))
         vars(error).update({name: _without_traced(value) for name, value in vars(error).items()})
-        raised.exceptions[place] = error.with_traceback(None)
-    number = list(raised.exceptions).index(place) + 1
-    here = pred if type(raised.code) is int else lookup("logical_and")(pred, raised.code == 0)
-    code = tracer.python_number(lookup("where")(here, number, raised.code))
+        raised.exceptions[key] = error.with_traceback(None)
+    number = list(raised.exceptions).index(key) + 1
+    first = pred if type(raised.code) is int else lookup("logical_and")(pred, raised.code == 0)
+    code = tracer.python_number(lookup("where")(first, number, raised.code))
     assign(tracer, Attribute(raised, "code", "the exception"), code)
+
+
+def unless(tracer: Tracer, value: Any, pred: Any, error: Exception) -> Any:
+    """The value where ``pred`` does not hold; where it does, a call raises ``error``, or, where nobody looks for
+    exceptions, an IndexError."""
+    place = here(2)
+    if can_note(tracer) and place is not None:
+        note_raised(tracer, pred, error, (place.file, place.line))
+        return value
+    lost = lookup("take")(np.zeros(1, np.int64), lookup("cast")(pred, "i64"), axis=0)
+    return lookup("where")(lost == 0, value, lookup("cast")(0, value.type.dtype))
 
 
 def _without_traced(value: Any) -> Any:
@@ -100,7 +113,7 @@ def _elements(value: Any) -> int:
     return size if type(size) is int else 1 << 62
 
 
-def exception_of(error: Exception, exceptions: Mapping[tuple[str, int], Exception]) -> Exception | None:
+def exception_of(error: Exception, exceptions: Mapping[tuple[str, int, type], Exception]) -> Exception | None:
     """The exception of the program that a failed call stands for; None where it has failed otherwise."""
     found = _INDEX.search(str(error))
     code, rest = divmod(int(found[1]), _FACTOR) if found else (0, 1)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from fxlite.tracing.capture.matches import Matches
 from fxlite.tracing.capture.names import (
     LOOPS,
     Round,
@@ -51,6 +52,7 @@ class ControlFlow(Expressions):
 
     # -- functions ---------------------------------------------------------------------------------
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node = node if self._scopes else Matches().visit(node)  # with those of functions in it
         reason = in_the_way(node)
         if reason:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])

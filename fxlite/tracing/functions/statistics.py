@@ -148,8 +148,7 @@ def _nan_arg(name: str, other: float) -> Callable[..., Any]:
             return found
         none = np.all(np.isnan(a), axis=axis, keepdims=keepdims)
         # a row of NaN has none: an error when the program runs, as in NumPy
-        nothing = lookup("take")(np.zeros(1, np.int64), lookup("cast")(none, "i64"), axis=0)
-        return found + nothing
+        return a.tracer.unless(found, np.any(none), ValueError("All-NaN slice encountered"))
 
     return call
 

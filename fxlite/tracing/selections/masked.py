@@ -546,9 +546,8 @@ def extreme(values: Any, name: str, axes: Any, where: Any, mask: Any) -> Any:
     the mask selects none."""
     other = COMBINATIONS[name].start(values.type.dtype)
     found = getattr(np, name)(values, axis=axes, where=where, initial=other)
-    none = lookup("cast")(lookup("logical_not")(mask.any()), "i64")
-    lost = lookup("take")(np.zeros(1, np.int64), none, axis=0)
-    return lookup("where")(lost == 0, found, other)
+    what = f"zero-size array to reduction operation {name}imum which has no identity"
+    return mask.tracer.unless(found, lookup("logical_not")(mask.any()), ValueError(what))
 
 
 def with_all_axes(items: Sequence[Any], rank: int) -> list[Any]:
