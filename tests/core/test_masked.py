@@ -62,7 +62,14 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     ),
     "integers": lambda x, v: (x.astype(int)[x > 0].sum(), x.astype(int)[x > 0].max(), np.mean(x.astype(int)[x > 0])),
     "written back": lambda x, v: _written(x),
+    "pairs": lambda x, v: _pairs(v),
 }
+
+
+def _pairs(v: Any) -> Any:
+    s = v[v > 0]
+    apart = np.abs(s[:, None] - s[None, :]).sum(axis=1), np.exp(-((s[:, np.newaxis] - s) ** 2)).max()
+    return apart, s[None] * 2, s[:, None] + np.arange(3)
 
 
 def _written(x: Any) -> Any:

@@ -4,6 +4,7 @@ elements. A jitted function gives what the function gives, down to the type of a
 from __future__ import annotations
 
 import copy
+import decimal
 import functools
 import itertools
 import math
@@ -341,7 +342,14 @@ def test_a_flag_is_true_or_false() -> None:
 
 
 def counted_in_tuples(a: Any, b: Any) -> Any:
-    return (a, 0, 5, b).count(0), [1, 2].count(a), (a, b).index(b), (1, b).index(a), a in {0, 5}
+    return (
+        np.stack([a, b]).item(1),
+        (a, 0, 5, b).count(0),
+        [1, 2].count(a),
+        (a, b).index(b),
+        (1, b).index(a),
+        a in {0, 5},
+    )
 
 
 def test_count_and_index_of_traced_numbers() -> None:
@@ -366,6 +374,11 @@ def test_count_and_index_of_traced_numbers() -> None:
 def test_texts_of_values_are_not_read(program: Any) -> None:
     with pytest.raises(fx.errors.TraceError, match=r"(?s)a text .*what is not known|a text is made of a value"):
         fx.jit(program, backend="python")(floats(4))
+
+
+def test_a_class_of_python_that_takes_no_traced_value() -> None:
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)decimal.Decimal\(\) needs values .*of_python.py:\d+"):
+        fx.jit(lambda x: decimal.Decimal(x[0]) * 2, backend="python")(floats(3))
 
 
 def test_texts_of_sizes_are_read_for_each_size() -> None:
@@ -475,7 +488,15 @@ def takes_the_largest(x: Any) -> Any:
     return low + x[x > 0].max() + np.nanmax(x)
 
 
-_RAISING = [takes_the_largest, only_checks, checks_its_argument, does_not_converge, would_not_end, raises_in_a_method, asserts]
+_RAISING = [
+    takes_the_largest,
+    only_checks,
+    checks_its_argument,
+    does_not_converge,
+    would_not_end,
+    raises_in_a_method,
+    asserts,
+]
 
 
 @pytest.mark.parametrize("backend", ["python", "c"])

@@ -120,7 +120,7 @@ class Caller:
             return getattr(tracer.constant(function.__self__), function.__name__)(*args, **kwargs)
         if function in (str, repr, format) and args:
             args = (in_text(tracer, args[0]), *args[1:])
-        result = as_text(function(*args, **kwargs))
+        result = as_text(_by_others(tracer, function, args, kwargs))
         _note_generator(tracer, function, args, result)
         if kind is type and tracer.measures_loops:
             return with_count(function, args, kwargs, result)
@@ -238,10 +238,11 @@ def _by_others(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[s
     try:
         return function(*args, **kwargs)
     except TypeError as error:
-        if type(error) is not TypeError or "'Proxy'" not in str(error):
+        if type(error) is not TypeError or "Proxy" not in str(error):
             raise
+        names = getattr(function, "__module__", None), getattr(function, "__qualname__", str(function))
         raise tracer.error(
-            f"{function.__module__}.{function.__name__}() needs values that do not exist while tracing ({error})",
+            f"{'.'.join(filter(None, names))}() needs values that do not exist while tracing ({error})",
             "use NumPy's functions, or call it before tracing",
         ) from error
 

@@ -380,8 +380,10 @@ class Expressions(Caller):
                 return length(tracer, [Maybe(tracer, self.truth(value == args[0]), value) for value in owner])
             if function.__name__ == "index" and len(args) == 1:
                 return self._index(tracer, owner, args[0])
-        if type(function) is MethodType and function.__func__ in _PYTHONS and not args:
-            return _PYTHONS[function.__func__](function.__self__)
+        if type(function) is MethodType and function.__func__ in _PYTHONS and not kwargs:
+            if not args:
+                return _PYTHONS[function.__func__](owner)
+            return number_of(owner[args] if len(args) > 1 else owner.reshape(-1)[args[0]])  # ``x.item(0)``
         if args and is_open(args[0]) and function in OF_OPEN:
             return OF_OPEN[function](self, tracer, *args, **kwargs)
         if function in ARRAYS or type(function) in DISPATCHED:

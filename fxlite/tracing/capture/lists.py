@@ -13,8 +13,6 @@ import builtins
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fxlite.graph import pytree
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.answers import stacked

@@ -355,8 +355,12 @@ class Masked:
             return flipped(self)
         if type(index) is slice and index == slice(None):
             return self
-        if self.span is not None and (index is None or (isinstance(index, tuple) and self._has_whole(index))):
-            return FUNCTIONS["part of axes"](self, index)
+        has_new = index is None or (isinstance(index, tuple) and any(item is None for item in index))
+        if (self.span is not None or has_new) and (
+            index is None or (isinstance(index, tuple) and self._has_whole(index))
+        ):
+            one_by_one = self if self.span is not None else FUNCTIONS["compact"](self)
+            return FUNCTIONS["part of axes"](one_by_one, index)
         found = FUNCTIONS["part"](self, index)
         if isinstance(index, slice):
             self.parts.append(weakref.ref(found))
