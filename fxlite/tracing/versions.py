@@ -421,7 +421,7 @@ class Version:
     states: Sequence[tuple[Module, str, str]] = ()
     finish: Callable[[Any], Any] | None = None
     refills: Refills | None = None
-    exceptions: Mapping[tuple[str, int], Exception] = field(default_factory=dict)
+    exceptions: Mapping[tuple[str, int, type], Exception] = field(default_factory=dict)
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
 

@@ -68,8 +68,8 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _pairs(v: Any) -> Any:
     s = v[v > 0]
-    apart = np.abs(s[:, None] - s[None, :]).sum(axis=1), np.exp(-((s[:, np.newaxis] - s) ** 2)).max()
-    return apart, s[None] * 2, s[:, None] + np.arange(3)
+    apart = np.abs(s[:, None] - s[None, :]).sum(axis=1).max(), np.exp(-((s[:, np.newaxis] - s) ** 2)).max()
+    return apart, (s[None] * 2).sum(), (s[:, None] + np.arange(3)).sum(axis=0)
 
 
 def _written(x: Any) -> Any:

@@ -395,6 +395,14 @@ def counts_by_value(x: Any) -> Any:
     return -1
 
 
+def test_sets_of_traced_numbers_are_refused() -> None:
+    def program(x: Any) -> Any:
+        return len(set(x)) == len(x) if x[0] > 0 else len({float(v) for v in x})
+
+    with pytest.raises(fx.errors.TraceError, match="put into a set"):
+        fx.jit(program, backend="python")(np.array([1.0, 1.0]))
+
+
 def test_keys_that_are_computed_are_refused() -> None:
     for dynamic in (True, False):
         with pytest.raises(fx.errors.TraceError, match=r"(?s)used as the key of a dict.*places\[v\]|in places"):

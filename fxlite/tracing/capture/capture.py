@@ -247,6 +247,9 @@ def _by_others(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[s
         ) from error
 
 
+FOR_PROGRAM.add(_by_others.__code__)
+
+
 def _draws(value: Any) -> bool:
     """True for what draws random numbers from a state, which nothing is before NumPy's part for them
     was imported."""

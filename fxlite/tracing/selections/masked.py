@@ -355,10 +355,9 @@ class Masked:
             return flipped(self)
         if type(index) is slice and index == slice(None):
             return self
-        has_new = index is None or (isinstance(index, tuple) and any(item is None for item in index))
-        if (self.span is not None or has_new) and (
-            index is None or (isinstance(index, tuple) and self._has_whole(index))
-        ):
+        items = index if isinstance(index, tuple) else ()
+        has_new = index is None or any(item is None for item in items)
+        if (self.span is not None or has_new) and (index is None or (items and self._has_whole(items))):
             one_by_one = self if self.span is not None else FUNCTIONS["compact"](self)
             return FUNCTIONS["part of axes"](one_by_one, index)
         found = FUNCTIONS["part"](self, index)
