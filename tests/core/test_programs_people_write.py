@@ -106,6 +106,12 @@ def test_linspace_between_values() -> None:
             np.testing.assert_allclose(a, b, rtol=1e-5 if given.dtype == np.float32 else 1e-12)
 
 
+def test_correlate_takes_the_conjugate() -> None:
+    a, v = floats(5) + 1j * floats(5, seed=1), floats(3) * 2j + 1
+    for given in ((a, v), (a.real, v), (v, a), (a, v.real)):
+        same(fx.jit(np.correlate, backend="python")(*given, "full"), np.correlate(*given, "full"))
+
+
 def test_sizes_in_linspace() -> None:
     check(resized, (floats(5, 3),), (floats(9, 3),))
 

@@ -363,7 +363,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """np.correlate: sums of products with the second one, moved along."""
-    return _correlated(a, v, mode, turns=False)
+    return _correlated(a, np.conj(v) if value_type(v).dtype.is_complex else v, mode, turns=False)
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
