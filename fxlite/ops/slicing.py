@@ -6,9 +6,10 @@ In: tensors, an axis, bounds in dims (ints or named). Out: views; from slice_upd
 stack a new value; for ``split`` a tuple, which a traced program sees as a list of ``getitem``
 values. :func:`slice_bounds` is the one place where Python's slice rules meet named dims: a bound
 written as an int clips as in NumPy (``x[:4]`` has size ``Min(4, T)``); a bound written with named
-dims is taken as it is and checked when the program runs; a named axis that is sliced is taken to be
-not empty, so that ``x[1:]`` has the size ``T - 1`` and not ``Max(T - 1, 0)``; the tracer notes that
-as a guard (:mod:`fxlite.tracing.nonempty`).
+dims is taken as it is and checked when the program runs, but for one that is negative for all sizes
+(``x[-n:]``), which clips as well; a named axis that is sliced is taken to be not empty, so that ``x[1:]``
+has the size ``T - 1`` and not ``Max(T - 1, 0)``; the tracer notes that as a guard
+(:mod:`fxlite.tracing.nonempty`).
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ def larger(a: Dim, b: Dim) -> Dim:
 
 
 # -- slice and select ------------------------------------------------------------------------------
+def from_the_end(bound: Dim | None) -> bool:
+    """Whether a bound with named dims counts from the end, as in ``x[-n:]``: it is negative for all sizes but 0."""
+    return bound is not None and is_expression(bound) and never_negative(-1 - bound, nonempty=True)
+
+
 def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tuple[Dim, Dim, Dim]:
     """(start, stop, length) of ``[start:stop:step]`` on an axis of the given size, as non-negative
     dims; ``step`` >= 1. See the module's text for the rules with named dims."""
@@ -65,13 +71,12 @@ def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tupl
         first, last, _ = builtins.slice(start, stop).indices(size)
         return first, last, len(range(first, last, step))
     first, last = shapes.normalize(start), size if stop is None else shapes.normalize(stop)
-    if type(first) is int and first < 0:
+    if from_the_end(first) or (type(first) is int and first < 0):
         first = larger(shapes.normalize(size + first), 0)
-    if type(last) is int:
-        if last < 0:
-            last = larger(shapes.normalize(size + last), 0)
-        else:
-            last = smaller(last, size)
+    if from_the_end(last) or (type(last) is int and last < 0):
+        last = larger(shapes.normalize(size + last), 0)
+    elif type(last) is int:
+        last = smaller(last, size)
     if isinstance(first, sympy.Max):  # stop - Max(a, b) == Min(stop - a, stop - b)
         length = functools.reduce(smaller, (shapes.normalize(last - a) for a in first.args))
     elif isinstance(last, sympy.Min):

@@ -25,7 +25,7 @@ from fxlite.base.on_demand import sympy
 from fxlite.base.state import is_traced
 from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
-from fxlite.ops.slicing import select, slice_, slice_bounds
+from fxlite.ops.slicing import from_the_end, never_negative, select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
 from fxlite.tracing.capture.answers import stacked
 from fxlite.tracing.capture.known import known_value
@@ -359,6 +359,10 @@ def _slice(x: Any, axis: int, piece: slice) -> Any:
         raise _located(ArgumentError(f"the step of a slice is an int other than 0, not {step}"), x.tracer)
     if step < 0:
         start, stop, step = _mirrored(start, size), _mirrored(stop, size), -step
+    for bound in (start, stop):  # with n = 0 the bound of x[-n:] would be the start of the axis
+        if from_the_end(bound) and not never_negative(-1 - bound):
+            for dim in sorted(bound.free_symbols, key=str):
+                x.tracer.require(dim, ">=", 1)
     flipped = flip(x, axis) if piece.step is not None and piece.step < 0 else x
     first, last, _ = slice_bounds(size, 0 if start is None else start, stop, step)
     if step == 1 and shapes.equal(first, 0) and shapes.equal(last, size):

@@ -41,6 +41,20 @@ def test_what_is_required(program: Any, expected: list[str]) -> None:
         fx.ShapeProp(gm).propagate(x)
 
 
+def test_a_named_bound_counts_from_the_end() -> None:
+    def program(x: Any, y: Any) -> Any:
+        n = y.shape[0]
+        return x[-n:] * 2, x[:-n] + 1, x[-2 * n :]
+
+    gm = fx.symbolic_trace(program, "f32[M]", "f32[N]")
+    assert {str(guard) for guard in gm.graph.guards} == {"N >= 1"}
+    for sizes in ((5, 2), (3, 4), (4, 4)):
+        x, y = (np.arange(n, dtype=np.float32) for n in sizes)
+        agree(gm, x, y)
+        for found, expected in zip(gm(x, y), program(x, y), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
 def test_a_fact_decides() -> None:
     length = fx.dims("T", min=1)
     assert guards(lambda x: x[-1:], fx.TensorType((length,), fx.float32)) == []
