@@ -486,6 +486,49 @@ OPS = {
         torch.vmap(lambda row: row.softmax(0) * row.sum())(x),
         torch.stft(x.flatten(), 4, 2, window=torch.ones(4), return_complex=True).abs(),
     ),
+    "special functions": lambda x, i, m: (
+        torch.lgamma(x * 3),
+        torch.digamma(x * 3),
+        torch.polygamma(1, x * 3),
+        torch.erfinv(x.tanh()),
+        torch.special.ndtri(x.sigmoid()),
+        torch.i0(x * 9),
+        torch.special.i1e(x * 99),
+        torch.special.bessel_j0(x * 9),
+        torch.special.bessel_j1(x * 99),
+        torch.matrix_exp(x[:, :3] * 3),
+        torch.ldexp(x, i),
+        *torch.frexp(x),
+    ),
+    "values without axes": lambda x, i, m: (
+        x[0, 0].softmax(0),
+        x[0, 0].cumsum(-1),
+        *x[0, 0].max(0),
+        *x[0, 0].sort(0, descending=True),
+        x[0, 0].logsumexp(0),
+        x[0, 0].index_select(0, i[0, :1] * 0),
+        x[0, 0].scatter_add(0, i[0, 0] * 0, x[0, 1]),
+        x[0, 0].unfold(0, 1, 1),
+    ),
+    "integers where floats are given": lambda x, i, m: (
+        torch.baddbmm(i[None], i[None, :, :3], i[None], beta=0.6, alpha=1.9),
+        F.hardtanh(i, 1, 2),
+        i.logsumexp(1),
+        i.mode(1)[0],
+        torch.histc(x, 4),
+        torch.searchsorted(x[0].sort().values, 0.25),
+        x[0].masked_scatter(m, x + 9),
+        x.put(i, x, accumulate=True),
+        torch.cartesian_prod(x[0], x[1]),
+    ),
+    "complex numbers": lambda x, i, m: (torch.dist(torch.complex(x, i * 1.0), torch.complex(x + 1, x)), torch.sign(m)),
+    "core ATen": lambda x, i, m: (  # as programs have it that were taken apart
+        torch.ops.aten._fft_r2c(x, [0, 1], 1, True).abs(),
+        torch.ops.aten._fft_c2r(torch.complex(x, x), [0, 1], 2, 6),
+        torch.ops.aten._fft_c2c(torch.complex(x, x), [1], 2, False).abs(),
+        torch.ops.aten._upsample_bilinear2d_aa(x[None, None], [2, 2], False, 0.7, 0.6),
+        F.avg_pool2d(x[None, None], 2, 1, 1, count_include_pad=False, divisor_override=3),
+    ),
     "losses": lambda x, i, m: (F.cross_entropy(x, i[:, 0]), F.mse_loss(x, x + 1), F.l1_loss(x, x * 2, reduction="sum")),
 }
 
@@ -636,6 +679,45 @@ def test_an_export_that_computes_otherwise_is_not_taken() -> None:
 
     with pytest.raises(ModelImportError, match=r"torch.export cannot export Differs: .*data-dependent"):
         fx.from_torch(Differs(), torch.ones(3, 4))
+
+
+def test_a_bound_of_the_model_bounds_a_named_size() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(12.0)[None])
+
+        def forward(self, x: Any) -> Any:
+            return x + self.table[:, : x.shape[1]] if x.shape[1] != 7 else x
+
+    names = {0: torch.export.Dim("B"), 1: torch.export.Dim("T")}
+    gm = fx.from_torch(Positions(), torch.ones(2, 5), dynamic_shapes=(names,))
+    assert str(gm.graph.placeholders[0].type) == "f32[B,T]"
+    for length in (3, 12):
+        np.testing.assert_array_equal(gm(np.ones((2, length), np.float32))[0], np.arange(1.0, length + 1))
+    for length, rule in ((13, "T must be at most 12"), (7, "T != 7 is required by")):
+        with pytest.raises(ValueError, match=rule):
+            gm(np.ones((2, length), np.float32))
+
+
+def test_numbers_made_of_sizes() -> None:
+    class Positions(nn.Module):
+        def forward(self, x: Any) -> Any:
+            length = x.shape[1]
+            return torch.arange(length, -length, -1.0), x[:, -torch.sym_min(length, 5) :] * torch.sym_max(length, 3)
+
+    gm = fx.from_torch(Positions(), torch.ones(2, 8), dynamic_shapes=({1: torch.export.Dim("T", min=2)},))
+    for length in (6, 9):
+        close(gm(np.ones((2, length), np.float32)), [*Positions()(torch.ones(2, length))])
+
+
+def test_results_that_no_op_computes_are_refused() -> None:
+    class Moments(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.native_layer_norm(x, [4], None, None, 1e-5)
+
+    with pytest.raises(ModelImportError, match="no fxlite op computes the result"):
+        fx.from_torch(Moments(), torch.ones(2, 4))
 
 
 def test_what_cannot_be_imported_is_said() -> None:

@@ -50,12 +50,26 @@ for _name, _own in each(
 @aten("sign", "sgn")
 def _sign(c: Call, x: Any) -> Any:
     kind = dtype_of_value(x)
+    if kind is dtypes.bool_:
+        return x
     return op("where")(op("isnan")(x), 0, op("sign")(x)) if kind.is_float else op("sign")(x)
 
 
 @aten("round")
 def _round(c: Call, x: Any, *, decimals: int = 0) -> Any:
     return np.round(x, decimals) if decimals else op("round")(x)
+
+
+@aten("ldexp")
+def _ldexp(c: Call, x: Any, exponent: Any) -> Any:
+    return cast(x, c.dtype) * op("exp2")(cast(exponent, c.dtype))
+
+
+@aten("frexp")
+def _frexp(c: Call, x: Any) -> Any:
+    exponent = op("exponent")(x)
+    half = cast(exponent, c.dtype) * 0.5  # a power of two may be too large, or too small, to be a number
+    return x / op("exp2")(op("floor")(half)) / op("exp2")(op("ceil")(half)), exponent
 
 
 @aten("frac")
@@ -219,6 +233,8 @@ def _elu(c: Call, x: Any, alpha: float = 1, scale: float = 1, input_scale: float
 
 @aten("hardtanh")
 def _hardtanh(c: Call, x: Any, min_val: float = -1, max_val: float = 1) -> Any:
+    if not dtype_of_value(x).is_float:
+        return _clamp(c, x, min_val, max_val)
     return F.relu6(x) if (min_val, max_val) == (0, 6) else F.hardtanh(x, min_val, max_val)
 
 

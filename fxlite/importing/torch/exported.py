@@ -16,6 +16,7 @@ import copy
 import importlib
 import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -84,29 +85,62 @@ def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any]
     of transformers with what that library (since its release 5) replaces in its models to be exported; it is taken
     where it computes with the examples what the module does."""
     try:
-        return torch.export.export(model, example, named, dynamic_shapes=dynamic_shapes)
+        made = _export(model, example, named, dynamic_shapes)
+        if not _computes_the_same(made, model, example, named):
+            raise ModelImportError("what it makes of the model gives other results for these inputs")
+        return made
     except Exception:
         with contextlib.suppress(Exception):
             with _replaced(model), Known(model):
-                made = torch.export.export(model, example, named, dynamic_shapes=dynamic_shapes)
+                made = _export(model, example, named, dynamic_shapes)
             if _computes_the_same(made, model, example, named):
                 return made
         raise
 
 
+def _export(
+    model: Any, example: Any, named: Any, dynamic_shapes: Any, asserts: bool = False, more: int = 3
+) -> torch.export.ExportedProgram:
+    """What torch.export makes of a module. Where the module bounds a size, or divides it, the size is one for which it
+    can; what else it asks of sizes (``if length != 64``) is an assertion of the program then."""
+    try:
+        return torch.export.export(
+            model, example, named, dynamic_shapes=dynamic_shapes, prefer_deferred_runtime_asserts_over_guards=asserts
+        )
+    except Exception as error:
+        text = str(error)
+        refined = _refined(text, dynamic_shapes) if more else None
+        if refined is None and (asserts or "Constraints violated" not in text or "specialized" in text):
+            raise
+    asserts, dynamic_shapes = asserts or refined is None, dynamic_shapes if refined is None else refined
+    return _export(model, example, named, dynamic_shapes, asserts, more - 1)
+
+
+def _refined(error: str, dynamic_shapes: Any) -> Any:
+    """dynamic_shapes with what a model says of its sizes: the length of its table of positions, a divisor. None where
+    an error of torch says nothing of these, or that a size is fixed."""
+    _, _, fixes = error.partition("Suggested fixes:")
+    fixes = fixes.partition("\n\n")[0]
+    if not fixes or re.search(r"= \d+$", fixes, re.MULTILINE):
+        return None
+    refine = torch.export.dynamic_shapes.refine_dynamic_shapes_from_suggested_fixes
+    return refine(f"Suggested fixes:{fixes}", dynamic_shapes)
+
+
 def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a program and the module that it was made of give the same for copies of examples."""
+    """Whether a program and the module that it was made of give the same for copies of examples. So it is taken for
+    where one of both does not run: its tensors have no values."""
     before = {name: value.clone() for name, value in model.named_buffers()}
-    with torch.no_grad():
-        results = []
+    results = []
+    with torch.no_grad(), torch.random.fork_rng(devices=()), contextlib.suppress(Exception):
         for each in (model, made.module()):
+            torch.manual_seed(0)
             found = each(*copy.deepcopy(example), **copy.deepcopy(named))
             tensors = [v.detach() for v in torch.utils._pytree.tree_leaves(found) if isinstance(v, torch.Tensor)]
             results.append([(v.double() if v.is_floating_point() else v).numpy() for v in tensors])
             for name, value in model.named_buffers():
                 value.copy_(before[name])
-    expected, actual = results
-    return compare(expected, actual, sqnr(60.0)).agrees
+    return len(results) < 2 or compare(results[0], results[1], sqnr(60.0)).agrees
 
 
 def _replaced(model: Any) -> Any:
@@ -380,6 +414,20 @@ class Sizes:
         expression = size.node.expr
         if expression.is_number:
             return int(expression)
+        self._enter(expression, name, axis)
+        try:
+            return self.dim_of(expression)
+        except Exception as error:
+            raise ModelImportError(f"axis {axis} of the input {name} has the size {expression}: {error}") from error
+
+    def dim_of(self, expression: Any) -> Any:
+        """What torch writes as symbols that are known. Raises an error for functions that are none of sizes."""
+        text = str(expression.subs({s: _named(self.names[str(s)]) for s in expression.free_symbols}))
+        return shapes.substitute(
+            shapes.parse(text), {self.names[str(s)]: self._symbol(str(s)) for s in expression.free_symbols}
+        )
+
+    def _enter(self, expression: Any, name: str, axis: int) -> None:
         for found in sorted(expression.free_symbols, key=str):
             if str(found) not in self.names:
                 wish = "B" if axis == 0 else f"{valid_name(name)}_{axis}"
@@ -387,12 +435,6 @@ class Sizes:
                     wish += "_"
                 self.names[str(found)] = wish
                 self.taken.add(wish)
-        text = str(expression.subs({s: _named(self.names[str(s)]) for s in expression.free_symbols}))
-        try:
-            dim = shapes.parse(text)
-        except Exception as error:
-            raise ModelImportError(f"axis {axis} of the input {name} has the size {text}: {error}") from error
-        return shapes.substitute(dim, {self.names[str(s)]: self._symbol(str(s)) for s in expression.free_symbols})
 
     def _symbol(self, key: str) -> Any:
         """The named size with what torch was told of its range."""

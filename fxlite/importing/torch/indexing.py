@@ -24,6 +24,7 @@ from fxlite.importing.torch.table import (
     shape_of,
 )
 from fxlite.types import dtypes
+from fxlite.types.shapes import NamedDim
 
 
 @aten("index", "_unsafe_index")
@@ -140,6 +141,13 @@ def _index_put(c: Call, x: Any, indices: Any, values: Any, accumulate: bool = Fa
     return found
 
 
+@aten("put")
+def _put(c: Call, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """Elements by their place in the flattened value."""
+    flat = _reduced(x.reshape(-1), 0, index.reshape(-1), source.reshape(-1), "add" if accumulate else None, True)
+    return flat.reshape(shape_of(x))
+
+
 @aten("select_scatter")
 def _select_scatter(c: Call, x: Any, source: Any, dim: int, index: Any) -> Any:
     return _written(c, x, along(x, dim, index), source)
@@ -196,7 +204,8 @@ def _as_strided(c: Call, x: Any, *args: Any) -> Any:
 @aten("masked_scatter")
 def _masked_scatter(c: Call, x: Any, mask: Any, source: Any) -> Any:
     """The elements of ``source`` in order where the mask is set."""
-    mask = op("expand")(mask, shape_of(x)).reshape(-1)
+    x, mask = np.broadcast_arrays(x, mask)
+    mask = mask.reshape(-1)
     count = op("cumsum")(cast(mask, dtypes.int64), 0) - 1
     taken = op("take")(source.reshape(-1), op("maximum")(count, 0), 0)
     return op("where")(mask, taken, x.reshape(-1)).reshape(shape_of(x))
@@ -255,6 +264,9 @@ def _arange(c: Call, *args: Any, **_: Any) -> Any:
         # torch computes start + i * step in double, NumPy's arange of another dtype may not
         count = max(0, math.ceil((stop - start) / step))
         return (start + np.arange(count) * step).astype(c.dtype.numpy)
+    if all(isinstance(v, NamedDim) or float(v).is_integer() for v in (start, stop, step)):
+        start, stop, step = (v if isinstance(v, NamedDim) else int(v) for v in (start, stop, step))
+        return cast(op("arange")(start, stop, step, dtypes.int64), c.dtype)
     return op("arange")(start, stop, step, c.dtype)
 
 

@@ -121,11 +121,12 @@ def _avg_pool(dims: int) -> Any:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Any:
-        settings = ints(kernel), ints(stride) if stride else None, ints(padding), ceil_mode, count_include_pad
+        whole = count_include_pad or divisor_override is not None
+        settings = ints(kernel), ints(stride) if stride else None, ints(padding), ceil_mode, whole
         found = _spatial(x, dims, lambda v: op(f"avg_pool{dims}d")(v, *settings))
         if divisor_override is None:
             return found
-        if not count_include_pad or ceil_mode:
+        if ceil_mode:
             raise c.refuse("divisor_override with a count that differs between windows")
         return found * (math.prod(pair(kernel, dims)) / divisor_override)
 
@@ -199,7 +200,7 @@ for _name, _mode, _aligned in (
     ("upsample_nearest1d", "nearest", False),
     ("upsample_nearest2d", "nearest", False),
     ("upsample_nearest3d", "nearest3d", False),
-    ("_upsample_nearest_exact2d", "nearest-exact", False),
+    *((f"_upsample_nearest_exact{dims}d", "nearest-exact", False) for dims in (1, 2, 3)),
     ("upsample_linear1d", "linear", True),
     ("upsample_bilinear2d", "bilinear", True),
     ("upsample_bicubic2d", "bicubic", True),
@@ -215,14 +216,14 @@ def _resize_smoothly(mode: str) -> Any:
         if align_corners:
             raise c.refuse("antialias=True with align_corners=True has positions that no op of fxlite has")
         sizes = tuple(size) if size is not None else tuple(c.value.shape[2:])
-        given = scale_factors or (scales[0] if scales and isinstance(scales[0], (list, tuple)) else None)
+        given = scale_factors or (scales[0] if scales and isinstance(scales[0], (list, tuple)) else scales)
         for place, length in enumerate(sizes):
             x = op("resize")(
                 x,
                 length,
                 2 + place,
                 mode,
-                scale=given[place] if given and size is None else None,
+                scale=given[place] if given else None,
                 coefficient=-0.5,
                 antialias=True,
                 exclude_outside=True,

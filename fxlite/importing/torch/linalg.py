@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.importing.torch.table import Call, aten, dtype_of_value, op, rank_of, same, same_sizes, shape_of
+from fxlite.types import dtypes
 
 
 def _turned(x: Any) -> Any:
@@ -79,6 +80,19 @@ def _slogdet(c: Call, a: Any) -> Any:
 def _logdet(c: Call, a: Any) -> Any:
     sign, log = np.linalg.slogdet(a)
     return op("where")(sign < 0, np.nan, log)
+
+
+@aten("linalg_matrix_exp", "matrix_exp")
+def _matrix_exp(c: Call, a: Any) -> Any:
+    """Taylor's series of the matrix halved 12 times, which is squared as often, in double precision."""
+    x = op("cast")(a, dtypes.complex128 if c.dtype.is_complex else dtypes.float64) * 2.0**-12
+    one = np.eye(shape_of(a)[-1])
+    found = one
+    for order in range(18, 0, -1):
+        found = one + (x @ found) * (1 / order)
+    for _ in range(12):
+        found = found @ found
+    return op("cast")(found, c.dtype)
 
 
 @aten("linalg_qr")

@@ -10,6 +10,7 @@ import fxlite.nn.functional as F
 from fxlite.importing.torch.table import (
     Call,
     along,
+    as_array,
     aten,
     axes_of,
     axis_of,
@@ -34,9 +35,9 @@ def _reduction(own: str, casts: bool) -> Any:
     return entry
 
 
-for _name, _own in each("sum mean prod"):
+for _name, _own in each("sum mean prod logsumexp special_logsumexp=logsumexp"):
     aten(_name)(_reduction(_own, True))
-for _name, _own in each("amax=max amin=min max.default=max min.default=min any all logsumexp"):
+for _name, _own in each("amax=max amin=min max.default=max min.default=min any all"):
     aten(_name)(_reduction(_own, False))
 aten("nansum")(
     lambda c, x, *args, **named: _reduction("sum", True)(c, op("where")(op("isnan")(x), 0, x), *args, **named)
@@ -94,12 +95,13 @@ def _norm(c: Call, x: Any, p: Any = None, dim: Any = None, keepdim: bool = False
     count = rank_of(x) if dim is None else len(dim) if isinstance(dim, (list, tuple)) else 1
     if c.name == "linalg_norm" and count == 2 and p not in (None, "fro"):
         return _matrix_norm(c, x, p, (-2, -1) if dim is None else dim, keepdim)
-    x = op("abs")(x) if dtype_of_value(x).is_complex else x
+    x = op("abs")(x) if dtype_of_value(x).is_complex else x  # before the cast to the dtype of the result
     return _of_order(cast(x, c.dtype), 2 if p is None or p == "fro" else p, axes_of(dim, rank_of(x)), keepdim)
 
 
 def _of_order(x: Any, p: float, axes: Any, keepdim: bool = False) -> Any:
     """The vector norm of order p over axes."""
+    x = op("abs")(x) if dtype_of_value(x).is_complex else x
     if p == 2:
         return op("sqrt")(op("sum")(x * x, axes, keepdim))
     if p == 1:
@@ -195,6 +197,19 @@ def _at_rank(x: Any, rank: Any, dim: int, keepdim: bool) -> Any:
     return found if keepdim else tuple(op("squeeze")(v, axis) for v in found)
 
 
+@aten("mode")
+def _mode(c: Call, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent element of an axis, the least of several, and its last position."""
+    x = np.moveaxis(x, dim, -1)
+    count = op("sum")(cast(op("eq")(x[..., :, None], x[..., None, :]), dtypes.int64), (-1,))
+    order = op("argsort")(x, rank_of(x) - 1)
+    best = op("argmax")(op("gather")(count, order, rank_of(x) - 1), rank_of(x) - 1, True)
+    found = op("gather")(x, op("gather")(order, best, rank_of(x) - 1), rank_of(x) - 1)
+    place = op("arange")(0, shape_of(x)[-1], 1, dtypes.int64)
+    place = op("max")(op("where")(op("eq")(x, found), place, -1), (-1,), True)
+    return tuple(np.moveaxis(v, -1, dim) if keepdim else v[..., 0] for v in (found, place))
+
+
 @aten("cummax", "cummin")
 def _running_extreme(c: Call, x: Any, dim: int) -> Any:
     """With the position of the last element that is as large as all before it."""
@@ -247,9 +262,11 @@ def _bucketize(c: Call, x: Any, boundaries: Any, *, out_int32: bool = False, rig
 
 @aten("histc")
 def _histc(c: Call, x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    if min == max:
-        raise c.refuse("a histogram between the least and the largest value; give min and max")
     x = x.reshape(-1)
+    if min == max:  # those of the elements, a little apart where all are one
+        low, high = op("min")(x), op("max")(x)
+        is_one = op("eq")(low, high)
+        min, max = op("where")(is_one, low - 1, low), op("where")(is_one, high + 1, high)
     place = np.minimum(np.floor((x - min) * bins / (max - min)), bins - 1)
     place = op("where")((x >= min) & (x <= max), place, -1.0)
     return (place[:, None] == np.arange(bins, dtype=np.float32)).sum(0).astype(c.dtype.numpy)
@@ -269,6 +286,7 @@ def _searchsorted(
     if sorter is not None:
         x = np.take_along_axis(x, sorter, -1) if rank_of(x) > 1 else x[sorter]
     right = right if side is None else side == "right"
+    values = as_array(values, dtype_of_value(x))
     if rank_of(x) > 1:  # as many elements are before the place that is found
         lower, value = x[..., None, :], values[..., :, None]
         return op("sum")(cast(lower <= value if right else lower < value, c.dtype), rank_of(x))
@@ -288,7 +306,7 @@ def _grouped_mm(c: Call, x: Any, weight: Any, offs: Any = None, bias: Any = None
     """Rows of ``x`` by the matrix of their group, which ends at its element of ``offs``."""
     if rank_of(x) != 2 or rank_of(weight) != 3 or bias is not None:
         raise c.refuse("groups along other axes than the rows of the first operand")
-    rows = np.arange(0, shape_of(x)[0])
+    rows = op("arange")(0, shape_of(x)[0], 1, dtypes.int64)
     group = (rows[:, None] >= offs).sum(1)
     count = shape_of(weight)[0]
     found = (x[:, None, :] @ weight[np.minimum(group, count - 1)])[:, 0, :]
@@ -305,6 +323,8 @@ same("trace", np.trace)
 
 @aten("addmm", "addbmm", "baddbmm", "addmv")
 def _addmm(c: Call, bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    if not (c.dtype.is_float or c.dtype.is_complex):
+        beta, alpha = int(beta), int(alpha)
     found = op("matmul")(x, y)
     if "addbmm" in c.name and "baddbmm" not in c.name:
         found = op("sum")(found, (0,))

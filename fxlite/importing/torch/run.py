@@ -9,6 +9,7 @@ Importing is tracing: the exported program's nodes run, one after the other, on 
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 import re
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 import fxlite as fx
 from fxlite.base.errors import ModelImportError, TraceError
@@ -25,10 +27,12 @@ from fxlite.base.location import Location, is_own_file
 from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
 from fxlite.importing.importer import Importer, unsupported
-from fxlite.importing.torch import elementwise, indexing, layers, linalg, reductions, shaping
+from fxlite.importing.torch import elementwise, indexing, layers, linalg, reductions, shaping, special
 from fxlite.importing.torch.exported import Program, Sizes, decomposed, program_of
 from fxlite.importing.torch.table import DTYPES, Call, array_of, dtype_of_value, entry_of, op
 from fxlite.nn.module import Module
+from fxlite.ops.slicing import larger, never_negative, smaller
+from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
 
 # -- nested inputs and results, of dicts, lists and classes that torch knows as pytrees ------------
@@ -79,10 +83,11 @@ def _names(spec: Any, count: int) -> list[str] | None:
 
 # -- the program -----------------------------------------------------------------------------------
 #: The modules whose import fills the table.
-FAMILIES = (elementwise, reductions, shaping, layers, indexing, linalg)
+FAMILIES = (elementwise, reductions, shaping, layers, indexing, linalg, special)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FEW = 64  # elements of a constant that is computed with while importing
+_AXIS = frozenset(("dim", "dimension"))  # what ops call one axis
 #: What checks or describes values, and computes none.
 _CHECKS = frozenset(
     "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size "
@@ -235,6 +240,8 @@ class Run:
             elif spec.kind == kinds.USER_INPUT_MUTATION:
                 inputs[spec.target][...] = value
             elif spec.kind == kinds.USER_OUTPUT:
+                if value is None and isinstance(spec.arg, torch.export.graph_signature.TensorArgument):
+                    raise ModelImportError(f"PyTorch: no fxlite op computes the result {spec.arg.name}")
                 results.append(ABSENT if value is None else value)
         found = nested(self.exported.call_spec.out_spec, iter(results))
         return None if found is ABSENT else found
@@ -264,7 +271,25 @@ class Run:
             elif node in needed:
                 env[node] = self._call(node, env)
                 _write(node, env)
+            elif node.op == "call_function" and _is_check(node):
+                self._require(node)
         return []
+
+    def _require(self, node: Any) -> None:
+        """What a program asserts of sizes that may differ, as a guard."""
+        asserted = node.args[0].meta.get("val") if isinstance(node.args[0], torch.fx.Node) else None
+        relation: Any = asserted.node.expr if isinstance(asserted, torch.SymBool) else None
+        if not getattr(relation, "is_Relational", False) or not relation.free_symbols:
+            return
+        if any(str(s) not in self.sizes.names for s in relation.free_symbols):  # a size that depends on values
+            return
+        left, right = map(self.sizes.dim_of, relation.args)
+        if relation.rel_op in (">=", ">") and never_negative(left - right - int(relation.rel_op == ">")):
+            return
+        if relation.rel_op in ("<=", "<") and never_negative(right - left - int(relation.rel_op == "<")):
+            return
+        with self.importer.step(f"{node.target} ({node.name})", None, self._place(node)):
+            self.importer.tracer.require(left, relation.rel_op, right)
 
     def _attribute(self, module: Any, target: str) -> Any:
         found = module
@@ -287,7 +312,12 @@ class Run:
             if entry is None:
                 raise TraceError("no fxlite op stands for it")
             self.refused = {node.target}
-            found = self._checked(node, entry(Call(node, self), *args, **kwargs))
+            with_axis = _with_axis(node, args)
+            try:
+                found = entry(Call(node, self), *with_axis, **kwargs)
+            except GuardOnDataDependentSymNode as error:
+                raise TraceError("a size depends on values") from error
+            found = self._checked(node, found, with_axis is not args)
             self.refused = set()
             return found
 
@@ -299,13 +329,16 @@ class Run:
             *torch.fx.map_arg(node.args, self._in_torch), **torch.fx.map_arg(node.kwargs, self._in_torch)
         )
 
-    def _checked(self, node: Any, value: Any) -> Any:
-        """A result, in the dtype that torch gives it. Raises TraceError where its shape is
-        another: an entry of the table would be wrong."""
+    def _checked(self, node: Any, value: Any, with_axis: bool) -> Any:
+        """A result, in the dtype that torch gives it, and without the axis of :func:`_with_axis`. Raises TraceError
+        where its shape is another: an entry of the table would be wrong."""
         expected = node.meta.get("val")
-        if isinstance(value, (tuple, list)) and isinstance(expected, (tuple, list)):
-            return [_fitted(v, e) for v, e in zip(value, expected)]
-        return _fitted(value, expected)
+        if not isinstance(value, (tuple, list)) or not isinstance(expected, (tuple, list)):
+            value, expected = [value], [expected]
+        if with_axis:
+            value = [None if v is None else op("reshape")(v, tuple(e.shape)) for v, e in zip(value, expected)]
+        found = [_fitted(v, e) for v, e in zip(value, expected)]
+        return found if isinstance(node.meta.get("val"), (tuple, list)) else found[0]
 
     def _place(self, node: Any) -> Location | None:
         """The innermost line of the user's code that a node comes from."""
@@ -329,6 +362,18 @@ def _values(value: Any, env: Mapping[Any, Any]) -> Any:
     if isinstance(value, dict):
         return {k: _values(v, env) for k, v in value.items()}
     return value
+
+
+def _with_axis(node: Any, args: list[Any]) -> list[Any]:
+    """The arguments of an op along an axis. What has no axes has one of a single element there, for torch."""
+    own = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
+    if (
+        not isinstance(own, torch.Tensor)
+        or own.ndim
+        or not _AXIS.intersection(a.name for a in node.target._schema.arguments)
+    ):
+        return args
+    return [a.reshape(1) if (is_traced(a) or isinstance(a, np.ndarray)) and not a.ndim else a for a in args]
 
 
 def _fitted(value: Any, expected: Any) -> Any:
@@ -427,17 +472,15 @@ def _size(x: Any, axis: int | None = None) -> Any:
     return tuple(x.shape) if axis is None else x.shape[axis]
 
 
-def _largest(*values: Any) -> Any:
-    """The largest of numbers and sizes."""
-    if all(type(v) in (int, float) for v in values):
-        return max(values)
-    raise TraceError("the larger of two sizes that may differ")
+def _of_sizes(number: Callable[..., Any], size: Callable[..., Any]) -> Callable[..., Any]:
+    """The largest, or smallest, of numbers and sizes."""
 
+    def choose(*values: Any) -> Any:
+        if all(type(v) in (int, float) for v in values):
+            return number(values)
+        return shapes.for_user(functools.reduce(size, map(shapes.normalize, values)))
 
-def _smallest(*values: Any) -> Any:
-    if all(type(v) in (int, float) for v in values):
-        return min(values)
-    raise TraceError("the smaller of two sizes that may differ")
+    return choose
 
 
 def _item(values: Any, index: int) -> Any:
@@ -457,10 +500,8 @@ _PYTHON: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.sym_size.int: _size,
     torch.ops.aten.sym_size.default: _size,
     torch.ops.aten.sym_numel.default: _numel,
-    torch.sym_max: _largest,
-    torch.sym_min: _smallest,
-    max: _largest,
-    min: _smallest,
+    **dict.fromkeys((torch.sym_max, max), _of_sizes(max, larger)),
+    **dict.fromkeys((torch.sym_min, min), _of_sizes(min, smaller)),
     torch.sym_float: lambda x: x,
     torch.sym_int: lambda x: x if isinstance(x, NamedDim) else int(x),
     torch.sym_not: operator.not_,

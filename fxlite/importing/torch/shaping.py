@@ -21,6 +21,7 @@ from fxlite.importing.torch.table import (
     same_sizes,
     shape_of,
 )
+from fxlite.types.shapes import NamedDim
 
 
 def _reshape(x: Any, shape: Any) -> Any:
@@ -124,6 +125,8 @@ def _slice(c: Call, x: Any, dim: int = 0, start: Any = None, end: Any = None, st
         end = None
     if (start is None or (type(start) is int and start == 0)) and end is None and step == 1:
         return x
+    named = any(isinstance(bound, NamedDim) for bound in (start, end))
+    x = c.run.importer.as_proxy(x) if named else x
     return x[along(x, dim, slice(start, end, step))]
 
 
@@ -391,6 +394,32 @@ def _fft2(c: Call, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> 
     name = c.name.removeprefix("fft_")
     axes = tuple(dim) if dim is not None else (-2, -1) if name.endswith("2") else None
     return cast(getattr(np.fft, name)(x, None if s is None else tuple(s), axes, norm), c.dtype)
+
+
+_NORMS: Any = ("backward", "ortho", "forward")
+
+
+@aten("_fft_r2c", "_fft_c2c")
+def _fft_parts(c: Call, x: Any, dim: Any, norm: int, forward: bool = True) -> Any:
+    """For _fft_r2c ``forward`` says that the half that follows from the other is left out."""
+    if c.name == "_fft_r2c":
+        transform = np.fft.rfftn if forward else np.fft.fftn
+    else:
+        transform, norm = (np.fft.fftn, norm) if forward else (np.fft.ifftn, 2 - norm)
+    return cast(transform(x, None, tuple(dim), _NORMS[norm]), c.dtype)
+
+
+@aten("_fft_c2r")
+def _fft_c2r(c: Call, x: Any, dim: Any, norm: int, last: Any) -> Any:
+    sizes = [shape_of(x)[axis] for axis in dim[:-1]]
+    return cast(np.fft.irfftn(x, (*sizes, last), tuple(dim), _NORMS[2 - norm]), c.dtype)
+
+
+@aten("cartesian_prod")
+def _cartesian_prod(c: Call, tensors: Any) -> Any:
+    if len(tensors) == 1:
+        return tensors[0]
+    return np.stack([v.reshape(-1) for v in np.meshgrid(*tensors, indexing="ij")], -1)
 
 
 @aten("fft_fftshift", "fft_ifftshift")
