@@ -57,21 +57,24 @@ def run(names: list[str], path: Path, options: list[str]) -> None:
                 worker.stdin.close()
 
 
-def work(with_c: bool, times: bool, onnx: bool) -> None:
+def work(with_c: bool, times: bool, onnx: bool, sizes: bool) -> None:
     """The worker: names on standard input, results on standard output."""
     import torch
 
-    from tests.zoo_real.check import check
+    from tests.zoo_real.check import check, check_sizes
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no result
     for name in sys.stdin:
-        print(json.dumps(check(name.strip(), with_c, times, onnx)), file=out, flush=True)
+        row = check_sizes(name.strip()) if sizes else check(name.strip(), with_c, times, onnx)
+        print(json.dumps(row), file=out, flush=True)
 
 
 def _is_open(row: dict[str, Any] | None, options: Any) -> bool:
     """Whether a model is to be run, by what is known of it."""
+    if options.sizes:
+        return row is not None and row["stage"] == "right" and ("sizes" not in row or options.again)
     if row is None or row["stage"] != "right":
         return row is None or options.again
     return options.onnx and ("onnx" not in row or (options.again and row["onnx"] != "right"))
@@ -85,11 +88,12 @@ def main() -> None:
     parser.add_argument("--graph", action="store_true", help="without C")
     parser.add_argument("--no-times", action="store_true")
     parser.add_argument("--onnx", action="store_true", help="exported to ONNX, too, run there, and imported again")
+    parser.add_argument("--sizes", action="store_true", help="of models that are right: other batches and sequences")
     parser.add_argument("--table", action="store_true", help="only write docs/models.md")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(not options.graph, not options.no_times, options.onnx)
+        work(not options.graph, not options.no_times, options.onnx, options.sizes)
         return
     if not options.table:
         from tests.zoo_real.models import FAMILIES
@@ -99,7 +103,7 @@ def main() -> None:
         before = known(options.results)
         names = [n for n in names if _is_open(before.get(n), options)]
         flags = ["--graph"] * options.graph + ["--no-times"] * options.no_times + ["--onnx"] * options.onnx
-        run(names, options.results, flags)
+        run(names, options.results, flags + ["--sizes"] * options.sizes)
     from tests.zoo_real.table import write_table
 
     write_table(known(options.results), ROOT / "docs/models.md")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,10 +131,13 @@ def _classes(config: Any) -> list[Any]:
         found = getattr(auto, key).get(config.model_type)
         names += [found] if isinstance(found, str) else found or ()
     listed = [getattr(transformers, n) for n in names if hasattr(transformers, n)]
-    with contextlib.suppress(ImportError):
-        module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
-        own = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
-        listed += [c for c in own if getattr(c, "config_class", None) is type(config)]
+    folder = type(config).__module__.rpartition(".")[0]
+    files = [m.name for m in pkgutil.iter_modules(importlib.import_module(folder).__path__)]
+    for file in sorted(f for f in files if f.startswith("modeling_")):
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(f"{folder}.{file}")
+            own = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
+            listed += [c for c in own if getattr(c, "config_class", None) is type(config)]
     models = [c for c in dict.fromkeys(listed) if issubclass(c, transformers.PreTrainedModel)]
     return [c for c in models if not c.__name__.endswith("PreTrainedModel")][:4]
 

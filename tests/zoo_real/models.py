@@ -40,12 +40,12 @@ _VITS = ("vit_b_16", "vit_l_16", "vit_h_14", "vit_b_32", "vit_l_32")
 
 
 def torchvision_names() -> list[str]:
-    """Classification, segmentation, video, the backbones of detection, optical flow."""
+    """Classification, segmentation, video, optical flow, those in integers, the backbones of detection."""
     vision = import_torchvision()
     models = vision.models
     names = [f"torchvision/{n}" for n in models.list_models(module=models)]
-    names += [f"torchvision/segmentation.{n}" for n in models.list_models(module=models.segmentation)]
-    names += [f"torchvision/video.{n}" for n in models.list_models(module=models.video)]
+    for family in ("segmentation", "video", "optical_flow", "quantization"):
+        names += [f"torchvision/{family}.{n}" for n in models.list_models(module=getattr(models, family))]
     names += [f"torchvision/detection.{n}.backbone" for n in models.list_models(module=models.detection)]
     return names
 
@@ -67,6 +67,14 @@ def torchvision_model(name: str) -> Example:
         if name.startswith("mvit"):
             return vision.models.get_model(name, weights=None), (torch.randn(1, 3, 16, 224, 224),), {}
         return vision.models.get_model(name, weights=None), (torch.randn(1, 3, 8, 64, 64),), {}
+    if name.startswith("optical_flow."):
+        raft = vision.models.get_model(name.partition(".")[2], weights=None)
+        return raft, (torch.randn(1, 3, 128, 128), torch.randn(1, 3, 128, 128)), {"num_flow_updates": 2}
+    if name.startswith("quantization."):
+        name = name.partition(".")[2]
+        whole = {"transform_input": False} if "inception" in name or "googlenet" in name else {}
+        edge = _EDGES.get(name.partition("_")[2], 64)
+        return vision.models.get_model(name, weights=None, quantize=True, **whole), (torch.randn(2, 3, edge, edge),), {}
     edge, named = _EDGES.get(name, 64), {}
     if name in _VITS:
         edge = 56 if name == "vit_h_14" else 64
@@ -90,19 +98,25 @@ def torchvision_model(name: str) -> Example:
 
 # -- timm ------------------------------------------------------------------------------------------
 def timm_names() -> list[str]:
-    """One name of each of timm's modules and prefixes: the smallest by its name's order."""
+    """One name of each prefix, and of each of timm's modules that has none of these: the smallest by its name's
+    order."""
     import_torchvision()
     import timm
 
-    chosen: dict[str, str] = {}
+    word = ("atto", "femto", "pico", "nano", "tiny", "xxs", "mini", "_s", "small", "18", "xs", "micro", "lite")
+
+    def weight(name: str) -> int:
+        return next((i for i, w in enumerate(word) if w in name), len(word))
+
+    families: dict[str, list[str]] = {}
     for name in timm.list_models():
-        family = name.split("_")[0]
-        word = ("atto", "femto", "pico", "nano", "tiny", "xxs", "mini", "_s", "small", "18", "xs", "micro", "lite")
-        weight = next((i for i, w in enumerate(word) if w in name), len(word))
-        known = chosen.get(family)
-        if known is None or weight < next((i for i, w in enumerate(word) if w in known), len(word)):
-            chosen[family] = name
-    return [f"timm/{name}" for name in sorted(chosen.values())]
+        families.setdefault(name.split("_")[0], []).append(name)
+    chosen = {min(names, key=weight) for names in families.values()}
+    for module in timm.list_modules():
+        names = timm.list_models(module=module)
+        if names and not chosen.intersection(names):
+            chosen.add(min(names, key=weight))
+    return [f"timm/{name}" for name in sorted(chosen)]
 
 
 def timm_model(name: str) -> Example:

@@ -15,6 +15,8 @@ _STAGES = {
     "c": "numbers of C",
     "ended": "time or memory",
 }
+#: Which sizes of one build may differ.
+_DIFFER = ("batch, sequence", "batch")
 
 
 def write_table(rows: dict[str, Any], path: Path) -> None:
@@ -27,16 +29,18 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
         "# Models of other libraries",
         "",
         "Architectures written by others, with random weights and small inputs: imported by `fx.from_torch` and "
-        "compared with torch (float32, 1e-4 of the largest output), then built in C and compared with the graph; and "
+        "compared with torch (float32, 1e-4 of the largest output), then built in C and compared with the graph; "
+        "once more with sizes that may differ, where one build is compared with torch for five sizes of the batch, and "
+        "of the sequence where there is one; and "
         "exported by `fx.to_onnx`, run in ONNX Runtime, imported again by `fx.from_onnx`, and compared with the graph. "
         "Written by `python -m tests.zoo_real`, which goes on where it stopped: what is not listed was not run yet, or "
         "is a type of transformers that small sizes and inputs by their names do not make. "
         "Times are medians of runs in turns with torch, one thread, beside other work; for models this small "
         "torch's are mostly those of its calls.",
         "",
-        "| library | models | right in the graph | right in C | right in ONNX Runtime and back | C, by torch eager "
-        "(geometric mean) |",
-        "|---|---|---|---|---|---|",
+        "| library | models | right in the graph | right in C | right in ONNX Runtime and back | one build for all "
+        "batches and sequences | for all batches | C, by torch eager (geometric mean) |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for family, found in families.items():
         graph = sum(r["stage"] in ("right", "build", "c") for r in found)
@@ -47,15 +51,20 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
         sent = [r for r in found if "onnx" in r]
         back = f"{sum(r['onnx'] == 'right' for r in sent)} of {len(sent)}" if sent else "not run"
         in_c = f"{len(right)} of {built}" if built else "not run"
-        lines.append(f"| {family} | {len(found)} | {graph} | {in_c} | {back} | {mean} |")
+        asked = [r for r in found if ("sizes" in r or "sizes_error" in r)]
+        sized = (
+            [f"{sum(r.get('sizes') == what for r in asked)} of {len(asked)}" for what in _DIFFER]
+            if asked
+            else ["not run"] * 2
+        )
+        lines.append(f"| {family} | {len(found)} | {graph} | {in_c} | {back} | {' | '.join(sized)} | {mean} |")
     for family, found in families.items():
         lines += ["", f"## {family}", ""]
         missed = [r for r in found if r["stage"] != "right"]
         if missed:
             lines += ["| missed | at | reason |", "|---|---|---|"]
             for row in missed:
-                reason = " ".join(str(row.get("error", "")).split()).replace("|", "/")[:220]
-                lines.append(f"| {_own(row)} | {_STAGES[row['stage']]} | {reason} |")
+                lines.append(f"| {_own(row)} | {_STAGES[row['stage']]} | {_reason(str(row.get('error', '')))} |")
             lines += [
                 "",
                 "By stage: "
@@ -66,11 +75,17 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
         lost = [r for r in found if r.get("onnx", "right") != "right"]
         if lost:
             lines += ["| not through ONNX | reason |", "|---|---|"]
-            lines += [f"| {_own(r)} | {' '.join(r['onnx'].split()).replace('|', '/')[:220]} |" for r in lost]
+            lines += [f"| {_own(r)} | {_reason(r['onnx'])} |" for r in lost]
+            lines.append("")
+        fixed = [r for r in found if "sizes_error" in r]
+        if fixed:
+            lines += ["| not for all sizes | but | reason |", "|---|---|---|"]
+            lines += [f"| {_own(r)} | {r.get('sizes', '')} | {_reason(r['sizes_error'])} |" for r in fixed]
             lines.append("")
         lines += [
-            "| model | parameters | nodes | import | build | graph off | C off | ONNX off | back off | torch | C |",
-            "|---|---|---|---|---|---|---|---|---|---|---|",
+            "| model | parameters | nodes | import | build | graph off | C off | ONNX off | back off | all "
+            "| torch | C |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         lines += [_line(r) for r in found if r["stage"] == "right"]
     path.write_text("\n".join(lines) + "\n")
@@ -78,6 +93,10 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
 
 def _own(row: Any) -> str:
     return str(row["name"]).partition("/")[2]
+
+
+def _reason(text: str) -> str:
+    return " ".join(text.split()).replace("|", "/")[:220]
 
 
 def _line(row: Any) -> str:
@@ -94,6 +113,7 @@ def _line(row: Any) -> str:
         shown("c_off", ".0e"),
         shown("onnx_off", ".0e"),
         shown("back_off", ".0e"),
+        row.get("sizes", ""),
         f"{row['torch_ms']:.1f} ms" if "torch_ms" in row else "",
         f"{row['c_ms']:.1f} ms" if "c_ms" in row else "",
     ]
