@@ -355,10 +355,10 @@ class _Grouping:
 
     # -- rules -----------------------------------------------------------------------------------
     def _fits(self, node: Node, found: Group) -> bool:
-        if found.kind in ("scan", "control"):
+        if found.kind == "control":
             return False
-        if found.kind == "scatter":
-            return self._scatter_fits(node, found)
+        if found.kind in ("scan", "scatter"):
+            return self._serial_fits(node, found)
         indices = found.reads[node]
         kind = node.target.kind
         if found.anchor is not None and self._is_operand(node, found):
@@ -375,10 +375,11 @@ class _Grouping:
             return found.anchor is None and self._reduction_fits(node, found, indices)
         return False
 
-    def _scatter_fits(self, node: Node, found: Group) -> bool:
-        """What costs little is computed where a scatter reads it, one element after the other; vectors would
-        compute more of it at once."""
-        if node.target.kind not in ("pointwise", "gather") or self._follows_contraction(node):
+    def _serial_fits(self, node: Node, found: Group) -> bool:
+        """What costs little is computed where a scan or a scatter reads it, one element after the other; vectors
+        would compute more of it at once."""
+        kinds = ("pointwise", "gather") if found.kind == "scatter" else ("pointwise",)
+        if node.target.kind not in kinds or self._follows_contraction(node):
             return False
         return len(found.members) <= MOST_STEPS and not self._is_expensive(node) and len(found.reads[node]) == 1
 
@@ -468,7 +469,7 @@ class _Grouping:
 
     def _view_fits(self, node: Node, found: Group) -> bool:
         """A view is free in loops. In front of a contraction it must stay one strided access."""
-        if found.kind in ("scan", "control"):
+        if found.kind == "control":
             return False
         if found.anchor is None or not self._is_operand(node, found):
             return len(found.reads[node]) <= MOST_READS

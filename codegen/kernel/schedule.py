@@ -11,7 +11,7 @@ touches that part alone, and reads the array where it stores.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -33,14 +33,14 @@ from fxlite.codegen.kernel.kernel_ir import (
     statements,
 )
 from fxlite.codegen.kernel.loops import collapse, cut, rename, spread
-from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, lower
+from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.transposes import transposed_rows
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
 from fxlite.ops.indexing import parts_of_update
 from fxlite.ops.view import fill_value
-from fxlite.passes.group import Group, element_of, loops_of
+from fxlite.passes.group import Group, loops_of
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import FUNCTIONS
@@ -316,21 +316,10 @@ def _leading(work: Index) -> Index:
 
 
 # -- scans and scatters --------------------------------------------------------------------------
-def _reader(buffers: dict[str, Buffer]) -> Callable[[Node, MultiIndex], Expr]:
-    """Reads values as loads, and notes their buffers."""
-
-    def read(node: Node, index: MultiIndex) -> Expr:
-        buffers[buffer_name(node)] = buffer_of(node)
-        return Load(node.type.dtype, buffer_name(node), index)
-
-    return read
-
-
 def _scan(group: Group, name: str) -> Kernel:
     """A running total: the reduction's variable becomes the loop, each step is stored."""
-    buffers: dict[str, Buffer] = {}
-    space = group.space
-    value = element_of(group.root, tuple(Index.of(v) for v in space), _reader(buffers))
+    state, space = Lowering(group), group.space
+    value = state.read(group.root, tuple(Index.of(v) for v in space))
     reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
     if len(reductions) != 1:
         raise CodegenError(f"{group.root.describe()}: a scan must hold one reduction")
@@ -342,14 +331,15 @@ def _scan(group: Group, name: str) -> Kernel:
     result = expr.transform(value, lambda n: total if n is reduction else n)
     store = tuple(Index.of(step if v is scanned else v) for v in space)
     output = buffer_of(group.root, is_output=True)
-    inner = For(step, (Assign(total, combine(reduction.kind, total, body)), Store(output.name, store, result)))
-    start = Alloc(total.name, total.dtype, neutral(reduction.kind, total.dtype))
-    statements: list[Stmt] = [start, inner]
     outer = [v for v in space if v is not scanned]
-    for depth, variable in enumerate(reversed(outer)):
-        kind = "parallel" if depth == len(outer) - 1 else "independent"
-        statements = [For(variable, tuple(statements), kind)]
-    return finish(name, (*buffers.values(), output), statements, group)
+    nest = Nest([*outer, step], shapes={b.name: b.shape for b in state.buffers.values()})
+    added = Assign(total, combine(reduction.kind, total, nest.bind(body)))
+    inner = For(step, (*nest.levels[-1], added, Store(output.name, store, result)))
+    statements: list[Stmt] = [Alloc(total.name, total.dtype, neutral(reduction.kind, total.dtype)), inner]
+    for depth in range(len(outer) - 1, -1, -1):
+        kind = "independent" if depth else "parallel"
+        statements = [For(outer[depth], (*nest.levels[depth + 1], *statements), kind)]
+    return finish(name, (*state.buffers.values(), output), [*nest.levels[0], *statements], group)
 
 
 def _scatter(group: Group, name: str, lanes: bool) -> Kernel:

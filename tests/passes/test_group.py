@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
+from fxlite.codegen.c.emit import emit
 from tests.oracle import agree
 
 
@@ -59,3 +61,21 @@ def test_reductions_of_rows_have_loops_of_their_own(program: Any, shape: tuple[i
     """Together they would read column by column; along the last axis, and of few rows, they do not."""
     module = agree(program, np.random.default_rng(0).standard_normal(shape).astype("f4"))
     assert len(fx.compile(module).kernels) == kernels
+
+
+def test_running_totals_read_what_is_cheap_where_it_is() -> None:
+    """Views and a few operations are computed where a scan reads them, also of an axis with one element; what costs
+    much is computed in vectors before."""
+    programs = {
+        "turned": (lambda x: np.cumsum(x[:, ::-1], axis=1), 1),
+        "chosen": (lambda x: np.maximum.accumulate(np.where(x > 0, x, -x) * 2, axis=0), 1),
+        "part": (lambda x: np.cumsum(x[:1] - x[-1:], axis=0), 1),
+        "row": (lambda x: np.cumprod(x[np.argmax(x[:, 0])]), 2),
+        "exponentials": (lambda x: np.cumsum(np.exp(x), axis=1), 2),
+    }
+    x = np.random.default_rng(0).normal(size=(5, 7))
+    for program, kernels in programs.values():
+        agree(program, x)
+        agree(program, x, types=["f64[A,B]"])
+        text = emit(fx.symbolic_trace(program, "f64[5,7]")).functions
+        assert len(re.findall(r"^static void k\d", text, re.M)) == kernels, text

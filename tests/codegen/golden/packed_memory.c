@@ -46,12 +46,12 @@ static void k1_cumsum(const float *restrict matmul, float *restrict cumsum) {
     }
 }
 
-/* cumsum_1: f32[48] = cumsum
+/* cumsum_1: f32[48] = reshape -> cumsum
  * program.py:2 */
-static void k2_cumsum_1(const float *restrict reshape, float *restrict cumsum_1) {
+static void k2_cumsum_1(const float *restrict cumsum, float *restrict cumsum_1) {
     float total = 0.0f;
     for (int64_t r = 0; r < 48; ++r) {
-        total += reshape[r];
+        total += cumsum[r];
         cumsum_1[r] = total;
     }
 }

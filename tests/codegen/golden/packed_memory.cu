@@ -126,14 +126,14 @@ extern "C" __global__ void __launch_bounds__(256) packed_memory_k1_cumsum(
     }
 }
 
-// cumsum_1: f32[48] = cumsum
+// cumsum_1: f32[48] = reshape -> cumsum
 // program.py:2
 // One thread.
 extern "C" __global__ void __launch_bounds__(1) packed_memory_k2_cumsum_1(
-    const float *__restrict__ reshape, float *__restrict__ cumsum_1) {
+    const float *__restrict__ cumsum, float *__restrict__ cumsum_1) {
     float total = 0.0f;
     for (int64_t r = 0; r < 48; ++r) {
-        total += reshape[r];
+        total += cumsum[r];
         cumsum_1[r] = total;
     }
 }
@@ -163,6 +163,6 @@ extern "C" __global__ void __launch_bounds__(256) packed_memory_k4_div(
 
 // launch: packed_memory_k0_matmul<<<(1), (256)>>>(x, y, matmul)
 // launch: packed_memory_k1_cumsum<<<(1), (256)>>>(matmul, cumsum)
-// launch: packed_memory_k2_cumsum_1<<<(1), (1)>>>(reshape, cumsum_1)
+// launch: packed_memory_k2_cumsum_1<<<(1), (1)>>>(cumsum, cumsum_1)
 // launch: packed_memory_k3_sum<<<(1), (64)>>>(cumsum, sum)
 // launch: packed_memory_k4_div<<<(1), (256)>>>(cumsum_1, sum, div)
