@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,6 +257,12 @@ def test_sets_of_op_names_are_found(tmp_path: Path) -> None:
     (tmp_path / "passes" / "planted.py").write_text(OF_OPS + OF_OTHERS)
     found = house.op_name_sets(tmp_path, set(REGISTRY))
     assert sorted(found) == [f"passes/planted.py:{line}" for line in (1, 2, 4, 5, 7)]
+
+
+def test_folders_can_be_overlooked() -> None:
+    """At most 20 files: what there is more of has rooms of its own."""
+    counts = Counter(path.parent for path in PACKAGE)
+    assert not [f"{relative(folder)}: {count} files" for folder, count in counts.items() if count > 20]
 
 
 def test_no_files_import_each_other() -> None:
