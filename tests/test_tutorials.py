@@ -186,7 +186,7 @@ def check_any_numpy_program(output: str) -> None:
     assert "9 dead pixels, the first at " in output
     assert "10 with another one, by the same code: 1 version\n" in output
     assert "for i in range(1, full_2):\n        for i_1 in range(1, full_3):\n" in output
-    assert "i64[sum ≤ image_0*image_1, 2]" in output and "f64[sum_1 ≤ image_0*image_1]" in output
+    assert "i64[where_7 ≤ image_0*image_1, 2]" in output and "f64[sum_1 ≤ image_0*image_1]" in output
     assert "< 239; " in output and "< 319; " in output
     assert "refused: y is f64[1] before a while loop and f64[5] after a round of it" in output
 

@@ -98,7 +98,7 @@ def torch_problem(error: BaseException) -> TraceError | None:
     the one that Python raised; None for others."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_own_file(f.filename)]
     line = next((f for f in reversed(frames) if "/torch/" not in f.filename), None)
-    advice = _advice(error, (line.line or "") if line is not None else "")
+    advice = advice_for(error, (line.line or "") if line is not None else "")
     if not advice or line is None:
         return None
     made = TraceError(f"{error}\n  at {line.filename}:{line.lineno}: {line.line}\n  instead: {advice}")
@@ -107,7 +107,8 @@ def torch_problem(error: BaseException) -> TraceError | None:
     return made
 
 
-def _advice(error: BaseException, line: str) -> str:
+def advice_for(error: BaseException, line: str) -> str:
+    """What to write instead of a line that calls torch; empty for other errors."""
     text = str(error)
     if isinstance(error, TypeError) and "not Proxy" in text and ("Tensor" in text or "argument" in text):
         return (

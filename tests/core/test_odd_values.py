@@ -61,6 +61,18 @@ def test_a_traced_value_is_no_key(program: Callable[[Any], Any]) -> None:
     assert "test_odd_values.py:" in str(raised.value)
 
 
+def test_an_array_is_in_no_list() -> None:
+    """Its comparison with an element is many truths, in NumPy, too."""
+
+    def program(x: Any) -> Any:
+        return x * (x in [1.0])
+
+    with pytest.raises(ValueError, match="ambiguous"):
+        program(X)
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)the truth of an array.*test_odd_values\.py:"):
+        fx.symbolic_trace(program, x="f32[3]")
+
+
 # -- attributes ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "value", [float("inf"), -np.inf, float("nan"), np.float32(1.5), np.int64(3), np.bool_(True), -0.0, 10**15]

@@ -36,6 +36,7 @@ from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
 from fxlite.tracing.capture.rounds import number_of_rounds, with_count
 from fxlite.tracing.capture.texts import as_text, in_text
 from fxlite.tracing.selections.spans import is_computed
+from fxlite.tracing.torch_names import advice_for
 from fxlite.types.dtypes import as_numpy_reads
 
 #: Rounds of a loop that is not looked at.
@@ -243,7 +244,7 @@ def _by_others(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[s
         names = getattr(function, "__module__", None), getattr(function, "__qualname__", str(function))
         raise tracer.error(
             f"{'.'.join(filter(None, names))}() needs values that do not exist while tracing ({error})",
-            "use NumPy's functions, or call it before tracing",
+            advice_for(error, "") or "use NumPy's functions, or call it before tracing",
         ) from error
 
 

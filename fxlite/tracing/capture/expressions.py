@@ -242,7 +242,9 @@ class Expressions(Caller):
         elif isinstance(right, (range, Counted)) or is_traced(right):
             return _COMPARED[symbol](left, right)
         else:
-            found = self.or_(False, *((lambda v=v: left == v) for v in right))
+            if is_traced(left) and left.ndim and not isinstance(right, (tuple, list)):
+                raise left.as_key()
+            found = self.or_(False, *((lambda v=v: self.truth(left == v)) for v in right))
             found = found.tracer.python_number(found) if is_traced(found) else bool(found)
         return found if symbol == "In" else self.not_(found)
 
