@@ -88,6 +88,7 @@ class _Function:
         #: of results of a branch that cannot be computed where they are wanted.
         self.turning: list[str] = []
         self.kernels = 0
+        self.made: dict[int, Kernel] = {}  # by the group, which the plan keeps
         self.functions: list[str] = []  # of routines that are called
 
     # -- the whole -----------------------------------------------------------------------------
@@ -183,23 +184,19 @@ class _Function:
     def _rows_first(self, body: BodyPlan, carried: Sequence[Node], node: Node, head: str, depth: int) -> list[str]:
         """The lines of a loop whose arrays are gone through row by row; none where that cannot be, or is no gain."""
         program = body.program
-        if any(g.kind != "loops" or not g.root.type.rank or g.root.target.kind == "control" for g in program.groups):
+        if any(g.kind != "loops" or not g.root.type.rank for g in program.groups):
             return []
         if any(self._place(program, r) != buffer_name(n) for n, r in zip(carried, body.results)):
             return []
         if program.apart or any(_mixes_rows(program, n, m) for n, m in itertools.combinations(program.slot_of, 2)):
             return []
-        around = self.scratch, len(self.pointers)
-        self._arena(program, self.scratch)
-        made: list[Kernel] = []
-        for group in program.groups:
-            made.append(loops(group, f"kernel{self.kernels}"))
-            self._bring(made[-1], group, program)
+        made = [self._lowered(group) for group in program.groups]
+        for kernel, group in zip(made, program.groups):
+            self._bring(kernel, group, program)
         found = rows_first(made, self.printer.shapes, lambda name: self.printer.places.get(name, name), head)
         if found is None:
-            self.scratch = around[0]
-            del self.pointers[around[1] :]
             return []
+        self._arena(program, self.scratch)
         count = [known_index(node.arguments[name]) for name in ("upper", "lower")]
         times = Index.of(1) if None in count else Index.of(count[0]) - Index.of(count[1])
         self.printer.work = sum((kernel.work for kernel in made), Index.of(0)) * times
@@ -348,10 +345,16 @@ class _Function:
             if group.anchor is not None:
                 lines += self._called(group, program, depth)
                 continue
-            kernel = loops(group, f"kernel{self.kernels}")
+            kernel = self._lowered(group)
             self.kernels += 1
             lines += self._inline(kernel, group, program, depth)
         return lines
+
+    def _lowered(self, group: Group) -> Kernel:
+        """The loops of a group, which are made once."""
+        if id(group) not in self.made:
+            self.made[id(group)] = loops(group, f"kernel{self.kernels}")
+        return self.made[id(group)]
 
     def _called(self, group: Group, program: Program, depth: int) -> list[str]:
         """The call of a routine, whose function stands before this one."""

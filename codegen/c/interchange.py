@@ -44,17 +44,16 @@ def rows_first(
 ) -> For | None:
     """The loop over rows around a loop of the program with this ``head``, whose iterations run the kernels; None
     where rows are not apart from each other, or lie side by side in memory. ``place``: the array that a buffer is."""
-    loops = [kernel.body[0] for kernel in kernels if len(kernel.body) == 1]
-    if not kernels or len(loops) < len(kernels) or not all(isinstance(loop, For) and _is_plain(loop) for loop in loops):
+    loops = [s for kernel in kernels if len(kernel.body) == 1 for s in kernel.body if isinstance(s, For)]
+    extents = {loop.var.extent for loop in loops}
+    if len(loops) < len(kernels) or len(extents) != 1 or not all(map(_is_plain, loops)):
         return None
-    extents = {loop.var.extent for loop in loops if isinstance(loop, For)}
-    if len(extents) > 1 or not _are_apart([loop for loop in loops if isinstance(loop, For)], shapes, place):
+    if not _are_apart(loops, shapes, place):
         return None
     (extent,) = extents
     rows, named = Var("rows", extent), Local(dtypes.int64, "count")
     inside: list[Stmt] = []
     for loop in loops:
-        assert isinstance(loop, For)
         row = Var(loop.var.name, Index.of(Value(named)))
         env = {loop.var: Index.of(rows) + row}
         inside.append(For(row, tuple(move(s, env) for s in loop.body), "simd"))

@@ -489,15 +489,11 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
         here, value = of_part(inner.levels[-1], Index.of(block))
         found = inner.bind(Reduction(dtype, kind, (here,), value))
         best, start = fresh_local(dtype, "_best"), fresh_local(dtypes.int64, "_part")
-        better = expr.apply(COMBINATIONS[node.kind].function, found, best)
-        if dtype.is_inexact:
-            is_first = expr.apply("logical_not", expr.apply("isnan", best))
-            better = expr.apply("or", better, expr.apply("and", expr.apply("isnan", found), is_first))
         chooses = Assign(best, found), Assign(start, expr.index_value(block))
         nest.levels[level] += [
             Alloc(best.name, dtype, neutral(kind, dtype)),
             Alloc(start.name, dtypes.int64, expr.const(0, dtypes.int64)),
-            For(block, (*inner.levels[-1], If(better, chooses)), "serial", _SEARCHED),
+            For(block, (*inner.levels[-1], If(_is_better(node.kind, found, best), chooses)), "serial", _SEARCHED),
         ]
         inner._forget_inside(level)
         nest.depths.update(inner.depths)
@@ -512,6 +508,15 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
     return expr.apply("add", expr.index_value(first), expr.cast(nest.bind(within), dtypes.int64))
 
 
+def _is_better(kind: str, value: Expr, best: Expr) -> Expr:
+    """Whether a value comes before the best one so far; the first NaN does."""
+    better = expr.apply(COMBINATIONS[kind].function, value, best)
+    if not value.dtype.is_inexact:
+        return better
+    unset = expr.apply("logical_not", expr.apply("isnan", best))
+    return expr.apply("or", better, expr.apply("and", expr.apply("isnan", value), unset))
+
+
 def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tuple[list[Stmt], Expr]:
     """Position of the first extreme value; the first NaN counts as one."""
     best = fresh_local(node.body.dtype.compute, "_best")
@@ -520,10 +525,7 @@ def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tupl
     position = Index.of(0)
     for v in node.variables:
         position = position * v.extent + Index.of(v)
-    better = expr.apply(COMBINATIONS[node.kind].function, value, best)
-    if body.dtype.is_inexact:
-        unset = expr.apply("logical_not", expr.apply("isnan", best))
-        better = expr.apply("or", better, expr.apply("and", expr.apply("isnan", value), unset))
+    better = _is_better(node.kind, value, best)
     first = expr.apply("lt", where, expr.const(0, dtypes.int64))
     inner.levels[-1] += [
         Let(value.name, body),
