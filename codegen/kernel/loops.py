@@ -164,11 +164,10 @@ class Cut:
 
     def _known(self, part: int, node: Expr) -> Expr:
         """A condition that holds for all of a part, or for nothing of it."""
-        if not _is_comparison(node) or not _compares(node, self.variable):
+        found = _changes(node, self.variable)
+        if found is None or not set(found[0]) <= set(self.bounds):
             return node
-        bounds, holds_behind = _bounds(node, self.variable)
-        if not set(bounds) <= set(self.bounds):
-            return node
+        bounds, holds_behind = found
         behind = sum(part > self.bounds.index(bound) for bound in bounds)
         return expr.TRUE if behind == holds_behind else expr.FALSE
 
@@ -178,15 +177,11 @@ def cut(space: Sequence[Var], value: Expr) -> Cut | None:
     none."""
     choices = [c for n in expr.walk(value, (Reduction,)) for c in _asked(n)]
     for variable in space:
-        found = dict.fromkeys(
-            bound
-            for c in choices
-            if _compares(c, variable) and not expr.run_time_values((_difference(c),))
-            for bound in _bounds(c, variable)[0]
-        )
-        bounds = _sorted(found) if 0 < len(found) < MOST_PARTS else None
-        if bounds is not None:
-            return Cut(variable, bounds)
+        changes = [found for c in choices if (found := _changes(c, variable)) is not None]
+        places = dict.fromkeys(b for bounds, _ in changes if not expr.run_time_values(bounds) for b in bounds)
+        ascending = _sorted(places) if 0 < len(places) < MOST_PARTS else None
+        if ascending is not None:
+            return Cut(variable, ascending)
     return None
 
 
@@ -196,38 +191,31 @@ def _asked(node: Expr) -> list[Expr]:
         return []
     condition, *sides = node.args
     found = expr.conjuncts(condition)
-    is_of_places = all(map(_is_comparison, found)) and not any(isinstance(s, Const) for s in sides)
+    is_of_places = all(_compared(c) is not None for c in found) and not any(isinstance(s, Const) for s in sides)
     return found if is_of_places else []
 
 
-def _is_comparison(node: Expr) -> bool:
-    """Whether one index is compared with another."""
-    return expr.not_negative(node) is not None or expr.is_zero_where_equal(node) is not None
+def _compared(node: Expr) -> tuple[Index, bool] | None:
+    """Of a comparison of two indices what is less than 0 where it holds, or 0, and whether it is 0."""
+    least, difference = expr.not_negative(node), expr.is_zero_where_equal(node)
+    if least is not None:
+        return -least - 1, False
+    return None if difference is None else (difference, True)
 
 
-def _compares(comparison: Expr, variable: Var) -> bool:
-    """Whether a loop variable is compared with sizes and numbers of loops around the kernel, and no other
-    one is."""
-    difference = _difference(comparison)
+def _changes(node: Expr, variable: Var) -> tuple[tuple[Index, ...], int] | None:
+    """Where the answer of a comparison of a loop variable with sizes and numbers of loops around the kernel changes,
+    in ascending order, and behind how many of these places it holds; None of others."""
+    compared = _compared(node)
+    if compared is None:
+        return None
+    difference, is_equality = compared
     step = difference.coefficient(variable)
     own = {v for v in difference.variables() if not isinstance(v, Given)}
-    return own == {variable} and step is not None and step.constant in (1, -1)
-
-
-def _difference(comparison: Expr) -> Index:
-    """What is less than 0 where the comparison holds, or 0 where it is one for equality."""
-    least = expr.not_negative(comparison)
-    found = expr.is_zero_where_equal(comparison) if least is None else -least - 1
-    assert found is not None
-    return found
-
-
-def _bounds(comparison: Expr, variable: Var) -> tuple[tuple[Index, ...], int]:
-    """Where a comparison's answer changes, in ascending order, and behind how many of these places it holds."""
-    difference = _difference(comparison)
-    rest = difference.substitute({variable: Index.of(0)})
-    rises = difference.coefficient(variable) == 1
-    if expr.not_negative(comparison) is None:
+    if own != {variable} or step is None or step.constant not in (1, -1):
+        return None
+    rest, rises = difference.substitute({variable: Index.of(0)}), step == 1
+    if is_equality:
         place = -rest if rises else rest
         return (place, place + 1), 1
     return ((-rest,), 0) if rises else ((rest + 1,), 1)
