@@ -77,9 +77,10 @@ static TILE_INLINE void sum_pixels_V(
                 b_t[v] = *(const volatile V *)(b + v * V_lanes);
             #pragma GCC unroll 16
             for (int i = 0; i < pixels; i++) {
+                const V x_i = x_t[i * pixel_step] - (V){0};
                 #pragma GCC unroll 2
                 for (int v = 0; v < vectors; v++)
-                    sum[i][v] += x_t[i * pixel_step] * b_t[v];
+                    ADD_PRODUCT_T(sum[i][v], x_i, b_t[v]);
             }
         }
     }
@@ -170,9 +171,10 @@ static TILE_INLINE void sum_places_T(
                 x_t[p] = *(const volatile T_vec *)(x + tap[t] + p * place_step);
             #pragma GCC unroll 4
             for (int o = 0; o < outputs; o++) {
+                const T_vec w_o = all_T(weight[o * weight_step]);
                 #pragma GCC unroll 4
                 for (int p = 0; p < 4; p++)
-                    sum[o][p] += weight[o * weight_step] * x_t[p];
+                    ADD_PRODUCT_T(sum[o][p], w_o, x_t[p]);
             }
         }
     }
@@ -208,9 +210,14 @@ TILE_FUNCTION static void sum_channels_T(
         else if (outputs == 2)
             sum_places_T(2, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
                          adds, sums, sums_step);
-        else
+        else if (TILE_ROWS > 6)
             sum_places_T(4, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
                          adds, sums, sums_step);
+        else /* sixteen sums are more than there are registers */
+            for (int o = 0; o < 4; o += 2)
+                sum_places_T(2, channels, taps, x, channel_step, tap, place_step,
+                             weight + o * weight_step, weight_step, adds,
+                             sums + o * 4 * sums_step, sums_step);
     }
 }
 

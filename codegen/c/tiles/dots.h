@@ -63,7 +63,7 @@ static TILE_INLINE void step_dots_T(
         const T_vec a_k = load_kept_T(a + i * a_row, kept);
         #pragma GCC unroll 4
         for (int j = 0; j < columns; j++)
-            sum[i * columns + j] += a_k * b_k[j];
+            ADD_PRODUCT_T(sum[i * columns + j], a_k, b_k[j]);
     }
 }
 

@@ -56,10 +56,10 @@ static TILE_INLINE void add_number_INT(
         b_k[v] = numbers_of_INT(*(const word_vec *)(b + v * float_lanes), s);
     #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        const float a_i = (i < 6 ? a + i * a_row : a_6 + (i - 6) * a_row)[s];
+        const float_vec a_i = all_float((i < 6 ? a + i * a_row : a_6 + (i - 6) * a_row)[s]);
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            sum[i * split + turn][v] += a_i * b_k[v];
+            ADD_PRODUCT_float(sum[i * split + turn][v], a_i, b_k[v]);
     }
 }
 
