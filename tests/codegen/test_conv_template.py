@@ -286,9 +286,14 @@ def workspace_bytes(case: Case, size: tuple[int, int, int], n_threads: int) -> i
     return int(eval(text, C_FUNCTIONS, names))
 
 
-def winograd_block_rows(tiles_down: int, row_bytes: int) -> int:
+def winograd_block_rows(tiles_down: int, row_bytes: int, panel_bytes: int) -> int:
     """The C function of this name."""
-    return min(max((1 << 20) // 2 // max(row_bytes, 1), 1), tiles_down)
+    half = (1 << 20) // 2
+    rows = (8 * half if panel_bytes > half else half) // max(row_bytes, 1)
+    if rows < 1:
+        return 1
+    blocks = -(-tiles_down // rows)
+    return -(-tiles_down // blocks) if blocks > 1 else tiles_down
 
 
 C_FUNCTIONS = {

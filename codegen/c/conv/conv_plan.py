@@ -239,8 +239,8 @@ def _is_shallow(spec: ConvSpec) -> bool:
     return spec.groups == 1 and spec.depth <= SHALLOW and max(spec.stride) <= 2 and fills
 
 
-WEIGHT_BYTES = 16
-"""Bytes of weights that come out of the third-level cache in a cycle; measured on Zen 4, products
+WEIGHT_BYTES = 8
+"""Bytes of weights that are read in a cycle, from memory or a cache that other programs share; products
 wait for the rest."""
 
 KEPT_WEIGHTS = 1 << 20

@@ -104,10 +104,12 @@ class Winograd(Walk):
         def call(*sizes: Index) -> str:
             return f"winograd_block_rows({', '.join(map(bare, sizes))})"
 
-        found = self.body.let("block_rows", call(self.tiles_down, row_bytes))
+        panel_bytes = input_planes(self.spec) * (self.points * self.panel * 4)
+        found = self.body.let("block_rows", call(self.tiles_down, row_bytes, Index.of(panel_bytes)))
         atom = found.single_atom
         assert atom is not None
-        self.meanings[atom] = symbol(call(self.meaning(self.tiles_down), self.meaning(row_bytes)))
+        meant = self.meaning(self.tiles_down), self.meaning(row_bytes), Index.of(panel_bytes)
+        self.meanings[atom] = symbol(call(*meant))
         return found
 
     def turn_pixels(self, n: Index) -> None:
@@ -168,30 +170,30 @@ class Winograd(Walk):
             width = body.let("width", smaller(self.tiles_across - tile_1, self.across))
             first = body.let("first", row_1 * self.tiles_across + tile_1)
             count = body.let("count", down * width, "int")
-            rows = self.tile_rows * panel
-            body.declare(f"float products[{self.points}][{bare(rows)}], square[{SEGMENT * m * panel}]")
+            most_tiles = SEGMENT // m
+            step = most_tiles * panel + POINTS_PAD
+            body.declare(f"float products[{self.points}][{step}], square[{SEGMENT * m * panel}]")
             if not spec.y_last:
                 body.declare(f"float turned[{panel * SEGMENT}]")
             parts = body.let("parts", divide_up(count, self.tile_rows))
             if self.pairs:
                 body.call("take_tiles")
-            with body.loop("part", parts) as part:
+            with body.loop("p", self.points) as p, body.loop("part", parts) as part:
                 start_ = body.let("start", part * count // parts)
                 tiles = body.let("tiles", (part + 1) * count // parts - start_, "int")
-                with body.loop("p", self.points) as p:
-                    points = Pointer("points") + (p * self.point_step + (first + start_) * self.items)
-                    own, name = weights + p * (depth * panel), "bf16" if self.pairs else "float"
-                    operands = points, self.items, own
-                    body.call(f"multiply_tile_{name}", tiles, columns, depth, *operands, f"products[{bare(p)}]")
-                with body.loop("i", tiles) as i:
-                    row = body.let("row", (start_ + i) // width)
-                    tile = body.let("tile", (start_ + i) % width)
-                    place = Pointer("square") + (row * self.pitch + tile) * (m * panel)
-                    target = place, self.pitch * panel
-                    body.call(f"winograd_output_{m}", columns, f"&products[0][{bare(i * panel)}]", rows, *target)
-                    with body.block(f"if (!{Pointer('finite')[first + start_ + i]})"):
-                        self.find_pixels(row_1 + row, tile_1 + tile)
-                        body.call(f"winograd_direct_{self.suffix}", columns, spec.c, "pixel", weights, *target)
+                points = Pointer("points") + (p * self.point_step + (first + start_) * self.items)
+                own, name = weights + p * (depth * panel), "bf16" if self.pairs else "float"
+                target = f"&products[{bare(p)}][{bare(start_ * panel)}]"
+                body.call(f"multiply_tile_{name}", tiles, columns, depth, points, self.items, own, target)
+            with body.loop("i", count) as i:
+                row = body.let("row", i // width)
+                tile = body.let("tile", i % width)
+                place = Pointer("square") + (row * self.pitch + tile) * (m * panel)
+                output = place, self.pitch * panel
+                body.call(f"winograd_output_{m}", columns, f"&products[0][{bare(i * panel)}]", Index.of(step), *output)
+                with body.block(f"if (!{Pointer('finite')[first + i]})"):
+                    self.find_pixels(row_1 + row, tile_1 + tile)
+                    body.call(f"winograd_direct_{self.suffix}", columns, spec.c, "pixel", weights, *output)
             if self.pairs:
                 body.call("release_tiles")
             ow_0, oh_0 = tile_1 * m, (self.row_0 + row_1) * m

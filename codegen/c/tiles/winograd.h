@@ -53,11 +53,16 @@
 /* ---- Winograd's convolution F(m x m, 3 x 3): transforms -------------------------------------- */
 
 /* How many rows of tiles are computed at once: so that their points take half of the second-level
- * cache. */
-static inline int64_t winograd_block_rows(int64_t tiles_down, int64_t row_bytes)
+ * cache while the panels of weights pass by; where a panel is larger than that, most of the time
+ * would go to reading weights once more for each block, and points may fill several such caches. */
+static inline int64_t winograd_block_rows(int64_t tiles_down, int64_t row_bytes, int64_t panel_bytes)
 {
-    const int64_t rows = L2_BYTES / 2 / (row_bytes > 0 ? row_bytes : 1);
-    return rows < 1 ? 1 : rows < tiles_down ? rows : tiles_down;
+    const int64_t most = panel_bytes > L2_BYTES / 2 ? 4 * (int64_t)L2_BYTES : L2_BYTES / 2;
+    const int64_t rows = most / (row_bytes > 0 ? row_bytes : 1);
+    if (rows < 1)
+        return 1;
+    const int64_t blocks = (tiles_down + rows - 1) / rows;
+    return blocks > 1 ? (tiles_down + blocks - 1) / blocks : tiles_down;
 }
 
 /* pixel[i * side + j] = where the channels lie of the pixel in row top + i and column left + j of

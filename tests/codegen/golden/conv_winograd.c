@@ -7,7 +7,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
                     const float *restrict bias, float *restrict relu, void *restrict workspace,
                     int n_threads)
 {
-    const int64_t block_rows = winograd_block_rows(4, 18432);
+    const int64_t block_rows = winograd_block_rows(4, 18432, 147456);
     const int64_t point_step = block_rows*128 + 16;
     float *const pixels = workspace;
     float *const points = pixels + block_rows*2048 + 1024;
@@ -41,28 +41,26 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
             const int64_t down = rows - row_1;
             const int64_t first = row_1*4;
             const int count = (int)(down*4);
-            float products[36][TILE_ROWS*32], square[8192];
+            float products[36][528], square[8192];
             float turned[2048];
             const int64_t parts = (count + TILE_ROWS - 1) / TILE_ROWS;
-            for (int64_t part = 0; part < parts; ++part) {
-                const int64_t start = count*part / parts;
-                const int tiles = (int)((part + 1)*count / parts - start);
-                for (int64_t p = 0; p < 36; ++p) {
+            for (int64_t p = 0; p < 36; ++p) {
+                for (int64_t part = 0; part < parts; ++part) {
+                    const int64_t start = count*part / parts;
+                    const int tiles = (int)((part + 1)*count / parts - start);
                     multiply_tile_float(tiles, 32, 32, points + (first + start)*32 + p*point_step,
-                        32, weights + p*1024, products[p]);
+                        32, weights + p*1024, &products[p][start*32]);
                 }
-                for (int64_t i = 0; i < tiles; ++i) {
-                    const int64_t row = (start + i) / 4;
-                    const int64_t tile = (start + i) % 4;
-                    winograd_output_4(32, &products[0][i*32], TILE_ROWS*32,
-                        square + row*2048 + tile*128, 512);
-                    if (!finite[first + start + i]) {
-                        const float *pixel[36];
-                        find_tile_pixels(6, (row_1 + row + row_0)*4 - 1, tile*4 - 1, from, to, 16,
-                            32, pixels, zeros, pixel);
-                        winograd_direct_4(32, 32, pixel, weights, square + row*2048 + tile*128,
-                            512);
-                    }
+            }
+            for (int64_t i = 0; i < count; ++i) {
+                const int64_t row = i / 4;
+                const int64_t tile = i % 4;
+                winograd_output_4(32, &products[0][i*32], 528, square + row*2048 + tile*128, 512);
+                if (!finite[first + i]) {
+                    const float *pixel[36];
+                    find_tile_pixels(6, (row_1 + row + row_0)*4 - 1, tile*4 - 1, from, to, 16, 32,
+                        pixels, zeros, pixel);
+                    winograd_direct_4(32, 32, pixel, weights, square + row*2048 + tile*128, 512);
                 }
             }
             const int64_t rows_here = fx_min(down*4, 16 - row_0*4 - row_1*4);

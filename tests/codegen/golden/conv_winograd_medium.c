@@ -7,7 +7,7 @@
 static void k0_conv2d(const float *restrict x, const uint32_t *restrict weight_packed,
                       float *restrict conv2d, void *restrict workspace, int n_threads)
 {
-    const int64_t block_rows = winograd_block_rows(8, 8192);
+    const int64_t block_rows = winograd_block_rows(8, 8192, 32768);
     const int64_t point_step = block_rows*128 + 16;
     uint32_t *const points = workspace;
     int32_t *const finite = (int32_t *)(points + point_step*16);
@@ -31,28 +31,27 @@ static void k0_conv2d(const float *restrict x, const uint32_t *restrict weight_p
             const int64_t down = fx_min(rows - row_1, 4);
             const int64_t first = row_1*8;
             const int count = (int)(down*8);
-            float products[16][PAIR_ROWS*32], square[4096];
+            float products[16][1040], square[4096];
             const int64_t parts = (count + PAIR_ROWS - 1) / PAIR_ROWS;
             take_tiles();
-            for (int64_t part = 0; part < parts; ++part) {
-                const int64_t start = count*part / parts;
-                const int tiles = (int)((part + 1)*count / parts - start);
-                for (int64_t p = 0; p < 16; ++p) {
+            for (int64_t p = 0; p < 16; ++p) {
+                for (int64_t part = 0; part < parts; ++part) {
+                    const int64_t start = count*part / parts;
+                    const int tiles = (int)((part + 1)*count / parts - start);
                     multiply_tile_bf16(tiles, 32, 16, points + (first + start)*16 + p*point_step,
-                        16, weights + p*512, products[p]);
+                        16, weights + p*512, &products[p][start*32]);
                 }
-                for (int64_t i = 0; i < tiles; ++i) {
-                    const int64_t row = (start + i) / 8;
-                    const int64_t tile = (start + i) % 8;
-                    winograd_output_2(32, &products[0][i*32], PAIR_ROWS*32,
-                        square + row*1024 + tile*64, 512);
-                    if (!finite[first + start + i]) {
-                        const float *pixel[16];
-                        find_tile_pixels(4, (row_1 + row + row_0)*2 - 1, tile*2 - 1, 0, 16, 16, 32,
-                            pixels, zeros, pixel);
-                        winograd_direct_2_bf16(32, 32, pixel, weights, square + row*1024 + tile*64,
-                            512);
-                    }
+            }
+            for (int64_t i = 0; i < count; ++i) {
+                const int64_t row = i / 8;
+                const int64_t tile = i % 8;
+                winograd_output_2(32, &products[0][i*32], 1040, square + row*1024 + tile*64, 512);
+                if (!finite[first + i]) {
+                    const float *pixel[16];
+                    find_tile_pixels(4, (row_1 + row + row_0)*2 - 1, tile*2 - 1, 0, 16, 16, 32,
+                        pixels, zeros, pixel);
+                    winograd_direct_2_bf16(32, 32, pixel, weights, square + row*1024 + tile*64,
+                        512);
                 }
             }
             release_tiles();
