@@ -22,6 +22,7 @@ from fxlite.codegen.c.conv.conv_plan import (
     plan_of,
     product_pitch,
     reads_pairs,
+    reads_runs,
     winograd_tile,
 )
 from fxlite.codegen.c.conv.conv_walk import conv_function
@@ -191,6 +192,9 @@ def weight_index(spec: ConvSpec, k: Index, depth: Index) -> Index:
     width = panel_columns(spec.ctype)
     if m := winograd_tile(spec):
         size = (m + 2) ** 2 * inputs
+    if reads_runs(spec):
+        taps = spec.r * spec.s
+        depth = depth % taps * inputs + depth // taps
     whole = -(-number(spec.group_outputs) // width) * width
     panel = group * (whole // width) + output // width
     return (panel * size + depth) * width + output % width

@@ -35,8 +35,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from fxlite.codegen.c.conv.conv_depthwise import Depthwise, DepthwiseLast, Pixels
-from fxlite.codegen.c.conv.conv_panels import Taps
-from fxlite.codegen.c.conv.conv_plan import FEW_OUTPUTS, ConvSpec, number, plan_of, product_pitch, winograd_tile
+from fxlite.codegen.c.conv.conv_panels import RunTaps, Taps
+from fxlite.codegen.c.conv.conv_plan import (
+    FEW_OUTPUTS,
+    ConvSpec,
+    number,
+    plan_of,
+    product_pitch,
+    reads_runs,
+    winograd_tile,
+)
 from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import Axis, empty_result, fetch, finish_joined
 from fxlite.codegen.c.conv.conv_winograd import Winograd
@@ -71,7 +79,9 @@ def render_conv(spec: ConvSpec) -> Rendered:
         return Pixels(spec).render()
     if plan == "depthwise":
         return Depthwise(spec).render()
-    return DepthwiseLast(spec).render() if plan == "depthwise last" else Taps(spec).render()
+    if plan == "depthwise last":
+        return DepthwiseLast(spec).render()
+    return RunTaps(spec).render() if reads_runs(spec) else Taps(spec).render()
 
 
 def _render_product(spec: ConvSpec) -> Rendered:

@@ -13,11 +13,13 @@ rounded; nothing is unrolled into columns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, plan_of, reads_pairs
+from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, number, plan_of, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, fetch, finish, finish_joined, finish_tile
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PAIR_BYTES, panel_columns
+from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Pointer, Rendered, Size, bare, divide_up, smaller, symbol
 from fxlite.scalar.index import Index
 
@@ -117,9 +119,13 @@ class Panels(Walk):
             body.pointer(f"const {self.word}", "weights", self.weight + first)
             self.declare_image(n, group)
             n = body.let("image_n", self.first_image + n)
-            with self.rows_of(self.row_name, block, blocks, self.rows) as row:
-                self.row(row, n, group * spec.group_outputs + panel * width)
+            self.task(block, blocks, n, group * spec.group_outputs + panel * width)
             self.leave()
+
+    def task(self, block: Index, blocks: Index, n: Index, k_0: Index) -> None:
+        """The rows of a block times a panel."""
+        with self.rows_of(self.row_name, block, blocks, self.rows) as row:
+            self.row(row, n, k_0)
 
 
 class Taps(Panels):
@@ -240,6 +246,10 @@ class Taps(Panels):
         else:
             first = (n * self.planes + group * self.inputs) * self.plane
         self.image = self.body.pointer(f"const {self.word}", "image", Pointer(start) + first)
+        self.declare_tile()
+
+    def declare_tile(self) -> None:
+        """The arrays that a tile is summed up in."""
         if self.turned:
             arrays = f"tile[16 * {self.width}] = {{0}}, turned[{self.width} * {TURNED}]"
         else:
@@ -291,6 +301,110 @@ class Taps(Panels):
             self.sum_up(pixels, first + ow_0 * step, step)
             pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", k_0, self.columns, "j")
             finish_tile(body, self.spec, Pointer("tile"), self.width, pixel, channel, n, row)
+
+
+BLOCK_STEPS = 192
+"""Steps of K in a block: half a panel of so many rows of 32 channels, as AVX2 reads it, takes less than half
+of a first-level cache of 32 KiB."""
+
+MOST_BLOCKS = constant("matrix", "SUM_BLOCKS")
+"""Blocks that are added one after the other."""
+
+MOST_STEPS = constant("matrix", "SUM_STEPS")
+"""Steps of K in a block at most."""
+
+TILES_AT_ONCE = 16
+"""Tiles whose sums are kept while the blocks of K pass by."""
+
+
+class RunTaps(Taps):
+    """Tiles of floats that read a channels-last image in *runs* of numbers that follow each other: a row of the
+    kernel, where its columns are not dilated and all channels are read, or the channels of a pixel. A long K is
+    cut into blocks of weights that stay in the first-level cache while several tiles are multiplied by them."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        spec = self.spec
+        inputs = number(spec.group_inputs)
+        self.joined = spec.groups == 1 and self.pixel == inputs and (spec.dilation[1] == 1 or spec.s == 1)
+        self.runs, self.length = (spec.r, spec.s * inputs) if self.joined else (self.taps, inputs)
+        steps = max(BLOCK_STEPS, min(-(-self.runs * self.length // MOST_BLOCKS), MOST_STEPS))
+        if self.length > steps:  # a block is a part of a run
+            self.parts = -(-self.length // steps)
+            self.blocks = self.runs * self.parts
+        else:  # or some whole ones
+            self.parts = 1
+            self.blocks = -(-self.runs // (steps // self.length))
+        self.declare_runs()
+
+    def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
+        """The table of runs."""
+
+    def note(self) -> str:
+        note = f"{super().note()}\nPixels are read in runs of {self.length}"
+        return f"{note}, in {self.blocks} blocks." if self.blocks > 1 else f"{note}."
+
+    def declare_runs(self) -> None:
+        """Where runs begin, from the first pixel under a kernel."""
+        spec = self.spec
+        columns = range(1 if self.joined else spec.s)
+        rows = [self.pitch * (r * spec.dilation[0]) for r in range(spec.r)]
+        places = [row + Index.of(self.pixel) * (s * spec.dilation[1]) for row in rows for s in columns]
+        self.distances("run", "Where the runs of a kernel begin, from its first pixel.", places)
+
+    def declare_tile(self) -> None:
+        if self.blocks == 1:
+            super().declare_tile()
+
+    def sum_up(self, count: Size, pixel: Pointer, step: Index) -> None:
+        what = count, self.columns, self.runs, "run", self.length, pixel, step, "weights", 0, 1, "tile", "0"
+        self.body.call(f"sum_runs_{self.ctype}", *what)
+
+    def task(self, block: Index, blocks: Index, n: Index, k_0: Index) -> None:
+        if self.blocks == 1:
+            super().task(block, blocks, n, k_0)
+            return
+        body, size = self.body, f"[{TILES_AT_ONCE}][TILE_ROWS*{self.width}]"
+        tiles = body.let("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
+        end = (block + 1) * self.rows // blocks * tiles
+        with body.loop("tile_0", end, block * self.rows // blocks * tiles, step=TILES_AT_ONCE) as tile_0:
+            at_once = body.let("at_once", smaller(end - tile_0, TILES_AT_ONCE))
+            body.declare(f"{self.ctype} sums{size}" + f", left{size}" * (self.blocks > MOST_BLOCKS))
+            with body.loop("part", self.blocks) as part:
+                self.multiply_block(part, tile_0, at_once, tiles)
+            with body.loop("t", at_once) as t:
+                row, ow_0, pixels = self.place(tile_0 + t, tiles)
+                pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", k_0, self.columns, "j")
+                finish_tile(body, self.spec, Pointer(f"sums[{bare(t)}]"), self.width, pixel, channel, n, row)
+
+    def multiply_block(self, part: Index, tile_0: Index, at_once: Index, tiles: Index) -> None:
+        """The products of a block of K for so many tiles."""
+        body = self.body
+        if self.parts > 1:
+            run, runs, turn = part // self.parts, Index.of(1), part % self.parts
+            k_0 = body.let("k_0", turn * self.length // self.parts)
+            depth = Index.of(self.length // self.parts)
+            if self.length % self.parts:
+                depth = body.let("depth", (turn + 1) * self.length // self.parts - k_0)
+        else:
+            run, k_0 = body.let("first_run", part * self.runs // self.blocks), Index.of(0)
+            depth, runs = Index.of(self.length), body.let("runs", (part + 1) * self.runs // self.blocks - run, "int")
+        first = body.pointer(f"const {self.word}", "block", Pointer("weights") + (run * self.length + k_0) * self.width)
+        with body.loop("t", at_once) as t:
+            size = runs * depth * self.width
+            body.call("prefetch_part", first + size, size * self.item, t, at_once)
+            row, ow_0, pixels = self.place(tile_0 + t, tiles)
+            step = Index.of(self.stride[1] * self.pixel)
+            pixel = self.image + (row * self.stride[0] * self.pitch + ow_0 * step + k_0)
+            sums = f"sums[{bare(t)}]", f"left[{bare(t)}]" if self.blocks > MOST_BLOCKS else "0"
+            operands = pixels, self.columns, runs, Pointer("run") + run, depth, pixel, step, first
+            body.call(f"sum_runs_{self.ctype}", *operands, part, self.blocks, *sums)
+
+    def place(self, tile: Index, tiles: Index) -> tuple[Index, Index, Index]:
+        """The output row of a tile, its first pixel, and how many it has."""
+        row, number = self.body.let("row", tile // tiles), tile % tiles
+        ow_0 = self.body.let("ow_0", number * self.out_w // tiles)
+        return row, ow_0, self.body.let("pixels", (number + 1) * self.out_w // tiles - ow_0, "int")
 
 
 def turned(j: Index, i: Index) -> str:

@@ -324,6 +324,13 @@ def reads_pairs(spec: ConvSpec) -> bool:
     return plan in ("product", "channels", "winograd", "implicit product")
 
 
+def reads_runs(spec: ConvSpec) -> bool:
+    """Whether a kernel's numbers are read in *runs* of a channels-last image: those of a row of the kernel,
+    or the channels of a pixel, follow each other; weights are packed in that order."""
+    fixed = spec.x_last and not spec.computed and not spec.has_names and not reads_pairs(spec)
+    return fixed and plan_of(spec) == "implicit product"
+
+
 def input_planes(spec: ConvSpec) -> Size:
     """Input channels of a group, or pairs of them."""
     return -(-spec.group_inputs // 2) if reads_pairs(spec) else spec.group_inputs
@@ -367,6 +374,7 @@ def pack_conv_weight(
     "product":  the matrix [K, C/groups], its rows kept off multiples of 4 KiB; for bf16 as pairs
     "channels": for each group, `pack_b` of the matrix [C/groups * R * S, K/groups]; for bf16 of
                 pairs
+    "implicit product": the same, where `reads_runs` says so of [R * S * C/groups, K/groups]
     "pixels":   as it is, output channels of a group padded with zeros to whole tiles
     "depthwise": as it is
     "winograd": for each panel of `pack_b`, the matrices [C, K] of all points; for bf16 of pairs
@@ -402,6 +410,8 @@ def pack_conv_weight(
         if pairs:  # along the channels, which then come before the taps again
             taps = rows.reshape(*rows.shape[:2], inputs, -1).swapaxes(2, 3)
             rows = bf16_pairs(taps).swapaxes(2, 3).reshape(*rows.shape[:2], -1)
+        elif reads_runs(spec):
+            rows = rows.reshape(*rows.shape[:2], inputs, -1).swapaxes(2, 3).reshape(rows.shape)
         for group, panels in zip(rows, packed.reshape(spec.groups, -1)):
             pack_b(group.T, panels)
     return packed

@@ -83,6 +83,8 @@ class _Floats(Product):
         self.is_symmetric = finish is None and spec.is_symmetric
         self.in_registers = finish is None and self.cut is None and not self.is_symmetric and is_fused(spec)
         self.left_out = _ZERO  # how far it is from the sums
+        #: Whether a task's sums are an array of its own, while blocks of a packed weight pass by.
+        self.sums_of_task = self.cut is not None and self.cut.own > 0 and isinstance(spec.b, PackedOperand)
         self.a_low = self.depth + 16  # where the lower parts of a row are, if it is split
 
     def declare(self) -> None:
@@ -263,17 +265,30 @@ class _Floats(Product):
         else:
             body.pointer(self.kind.item, "b_panel", self.own_panel)
             self._pack_panel(at, Pointer("b_panel"))
-        if self.cut is not None and self.cut.own:
+        if self.cut is not None and self.cut.own and not self.sums_of_task:
             body.pointer(spec.ctype, "sums", self.own_sums)
 
     # -- sums --------------------------------------------------------------------------------------
+    def declare_sums(self) -> None:
+        if self.sums_of_task and self.cut is not None:
+            size, parts = MOST_TILES * self.kind.sums, 1
+            if (self.cut.blocks.constant or 0) > SUM_BLOCKS:  # beside the sums, what rounding leaves out
+                self.left_out, parts = size, 2
+            self.body.declare(f"{self.spec.ctype} sums[{bare(size * parts)}]")
+
+    def fetch_ahead(self, at: Place, block: Pointer, condition: str = "") -> None:
+        """Ask for a tile's part of the block of B that is read next."""
+        size = at.depth * (self.width * self.kind.item_bytes)
+        first = at.row_block * self.row_tiles // self.row_blocks
+        parts = divide_up(self.row_tiles, self.row_blocks)
+        self.body.call(f"{condition}prefetch_part", block, size, at.tile - first, parts)
+
     def multiply(self, at: Place) -> None:
         spec, body, cut = self.spec, self.body, self.cut
         if self.packs_whole and not self.by_panel:
-            ahead, size = Pointer("b_panel") + self.panel_size, at.depth * (self.width * self.kind.item_bytes)
-            first = at.row_block * self.row_tiles // self.row_blocks
-            parts = divide_up(self.row_tiles, self.row_blocks)
-            body.call("if (row_blocks > 1) prefetch_part", ahead, size, at.tile - first, parts)
+            self.fetch_ahead(at, Pointer("b_panel") + self.panel_size, "if (row_blocks > 1) ")
+        elif self.sums_of_task:
+            self.fetch_ahead(at, Pointer("b_panel") + at.depth * self.width)
         if self.in_registers:
             body.put(fused_call(self, at, *self.left(at), Pointer("b_panel")))
             return
@@ -281,9 +296,10 @@ class _Floats(Product):
             self.sum_tile(at, str(at.sums))
             return
         block = bare(at.block)
-        if not self.by_panel and cut.own:
+        if cut.own and (self.sums_of_task or not self.by_panel):
             given = at.rows, at.columns, at.depth, *self.left(at), Pointer("b_panel"), at.block, cut.blocks
-            body.call(f"multiply_part_{spec.ctype}", *given, at.sums, at.sums + self.left_out)
+            keeps = not self.sums_of_task or self.left_out != 0
+            body.call(f"multiply_part_{spec.ctype}", *given, at.sums, at.sums + self.left_out if keeps else "0")
             return
         body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")
         self.sum_tile(at, f"{block} == 0 ? {at.sums} : tile")
@@ -355,6 +371,8 @@ class _Floats(Product):
             said.append(far if spec.a.col_stride == 1 else near)
         if self.cut is not None and (self.cut.size or not self.cut.own):
             said.append(long_reason(self.cut))
+        elif self.cut is not None and self.sums_of_task:
+            said.append(f"K is cut into {bare(self.cut.blocks)} blocks, which several tiles read in turn.")
         if self.is_symmetric:
             said.append("The right operand is the left one transposed: what is above the diagonal is mirrored.")
         if self.in_registers:

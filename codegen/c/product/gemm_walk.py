@@ -163,6 +163,9 @@ class Product:
         tiles = self.row_tiles * self.repeats * self.cut.slices
         return f"count_panel_blocks({bare(self.panels)}, {bare(tiles)}, {bare(self.n_threads)})"
 
+    def declare_sums(self) -> None:
+        """Memory of a task for its sums."""
+
     def declare_panel(self, at: Place) -> None:
         """The panel that the tile reads."""
 
@@ -301,6 +304,7 @@ class Product:
             self.name_batch(batch)
             if self.takes_tiles:
                 body.call("take_tiles")
+            self.declare_sums()
             with body.loop("block", cut.blocks) as block:
                 k_0, depth = self._steps(cut, slice_, block)
                 at = self.blank(tuple(batch), task)

@@ -22,6 +22,7 @@ from fxlite.codegen.c.conv.conv_plan import (
     packed_conv_size,
     plan_of,
     reads_pairs,
+    reads_runs,
     winograd_tile,
 )
 from fxlite.codegen.c.dynamic_scale import beside_of
@@ -220,7 +221,7 @@ def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWei
         pack_conv_weight(np.ascontiguousarray(array), spec, packed)
 
     pairs, shape = reads_pairs(spec), array.shape
-    how = (plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
+    how = (plan_of(spec), winograd_tile(spec), spec.groups, pairs, reads_runs(spec), array.shape)
     dtype = np.dtype(np.uint32) if pairs else array.dtype
     return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)
 

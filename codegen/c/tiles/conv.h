@@ -148,6 +148,84 @@ static inline void sum_tile_T(
         sum_long_tile_T(pixels, columns, channels, taps, x, channel_step, tap, pixel_step, b, tile);
 }
 
+/* tile[i][j] = sum over runs r and k < depth of x[i * pixel_step + run[r] + k] * b[r][k][j], or added
+ * to what is there: numbers of a channels-last image that follow each other. */
+static TILE_INLINE void sum_run_pixels_V(
+    const int pixels, const int vectors, int runs, const int64_t *run, int64_t depth, const T *x,
+    int64_t pixel_step, const T *b, int adds, T *restrict tile)
+{
+    V sum[TILE_ROWS][2], b_k[2];
+    #pragma GCC unroll 16
+    for (int i = 0; i < pixels; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = adds ? *(V *)(tile + i * T_panel + v * V_lanes) : (V){0};
+    }
+    for (int r = 0; r < runs; r++, b += depth * T_panel) {
+        const T *const x_r = x + run[r], *const x_6 = opaque_pointer(x_r + 6 * pixel_step);
+        #pragma GCC unroll STEPS_AT_ONCE
+        for (int64_t k = 0; k < depth; k++) {
+            #pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                b_k[v] = *(const volatile V *)(b + k * T_panel + v * V_lanes);
+            #pragma GCC unroll 16
+            for (int i = 0; i < pixels; i++) {
+                const V x_i = (i < 6 ? x_r + i * pixel_step : x_6 + (i - 6) * pixel_step)[k] - (V){0};
+                #pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++)
+                    ADD_PRODUCT_T(sum[i][v], x_i, b_k[v]);
+            }
+        }
+    }
+    #pragma GCC unroll 16
+    for (int i = 0; i < pixels; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            *(V *)(tile + i * T_panel + v * V_lanes) = sum[i][v];
+    }
+}
+
+/* The same for the channels of a panel. */
+TILE_FUNCTION static void sum_run_block_T(
+    int pixels, int columns, int runs, const int64_t *run, int64_t depth, const T *x,
+    int64_t pixel_step, const T *b, int adds, T *restrict tile)
+{
+    for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
+        if (columns - j > T_lanes) {
+            switch (pixels) {
+            PIXEL_CASES(sum_run_pixels_T_vec, 2, runs, run, depth, x, pixel_step, b, adds, tile)
+            }
+        } else if (columns - j > T_half_lanes) {
+            switch (pixels) {
+            PIXEL_CASES(sum_run_pixels_T_vec, 1, runs, run, depth, x, pixel_step, b, adds, tile)
+            }
+        } else {
+            switch (pixels) {
+            PIXEL_CASES(sum_run_pixels_T_half, 1, runs, run, depth, x, pixel_step, b, adds, tile)
+            }
+        }
+    }
+}
+
+/* One of the `blocks` blocks of at most SUM_STEPS products of a tile, which is added to those before
+ * it in `total`; where there are many, `left` holds what rounding leaves out. */
+static inline void sum_runs_T(
+    int pixels, int columns, int runs, const int64_t *run, int64_t depth, const T *x,
+    int64_t pixel_step, const T *b, int block, int blocks, T *restrict total, T *restrict left)
+{
+    if (blocks <= SUM_BLOCKS) {
+        sum_run_block_T(pixels, columns, runs, run, depth, x, pixel_step, b, block > 0, total);
+        return;
+    }
+    T tile[TILE_ROWS * PANEL];
+    for (int e = 0; block == 0 && e < pixels * PANEL; e++)
+        total[e] = left[e] = 0;
+    sum_run_block_T(pixels, columns, runs, run, depth, x, pixel_step, b, 0, tile);
+    add_tile_T(pixels, columns, block + 1 == blocks, tile, total, left);
+    for (int e = 0; block + 1 == blocks && e < pixels * PANEL; e++)
+        total[e] = tile[e];
+}
+
 /* sums[o][p][lane] = sum over channels c and taps t of
  *     x[c][p * place_step + lane + tap[t]] * weight[o][c][t]
  * for `outputs` output channels and one vector of pixels at each of 4 places (rows, mostly), or

@@ -1,6 +1,7 @@
 /* relu: f32[N,(H-1)//2+1,(W-1)//2+1,32] = conv2d -> relu
  * program.py:1
- * 3x3, 16 -> 32 channels, NHWC -> NHWC; tiles of TILE_ROWS pixels of a row x 32 output channels. */
+ * 3x3, 16 -> 32 channels, NHWC -> NHWC; tiles of TILE_ROWS pixels of a row x 32 output channels.
+ * Pixels are read in runs of 48. */
 static void k0_relu(const float *restrict x, const float *restrict weight_packed,
                     const float *restrict bias, float *restrict relu, int64_t H, int64_t N,
                     int64_t W, void *restrict workspace, int n_threads)
@@ -9,9 +10,8 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
     const int64_t out_w = (W + 1) / 2;
     const int64_t padded_h = out_h*2 + 2;
     const int64_t padded_w = out_w*2 + 2;
-    /* The offset of each weight's pixel from the pixel of the first weight. */
-    const int64_t tap[9] = {0, 16, 32, padded_w*16, padded_w*16 + 16, padded_w*16 + 32,
-        padded_w*32, padded_w*32 + 16, padded_w*32 + 32};
+    /* Where the runs of a kernel begin, from its first pixel. */
+    const int64_t run[3] = {0, padded_w*16, padded_w*32};
     const int64_t most_images = fx_min(N, fx_max(n_threads*524288 / (padded_h*padded_w*64 + 1), 1));
     for (int64_t n_0 = 0; n_0 < N; n_0 += most_images) {
         const int64_t images = fx_min(N - n_0, most_images);
@@ -41,8 +41,8 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
                     for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                         const int64_t ow_0 = out_w*tile_index / tiles;
                         const int pixels = (int)((tile_index + 1)*out_w / tiles - ow_0);
-                        sum_tile_float(pixels, 32, 16, 9, image + oh*padded_w*32 + ow_0*32, 1, tap,
-                            32, weights, tile);
+                        sum_runs_float(pixels, 32, 3, run, 48, image + oh*padded_w*32 + ow_0*32,
+                            32, weights, 0, 1, tile, 0);
                         for (int64_t i = 0; i < pixels; ++i) {
                             const int64_t ow = ow_0 + i;
                             #pragma omp simd

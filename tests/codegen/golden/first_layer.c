@@ -14,12 +14,13 @@ struct first_layer_values {
 
 /* relu: f32[B,8,8,16] = conv2d -> relu
  * program.py:1
- * 3x3, 1 -> 16 channels, NHWC -> NHWC; tiles of TILE_ROWS pixels of a row x 32 output channels. */
+ * 3x3, 1 -> 16 channels, NHWC -> NHWC; tiles of TILE_ROWS pixels of a row x 32 output channels.
+ * Pixels are read in runs of 3. */
 static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_packed,
                     float *restrict relu, int64_t B, void *restrict workspace, int n_threads)
 {
-    /* The offset of each weight's pixel from the pixel of the first weight. */
-    const int64_t tap[9] = {0, 1, 2, 10, 11, 12, 20, 21, 22};
+    /* Where the runs of a kernel begin, from its first pixel. */
+    const int64_t run[3] = {0, 10, 20};
     const int64_t most_images = fx_min(B, fx_max(n_threads*524288 / 400, 1));
     for (int64_t n_0 = 0; n_0 < B; n_0 += most_images) {
         const int64_t images = fx_min(B - n_0, most_images);
@@ -49,8 +50,8 @@ static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_p
                     for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                         const int64_t ow_0 = tile_index*8 / tiles;
                         const int pixels = (int)((tile_index*8 + 8) / tiles - ow_0);
-                        sum_tile_float(pixels, 16, 1, 9, image + oh*10 + ow_0, 1, tap, 1, weights,
-                            tile);
+                        sum_runs_float(pixels, 16, 3, run, 3, image + oh*10 + ow_0, 1, weights, 0,
+                            1, tile, 0);
                         for (int64_t i = 0; i < pixels; ++i) {
                             const int64_t ow = ow_0 + i;
                             #pragma omp simd
