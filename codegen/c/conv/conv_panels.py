@@ -18,8 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, number, plan_of, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, fetch, finish, finish_joined, finish_tile
-from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PAIR_BYTES, panel_columns
-from fxlite.codegen.c.tiles.library import constant
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PACKED_BLOCK, PAIR_BYTES, panel_columns
 from fxlite.codegen.kernel.builder import Pointer, Rendered, Size, bare, divide_up, smaller, symbol
 from fxlite.scalar.index import Index
 
@@ -303,16 +302,6 @@ class Taps(Panels):
             finish_tile(body, self.spec, Pointer("tile"), self.width, pixel, channel, n, row)
 
 
-BLOCK_STEPS = 192
-"""Steps of K in a block: half a panel of so many rows of 32 channels, as AVX2 reads it, takes less than half
-of a first-level cache of 32 KiB."""
-
-MOST_BLOCKS = constant("matrix", "SUM_BLOCKS")
-"""Blocks that are added one after the other."""
-
-MOST_STEPS = constant("matrix", "SUM_STEPS")
-"""Steps of K in a block at most."""
-
 TILES_AT_ONCE = 16
 """Tiles whose sums are kept while the blocks of K pass by."""
 
@@ -328,13 +317,12 @@ class RunTaps(Taps):
         inputs = number(spec.group_inputs)
         self.joined = spec.groups == 1 and self.pixel == inputs and (spec.dilation[1] == 1 or spec.s == 1)
         self.runs, self.length = (spec.r, spec.s * inputs) if self.joined else (self.taps, inputs)
-        steps = max(BLOCK_STEPS, min(-(-self.runs * self.length // MOST_BLOCKS), MOST_STEPS))
-        if self.length > steps:  # a block is a part of a run
-            self.parts = -(-self.length // steps)
+        if self.length > PACKED_BLOCK:  # a block is a part of a run
+            self.parts = -(-self.length // PACKED_BLOCK)
             self.blocks = self.runs * self.parts
         else:  # or some whole ones
             self.parts = 1
-            self.blocks = -(-self.runs // (steps // self.length))
+            self.blocks = -(-self.runs // (PACKED_BLOCK // self.length))
         self.declare_runs()
 
     def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
@@ -357,7 +345,7 @@ class RunTaps(Taps):
             super().declare_tile()
 
     def sum_up(self, count: Size, pixel: Pointer, step: Index) -> None:
-        what = count, self.columns, self.runs, "run", self.length, pixel, step, "weights", 0, 1, "tile", "0"
+        what = count, self.columns, self.runs, "run", self.length, pixel, step, "weights", 0, "tile"
         self.body.call(f"sum_runs_{self.ctype}", *what)
 
     def task(self, block: Index, blocks: Index, n: Index, k_0: Index) -> None:
@@ -369,7 +357,7 @@ class RunTaps(Taps):
         end = (block + 1) * self.rows // blocks * tiles
         with body.loop("tile_0", end, block * self.rows // blocks * tiles, step=TILES_AT_ONCE) as tile_0:
             at_once = body.let("at_once", smaller(end - tile_0, TILES_AT_ONCE))
-            body.declare(f"{self.ctype} sums{size}" + f", left{size}" * (self.blocks > MOST_BLOCKS))
+            body.declare(f"{self.ctype} sums{size}")
             with body.loop("part", self.blocks) as part:
                 self.multiply_block(part, tile_0, at_once, tiles)
             with body.loop("t", at_once) as t:
@@ -396,9 +384,8 @@ class RunTaps(Taps):
             row, ow_0, pixels = self.place(tile_0 + t, tiles)
             step = Index.of(self.stride[1] * self.pixel)
             pixel = self.image + (row * self.stride[0] * self.pitch + ow_0 * step + k_0)
-            sums = f"sums[{bare(t)}]", f"left[{bare(t)}]" if self.blocks > MOST_BLOCKS else "0"
             operands = pixels, self.columns, runs, Pointer("run") + run, depth, pixel, step, first
-            body.call(f"sum_runs_{self.ctype}", *operands, part, self.blocks, *sums)
+            body.call(f"sum_runs_{self.ctype}", *operands, f"{bare(part)} > 0", f"sums[{bare(t)}]")
 
     def place(self, tile: Index, tiles: Index) -> tuple[Index, Index, Index]:
         """The output row of a tile, its first pixel, and how many it has."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fxlite.codegen.c.dynamic_scale import Beside
-from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, bf16_pairs, pack_b, panel_columns
+from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, MOST_PACKED, bf16_pairs, pack_b, panel_columns
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Size
 from fxlite.scalar.index import Index
@@ -327,8 +327,9 @@ def reads_pairs(spec: ConvSpec) -> bool:
 def reads_runs(spec: ConvSpec) -> bool:
     """Whether a kernel's numbers are read in *runs* of a channels-last image: those of a row of the kernel,
     or the channels of a pixel, follow each other; weights are packed in that order."""
-    fixed = spec.x_last and not spec.computed and not spec.has_names and not reads_pairs(spec)
-    return fixed and plan_of(spec) == "implicit product"
+    if not spec.x_last or spec.computed or spec.has_names or reads_pairs(spec):
+        return False
+    return plan_of(spec) == "implicit product" and 0 < number(spec.depth) <= MOST_PACKED
 
 
 def input_planes(spec: ConvSpec) -> Size:

@@ -47,7 +47,7 @@ from fxlite.codegen.kernel.builder import (
     symbol,
     text_of,
 )
-from fxlite.scalar.index import Index
+from fxlite.scalar.index import Index, Var, product
 
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
 """Which part of the second-level cache a block of A's rows takes, and how `count_row_blocks` is
@@ -270,11 +270,8 @@ class _Floats(Product):
 
     # -- sums --------------------------------------------------------------------------------------
     def declare_sums(self) -> None:
-        if self.sums_of_task and self.cut is not None:
-            size, parts = MOST_TILES * self.kind.sums, 1
-            if (self.cut.blocks.constant or 0) > SUM_BLOCKS:  # beside the sums, what rounding leaves out
-                self.left_out, parts = size, 2
-            self.body.declare(f"{self.spec.ctype} sums[{bare(size * parts)}]")
+        if self.sums_of_task:
+            self.body.declare(f"{self.spec.ctype} sums[{bare(MOST_TILES * self.kind.sums)}]")
 
     def fetch_ahead(self, at: Place, block: Pointer, condition: str = "") -> None:
         """Ask for a tile's part of the block of B that is read next."""
@@ -296,10 +293,13 @@ class _Floats(Product):
             self.sum_tile(at, str(at.sums))
             return
         block = bare(at.block)
-        if cut.own and (self.sums_of_task or not self.by_panel):
+        if self.sums_of_task:
+            operands = *self.left(at), Pointer("b_panel")
+            body.call(f"multiply_next_{spec.ctype}", at.rows, at.columns, at.depth, *operands, f"{block} > 0", at.sums)
+            return
+        if not self.by_panel and cut.own:
             given = at.rows, at.columns, at.depth, *self.left(at), Pointer("b_panel"), at.block, cut.blocks
-            keeps = not self.sums_of_task or self.left_out != 0
-            body.call(f"multiply_part_{spec.ctype}", *given, at.sums, at.sums + self.left_out if keeps else "0")
+            body.call(f"multiply_part_{spec.ctype}", *given, at.sums, at.sums + self.left_out)
             return
         body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")
         self.sum_tile(at, f"{block} == 0 ? {at.sums} : tile")
@@ -399,7 +399,42 @@ def _precision(spec: GemmSpec) -> str:
 
 def render_gemm(spec: GemmSpec) -> Rendered:
     """Print the function of one product."""
-    return render_strips(spec) if reads_strips(spec) else _Floats(spec, None).render()
+    return render_strips(spec) if reads_strips(spec) else _Floats(_joined(spec), None).render()
+
+
+FEW_IN_BATCH, FEW_COLUMNS = 48, 64
+"""Rows of a matrix of a batch up to which those of all are joined, as each matrix reads the whole right operand; and
+columns up to which they are not, as copies would take as long."""
+
+
+def _joined(spec: GemmSpec) -> GemmSpec:
+    """A product of one matrix for one of a batch of short ones whose right operand is the same packed weight, as of
+    every second pixel of an image: rows are copied side by side, and a row tells which matrix it is of."""
+    sizes = [extent.constant for _, extent in spec.batch]
+    known = None not in (*sizes, spec.m.constant, spec.n.constant, spec.k.constant)
+    if not (spec.batch and known and isinstance(spec.b, PackedOperand) and at_most(spec.m, FEW_IN_BATCH)):
+        return spec
+    if spec.bf16 or spec.prologue_a is not None or spec.a.col_stride != 1 or at_most(spec.n, FEW_COLUMNS):
+        return spec
+
+    def element(row: Index, k: Index) -> str:
+        env = {Var(name, extent): place for (name, extent), place in zip(spec.batch, places(row), strict=True)}
+        offset = spec.a.offset.substitute(env)
+        return replace(spec.a, offset=offset).at(row % spec.m, k)
+
+    def places(row: Index) -> list[Index]:
+        found, rest = list[Index](), row // spec.m
+        for _, extent in reversed(spec.batch):
+            found.insert(0, rest % extent)
+            rest = rest // extent
+        return found
+
+    def epilogue(total: str, row: Index, column: Index) -> str:
+        named = [f"const int64_t {name} = {bare(place)};" for (name, _), place in zip(spec.batch, places(row))]
+        return "\n".join([*named, spec.epilogue(total, row % spec.m, column)])
+
+    rows = product(extent for _, extent in spec.batch) * spec.m
+    return replace(spec, batch=(), m=rows, prologue_a=element, epilogue=epilogue, vectors=None)
 
 
 def render_product(spec: GemmSpec, finish: Finish) -> Rendered:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from fxlite.codegen.c.product.gemm_spec import (
     ITEM_BYTES,
+    MOST_PACKED,
+    PACKED_BLOCK,
     PAIR_BYTES,
     PANEL_COLUMNS,
     PARALLEL_PRODUCTS,
@@ -29,7 +31,6 @@ from fxlite.codegen.c.product.gemm_spec import (
     reads_strips,
 )
 from fxlite.codegen.c.product.gemm_walk import Cut
-from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
     Argument,
     Body,
@@ -52,9 +53,6 @@ LONGEST = 256
 
 LEAST_ROWS = 12
 """Rows from which this is done: tiles have at most two heights, which are known then."""
-
-SUM_STEPS, SUM_BLOCKS = (constant("matrix", name) for name in ("SUM_STEPS", "SUM_BLOCKS"))
-"""Steps of K in a block of a sum, and blocks that are added one after the other."""
 
 SUMS_COMMENT = ["/* A tile of the function below: sums are finished in registers, and stored. */"]
 
@@ -225,12 +223,6 @@ MOST_PANELS = 64
 """Panels whose sums a thread keeps then, beside a block of A's rows that they all read."""
 
 
-PACKED_BLOCK = 192
-"""Steps of K in a block of a weight that was packed when compiling: half a panel of so many rows, as AVX2 reads
-it, takes less than half of a first-level cache of 32 KiB, and the next block is fetched meanwhile (measured on
-Zen 3, 128 rows: K = 3072 34 -> 58 GFLOP/s beside a busy neighbour, K = 768 of 3072 columns 49 -> 58)."""
-
-
 def cut_of(spec: GemmSpec) -> Cut | None:
     """How K is cut; None if it is not. What is widened, or packed for this product, is cut by K alone."""
     if multiplies_rows(spec) or reads_strips(spec):
@@ -247,10 +239,9 @@ def cut_of(spec: GemmSpec) -> Cut | None:
         return None
     if isinstance(spec.b, PackedOperand):
         few = m is not None and m <= LEAST_ROWS
-        if few or k is None or k < 2 * PACKED_BLOCK:
+        if few or k is None or not 2 * PACKED_BLOCK <= k <= MOST_PACKED:
             return None
-        size = max(PACKED_BLOCK, min(-(-k // SUM_BLOCKS), SUM_STEPS))
-        return Cut(1, Index.of(-(-k // size)), own=1)
+        return Cut(1, Index.of(-(-k // PACKED_BLOCK)), own=1)
     if not packs_b(spec):
         return None
     size = BLOCK_BYTES // ITEM_BYTES[spec.ctype]

@@ -159,7 +159,7 @@ static TILE_INLINE void sum_run_pixels_V(
     for (int i = 0; i < pixels; i++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            sum[i][v] = adds ? *(V *)(tile + i * T_panel + v * V_lanes) : (V){0};
+            sum[i][v] = (V){0};
     }
     for (int r = 0; r < runs; r++, b += depth * T_panel) {
         const T *const x_r = x + run[r], *const x_6 = opaque_pointer(x_r + 6 * pixel_step);
@@ -180,13 +180,18 @@ static TILE_INLINE void sum_run_pixels_V(
     #pragma GCC unroll 16
     for (int i = 0; i < pixels; i++) {
         #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++)
-            *(V *)(tile + i * T_panel + v * V_lanes) = sum[i][v];
+        for (int v = 0; v < vectors; v++) {
+            V *const total = (V *)(tile + i * T_panel + v * V_lanes);
+            if (adds)
+                sum[i][v] += *total;
+            *total = sum[i][v];
+        }
     }
 }
 
-/* The same for the channels of a panel. */
-TILE_FUNCTION static void sum_run_block_T(
+/* The same for the channels of a panel. At most SUM_STEPS products are added so; `adds`: to the sum
+ * of those before. */
+TILE_FUNCTION static void sum_runs_T(
     int pixels, int columns, int runs, const int64_t *run, int64_t depth, const T *x,
     int64_t pixel_step, const T *b, int adds, T *restrict tile)
 {
@@ -205,25 +210,6 @@ TILE_FUNCTION static void sum_run_block_T(
             }
         }
     }
-}
-
-/* One of the `blocks` blocks of at most SUM_STEPS products of a tile, which is added to those before
- * it in `total`; where there are many, `left` holds what rounding leaves out. */
-static inline void sum_runs_T(
-    int pixels, int columns, int runs, const int64_t *run, int64_t depth, const T *x,
-    int64_t pixel_step, const T *b, int block, int blocks, T *restrict total, T *restrict left)
-{
-    if (blocks <= SUM_BLOCKS) {
-        sum_run_block_T(pixels, columns, runs, run, depth, x, pixel_step, b, block > 0, total);
-        return;
-    }
-    T tile[TILE_ROWS * PANEL];
-    for (int e = 0; block == 0 && e < pixels * PANEL; e++)
-        total[e] = left[e] = 0;
-    sum_run_block_T(pixels, columns, runs, run, depth, x, pixel_step, b, 0, tile);
-    add_tile_T(pixels, columns, block + 1 == blocks, tile, total, left);
-    for (int e = 0; block + 1 == blocks && e < pixels * PANEL; e++)
-        total[e] = tile[e];
 }
 
 /* sums[o][p][lane] = sum over channels c and taps t of

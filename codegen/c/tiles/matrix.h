@@ -511,6 +511,17 @@ static inline void multiply_tile_T(
         multiply_blocks_T(rows, columns, depth, most, a, a_row, b, tile);
 }
 
+/* A block of the product of a tile: the first one, or added to those before. */
+static inline void multiply_next_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int adds,
+    T *restrict total)
+{
+    if (adds)
+        multiply_add_T(rows, columns, depth, a, a_row, b, total);
+    else
+        multiply_block_T(rows, columns, depth, a, a_row, b, total);
+}
+
 /* The product of a tile in `blocks` blocks of at most SUM_STEPS steps, of which this is one: added
  * to the sums of those before it in `total`; where there are many, `left` holds what rounding
  * leaves out. */
@@ -518,12 +529,8 @@ static void multiply_part_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
     int64_t block, int64_t blocks, T *restrict total, T *restrict left)
 {
-    if (block == 0 && blocks <= SUM_BLOCKS) {
-        multiply_block_T(rows, columns, depth, a, a_row, b, total);
-        return;
-    }
     if (blocks <= SUM_BLOCKS) {
-        multiply_add_T(rows, columns, depth, a, a_row, b, total);
+        multiply_next_T(rows, columns, depth, a, a_row, b, block > 0, total);
         return;
     }
     T tile[TILE_ROWS * PANEL];
