@@ -19,7 +19,8 @@ from tests.codegen.compiling import FLAGS, SANITIZED, compile_c, evaluate, flags
 from tests.codegen.test_gemm_template import Case, check, sanitizer_program, translation_unit
 
 LONG = [
-    Case("float", "rows", "packed", False, False, (70, 300, 50)),  # blocks
+    Case("float", "rows", "packed", False, False, (70, 300, 83)),  # blocks, sums in the workspace
+    Case("float", "rows", "packed", False, False, (270, 40, 50)),  # sums of a task, in several blocks of rows
     Case("float", "rows", "rows", False, False, (129, 290, 47)),  # B packed block by block, sums for each thread
     Case("double", "columns", "columns", False, True, (90, 150, 161)),  # A copied, too, and more blocks
     Case("float", "rows", "packed", False, False, (7, 33, 101)),  # slices
@@ -47,6 +48,7 @@ BF16 = [
 def low_thresholds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         low = {"LARGE": 40_000, "LARGE_ROWS": 64, "BLOCK": 5, "LONG_ROWS": 160, "BLOCK_BYTES": 32}
+        low |= {"PACKED_BLOCK": 16, "MOST_PACKED": 60}
         for name, value in low.items():
             patch.setattr(gemm_fused, name, value)
         patch.setattr(gemm_fused, "LEAST_SLICE", 9)
@@ -59,7 +61,7 @@ def test_these_are_the_cases() -> None:
     texts = [gemm.render_gemm(case.spec()).text for case in CASES]
     blocks = [("sums + " in text, "int64_t block = 0;" in text, "slice" in text) for text in texts]
     assert all(b[0] for b in blocks[: len(LONG)]) and not any(b[0] for b in blocks[len(LONG) :])
-    assert [b[2] for b in blocks[: len(LONG)]] == [False] * 3 + [True] * 3
+    assert [b[2] for b in blocks[: len(LONG)]] == [False] * 4 + [True] * 3
     assert all(f"{case.name}_tile(" in text for case, text in zip(FUSED, texts[len(LONG) :]))
 
 

@@ -264,7 +264,8 @@ def _cut_of_sizes(spec: GemmSpec, m: int, n: int, k: int, repeats: int) -> Cut |
     sums = slices * repeats * (m + 10) * -(-n // width) * width * ITEM_BYTES[spec.ctype]
     large = n * k * item_bytes > LARGE and m >= LARGE_ROWS and k >= 8 * BLOCK
     # What is widened is smaller; that and what is packed for this product are cut along K anyway.
-    large &= not isinstance(spec.b, WidenedOperand) and (not packs_b(spec) or bool(spec.bf16))
+    is_widened = isinstance(spec.b, WidenedOperand)
+    large &= (bool(spec.bf16) and not is_widened) or (k > MOST_PACKED and isinstance(spec.b, PackedOperand))
     if sums > LARGEST_SUMS or not (large or slices > 1):
         return None
     return Cut(slices, Index.of(max(1, round(k / slices / BLOCK))))

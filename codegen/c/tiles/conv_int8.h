@@ -48,6 +48,11 @@ static TILE_INLINE void sum_pixels_int8(
     b += int_panel;
     for (int64_t r = 0; r < runs; r++) {
         const uint8_t *const a = x + run[r], *const a_6 = opaque_pointer(a + 6 * x_step);
+        if (WIDENS_QUADS && quads >= 8) { /* fewer take longer to widen than to multiply */
+            add_wide_quads(rows, vectors, 1, 0, quads, a, x_step, b, b + quads * int_panel, sum);
+            b += quads * int_panel;
+            continue;
+        }
         #pragma GCC unroll 1 /* else a few quads are unrolled: 5 % slower */
         for (int64_t k = 0; k < 4 * quads; k += 4, b += int_panel) {
             #pragma GCC unroll 2

@@ -74,6 +74,69 @@ static TILE_INLINE int_vec add_quads(int_vec sum, int_vec a, int_vec b)
 #endif
 }
 
+/* Whether quads are widened to two pairs of 16 bits: with 16 registers, those of the rows are widened
+ * before they are multiplied, and of a panel one pair is at hand at a time. */
+#if VECTOR_BYTES == 32 && defined(__AVX2__)
+#define WIDENS_QUADS 1
+#else
+#define WIDENS_QUADS 0
+#endif
+
+/* sum += a vector. GCC would add products of both halves of quads first, and spill sums. */
+#if defined(__clang__)
+#define ADD_INTEGERS(sum, vector) ((sum) += (int_vec)(vector))
+#else
+#define ADD_INTEGERS(sum, vector) __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(vector))
+#endif
+
+/* sum[i * split][v] += the sum over `quads` quads of a row of a by those of a panel; for each of
+ * them 64 bytes of `next` are fetched. */
+static TILE_INLINE void add_wide_quads(
+    const int rows, const int vectors, const int split, const int is_signed, int64_t quads,
+    const uint8_t *a, int64_t a_row, const int32_t *b, const int32_t *next,
+    int_vec (*restrict sum)[2])
+{
+#if WIDENS_QUADS
+    enum { MOST_QUADS = 64 };
+    int32_t pairs[2][TILE_ROWS][MOST_QUADS];
+    for (int count; quads > 0; quads -= count, a += 4 * count) {
+        count = quads < MOST_QUADS ? (int)quads : MOST_QUADS;
+        for (int i = 0; i < rows; i++) {
+            for (int k = 0; k < count; k++) {
+                int32_t quad;
+                memcpy(&quad, a + i * a_row + 4 * k, 4);
+                if (is_signed)
+                    quad ^= (int32_t)0x80808080;
+                pairs[0][i][k] = quad & 0x00ff00ff;
+                pairs[1][i][k] = quad >> 8 & 0x00ff00ff;
+            }
+        }
+        for (int k = 0; k < count; k++, b += int_panel, next += 16) {
+            PREFETCH(next, 0, 2);
+            #pragma GCC unroll 2
+            for (int half = 0; half < 2; half++) {
+                __m256i b_k[2];
+                #pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++) {
+                    b_k[v] = (__m256i)*(const volatile int_vec *)(b + v * int_lanes);
+                    b_k[v] = _mm256_srai_epi16(half ? b_k[v] : _mm256_slli_epi16(b_k[v], 8), 8);
+                }
+                #pragma GCC unroll 16
+                for (int i = 0; i < rows; i++) {
+                    const __m256i a_i = _mm256_set1_epi32(pairs[half][i][k]);
+                    #pragma GCC unroll 2
+                    for (int v = 0; v < vectors; v++)
+                        ADD_INTEGERS(sum[i * split][v], _mm256_madd_epi16(a_i, b_k[v]));
+                }
+            }
+        }
+    }
+#else
+    (void)rows, (void)vectors, (void)split, (void)is_signed, (void)quads;
+    (void)a, (void)a_row, (void)b, (void)next, (void)sum;
+#endif
+}
+
 /* sum[i][v] = a vector of start[i][j] + the sum over k of a[i][k] * b[k / 4][j][k % 4], for `quads`
  * quads of a row and, unless `last` is null, one more, which is last[i]. `split` sums of a row are
  * computed side by side. For each quad of several rows, 64 bytes of `next` are fetched. */
@@ -105,7 +168,11 @@ static TILE_INLINE void sum_rows_int8(
     }
     for (;;) {
         const uint8_t *const a_6 = opaque_pointer(a + 6 * a_row);
-        for (int64_t k = 0; k < 4 * quads; k += 4, b += int_panel, next += 16) {
+        if (WIDENS_QUADS) {
+            add_wide_quads(rows, vectors, split, is_signed, quads, a, a_row, b, next, sum);
+            b += quads * int_panel, next += quads * 16;
+        }
+        for (int64_t k = 0; !WIDENS_QUADS && k < 4 * quads; k += 4, b += int_panel, next += 16) {
             PREFETCH(next, 0, 2);
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
