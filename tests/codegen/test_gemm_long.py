@@ -101,7 +101,7 @@ def test_results_do_not_depend_on_the_number_of_threads(library: ctypes.CDLL) ->
 
 def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
     """A NaN in A reaches its row, whether sums are cut or finished in registers."""
-    for case in (LONG[0], LONG[3], FUSED[0], FUSED[1]):
+    for case in (LONG[0], LONG[1], LONG[4], FUSED[0], FUSED[1]):
         m, n, k = case.size
         rng = np.random.default_rng(0)
         a = rng.standard_normal((m, k)).astype(np.float32)
@@ -129,6 +129,6 @@ def test_products_of_bf16_agree_with_numpy(tmp_path: Path) -> None:
 
 
 def test_products_under_the_sanitizers(tmp_path: Path) -> None:
-    cases = [LONG[0], LONG[3]]
+    cases = [LONG[0], LONG[1], LONG[4]]
     text = translation_unit(cases) + sanitizer_program(cases)
     run_sanitized(compile_c(text, tmp_path / "gemm", march_flag(), *SANITIZED))

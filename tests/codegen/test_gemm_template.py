@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite import nn, ops
 from fxlite.codegen.c.product import gemm, gemm_spec
 from fxlite.codegen.kernel.builder import Rendered, symbol
 from fxlite.scalar.index import Index
@@ -457,3 +458,24 @@ def test_a_matrix_by_a_vector() -> None:
     assert "multiply_" in text(lambda y: x @ y, y)
     assert "multiply_" not in text(lambda x, y: (x * 2) @ y, x, y)
     assert "multiply_" not in text(lambda x, y: x.T @ y, np.ascontiguousarray(x.T), y)
+
+
+class EverySecondPixel(nn.Module):
+    """A 1x1 convolution of a channels-last image, of which it reads every second pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = np.random.default_rng(0)
+        self.weight = nn.Parameter(rng.standard_normal((96, 24, 1, 1)).astype(np.float32))
+
+    def forward(self, x: Any) -> Any:
+        return ops.relu(ops.conv2d(x, self.weight, stride=2, layout="NHWC"))
+
+
+def test_short_products_of_a_batch_by_one_weight_are_one_product() -> None:
+    """Rows of two images, five rows of each and five pixels of these: the weight passes by once."""
+    x = np.random.default_rng(1).standard_normal((2, 9, 10, 24)).astype(np.float32)
+    model = EverySecondPixel()
+    compiled = fx.compile(model, x, backend="c")
+    assert "m = 50, n = 96, k = 24" in "".join(compiled.sources.values())
+    assert compare(model(x), compiled(x), chain=Chain(2, 48, 1)).agrees
