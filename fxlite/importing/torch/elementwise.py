@@ -94,7 +94,7 @@ def _angle(c: Call, x: Any) -> Any:
     if dtype_of_value(x).is_complex:
         return op("atan2")(op("imag")(x), op("real")(x))
     x = cast(x, c.dtype)
-    return op("where")(x < 0, math.pi, x * 0)
+    return op("where")(x < 0, math.pi, op("where")(op("isnan")(x), x, 0))
 
 
 # -- of two values ---------------------------------------------------------------------------------
@@ -115,9 +115,18 @@ for _name, _own in each(
     "mul multiply=mul maximum minimum fmax fmin pow remainder fmod atan2 arctan2=atan2 hypot copysign logaddexp "
     "logaddexp2 bitwise_and bitwise_or bitwise_xor __and__=bitwise_and __or__=bitwise_or __xor__=bitwise_xor "
     "bitwise_left_shift=left_shift bitwise_right_shift=right_shift __lshift__=left_shift __rshift__=right_shift "
-    "floor_divide true_divide=div nextafter gcd lcm heaviside float_power"
+    "floor_divide true_divide=div nextafter gcd lcm float_power"
 ):
     aten(_name)(_binary(_own))
+
+
+@aten("heaviside")
+def _heaviside(c: Call, x: Any, y: Any) -> Any:
+    """torch has 0 for NaN."""
+    found = op("heaviside")(x, y)
+    return op("where")(op("isnan")(x), 0, found) if c.dtype.is_float else found
+
+
 aten("complex")(lambda c, x, y: op("complex")(x, y))
 
 

@@ -91,11 +91,23 @@ def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any]
         return made
     except Exception:
         with contextlib.suppress(Exception):
-            with _replaced(model), Known(model):
-                made = _export(model, example, named, dynamic_shapes)
+            made = _export_with_values(model, example, named, dynamic_shapes)
             if _computes_the_same(made, model, example, named):
                 return made
         raise
+
+
+def _export_with_values(model: Any, example: Any, named: Any, dynamic_shapes: Any) -> torch.export.ExportedProgram:
+    """An export in which values of buffers are numbers of the program, other than of those that it changes: these
+    have other values in the next call."""
+    changing: set[str] = set()
+    while True:
+        with _replaced(model), Known(model, changing) as known:
+            made = _export(model, example, named, dynamic_shapes)
+        written = {*made.run_decompositions({}).graph_signature.buffers_to_mutate.values()} & {*known.buffers}
+        if not written:
+            return made
+        changing |= written
 
 
 def _export(
@@ -130,17 +142,30 @@ def _refined(error: str, dynamic_shapes: Any) -> Any:
 def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
     """Whether a program and the module that it was made of give the same for copies of examples. So it is taken for
     where one of both does not run: its tensors have no values."""
-    before = {name: value.clone() for name, value in model.named_buffers()}
+    held = [*model.buffers(), *model.parameters()]
+    before = [value.detach().clone() for value in held]
     results = []
-    with torch.no_grad(), torch.random.fork_rng(devices=()), contextlib.suppress(Exception):
+    with torch.no_grad(), torch.random.fork_rng(devices=()), _plain_attention(), contextlib.suppress(Exception):
         for each in (model, made.module()):
             torch.manual_seed(0)
             found = each(*copy.deepcopy(example), **copy.deepcopy(named))
             tensors = [v.detach() for v in torch.utils._pytree.tree_leaves(found) if isinstance(v, torch.Tensor)]
             results.append([(v.double() if v.is_floating_point() else v).numpy() for v in tensors])
-            for name, value in model.named_buffers():
-                value.copy_(before[name])
+            for value, was in zip(held, before):
+                value.copy_(was)
     return len(results) < 2 or compare(results[0], results[1], sqnr(60.0)).agrees
+
+
+@contextlib.contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Inside, torch's encoders compute with positions that a mask leaves out, as exports of them do; else they are 0
+    where no gradients are asked for, and only there."""
+    found = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(found)
 
 
 def _replaced(model: Any) -> Any:

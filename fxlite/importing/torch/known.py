@@ -8,6 +8,7 @@ a mask of ones that the model makes itself, strides. :class:`Known` computes the
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 _MOST = 1 << 16  # elements of a tensor that is known
 _FEW = 64  # of a buffer
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 _READS = frozenset("item tolist __bool__ __int__ __index__ __float__".split())
 _DRAWS = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty")
 #: What makes a tensor of the shape of another, or of its dtype alone.
@@ -28,12 +30,14 @@ _SIZED = frozenset("view reshape expand repeat narrow arange zeros ones full new
 
 
 class Known(TorchFunctionMode):
-    """Inside, what a model reads of such a tensor is its value."""
+    """Inside, what a model reads of such a tensor is its value. ``changing``: buffers that have none, as the model
+    writes into them."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, changing: Collection[str] = ()) -> None:
         super().__init__()
         self.model = model
-        self.buffers = {name: value for name, value in model.named_buffers() if value.numel() <= _FEW}
+        small = ((name, value) for name, value in model.named_buffers() if value.numel() <= _FEW)
+        self.buffers = {name: value for name, value in small if name not in changing}
         self.values: Any = WeakTensorKeyDictionary()
         self.entered = False
 
@@ -50,6 +54,8 @@ class Known(TorchFunctionMode):
                 self._with_numbers(a) if i == 0 or name not in _SIZED else self._number(a) for i, a in enumerate(args)
             ]
             kwargs = self._with_numbers(kwargs)
+        if name == "__setitem__" and self._sets_at_positions(*args):
+            return None
         found = function(*args, **kwargs)
         self._remember(function, name, args, kwargs, found)
         return found
@@ -89,6 +95,26 @@ class Known(TorchFunctionMode):
             return value
         with _disable_current_modes():
             return known.item()
+
+    def _sets_at_positions(self, x: torch.Tensor, key: Any, value: Any) -> bool:
+        """Whether a write at positions that are tensors, ``cache[:, position] = x``, is one of torch's ops for that;
+        torch itself takes these as numbers, which an export does not have."""
+        parts = list(key) if isinstance(key, tuple) else [key]
+        is_place = [isinstance(p, torch.Tensor) and not p.ndim and p.dtype in _INTEGERS for p in parts]
+        others = [p for p, place in zip(parts, is_place) if not place and p is not None and p is not Ellipsis]
+        if not any(is_place) or not all(type(p) in (int, slice) for p in others):
+            return False
+        if Ellipsis in [p for p, place in zip(parts, is_place) if not place]:
+            at = next(i for i, p in enumerate(parts) if p is Ellipsis)
+            rest = [slice(None)] * (x.ndim - len(others) - sum(is_place))
+            parts[at : at + 1], is_place[at : at + 1] = rest, [False] * len(rest)
+        view = x[tuple(slice(None) if place else p for p, place in zip(parts, is_place))]
+        kept = [p if place else None for p, place in zip(parts, is_place) if type(p) is not int]
+        while kept and kept[-1] is None:
+            kept.pop()
+        value = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=x.dtype)
+        torch.ops.aten.index_put_(view, kept, value.to(x.dtype))
+        return True
 
     def _remember(self, function: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
         """Compute what a function of known tensors gives; forget all where one of them may be written into."""

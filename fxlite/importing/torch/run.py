@@ -154,6 +154,8 @@ class Run:
             **self.signature.inputs_to_buffers,
             **self.signature.inputs_to_lifted_tensor_constants,
         }
+        kinds = torch.export.graph_signature.OutputKind
+        changing = {s.target for s in self.signature.output_specs if s.kind == kinds.PARAMETER_MUTATION}
         shared: dict[Any, tuple[Module, str]] = {}
         for placeholder, name in names.items():
             tensor = self.exported.state_dict.get(name)
@@ -161,7 +163,7 @@ class Run:
                 tensor = self.exported.constants[name]
             key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype) if tensor.numel() else name
             if key not in shared or placeholder in self.signature.inputs_to_buffers:
-                is_parameter = placeholder in self.signature.inputs_to_parameters
+                is_parameter = placeholder in self.signature.inputs_to_parameters and name not in changing
                 self.importer.weights.add(name, array_of(tensor), is_parameter)
                 path = self.importer.weights.paths[name]
                 owner, _, own = path.rpartition(".")
@@ -233,9 +235,9 @@ class Run:
         results = []
         kinds = torch.export.graph_signature.OutputKind
         for spec, value in zip(self.signature.output_specs, outputs):
-            if spec.kind == kinds.BUFFER_MUTATION:
-                buffer = next(p for p, name in self.signature.inputs_to_buffers.items() if name == spec.target)
-                owner, name = self._holders[buffer]
+            if spec.kind in (kinds.BUFFER_MUTATION, kinds.PARAMETER_MUTATION):
+                held = {**self.signature.inputs_to_buffers, **self.signature.inputs_to_parameters}
+                owner, name = self._holders[next(p for p, name in held.items() if name == spec.target)]
                 setattr(owner, name, value)
             elif spec.kind == kinds.USER_INPUT_MUTATION:
                 inputs[spec.target][...] = value

@@ -1,0 +1,104 @@
+"""Programs of PyTorch as people write them: what changes between calls, loops and conditions, sizes that are asked
+about, graphs that were quantized; each is what torch computes, call after call."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+import fxlite as fx
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from fxlite.importing.torch.table import array_of  # noqa: E402
+from tests.importing.test_from_torch import close  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Module(nn.Module):
+    """A module that computes a function."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def arrays_of(tensors: Any) -> Any:
+    return [array_of(t).copy() for t in tensors]
+
+
+def as_torch(model: Any, *calls: Any, near: float = 2e-5, **options: Any) -> Any:
+    """The graph of a model, which gives what the model gives in these calls, one after the other; the first are the
+    examples. So does C."""
+    model = (model if isinstance(model, nn.Module) else Module(model)).eval()
+    gm = fx.from_torch(copy.deepcopy(model), *calls[0], **options)
+    for fn in (gm.copy(), fx.compile(gm.copy())):
+        own = copy.deepcopy(model)
+        for given in calls:
+            with torch.no_grad():
+                close(fn(*arrays_of(given)), own(*copy.deepcopy(given)), near)
+    return gm
+
+
+# -- what changes between calls --------------------------------------------------------------------
+class Cache(nn.Module):
+    """Writes where a buffer says, and moves it on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(2, 5, 4))
+        self.register_buffer("position", torch.tensor(0))
+
+    def forward(self, x: Any) -> Any:
+        self.cache[:, self.position] = x
+        self.cache[1, ..., self.position] = 7
+        self.position.add_(1)
+        return self.cache.clone(), self.position * 2
+
+
+class Parameters(nn.Module):
+    """Writes into a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4), requires_grad=False)
+
+    def forward(self, x: Any) -> Any:
+        self.weight.add_(1)
+        return x * self.weight
+
+
+@pytest.mark.parametrize("model", [Cache(), Parameters()], ids=lambda m: type(m).__name__)
+def test_what_a_model_writes_is_there_in_the_next_call(model: Any) -> None:
+    as_torch(model, *[(torch.randn(2, 4),) for _ in range(3)])
+
+
+def test_encoders_compute_what_a_mask_leaves_out() -> None:
+    """As they do where gradients are asked for; else torch has 0 there."""
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    x, mask = torch.randn(2, 5, 8), torch.tensor([[False] * 3 + [True] * 2, [False] * 5])
+    gm = fx.from_torch(encoder, x, src_key_padding_mask=mask)
+    close(gm(x.numpy(), mask.numpy()), encoder(x, src_key_padding_mask=mask).detach())
+
+
+# -- numbers that are none, and others at the edge -------------------------------------------------
+def _of_edges(x: Any) -> tuple[Any, ...]:
+    return (
+        *(x.heaviside(torch.tensor(2.0)), x.sign(), x.sgn(), x.relu(), x.clamp(0, 1), x.clamp(min=0), x.nan_to_num()),
+        *(x.amax(), x.argmax(), *x.min(0), x.sort()[0], x.topk(2)[0], x.median(), x.nanmedian(), x.nansum()),
+        *(torch.maximum(x, -x), torch.fmax(x, -x), x.cummax(0)[0], x.pow(0.0), x.logsumexp(0), torch.where(x > 0, x, 0)),
+        *(nn.functional.threshold(x, 0, 1), nn.functional.hardshrink(x), nn.functional.softshrink(x), x.angle()),
+    )
+
+
+def test_numbers_that_are_none() -> None:
+    inf, nan = float("inf"), float("nan")
+    as_torch(_of_edges, (torch.tensor([1.0, nan, inf, -inf, -0.0]),), (torch.tensor([nan, -1.0, 2.0, inf, 0.0]),))
