@@ -94,7 +94,14 @@ def _of_edges(x: Any) -> tuple[Any, ...]:
     return (
         *(x.heaviside(torch.tensor(2.0)), x.sign(), x.sgn(), x.relu(), x.clamp(0, 1), x.clamp(min=0), x.nan_to_num()),
         *(x.amax(), x.argmax(), *x.min(0), x.sort()[0], x.topk(2)[0], x.median(), x.nanmedian(), x.nansum()),
-        *(torch.maximum(x, -x), torch.fmax(x, -x), x.cummax(0)[0], x.pow(0.0), x.logsumexp(0), torch.where(x > 0, x, 0)),
+        *(
+            torch.maximum(x, -x),
+            torch.fmax(x, -x),
+            x.cummax(0)[0],
+            x.pow(0.0),
+            x.logsumexp(0),
+            torch.where(x > 0, x, 0),
+        ),
         *(nn.functional.threshold(x, 0, 1), nn.functional.hardshrink(x), nn.functional.softshrink(x), x.angle()),
     )
 
@@ -102,3 +109,37 @@ def _of_edges(x: Any) -> tuple[Any, ...]:
 def test_numbers_that_are_none() -> None:
     inf, nan = float("inf"), float("nan")
     as_torch(_of_edges, (torch.tensor([1.0, nan, inf, -inf, -0.0]),), (torch.tensor([nan, -1.0, 2.0, inf, 0.0]),))
+
+
+# -- graphs that were quantized --------------------------------------------------------------------
+def _of_integers(x: Any, w: Any) -> tuple[Any, ...]:
+    """What pt2e's graphs are made of, whose ops a module of torch's defines."""
+    own = torch.ops.quantized_decomposed
+    scales, points = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 3, -4])
+    byte = own.quantize_per_tensor(x, 0.1, 3, -128, 127, torch.int8)
+    rows = own.quantize_per_channel(x, scales, points, 0, -127, 127, torch.int8)
+    scale, point = own.choose_qparams(x, 0, 255, 1e-5, torch.uint8)
+    least, middle = own.choose_qparams_symmetric(x, -127, 127, 1e-5, torch.int8)
+    each, zero = own.choose_qparams_per_token_asymmetric(x, torch.int8)
+    return (
+        *(byte, rows, own.quantize_per_tensor(x, 0.01, 5, 0, 4095, torch.int16), scale, point, least, middle),
+        own.dequantize_per_tensor(byte, 0.1, 3, -128, 127, torch.int8),
+        own.dequantize_per_channel(rows, scales, points, 0, -127, 127, torch.int8),
+        own.dequantize_per_channel(rows, scales, None, 0, -127, 127, torch.int8),
+        own.quantize_per_tensor.tensor(x, scale, point, 0, 255, torch.uint8),
+        own.quantize_per_token(x, each, zero, -128, 127, torch.int8),
+        torch._int_mm(w, w.t()),
+    )
+
+
+def test_quantized_graphs() -> None:
+    import torch.ao.quantization.fx._decomposed
+
+    def given() -> tuple[Any, Any]:
+        return torch.randn(3, 4) * 5, torch.randint(-128, 127, (32, 32), dtype=torch.int8)
+
+    torch.manual_seed(0)
+    gm = as_torch(_of_integers, given(), given())
+    assert {"quantize", "dequantize", "int_matmul"} <= {
+        n.target.name for n in gm.graph.nodes if n.op == "call_function"
+    }

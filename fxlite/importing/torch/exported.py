@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib
 import inspect
 import os
@@ -359,7 +360,7 @@ def type_is_number(dim: Any) -> bool:
 
 # -- names of sizes --------------------------------------------------------------------------------
 def _of_exported(exported: Any, name: str) -> Program:
-    if _writes_what_is_read(exported):
+    if _writes_what_is_read(exported) or _reads_parts(exported):
         try:
             with quiet():
                 exported = exported.run_decompositions({})
@@ -495,6 +496,7 @@ def decomposed(exported: Any, unwanted: Callable[[Any], Iterable[Any]]) -> Any:
         tried |= wanted
         known = torch.export.default_decompositions()
         table = {op: known[op] for op in wanted if op in known and op._schema.name not in _WRONG}
+        table |= {op: made for op in wanted if op not in known and (made := _composite(op)) is not None}
         if not table and all(isinstance(op, torch._ops.OperatorBase) for op in wanted):
             break
         try:
@@ -505,12 +507,27 @@ def decomposed(exported: Any, unwanted: Callable[[Any], Iterable[Any]]) -> Any:
     return exported
 
 
+def _composite(op: Any) -> Callable[..., Any] | None:
+    """What an op of another library than torch itself is made of, where it was defined as a function of other ops."""
+    key = torch._C.DispatchKey.CompositeExplicitAutograd
+    if not isinstance(op, torch._ops.OpOverload) or op.namespace in ("aten", "prims"):
+        return None
+    is_there = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)  # type: ignore[no-untyped-call]
+    return functools.partial(op._op_dk, key) if is_there else None
+
+
 # -- writes ----------------------------------------------------------------------------------------
 def _writes_what_is_read(exported: Any) -> bool:
     """Whether a write in place, taken as making a new value, would be missed: it changes an input or a
     tensor of the model, or what is read later by another name."""
     graphs = [m.graph for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     return any(map(_graph_writes, graphs))
+
+
+def _reads_parts(exported: Any) -> bool:
+    """Whether a program reads the plain tensors that one of a class of its own (of torchao) is made of, which are
+    weights of their own in the graph that torch makes of it."""
+    return any(getattr(node.target, "namespace", "") == "export" for node in exported.graph.nodes)
 
 
 def _graph_writes(graph: Any) -> bool:

@@ -27,7 +27,7 @@ from fxlite.base.location import Location, is_own_file
 from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
 from fxlite.importing.importer import Importer, unsupported
-from fxlite.importing.torch import elementwise, indexing, layers, linalg, reductions, shaping, special
+from fxlite.importing.torch import elementwise, indexing, layers, linalg, quantized, reductions, shaping, special
 from fxlite.importing.torch.exported import Program, Sizes, decomposed, program_of
 from fxlite.importing.torch.table import DTYPES, Call, array_of, dtype_of_value, entry_of, op
 from fxlite.nn.module import Module
@@ -83,7 +83,7 @@ def _names(spec: Any, count: int) -> list[str] | None:
 
 # -- the program -----------------------------------------------------------------------------------
 #: The modules whose import fills the table.
-FAMILIES = (elementwise, reductions, shaping, layers, indexing, linalg, special)
+FAMILIES = (elementwise, reductions, shaping, layers, indexing, linalg, special, quantized)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FEW = 64  # elements of a constant that is computed with while importing
