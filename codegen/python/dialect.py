@@ -76,6 +76,8 @@ class Dialect:
 
     #: The call, behind an array, that copies it.
     copy = ".copy()"
+    #: Whether a view of an array may be written into the array, ``x[...] = x.T``.
+    overlaps = True
     #: The arrays of a file of weights, from its path.
     loaded = "fx.load_safetensors(path)"
     #: What else a file may define, besides these and the classes of the program.

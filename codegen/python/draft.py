@@ -25,6 +25,7 @@ from fxlite.codegen.python.functions import given_names
 from fxlite.codegen.python.lines import ALIKE, ANY, WIDTH, Line, displayed, hidden, last_word, note_of, rolled, singular
 from fxlite.codegen.python.parameters import Record, interface_of, results_of
 from fxlite.codegen.python.text import (
+    CALL,
     FileNames,
     Names,
     attribute_text,
@@ -104,6 +105,8 @@ class Draft:
         #: Lines of the constructor for what others of the class have, by part.
         self.absent: dict[str, Line] = {}
         self.made, self.is_root, self.apart = made, is_root, apart
+        #: Variables, and their texts, for values that are read when what they are made of is written over.
+        self.saved: dict[Node, tuple[str, str]] = {}
         #: Inputs that are written into.
         self.writes = module.written_inputs() if is_root else ()
         #: Those that are buffers, which the class of the program has, by target.
@@ -694,13 +697,7 @@ class Draft:
             values = self._results()
             if self.order and note:
                 note = note_of(node, self.order)
-            for target, new in zip(self.writes, node.args[0][1:] if self.writes else ()):
-                (written,) = self.graph.find_nodes(op="placeholder", target=target)
-                if target in self.states:  # what it was stays in its variable
-                    copy = "" if new.op == "call_function" else self.dialect.copy
-                    yield Line(f"self.{target} = {self.print.value(new)}{copy}")
-                    continue
-                yield Line(f"{self.names[written]}[...] = {self.print.value(new)}")
+            yield from self._written(node, values)
             if self.writes:
                 note = ""  # of all results, which the lines before show
                 if values is None:
@@ -722,6 +719,45 @@ class Draft:
         if parts is not None:
             left = ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)"
         yield Line(f"{left} = {right}", note=note_of(node))
+
+    def _written(self, output: Node, values: Any) -> Iterator[Line]:
+        """What is written into inputs and states, after variables for what is read there later."""
+        inputs = {node.target: node for node in self.graph.placeholders}
+        pairs = [(inputs[name], new) for name, new in zip(self.writes, output.args[0][1:] if self.writes else ())]
+        before: set[Node] = set()  # inputs that are written by then
+        for target, new in (*pairs, *((None, node) for node in _nodes(values))):
+            is_part = self._is_part(new)
+            if target is not None and target.target not in self.states and is_part and not self.dialect.overlaps:
+                before.add(target)
+            if new not in self.saved and before & self._read_there(new):
+                text = f"{self.print.value(new)}{self.dialect.copy if is_part else ''}"
+                self.saved[new] = self.names.unique(f"old_{new.name}"), text
+                self.print.inlined[new] = self.saved[new][0], CALL
+            if target is not None and target.target not in self.states:
+                before.add(target)
+        for name, text in self.saved.values():
+            yield Line(f"{name} = {text}")
+        for target, new in pairs:
+            if target.target in self.states:  # what it was stays in its variable
+                copy = self.dialect.copy if self._is_part(new) and new not in self.saved else ""
+                yield Line(f"self.{target.target} = {self.print.value(new)}{copy}")
+                continue
+            yield Line(f"{self.names[target]}[...] = {self.print.value(new)}")
+
+    @staticmethod
+    def _is_part(node: Node) -> bool:
+        """Whether a value may be an array that there was before, or a part of one."""
+        return node.op != "call_function" or node.target.kind == "view"
+
+    def _read_there(self, node: Node) -> set[Node]:
+        """The inputs that are read where a value is: it is one or a view of one, or it is computed there."""
+        found, waiting = {node}, [node]
+        while waiting:
+            value = waiting.pop()
+            if value in self.print.inlined or self._is_part(value):
+                waiting += {*value.all_input_nodes} - found
+                found.update(value.all_input_nodes)
+        return {value for value in found if value.op == "placeholder"}
 
 
 def _path(text: str) -> str:

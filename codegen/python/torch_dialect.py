@@ -339,6 +339,8 @@ class TorchDialect(TableDialect):
     text = TorchText
     imports = ("torch", "F", "math")
     values = "tensors"
+    copy = ".clone()"
+    overlaps = False
     parts = ("Weights",)
     loaded = "load_file(path)"
     modules = (("torch", "torch"), ("torch.nn.functional", "F"))

@@ -3,6 +3,7 @@ computes the same."""
 
 from __future__ import annotations
 
+import copy
 import os
 import runpy
 import shutil
@@ -20,7 +21,7 @@ from fxlite import nn, ops, passes
 from fxlite.base.errors import CodegenError, OptionError
 from fxlite.cli.regenerate import DIALECT_NAMES
 from fxlite.codegen.program.example_inputs import make_cases
-from fxlite.codegen.python.source import DIALECTS, module_name, python_source, save_python
+from fxlite.codegen.python.source import DIALECTS, module_name, program_in, python_source, save_python
 from fxlite.codegen.python.text import class_name
 from fxlite.codegen.python.torch_dialect import OF_MODULES
 from fxlite.nn.container import Weights
@@ -471,3 +472,54 @@ def test_what_torch_cannot_say() -> None:
 @fx.wrap(infer=lambda x: x)
 def scaled(x: Any) -> Any:
     return x * 2
+
+
+def _sum_after(x: Any, y: Any) -> Any:
+    x[...] = y
+    y *= 2
+    return x + y
+
+
+def _before(x: Any, y: Any) -> Any:
+    old = x.copy()
+    x[...] = 0
+    return old, old.T, y + 1
+
+
+def _exchanged(x: Any, y: Any) -> Any:
+    old = x.copy()
+    x[...] = y
+    y[...] = old
+    return x.sum()
+
+
+def _turned(x: Any, y: Any) -> Any:
+    x[...] = x.T.copy()
+    return y
+
+
+class _Kept(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("before", np.zeros((3, 3), np.float32))
+
+    def forward(self, x: Any, y: Any) -> Any:
+        old = self.before
+        self.before = x.T.copy()
+        x += 1
+        return old + y
+
+
+@pytest.mark.parametrize("dialect", DIALECT_NAMES)
+@pytest.mark.parametrize("program", [_sum_after, _before, _exchanged, _turned, _Kept])
+def test_what_is_written_is_read_before_or_after(program: Any, dialect: str) -> None:
+    """Values are those that the program reads, whatever is written over what they are made of."""
+    torch = pytest.importorskip("torch") if dialect == "torch" else None
+    program = program() if isinstance(program, type) else program
+    made, _ = program_in(fx.symbolic_trace(copy.deepcopy(program), x="f32[3,3]", y="f32[3,3]"), dialect)
+    ours, theirs = ([np.arange(9, dtype=np.float32).reshape(3, 3) ** n for n in (1, 2)] for _ in range(2))
+    for _ in range(2):
+        expected = flatten(copy.deepcopy(program(*ours)))
+        found = flatten(made(*(map(torch.from_numpy, theirs) if torch else theirs)))
+        for one, other in zip((*expected, *ours), (*found, *theirs)):
+            np.testing.assert_array_equal(np.asarray(other), one)
