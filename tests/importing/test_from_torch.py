@@ -109,6 +109,7 @@ def test_weights_are_the_tensors_memory() -> None:
 def _of_complex_numbers(z: Any) -> tuple[Any, ...]:
     return (
         torch.view_as_real(z @ z.mH),
+        torch.view_as_real(z.sigmoid()),
         torch.view_as_real(z.adjoint() + z.H),
         z.norm(),
         torch.linalg.vector_norm(z, dim=1),

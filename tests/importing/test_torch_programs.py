@@ -143,3 +143,37 @@ def test_quantized_graphs() -> None:
     assert {"quantize", "dequantize", "int_matmul"} <= {
         n.target.name for n in gm.graph.nodes if n.op == "call_function"
     }
+
+
+# -- sizes that are asked about --------------------------------------------------------------------
+def _of_sizes(x: Any, y: Any) -> tuple[Any, ...]:
+    from torch._higher_order_ops.map import map as map_rows
+
+    chosen = torch.cond(x.shape[0] > 4, lambda x: x + 1, lambda x: x.cos(), (x,))
+    return chosen, map_rows(lambda x, y: x.sin() + y, x, y), *x.cummax(0), *x.chunk(2, 1)
+
+
+def test_sizes_that_are_asked_about() -> None:
+    batch, half = torch.export.Dim("batch", min=2), torch.export.Dim("half", min=2)
+    shapes = (({0: batch, 1: 2 * half}, {0: 2 * half}),)
+    torch.manual_seed(0)
+    calls = [(torch.randn(n, m), torch.randn(m)) for n, m in ((3, 6), (5, 8), (4, 4))]
+    as_torch(_of_sizes, *calls, dynamic_shapes=shapes)
+
+
+def test_many_rows_are_a_loop() -> None:
+    gm = as_torch(lambda x, y: _of_sizes(x, y)[1], (torch.randn(200, 3), torch.randn(3)))
+    assert len(gm.graph.nodes) < 20
+
+
+class Bounded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(6, 4, max_norm=1.0)
+
+    def forward(self, x: Any) -> Any:
+        return self.table(x), self.table.weight.sum(1)
+
+
+def test_rows_of_a_table_that_are_bounded() -> None:
+    as_torch(Bounded(), (torch.tensor([1, 3, 3]),), (torch.tensor([0, 3, 5]),))

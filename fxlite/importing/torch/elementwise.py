@@ -32,6 +32,8 @@ def _unary(own: str) -> Any:
     def entry(c: Call, x: Any, **_: Any) -> Any:
         if own not in _KEEP:
             x = cast(x, c.dtype)
+        if own == "sigmoid" and c.dtype.is_complex:
+            return 1 / (1 + op("exp")(-x))
         return op(own)(x)
 
     return entry

@@ -113,6 +113,16 @@ def _of_order(x: Any, p: float, axes: Any, keepdim: bool = False) -> Any:
     return op("pow")(op("sum")(op("pow")(op("abs")(x), p), axes, keepdim), 1 / p)
 
 
+@aten("embedding_renorm")
+def _embedding_renorm(c: Call, weight: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
+    """The rows of a table, of which those that are looked up are no longer than ``max_norm``."""
+    rows, flat = shape_of(weight)[0], indices.reshape(-1)
+    count = op("scatter_add")(np.zeros(rows, np.int64), flat, op("full")(shape_of(flat), 1, dtypes.int64), 0)
+    norm = _of_order(weight, norm_type, (1,), True)
+    is_long = op("logical_and")((count > 0)[:, None], norm > max_norm)
+    return op("where")(is_long, weight * (max_norm / (norm + 1e-7)), weight)
+
+
 @aten("linalg_matrix_norm")
 def _matrix_norm(
     c: Call, x: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
@@ -217,8 +227,10 @@ def _running_extreme(c: Call, x: Any, dim: int) -> Any:
         return x, np.zeros((), np.int64)
     axis = axis_of(x, dim)
     found = op(c.name)(x, axis)
-    place = np.arange(shape_of(x)[axis]).reshape([-1 if a == axis else 1 for a in range(rank_of(x))])
-    is_new = op("logical_or")(x == found, op("isnan")(x)) if dtype_of_value(x).is_float else x == found
+    size = shape_of(x)[axis]
+    place = op("arange")(0, size, 1, dtypes.int64).reshape([size if a == axis else 1 for a in range(rank_of(x))])
+    is_new = op("eq")(x, found)
+    is_new = op("logical_or")(is_new, op("isnan")(x)) if dtype_of_value(x).is_float else is_new
     return found, op("cummax")(op("where")(is_new, place, 0), axis)
 
 

@@ -29,10 +29,10 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.importing.importer import Importer, unsupported
 from fxlite.importing.torch import elementwise, indexing, layers, linalg, quantized, reductions, shaping, special
 from fxlite.importing.torch.exported import Program, Sizes, decomposed, program_of
-from fxlite.importing.torch.table import DTYPES, Call, array_of, dtype_of_value, entry_of, op
+from fxlite.importing.torch.table import DTYPES, Call, array_of, as_array, dtype_of_value, entry_of, op
 from fxlite.nn.module import Module
 from fxlite.ops.slicing import larger, never_negative, smaller
-from fxlite.types import shapes
+from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 
 # -- nested inputs and results, of dicts, lists and classes that torch knows as pytrees ------------
@@ -496,9 +496,23 @@ def _numel(x: Any) -> Any:
     return count
 
 
+def _compared(name: str, relation: str) -> Callable[..., Any]:
+    """A comparison of numbers and sizes; of sizes of which it is not known, a value of the program."""
+
+    def compare(left: Any, right: Any) -> Any:
+        if all(type(v) in (int, float, bool) for v in (left, right)):
+            return getattr(operator, name)(left, right)
+        known = shapes.decide(shapes.normalize(left), relation, shapes.normalize(right))
+        return op(name)(*(as_array(v, dtypes.int64) for v in (left, right))) if known is None else known
+
+    return compare
+
+
+_RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 #: Functions of numbers and sizes that graphs call, and what they are here.
 _PYTHON: dict[Any, Callable[..., Any]] = {
     operator.getitem: _item,
+    **{getattr(operator, name): _compared(name, relation) for name, relation in _RELATIONS.items()},
     torch.ops.aten.sym_size.int: _size,
     torch.ops.aten.sym_size.default: _size,
     torch.ops.aten.sym_numel.default: _numel,
@@ -506,7 +520,7 @@ _PYTHON: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.sym_min, min), _of_sizes(min, smaller)),
     torch.sym_float: lambda x: x,
     torch.sym_int: lambda x: x if isinstance(x, NamedDim) else int(x),
-    torch.sym_not: operator.not_,
+    torch.sym_not: lambda x: op("logical_not")(x) if is_traced(x) else not x,
 }
 
 
@@ -559,6 +573,8 @@ def map_rows(c: Call, body: Any, xs: Any, more: Any = ()) -> Any:
     """torch's map: a function of each row."""
     rows = len(c.value[0]) if isinstance(c.value, (list, tuple)) else len(c.value)
     run = _runner(c, body)
+    if isinstance(xs[0].shape[0], NamedDim) or rows > _FEW:
+        return list(fx.scan(lambda count, x: (count + 1, tuple(run(*x, *more))), np.int64(0), tuple(xs))[1])
     found = [run(*(x[i] for x in xs), *more) for i in range(rows)]
     return [op("stack")(list(parts), 0) for parts in zip(*found)]
 

@@ -21,6 +21,7 @@ from fxlite.importing.torch.table import (
     same_sizes,
     shape_of,
 )
+from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
 
 
@@ -166,6 +167,8 @@ def _chunk(c: Call, x: Any, chunks: Any, dim: int = 0) -> Any:
     if type(whole) is int:
         lengths = [int(v.shape[axis]) for v in c.value]
         return list(op("split")(x, tuple(lengths), axis))
+    if isinstance(chunks, int) and shapes.remainder(shapes.normalize(whole), chunks) == 0:
+        return list(op("split")(x, (whole // chunks,) * chunks, axis))
     raise c.refuse(f"the axis of {whole} elements is cut into {chunks} parts whose sizes depend on it")
 
 
