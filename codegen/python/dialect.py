@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from fxlite.codegen.python.text import Text, number_text
 from fxlite.files.serialize import save_safetensors
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.subgraph import nodes_inside
 from fxlite.nn.module import Parameter
 from fxlite.ops.op import Op
 from fxlite.ops.own.foreign import ForeignOp
@@ -35,6 +36,9 @@ from fxlite.passes.cutting.outline_modules import NUMBER
 from fxlite.passes.rules.decompose import decompose
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType, type_of
+
+#: The key in a node's ``meta`` for the function of a file that is a loop or condition.
+FUNCTION = "function"
 
 Imports = tuple[list[str], list[str]]  # lines: of the standard library, of other packages
 
@@ -62,7 +66,14 @@ class Dialect:
     #: How the name of the file of weights ends.
     suffix = ".safetensors"
 
+    #: Whether there are loops and conditions.
+    has_control = False
+
     # -- programs --------------------------------------------------------------------------------
+    def control(self, node: Node, bodies: Sequence[str]) -> list[str]:
+        """The function that is a loop or condition, whose bodies are classes of these names."""
+        raise NotImplementedError
+
     def prepared(self, gm: GraphModule) -> GraphModule:
         """The program in ops that the dialect can write. Raises CodegenError naming the node of
         what it cannot."""
@@ -164,7 +175,7 @@ class TableDialect(Dialect):
 
     def prepared(self, gm: GraphModule) -> GraphModule:
         gm = decompose(gm, keep=lambda n: self.is_kept(n) and not isinstance(n.target, ForeignOp), own=True)
-        for node in gm.graph.nodes:
+        for node in nodes_inside(gm.graph):
             if node.op == "call_function" and not isinstance(node.target, ForeignOp):
                 self.check(node)
         return gm

@@ -27,12 +27,86 @@ class Weights(nn.Module):
         return getattr(self, str(name))
 
 
+# -- conditions and loops: Python's own, but while torch follows a program -------------------------
+def own(values):
+    """Values that share memory with no others."""
+    return tuple(v.clone(memory_format=torch.contiguous_format) for v in values)
+
+
+def choose(pred, one, other, values):
+    """What ``one`` gives where ``pred`` is true, ``other`` where not."""
+    if not torch.compiler.is_compiling():
+        return own((one if pred else other)(*values))
+    return torch.cond(pred, lambda *v: own(one(*v)), lambda *v: own(other(*v)), values)
+
+
+def loop_while(test, body, carried, captured):
+    """The values after the last iteration."""
+    if torch.compiler.is_compiling():
+        from torch._higher_order_ops.while_loop import while_loop
+
+        def step(*values):
+            return own(body(*values, *captured))
+
+        return while_loop(lambda *values: test(*values, *captured)[0], step, own(carried))
+    while test(*carried, *captured)[0]:
+        carried = body(*carried, *captured)
+    return own(carried)
+
+
+class Before(nn.Module):
+    """Whether a number is less than another, the first of the values that stay."""
+
+    def __init__(self, carried):
+        super().__init__()
+        self.carried = carried
+
+    def forward(self, number, *values):
+        return (number < values[self.carried],)
+
+
+class Counted(nn.Module):
+    """An iteration, and the number of the next."""
+
+    def __init__(self, body, carried):
+        super().__init__()
+        self.body, self.carried = body, carried
+
+    def forward(self, number, *values):
+        carried, captured = values[: self.carried], values[self.carried + 1 :]
+        return (number + 1, *self.body(number, *carried, *captured))
+
+
+def loop_over(lower, upper, body, carried, captured):
+    """The values after an iteration for each number from ``lower`` to ``upper``."""
+    if torch.compiler.is_compiling():
+        first, end = (torch.as_tensor(v, dtype=torch.int64) for v in (lower, upper))
+        count = len(carried)
+        values = loop_while(Before(count), Counted(body, count), (first, *carried), (end, *captured))
+        return tuple(values[1:])
+    for number in range(int(lower), int(upper)):
+        carried = body(torch.tensor(number), *carried, *captured)
+    return own(carried)
+
+
 # -- indices ---------------------------------------------------------------------------------------
 def updated(x, at, values):
     """A copy of ``x`` with other values at an index."""
     x = x.clone()
+    parts = at if isinstance(at, tuple) else (at,)
+    if {p.dim() for p in parts if torch.is_tensor(p)} == {0}:
+        view = x[tuple(slice(None) if torch.is_tensor(p) else p for p in parts)]
+        places = [p if torch.is_tensor(p) else None for p in parts if not isinstance(p, int)]
+        last = max(i for i, p in enumerate(places) if p is not None)
+        torch.ops.aten.index_put_(view, places[: last + 1], torch.as_tensor(values, dtype=x.dtype))
+        return x
     x[at] = values
     return x
+
+
+def taken(x, index, axis):
+    """``x`` at one place of an axis, which is a tensor also where torch follows the program."""
+    return x.index_select(axis, wrapped(index, x.shape[axis]).reshape(1)).squeeze(axis)
 
 
 def wrapped(index, size):

@@ -27,6 +27,7 @@ import os
 import sys
 import textwrap
 import tokenize
+import types
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,11 +41,13 @@ from fxlite.base.location import REGENERATED
 from fxlite.base.outside_text import docstring
 from fxlite.codegen.folder import LICENSE, UNKNOWN_LICENSE, FolderError, add_to_folder, facts_of
 from fxlite.codegen.python.classes import classes_of, factored
-from fxlite.codegen.python.dialect import Dialect, NumpyDialect
+from fxlite.codegen.python.dialect import FUNCTION, Dialect, NumpyDialect
 from fxlite.codegen.python.parameters import nested_text, types_of
 from fxlite.codegen.python.text import class_name, module_name
 from fxlite.codegen.python.torch_dialect import TorchDialect
+from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.subgraph import bodies_of
 from fxlite.nn.module import Module
 from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.cutting.inline_modules import flattened
@@ -125,8 +128,13 @@ def program_in(gm: GraphModule, dialect: str) -> tuple[Any, dict[str, np.ndarray
     """An instance of the class that is regenerated in a dialect, and the arrays for its weights;
     nothing is written. Raises CodegenError as :func:`python_source`."""
     source, arrays = _regenerated(gm, None, find_dialect(dialect))
-    filename = f"{REGENERATED}/{module_name(gm.name)}_{next(_numbers)}.py"
+    stem = f"{module_name(gm.name)}_{next(_numbers)}"
+    filename = f"{REGENERATED}/{stem}.py"
     namespace: dict[str, Any] = {"__name__": module_name(gm.name), "__file__": filename}
+    if control_nodes(gm.graph):  # torch imports the module of a function that it follows into a condition or loop
+        held = sys.modules[f"_fxlite_{stem}"] = types.ModuleType(f"_fxlite_{stem}")
+        namespace = vars(held)
+        namespace["__file__"] = filename
     exec(compile(source, filename, "exec"), namespace)
     lines = source.splitlines(keepends=True)
     linecache.cache[filename] = (len(source), None, lines, filename)  # a trace reads its checks
@@ -153,19 +161,19 @@ def find_dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def _refuse_control(gm: GraphModule) -> None:
-    """Raise CodegenError for loops and conditions, which files of classes cannot say."""
-    for node in control_nodes(gm.graph):
+def _refuse_control(gm: GraphModule, dialect: Dialect) -> None:
+    """Raise CodegenError for loops and conditions, which files of classes of most dialects cannot say."""
+    for node in () if dialect.has_control else control_nodes(gm.graph):
         raise CodegenError(
-            f"{node.describe()}: files of classes have no loops and conditions; gm.graph.text(full=True) and "
-            "gm.graph.python_code() have them, and a .fxl file (fx.save)"
+            f"{node.describe()}: files of classes have no loops and conditions but in the dialect 'torch'; "
+            "gm.graph.text(full=True) and gm.graph.python_code() have them, and a .fxl file (fx.save)"
         )
 
 
 def written_program(gm: GraphModule, dialect: str) -> tuple[GraphModule, dict[str, str]]:
     """The graph that the text of a dialect says, and the paths of weights that it calls otherwise
     than ``gm`` (new path -> path in ``gm``). Raises what :func:`python_source` does."""
-    _refuse_control(gm)
+    _refuse_control(gm, find_dialect(dialect))
     gm = flattened(gm)
     for node in gm.graph.nodes:
         if node.op == "call_module":
@@ -210,15 +218,45 @@ class _Source:
     def __init__(self, gm: GraphModule, name: str, dialect: Dialect) -> None:
         self.gm, self.graph, self.dialect = gm, gm.graph, dialect
         self.module_name = module_name(name)
+        #: For a loop or condition: its node, and the source of each of its bodies, a class.
+        self.controls = [(node, self._bodies(node, name)) for node in control_nodes(self.graph)]
         self.file, self.classes, self.layers = classes_of(outline_modules(gm), name, dialect)
         self.class_name = self.classes[-1].name
         self.has_weights = bool(self.classes[-1].drafts[0].tree)
 
-    def text(self) -> str:
-        body = factored(self.classes, {made.name for made in self.classes} | self.file.taken)
+    def _bodies(self, node: Node, name: str) -> list[_Source]:
+        """The sources of a node's bodies, whose calls are in one function each; and name what the node is."""
+        node.meta[FUNCTION] = f"{self.module_name}_{node.name}"
+        found = []
+        for part, body in bodies_of(node).items():
+            graph, copies = body.copy()
+            behind = next(n for n in graph.nodes if n.op != "placeholder")
+            for place in body.inputs:  # in their order
+                behind.prepend(copies[place])
+            for own in graph.nodes:
+                own.scope = own.loc = None
+            inner = f"{class_name(name)}_{node.name}_{part.removesuffix('_fn')}"
+            found.append(_Source(GraphModule({}, graph, inner), inner, self.dialect))
+        return found
+
+    def all_sources(self) -> list[_Source]:
+        """Those of all bodies, the innermost ones first, and itself."""
+        return [s for _, bodies in self.controls for body in bodies for s in body.all_sources()] + [self]
+
+    def _lines(self) -> list[str]:
+        """The classes, after the functions that are loops and conditions in them."""
+        text: list[str] = []
+        for node, bodies in self.controls:
+            for body in bodies:
+                text += [*body._lines(), "", ""]
+            text += [*self.dialect.control(node, [body.class_name for body in bodies]), "", ""]
+        text += factored(self.classes, {made.name for made in self.classes} | self.file.taken)
         for made in self.classes[:-1]:
-            body += [*made.lines(), "", ""]
-        body += self.classes[-1].lines(self.dialect.load() if self.has_weights else ())
+            text += [*made.lines(), "", ""]
+        return text + self.classes[-1].lines(self.dialect.load() if self.has_weights else ())
+
+    def text(self) -> str:
+        body = self._lines()
         results = self._result_classes()
         words = _names_in("\n".join((*results, *body)))
         definitions = self._definitions(words)
@@ -235,8 +273,9 @@ class _Source:
         theirs."""
         named = self.file.helpers
         own = [name for name, alias in named.items() if alias in words]
+        own += [name for source in self.all_sources()[:-1] for name in source.file.helpers if name in words]
         text = self.dialect.definitions([*own, *words.intersection(self.dialect.parts)])
-        others = [f"{named[name]} = {name}" for name in own if named[name] != name]
+        others = [f"{alias} = {name}" for name, alias in named.items() if name in own and alias != name]
         return "\n".join([text, *others, "", "", ""]) if others else text
 
     # -- head ----------------------------------------------------------------------------------

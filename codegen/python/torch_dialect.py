@@ -17,7 +17,7 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.base.outside_text import python_string
-from fxlite.codegen.python.dialect import TableDialect, is_trained, shape_text
+from fxlite.codegen.python.dialect import FUNCTION, TableDialect, is_trained, shape_text
 from fxlite.codegen.python.layers import Layer, layer_of
 from fxlite.codegen.python.numpy_text import Library, NumpyText, Verbatim, counted, spellings, uses
 from fxlite.codegen.python.text import CALL, LEVELS
@@ -98,7 +98,12 @@ class TorchText(NumpyText):
             casts, kept = self.mixed(op, others, result.dtype)
             is_other = index.type.dtype.is_integer and index.type.dtype is not dtypes.int64
             return {**casts, **({index: dtypes.int64} if is_other else {})}, kept
-        if op is lookup("cast") or op is lookup("bitcast") or (op.kind == "gather" and not op.moves_values):
+        if (
+            op.kind == "control"
+            or op is lookup("cast")
+            or op is lookup("bitcast")
+            or (op.kind == "gather" and not op.moves_values)
+        ):
             return {}, None
         if op.kind == "pointwise":
             return self.pointwise(node, operands, result.dtype)
@@ -212,6 +217,24 @@ class TorchText(NumpyText):
             text = self.cast(self.owner(condition), dtypes.bool_)
         return f"{self.function('torch.where')}({text}, {self.value(x)}, {self.value(y)})"
 
+    @uses("choose")
+    def op_cond(self, node: Node, pred: Any, operands: Sequence[Any], **bodies: Any) -> str:
+        """A call of the function that :meth:`TorchDialect.control` writes."""
+        values = ", ".join(map(self.value, (pred, *operands)))
+        return f"{node.meta[FUNCTION]}({values})"
+
+    @uses("loop_while")
+    def op_while_loop(self, node: Node, carried: Sequence[Any], captured: Sequence[Any], **bodies: Any) -> str:
+        values = ", ".join(map(self.value, (*carried, *captured)))
+        return f"{node.meta[FUNCTION]}({values})"
+
+    @uses("loop_over")
+    def op_fori_loop(
+        self, node: Node, lower: Any, upper: Any, carried: Sequence[Any], captured: Sequence[Any], **bodies: Any
+    ) -> str:
+        values = ", ".join(map(self.value, (lower, upper, *carried, *captured)))
+        return f"{node.meta[FUNCTION]}({values})"
+
     def op_rsqrt(self, node: Node, x: Any) -> tuple[str, int]:
         return f"{self.function('torch.rsqrt')}({self.value(x)})", CALL
 
@@ -243,7 +266,10 @@ class TorchText(NumpyText):
         parts = [self.value(slice(*p)) if isinstance(p, tuple) else self.position(p) for p in at]
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
+    @uses("taken")
     def op_take(self, node: Node, x: Any, index: Any, axis: int) -> str:
+        if isinstance(index, Node) and not index.type.rank:
+            return f"{self.file.helpers['taken']}({self.value(x)}, {self.value(index)}, {self.value(axis)})"
         return f"{self.owner(x)}[{self.at(x, axis, self.value(index))}]"
 
     def op_full(self, node: Node, shape: Any, value: Any, dtype: Any) -> str:
@@ -340,11 +366,26 @@ class TorchDialect(TableDialect):
     imports = ("torch", "F", "math")
     values = "tensors"
     copy = ".clone()"
+    has_control = True
     overlaps = False
-    parts = ("Weights",)
+    parts = ("Weights", "Before", "Counted")
     loaded = "load_file(path)"
     modules = (("torch", "torch"), ("torch.nn.functional", "F"))
     names = (("load_file", "from safetensors.torch import load_file"), ("nn", "from torch import nn"))
+
+    def control(self, node: Node, bodies: Sequence[str]) -> list[str]:
+        """A function that ``torch.fx`` does not look into."""
+        made = ", ".join(f"{body}()" for body in bodies)
+        count = len(node.bound.get("carried", ()))
+        head, call = {
+            "cond": ("pred, *values", f"choose(pred, {made}, values)"),
+            "while_loop": ("*values", f"loop_while({made}, values[:{count}], values[{count}:])"),
+            "fori_loop": (
+                "lower, upper, *values",
+                f"loop_over(lower, upper, {made}, values[:{count}], values[{count}:])",
+            ),
+        }[node.target.name]
+        return ["@torch.fx.wrap", f"def {node.meta[FUNCTION]}({head}):", f"    return {call}"]
 
     def is_kept(self, node: Node) -> bool:
         """Attention that torch's function does not compute is taken apart."""

@@ -84,3 +84,71 @@ def test_complex_numbers_come_back_as_their_parts() -> None:
     back = fx.to_torch(fx.from_torch(model, x))
     with torch.no_grad():
         torch.testing.assert_close(back(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Controlled(torch.nn.Module):
+    """A loop with a condition in it, one whose length is a value, and one over rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.cell = torch.nn.Linear(4, 4), torch.nn.GRUCell(4, 4)
+
+    def forward(self, x: Any, n: Any, rows: Any) -> Any:
+        from torch._higher_order_ops.scan import scan
+        from torch._higher_order_ops.while_loop import while_loop
+
+        def step(i: Any, x: Any) -> Any:
+            y = torch.cond(x.sum() > 0, lambda x: self.layer(x).tanh(), lambda x: x + 1, (x,))
+            return i + 1, y
+
+        def over(h: Any, row: Any) -> Any:
+            h = self.cell(row, h)
+            return h, (h.sum(-1), h * 2)
+
+        count, x = while_loop(lambda i, x: i < n, step, (torch.zeros((), dtype=torch.int64), x))
+        last, (sums, doubled) = scan(over, torch.zeros(2, 4), rows)
+        return {"count": count, "last": last + x, "rows": (sums, doubled)}
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [torch.as_tensor(v) for v in torch.utils._pytree.tree_leaves(value)]
+
+
+def test_loops_and_conditions() -> None:
+    torch.manual_seed(0)
+    model, given = Controlled().eval(), (torch.randn(2, 4), torch.tensor(3), torch.randn(5, 2, 4))
+    calls = [given, (torch.randn(2, 4), torch.tensor(0), torch.randn(5, 2, 4))]
+    gm = fx.from_torch(model, *given)
+    there, graph = fx.to_torch(gm), fx.to_torch_fx(gm)
+    assert {*model.state_dict()} <= {*there.state_dict()}  # which has constants, too
+    exported = torch.export.export(there, given)
+    assert {"cond", "while_loop"} <= {
+        str(n.target) for m in exported.graph_module.modules() for n in getattr(m, "graph", torch.fx.Graph()).nodes
+    }
+    with torch.no_grad():
+        for made in (there, graph, exported.module()):
+            for call in calls:
+                torch.testing.assert_close(_leaves(made(*call)), _leaves(model(*call)), rtol=1e-4, atol=1e-5)
+    for made in (there, graph):
+        found = fx.from_torch(made, *given)(*(v.numpy() for v in given))
+        torch.testing.assert_close(_leaves(found), _leaves(model(*given)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_of_numpy() -> None:
+    """The last place of an array, a negative one, and an array that is filled."""
+
+    def running(x: Any) -> Any:
+        y = np.zeros_like(x)
+        total = np.float32(0)
+        i = 0
+        while total < 2 and i < 4:
+            total = total + np.abs(x[i - 1])
+            y[i] = total
+            i = i + 1
+        return y, i
+
+    gm = fx.symbolic_trace(running, x="f32[4]")
+    for x in (np.ones(4, np.float32), np.full(4, 0.1, np.float32)):
+        found = fx.to_torch(gm)(torch.from_numpy(x))
+        for one, other in zip(found, running(x)):
+            np.testing.assert_allclose(np.asarray(one), other, 1e-6)
