@@ -45,7 +45,6 @@ REASONS = {
     r"preview\.training": "training: an optimizer's step",
     r"ImageDecoder": "decodes image files",
     r"TfIdfVectorizer": "counts n-grams in a table; its result is a matter of texts",
-    r"BitCast": "no op reads the bytes of a value as another type",
     r"TreeEnsemble": "trees of decisions",
     r"sparse": "sparse tensors are no values of fxlite",
     r"RandomUniform|RandomNormal|Bernoulli|Multinomial": "draws random numbers, which no case can expect",

@@ -73,10 +73,13 @@ def reduction(b: Builder, type: TensorType, x: Value, axis: Any, keepdims: bool)
     return b.cast(_reduce(b, b.kind, held, axis, keepdims, x.type.rank), computed, type.dtype)
 
 
-@exports(any="ReduceMax", all="ReduceMin")
+@exports(any="any", all="all")
 def truth(b: Builder, type: TensorType, x: Value, axis: Any, keepdims: bool) -> str:
-    held = b.cast(b.operand(x, dtypes.bool_), dtypes.bool_, dtypes.int32)
-    return b.cast(_reduce(b, b.kind, held, axis, keepdims, x.type.rank), dtypes.int32, dtypes.bool_)
+    """The least of all; any is not all that are not, as the largest of no integers is true."""
+    held = b.operand(x, dtypes.bool_)
+    held = b.cast(held if b.kind == "all" else b.op("Not", held), dtypes.bool_, dtypes.int32)
+    found = b.cast(_reduce(b, "ReduceMin", held, axis, keepdims, x.type.rank), dtypes.int32, dtypes.bool_)
+    return found if b.kind == "all" else b.op("Not", found)
 
 
 @exports(argmax="ArgMax", argmin="ArgMin")

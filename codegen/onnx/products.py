@@ -10,7 +10,7 @@ import numpy as np
 from fxlite.codegen.onnx.builder import Builder, Value, exports, no, type_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
-from fxlite.types.shapes import product
+from fxlite.types.shapes import floordiv, product
 from fxlite.types.tensor_type import TensorType
 
 
@@ -138,17 +138,30 @@ def conv(
 
 @exports(**_by_rank(max_pool="MaxPool", avg_pool="AveragePool"))
 def pool(b: Builder, type: TensorType, x: Value, kernel_size: Any, layout: str = "NCHW", **settings: Any) -> str:
-    count, wide = type.rank - 2, pooled(type.dtype) if b.kind == "MaxPool" else computed(type.dtype)
+    wide = pooled(type.dtype) if b.kind == "MaxPool" else computed(type.dtype)
     held = b.cast(first(b, x, layout), x.type.dtype, wide)
-    found = b.op(b.kind, held, **window(settings, count, several(kernel_size, count)))
+    found = b.op(b.kind, held, **_pool_windows(type, x.type, kernel_size, settings, 2 if layout == "NCHW" else 1))
     return back(b, b.cast(found, wide, type.dtype), type.rank, layout)
+
+
+def _pool_windows(type: TensorType, of: TensorType, kernel_size: Any, settings: Mapping[str, Any], start: int) -> Any:
+    """The attributes of a pool over axes from ``start`` on. Where no window begins in the input but the first ones
+    that are whole, the number of windows is not rounded up: ONNX counts one more that lies outside."""
+    count = type.rank - 2
+    found = window(settings, count, several(kernel_size, count))
+    own, more = found["pads"], found.get("dilations", [1] * count)
+    whole = [
+        shapes.equal(floordiv(n + own[i] + own[i + count] - more[i] * (k - 1) - 1, s) + 1, type.shape[start + i])
+        for i, (n, k, s) in enumerate(zip(of.shape[start:], found["kernel_shape"], found["strides"]))
+    ]
+    return {**found, "ceil_mode": 0} if found.get("ceil_mode") and all(whole) else found
 
 
 @exports("max_pool_positions")
 def max_pool_positions(b: Builder, type: TensorType, x: Value, kernel_size: Any, **settings: Any) -> str:
     """ONNX counts the positions in the whole array, fxlite in the channel."""
-    count, held = type.rank - 2, b.operand(x, pooled(x.type.dtype))
-    _, places = b.results(2, "MaxPool", held, **window(settings, count, several(kernel_size, count)))
+    held = b.operand(x, pooled(x.type.dtype))
+    _, places = b.results(2, "MaxPool", held, **_pool_windows(type, x.type, kernel_size, settings, 2))
     return b.op("Mod", places, b.size(product(x.type.shape[2:])))
 
 

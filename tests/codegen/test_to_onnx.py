@@ -322,3 +322,18 @@ def test_what_onnx_lacks_says_where() -> None:
         fx.to_onnx(training)
     with pytest.raises(ModelExportError, match="has no type"):
         fx.to_onnx(fx.symbolic_trace(lambda x: x + 1))
+
+
+def test_windows_and_truths_at_the_edge() -> None:
+    """A pool that rounds up where the last window would lie outside, and what there is any of in nothing."""
+
+    def program(x: Any, flags: Any) -> Any:
+        pools = (F.avg_pool2d(x, 2, 3, ceil_mode=True), F.max_pool2d(x, 2, 3, ceil_mode=True))
+        return *pools, F.max_pool2d(x, 3, 2, ceil_mode=True), np.any(flags), np.all(flags), np.any(flags, axis=1)
+
+    x = RNG.standard_normal((1, 2, 9, 9)).astype(np.float32)
+    for count in (0, 1, 2):
+        gm = fx.symbolic_trace(program, x="f32[1,2,9,9]", flags=f"bool[{count},3]")
+        flags = np.arange(3 * count).reshape(count, 3) > 3
+        for one, other in zip(fx.from_onnx(fx.to_onnx(gm))(x, flags), gm(x, flags)):
+            np.testing.assert_allclose(one, other, 1e-6)
