@@ -337,3 +337,11 @@ def test_windows_and_truths_at_the_edge() -> None:
         flags = np.arange(3 * count).reshape(count, 3) > 3
         for one, other in zip(fx.from_onnx(fx.to_onnx(gm))(x, flags), gm(x, flags)):
             np.testing.assert_allclose(one, other, 1e-6)
+
+
+def test_a_size_that_is_a_multiple_comes_back() -> None:
+    gm = fx.symbolic_trace(lambda x: x.reshape(x.shape[0], 2, -1).sum(1) + x[:, : x.shape[1] // 2], x="f32[n,2*half]")
+    again = fx.from_onnx(fx.to_onnx(gm))
+    assert [str(n.type) for n in again.graph.placeholders] == ["f32[n,2*half]"]
+    x = RNG.standard_normal((3, 8)).astype(np.float32)
+    np.testing.assert_allclose(again(x), gm(x), 1e-6)

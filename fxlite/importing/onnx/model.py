@@ -171,13 +171,18 @@ class _Dims:
         raise ArgumentError(f"sizes={{{text!r}: {own!r}}}: a size is a number from 0, or a name")
 
     def _expression(self, text: str) -> str | None:
-        """A dim such as ``2*batch``, where its names are dims of other axes; None for a plain name."""
+        """A dim such as ``batch + 1``, where its names are dims of other axes, or ``2*half``, by which models say that
+        it is even; None for a plain name."""
         try:
             found = shapes.parse(text)
         except FxliteError:
             return None
         names = shapes.names(found)
-        return text if text not in names and names and all(n in self._texts for n in names) else None
+        if text in names or not names:
+            return None
+        none, one, two = (shapes.substitute(found, dict.fromkeys(names, n)) for n in (0, 1, 2))
+        is_multiple = len(names) == 1 and none == 0 and one > 1 and two == 2 * one
+        return text if is_multiple or all(n in self._texts for n in names) else None
 
     def check(self, given: Mapping[str, Any], inputs: list[str]) -> None:
         """Raise ArgumentError for what is said of no dim and no input."""
