@@ -31,8 +31,10 @@ from fxlite.importing.torch import elementwise, indexing, layers, linalg, quanti
 from fxlite.importing.torch.exported import Program, Sizes, decomposed, program_of
 from fxlite.importing.torch.table import DTYPES, Call, array_of, as_array, dtype_of_value, entry_of, op
 from fxlite.nn.module import Module
+from fxlite.ops.op import REGISTRY, Op
 from fxlite.ops.slicing import larger, never_negative, smaller
 from fxlite.types import dtypes, shapes
+from fxlite.types.guards import OPPOSITE
 from fxlite.types.shapes import NamedDim
 
 # -- nested inputs and results, of dicts, lists and classes that torch knows as pytrees ------------
@@ -496,23 +498,22 @@ def _numel(x: Any) -> Any:
     return count
 
 
-def _compared(name: str, relation: str) -> Callable[..., Any]:
+def _compared(own: Op) -> Callable[..., Any]:
     """A comparison of numbers and sizes; of sizes of which it is not known, a value of the program."""
 
     def compare(left: Any, right: Any) -> Any:
         if all(type(v) in (int, float, bool) for v in (left, right)):
-            return getattr(operator, name)(left, right)
-        known = shapes.decide(shapes.normalize(left), relation, shapes.normalize(right))
-        return op(name)(*(as_array(v, dtypes.int64) for v in (left, right))) if known is None else known
+            return getattr(operator, own.name)(left, right)
+        known = shapes.decide(shapes.normalize(left), own.symbol or "", shapes.normalize(right))
+        return own(*(as_array(v, dtypes.int64) for v in (left, right))) if known is None else known
 
     return compare
 
 
-_RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 #: Functions of numbers and sizes that graphs call, and what they are here.
 _PYTHON: dict[Any, Callable[..., Any]] = {
     operator.getitem: _item,
-    **{getattr(operator, name): _compared(name, relation) for name, relation in _RELATIONS.items()},
+    **{getattr(operator, own.name): _compared(own) for own in REGISTRY.values() if own.symbol in OPPOSITE},
     torch.ops.aten.sym_size.int: _size,
     torch.ops.aten.sym_size.default: _size,
     torch.ops.aten.sym_numel.default: _numel,
