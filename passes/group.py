@@ -520,7 +520,7 @@ def constant_of(node: Node) -> Expr | None:
     if node.op != "call_function" or node.target.name != "full" or node.type.rank:
         return None
     value, dtype = node.arguments["value"], node.type.dtype
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, (bool, int, float, complex)):
         return expr.const(value, dtype)
     return expr.cast(expr.index_value(Index.of(value)), dtype)
 

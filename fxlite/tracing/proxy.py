@@ -374,7 +374,7 @@ for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")
 
 
 #: What a Python number is as an array.
-DTYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+DTYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 
 
 class PythonNumber(Proxy):
@@ -388,9 +388,9 @@ class PythonNumber(Proxy):
 
     @property
     def python_type(self) -> type:
-        """bool, int or float."""
+        """bool, int, float or complex."""
         dtype = self.type.dtype
-        return bool if dtype.is_bool else float if dtype.is_float else int
+        return bool if dtype.is_bool else float if dtype.is_float else complex if dtype.is_complex else int
 
     def __pow__(self, other: Any) -> Any:
         if type(other) is int and other < 0 and self.python_type is int:  # Python's integers become a float
@@ -399,7 +399,7 @@ class PythonNumber(Proxy):
 
 
 def kind_of_number(value: Any) -> type | None:
-    """bool, int or float for a number of Python, known or not; None for anything else."""
+    """bool, int, float or complex for a number of Python, known or not; None for anything else."""
     if isinstance(value, PythonNumber):
         return value.python_type
     return type(value) if type(value) in DTYPES else None
@@ -417,8 +417,7 @@ def settled_numbers(op: Op, bound: dict[str, Any]) -> tuple[dict[str, Any], bool
     strong = [_dtype(v) for v, kind in zip(operands, numbers) if kind is None and v is not None]
     weak = [kind(1) for kind in numbers if kind is not None]
     if not strong:
-        is_complex = any(type(v) is complex for v in operands)  # an array of rank 0 is what stands for that
-        return bound, not is_complex and (bool(op.symbol) or op.keeps_python_numbers)
+        return bound, bool(op.symbol) or op.keeps_python_numbers
     target = dtypes.result_type(*strong, *weak)
 
     def converted(value: Any) -> Any:

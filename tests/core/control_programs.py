@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable
 from typing import Any
@@ -584,6 +585,34 @@ def matched(x: Any) -> Any:
 
 
 #: name -> (program, sets of arguments)
+def fourier_sums(x: Any) -> Any:
+    out = np.zeros(len(x), dtype=complex)
+    for k in range(len(x)):
+        total = 0j
+        for t in range(len(x)):
+            total += x[t] * cmath.exp(-2j * cmath.pi * k * t / len(x))
+        out[k] = total
+    return out
+
+
+def escape_times(x: Any, y: Any) -> Any:
+    out = np.zeros((len(x), len(y)), dtype=int)
+    for i in range(len(x)):
+        for j in range(len(y)):
+            z, c, steps = 0, complex(x[i], y[j]), 0
+            while abs(z) <= 2 and steps < 20:
+                z, steps = z * z + c, steps + 1
+            out[i, j] = steps
+    return out
+
+
+def roots_of_either_kind(p: Any) -> Any:
+    square = p[0] * p[0] - 4 * p[1]
+    root = complex(0, math.sqrt(-square)) if square < 0 else complex(math.sqrt(square))
+    z = (-p[0] + root) / 2
+    return z, z.real, z.imag, z.conjugate(), cmath.phase(z), cmath.sqrt(square)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     f.__name__: (f, given)
     for f, given in [
@@ -636,6 +665,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (settles_in_a_while_loop, [(np.eye(3, dtype=int) * 2 + 1, np.arange(3))]),
         (settles_in_a_for_loop, [(floats(40) ** 2, np.array([v])) for v in (9.0, 1e9, 1e-9)]),
         (matched, [(np.array([4.0, 9, 1, 8]),), (np.array([4.0, 7, 1]),)]),
+        (fourier_sums, [(np.float64([1, -2, 3, 0.5]),)]),
+        (escape_times, [(np.float64([-1, 0.1, 0.3]), np.float64([0.2, 1]))]),
+        (roots_of_either_kind, [(np.float64([1, 5]),), (np.float64([1, -5]),)]),
         (histogram_of_bytes, [(integers(5, most=256).astype(np.uint8),)]),
     ]
 }

@@ -52,6 +52,7 @@ unary(
     unless=_unless_complex,
     shares_memory="perhaps",
     gives_number=None,
+    keeps_python_numbers=True,
     samples=_SAMPLES,
     numpy="np.real x",
     moves_values=True,
@@ -65,6 +66,7 @@ unary(
     unless=_no_imaginary_part,
     shares_memory="perhaps",
     gives_number=None,
+    keeps_python_numbers=True,
     samples=_SAMPLES,
     numpy="np.imag x",
 )
@@ -74,6 +76,7 @@ unary(
     "The complex conjugate; real numbers are their own.",
     unless=_unless_complex,
     inverse="conj",
+    keeps_python_numbers=True,
     samples=_SAMPLES,
 )
 

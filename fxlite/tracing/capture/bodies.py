@@ -5,7 +5,7 @@ In: a tracer at work. Out: sub-graphs. A body is recorded into a graph of its ow
 program around it that the body reads is *captured*: it becomes an input of the body, and an operand
 of the node that has it. Bodies may be traced inside of bodies: what the inner one captures of the
 program around both, the outer one does, too. Each leaf of what a body takes and gives keeps its :class:`Kind`: a
-type, or bool, int or float of Python, which give way to the types beside them as they do in NumPy (NEP 50).
+type, or bool, int, float or complex of Python, which give way to the types beside them as they do in NumPy (NEP 50).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Body(BodyBuilder):
         return made
 
 
-_ORDER = (bool, int, float)
+_ORDER = (bool, int, float, complex)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Kind:
 
 
 def number_kind(number: Any) -> Kind:
-    """The kind of Python's bool, int or float."""
+    """The kind of Python's bool, int, float or complex."""
     return Kind(TensorType((), DTYPES[number]), number)
 
 
@@ -132,7 +132,7 @@ def leaves_of(value: Any, path: str) -> tuple[list[Any], list[str], Structure]:
     def leaf(value: Any, path: str, keys: tuple[Any, ...]) -> Structure:
         if value is None or isinstance(value, str):
             return Structure("constant", value=value)
-        kinds = (np.ndarray, np.generic, bool, int, float, NamedDim)
+        kinds = (np.ndarray, np.generic, bool, int, float, complex, NamedDim)
         if not is_traced(value) and not isinstance(value, kinds):
             raise TypeError(f"{path} is a {type(value).__name__}, not an array or a number")
         found.append(value)

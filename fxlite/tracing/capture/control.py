@@ -487,7 +487,7 @@ def _typed(init: Any, new: Any) -> Any:
 
     def typed(value: Any) -> Any:
         _, then = next(after, ("", None))
-        if type(value) not in (bool, int, float) or not isinstance(then, np.generic | np.ndarray):
+        if type(value) not in (bool, int, float, complex) or not isinstance(then, np.generic | np.ndarray):
             return value
         changed.append(then)
         return then.dtype.type(value)

@@ -10,6 +10,7 @@ Where Python raises (``math.sqrt(-1)``, ``int(nan)``) they are what NumPy comput
 from __future__ import annotations
 
 import builtins
+import cmath
 import functools
 import itertools
 import math
@@ -25,6 +26,7 @@ from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.lists import as_array, is_open
 from fxlite.tracing.functions.elements import Flat, position
+from fxlite.tracing.numpy_functions import is_complex
 from fxlite.tracing.proxy import DTYPES, Proxy, PythonNumber
 from fxlite.tracing.selections.masked import FUNCTIONS, Masked
 from fxlite.types import shapes
@@ -330,6 +332,19 @@ def _mathematical(computed: Callable[..., Any], kind: type, of: type = float) ->
     return call
 
 
+def _complex(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+    """``complex(x)``, ``complex(real, imag)``"""
+    parts = [_size_as_number(tracer, v) for v in args]
+    if kwargs or len(args) > 2 or not any(map(_open, parts)):
+        return function(*args, **kwargs)
+    numbers: list[Any] = [_number(v, complex if is_complex(v) else float) if is_traced(v) else v for v in parts]
+    if len(numbers) == 1:
+        return _number(numbers[0], complex)
+    if any(map(is_complex, numbers)):
+        return numbers[0] + numbers[1] * 1j
+    return tracer.python_number(lookup("complex")(*(v if is_traced(v) else float(v) for v in numbers)))
+
+
 def _is_close(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Any:
     largest = np.maximum(rel_tol * np.maximum(abs(a), abs(b)), abs_tol)
     return (a == b) | ((abs(a - b) <= largest) & np.isfinite(a) & np.isfinite(b))
@@ -363,10 +378,18 @@ _MATHEMATICAL = {
 }
 
 
-def _log(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
-    """``math.log(x)``, ``math.log(x, base)``"""
-    parts = [_mathematical(np.log, float)(tracer, math.log, (a,), kwargs) for a in args]
-    return parts[0] if len(parts) == 1 else parts[0] / parts[1]
+#: The same of cmath.
+_COMPLEX = {complex: "sqrt exp log10 sin cos tan sinh cosh tanh", bool: "isnan isinf isfinite"}
+
+
+def _log(kind: type) -> Answer:
+    """``math.log(x)``, ``math.log(x, base)``, and cmath's."""
+
+    def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+        parts = [_mathematical(np.log, kind, of=kind)(tracer, function, (a,), kwargs) for a in args]
+        return parts[0] if len(parts) == 1 else parts[0] / parts[1]
+
+    return call
 
 
 #: ``f(tracer, function, args, kwargs)`` by what a program calls.
@@ -376,7 +399,12 @@ CONVERSIONS: dict[Any, Answer] = {
     builtins.bool: _as(bool),
     builtins.round: _round,
     builtins.pow: _power,
-    math.log: _log,
+    builtins.complex: _complex,
+    math.log: _log(float),
+    cmath.log: _log(complex),
+    cmath.phase: _mathematical(np.angle, float, of=complex),
+    cmath.polar: _mathematical(lambda z: (np.abs(z), np.angle(z)), float, of=complex),
+    cmath.rect: _mathematical(lambda r, phi: lookup("complex")(r * np.cos(phi), r * np.sin(phi)), complex),
     math.erf: _mathematical(lambda x: lookup("erf")(x), float),
     math.gcd: _mathematical(lambda *n: functools.reduce(np.gcd, n), int, of=int),
     math.lcm: _mathematical(lambda *n: functools.reduce(np.lcm, n), int, of=int),
@@ -386,6 +414,11 @@ CONVERSIONS: dict[Any, Answer] = {
     **{
         getattr(math, n): _mathematical(getattr(np, n), kind)
         for kind, text in _MATHEMATICAL.items()
+        for n in text.split()
+    },
+    **{
+        getattr(cmath, n): _mathematical(getattr(np, n), kind, of=complex)
+        for kind, text in _COMPLEX.items()
         for n in text.split()
     },
 }

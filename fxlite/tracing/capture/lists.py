@@ -118,7 +118,7 @@ def listed(values: list[Any]) -> Callable[[Any], list[Any]]:
     """Makes of an array the list that the program gives."""
     _, parts = _parts(values)
     leaves = [leaf for part in parts for _, leaf in pytree.leaves(part)]
-    plain = all(hasattr(v, "python_type") or isinstance(v, (int, float)) for v in leaves)
+    plain = all(hasattr(v, "python_type") or isinstance(v, (int, float, complex)) for v in leaves)
     if isinstance(parts[0], tuple):
         return lambda array: [tuple(row) for row in (array.tolist() if plain else array)]
     return lambda array: array.tolist() if plain else list(array)

@@ -21,7 +21,7 @@ from fxlite.types.shapes import NamedDim
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
-_NUMBERS = (bool, int, float)
+_NUMBERS = (bool, int, float, complex)
 
 
 def _holds_traced(key: Any) -> bool:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 #: In place of a value that a way has not, and that nobody reads on it.
 FILLER: Any = type("Filler", (), {"__repr__": lambda self: "nothing"})()
 
-_NUMBERS = (bool, int, float, np.generic, NamedDim)
+_NUMBERS = (bool, int, float, complex, np.generic, NamedDim)
 
 
 def is_leaf(value: Any) -> bool:
