@@ -392,10 +392,26 @@ class PythonNumber(Proxy):
         dtype = self.type.dtype
         return bool if dtype.is_bool else float if dtype.is_float else complex if dtype.is_complex else int
 
-    def __pow__(self, other: Any) -> Any:
-        if type(other) is int and other < 0 and self.python_type is int:  # Python's integers become a float
-            return PythonNumber(lookup("cast")(self, dtypes.float64).node, self.tracer) ** other
-        return _power(self, other)
+
+def _growing(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    """An operator whose integers may become larger than 64 bits hold."""
+    target = OPERATORS[name]
+    compute = getattr(Proxy, f"__{'r' * reflected}{name}__")
+
+    def method(self: Any, other: Any) -> Any:
+        if target == "pow" and not reflected and type(other) is int and other < 0 and self.python_type is int:
+            return compute(PythonNumber(lookup("cast")(self, dtypes.float64).node, self.tracer), other)  # as in Python
+        result = compute(self, other)
+        if isinstance(result, PythonNumber) and result.python_type is int:
+            self.tracer.check_integer(lookup(target), *((other, self) if reflected else (self, other)), result)
+        return result
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "pow", "lshift"):
+    for _reflected in (False, True):
+        setattr(PythonNumber, f"__{'r' * _reflected}{_name}__", _growing(_name, _reflected))
 
 
 def kind_of_number(value: Any) -> type | None:
@@ -436,4 +452,4 @@ def _dtype(value: Any) -> DType:
 
 
 for _name in OPERATORS:
-    setattr(PythonNumber, f"__i{_name}__", getattr(Proxy, f"__{_name}__"))  # it is immutable
+    setattr(PythonNumber, f"__i{_name}__", getattr(PythonNumber, f"__{_name}__"))  # it is immutable

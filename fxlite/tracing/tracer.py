@@ -47,7 +47,7 @@ from fxlite.tracing.capture.capture import is_captured, why_plain
 from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import fold_known
 from fxlite.tracing.capture.lists import closed
-from fxlite.tracing.capture.raised import Raised, checked, is_raised_by, unless
+from fxlite.tracing.capture.raised import Raised, check_integer, checked, is_raised_by, unless
 from fxlite.tracing.inputs import (
     PLAIN,
     Inputs,
@@ -174,6 +174,7 @@ class Tracer(Capturing):
         #: that they stand for.
         self.ranges: dict[Node, tuple[Any, Any]] = {}
         self.outside: dict[Node, Node] = {}
+        self.magnitudes: dict[Node, float] = {}  # of integers
         self.numbers: dict[Any, Node] = {}  # by what they compute
         self.writes, self.states, self._libraries = Writes(), States(), 0
         #: Parts of nested arguments in whose place the program has put other values.
@@ -494,6 +495,10 @@ class Tracer(Capturing):
     def unless(self, value: Any, pred: Any, error: Exception) -> Any:
         """A value where ``pred`` does not hold; where it does, the program fails with ``error``."""
         return unless(self, value, pred, error)
+
+    def check_integer(self, op: Op, x: Any, y: Any, result: Any) -> None:
+        """Where an integer of Python, ``op`` of two others, may need more than 64 bits, an OverflowError is due."""
+        check_integer(self, op, x, y, result)
 
     def number_of_size(self, value: NamedDim) -> PythonNumber:
         """A named size as the number of Python that it is when the program runs."""

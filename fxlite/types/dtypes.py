@@ -332,6 +332,12 @@ def plain_array(value: Any, what: str = "") -> Array:
         array = np.asarray(value)
     except (ValueError, TypeError, RecursionError) as error:
         raise DTypeError(f"{_start(what)}{type(value).__name__} is not an array: {error}") from None
+    if array.dtype == object and array.size and all(type(v) is int for v in array.flat):
+        bits = max(v.bit_length() for v in array.flat)
+        raise DTypeError(
+            f"{_start(what)}an integer of {bits} bits, and those of arrays have 64; compute with floats (1.0 in place "
+            "of 1), or take the remainder in each round"
+        )
     try:
         dtype(array.dtype)
     except DTypeError as error:

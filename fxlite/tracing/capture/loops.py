@@ -40,6 +40,7 @@ from fxlite.tracing.capture.regions import (
     taken_on,
 )
 from fxlite.tracing.proxy import PythonNumber
+from fxlite.tracing.selections.magnitudes import after_rounds, largest
 from fxlite.tracing.selections.masked import all_of, same_mask
 from fxlite.tracing.writes.aliasing import replace_root
 from fxlite.tracing.writes.shared_memory import Memory, View, is_number, root_of, view_of
@@ -88,6 +89,8 @@ class Hint:
 
     roots: dict[View, None] = field(default_factory=dict)
     kinds: dict[Place, list[Kind]] = field(default_factory=dict)
+    #: Of a carried integer that may become large: a bound of it before the loop, and in all rounds.
+    magnitudes: dict[tuple[Place, int], tuple[float, float]] = field(default_factory=dict)
     whole: set[Place] = field(default_factory=set)
     selected: set[Place] = field(default_factory=set)  # a round leaves selected elements there
     apart: set[Place] = field(default_factory=set)  # and other ones than in other places
@@ -194,6 +197,7 @@ class Loop:
             if index:
                 number = region.own("i", INDEX, number=True)
                 tracer.ranges[number.node] = self.over.bounds  # type: ignore[union-attr]
+                tracer.magnitudes[number.node] = largest(tracer, self.over.bounds[1])  # type: ignore[union-attr]
             self.left = [region.own(name.lower(), _FLAG.type, number=True) for name in self.leaving]
             for place, entry in self.entries.items():
                 several = len(entry.kinds) > 1
@@ -201,6 +205,11 @@ class Loop:
                     self._input(region, f"{place.name}_{n}" if several else place.name, v, k)
                     for n, (v, k) in enumerate(zip(entry.values, entry.kinds))
                 ]
+                for n, (value, inner, kind) in enumerate(zip(entry.values, entry.inputs, entry.kinds)):
+                    if kind.number is int:
+                        tracer.magnitudes[inner.node] = max(
+                            largest(tracer, value), *self.hint.magnitudes.get((place, n), (0.0,))
+                        )
             for root in self.roots:
                 region.roots[root] = root.node
                 root.node = region.input(root.node.name, root.node.type)
@@ -310,7 +319,7 @@ class Loop:
         for _ in range(_MOST_ATTEMPTS):
             self._prepare()
             condition, way = self._attempt()
-            if self._learned(way):
+            if self._learned(way) or self._overflows(way):
                 continue
             return self._recorded(condition, way)
         raise CannotKeep(str(self.tracer.error(f"what {self.what} carries does not come to rest", "unroll it")))
@@ -384,6 +393,25 @@ class Loop:
             return False
         self.hint.kinds[place] = kinds
         return True
+
+    def _overflows(self, way: Way) -> bool:
+        """Whether the attempt has shown that integers of Python may become larger than it has taken into account."""
+        carried: list[tuple[Node, Any, float]] = []
+        keys = []
+        for place, entry in self.entries.items():
+            after = self._entry(way.values[place], place.name)
+            leaves = zip(entry.values, entry.inputs, after.values, entry.kinds)  # type: ignore[union-attr]
+            for n, (before, inner, last, kind) in enumerate(leaves):
+                if kind.number is int:
+                    carried.append((inner.node, getattr(last, "node", last), largest(self.tracer, before)))
+                    keys.append((place, n))
+        known = self.hint.magnitudes
+        if all(key in known and start <= known[key][0] for key, (_, _, start) in zip(keys, carried)):
+            return False
+        count = self.over.count if self.over is not None and type(self.over.count) is int else None
+        sizes = after_rounds(self.tracer, list(way.region.graph.nodes), carried, count)
+        known.update({key: (start, size) for key, (_, _, start), size in zip(keys, carried, sizes or ())})
+        return sizes is not None
 
     def _differs(self, place: Place, reason: str, advice: str) -> bool:
         """A place has another form, shape or dtype after a round, so that it cannot be carried."""

@@ -19,14 +19,17 @@ import numpy as np
 
 from fxlite.base.location import here
 from fxlite.base.state import is_traced
-from fxlite.ops.op import lookup
+from fxlite.ops.op import Op, lookup
 from fxlite.tracing.capture.places import Attribute
 from fxlite.tracing.capture.regions import Region, assign
+from fxlite.tracing.selections.magnitudes import LIMIT, largest
 from fxlite.types import shapes
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
+#: Floats of numbers that 64 bits hold are below, but for the last few.
+_TOO_LARGE = LIMIT - 4096
 #: Times the number of an exception, an index that no array of a program has by chance.
 _FACTOR = 1_000_000_007
 _INDEX = re.compile(r"index (\d+) is out of bounds")
@@ -80,6 +83,30 @@ def unless(tracer: Tracer, value: Any, pred: Any, error: Exception) -> Any:
         return value
     lost = lookup("take")(np.zeros(1, np.int64), lookup("cast")(pred, "i64"), axis=0)
     return lookup("where")(lost == 0, value, lookup("cast")(0, value.type.dtype))
+
+
+def check_integer(tracer: Tracer, op: Op, x: Any, y: Any, result: Any) -> None:
+    """An integer of Python that the program computes and that may need more than 64 bits: a call raises OverflowError
+    where it does."""
+    place = here(2)
+    if largest(tracer, result) < LIMIT or not can_note(tracer) or place is None:
+        return
+    if op.symbol in ("+", "-"):  # as both operands of a sum, or one of a difference, its sign is the other one
+        mixed = [
+            lookup("bitwise_xor")(x, result),
+            lookup("bitwise_xor")(*((y, result) if op.symbol == "+" else (x, y))),
+        ]
+        pred = lookup("lt")(lookup("bitwise_and")(*mixed), 0)
+    else:
+        a, b = (lookup("cast")(v, "f64") if is_traced(v) else float(v) for v in (x, y))
+        size = lookup("mul")(a, lookup("exp2")(b) if is_traced(b) else 2.0**b) if op.symbol == "<<" else op(a, b)
+        pred = lookup("ge")(lookup("abs")(size), _TOO_LARGE)
+    error = OverflowError(
+        "an integer of Python has become larger than 64 bits hold, with which fxlite computes; take the remainder in "
+        "each round, count in floats (1.0 in place of 1), or compute it before tracing"
+    )
+    note_raised(tracer, pred, error, (place.file, place.line))
+    tracer.magnitudes[result.node] = _TOO_LARGE
 
 
 def _without_traced(value: Any) -> Any:

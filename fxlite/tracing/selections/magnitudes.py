@@ -1,0 +1,176 @@
+"""How large the integers of Python may become that a program computes, which have no end in Python and 64 bits here.
+
+In: a number, or what a round of a loop makes of the numbers that it carries. Out: a bound of its size, by which the
+tracer decides where the program has to look for numbers that 64 bits do not hold, and to raise OverflowError. What
+nobody knows, an element of an input or how often a loop runs, is taken to be below :data:`UNKNOWN`: counters, sums
+and indices cost nothing, and what is multiplied from round to round is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.graph.graph import Node
+from fxlite.ops.op import lookup
+from fxlite.types import dtypes
+from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+
+#: What 64 bits hold is below.
+LIMIT = 2.0**63
+#: How large a number is taken to be of which nothing is known.
+UNKNOWN = 2.0**20
+#: Rounds of a loop that are followed one by one; what comes after them grows as between half of them and all.
+_FOLLOWED = 16
+_MOST_EXACT = 64
+#: A bound for bounds, whose products are still floats.
+_MOST = 2.0**200
+#: Calls above a number that are looked at.
+_DEEPEST = 40
+
+
+def _power(x: float, y: float) -> float:
+    return _MOST if y * math.log2(max(x, 1)) > 200 else float(x**y)
+
+
+#: How large a result can be, by how large both operands can be.
+_RULES: Mapping[str, Callable[[float, float], float]] = {
+    "+": lambda x, y: x + y,
+    "-": lambda x, y: x + y,
+    "*": lambda x, y: x * y,
+    "**": _power,
+    "<<": lambda x, y: x * _power(2, y),
+    ">>": lambda x, y: x,
+    "//": lambda x, y: x,
+    "%": lambda x, y: y,
+    "&": lambda x, y: min(x, y),
+    "|": lambda x, y: x + y,
+    "^": lambda x, y: x + y,
+}
+
+
+#: By a number that is known they give less.
+_SHRINK = ("//", ">>")
+
+
+def largest(tracer: Tracer, value: Any, depth: int = _DEEPEST) -> float:
+    """A bound of a number's size."""
+    node = getattr(value, "_node", value)
+    if not isinstance(node, Node):
+        return _of_literal(node)
+    node = tracer.outside.get(node, node)
+    found = tracer.magnitudes.get(node)
+    if found is None:
+        found = _of_call(node, lambda v: largest(tracer, v, depth - 1)) if depth else UNKNOWN
+        tracer.magnitudes[node] = found
+    return found
+
+
+def _of_literal(value: Any) -> float:
+    return min(float(abs(value)), _MOST) if isinstance(value, (bool, int)) else UNKNOWN
+
+
+def _of_call(node: Node, of: Callable[[Any], float]) -> float:
+    """A bound of what a node gives, by those of what it reads."""
+    kind = node.type
+    if not isinstance(kind, TensorType) or not (kind.dtype.is_integer or kind.dtype.is_bool):
+        return UNKNOWN
+    if kind.dtype.is_bool:
+        return 1.0
+    narrow = float(np.iinfo(kind.dtype.numpy).max) if kind.dtype is not dtypes.int64 else UNKNOWN
+    if node.op != "call_function" or kind.shape:
+        return min(narrow, UNKNOWN)
+    op, bound = node.target, node.bound
+    if "value" in bound:  # a number that is made
+        return _of_literal(bound["value"])
+    operands = [v for v in op.tensors(bound) if not _is_bool(v)]
+    if any(isinstance(v, Node) and not _is_integer(v) for v in operands) or op.kind != "pointwise":
+        return min(narrow, UNKNOWN)
+    sizes = [of(v) for v in operands] or [1.0]
+    rule = _RULES.get(op.symbol or "")
+    if rule is None or len(sizes) != 2:
+        return min(max(sizes), _MOST)
+    if op.symbol in _SHRINK and isinstance(operands[1], int):
+        return sizes[0] / (sizes[1] or 1) if op.symbol == "//" else sizes[0] / _power(2, sizes[1])
+    return min(rule(*sizes), _MOST)
+
+
+def _is_integer(node: Node) -> bool:
+    return isinstance(node.type, TensorType) and node.type.dtype.is_integer and not node.type.shape
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, Node) and isinstance(value.type, TensorType) and value.type.dtype.is_bool
+
+
+def _of_nodes(nodes: Sequence[Node], sizes: dict[Node, Any]) -> bool:
+    """Add bounds for all nodes to those of what they read; whether one of them is above what 64 bits hold."""
+    above = False
+    for node in nodes:
+        if node in sizes or node.op != "call_function":
+            continue
+        if node.target.kind == "control":
+            sizes[node] = _of_control(node, sizes)
+        elif node.target is lookup("getitem"):
+            several = sizes.get(node.args[0])
+            sizes[node] = several[node.bound["index"]] if isinstance(several, list) else UNKNOWN
+        elif _is_integer(node):
+            sizes[node] = _of_call(node, lambda v: _read(v, sizes))
+            above = above or sizes[node] >= LIMIT
+    return above
+
+
+def _read(value: Any, sizes: Mapping[Node, Any]) -> float:
+    found = sizes.get(value) if isinstance(value, Node) else _of_literal(value)
+    return found if isinstance(found, float) else UNKNOWN
+
+
+def _of_control(node: Node, sizes: Mapping[Node, Any]) -> list[float]:
+    """Bounds of the results of a condition, and of a loop after few rounds."""
+    bound = node.bound
+    bodies = [bound[name] for name in ("true_fn", "false_fn", "body_fn") if name in bound]
+    found: list[float] = []
+    for body in bodies:
+        carried = [_read(v, sizes) for v in bound.get("carried", ())]
+        more = [_read(v, sizes) for v in bound.get("captured", bound.get("operands", ()))]
+        for _ in range(3 if "carried" in bound else 1):
+            numbers = [UNKNOWN] * (len(body.inputs) - len(carried) - len(more))
+            inner: dict[Node, Any] = dict(zip(body.inputs, [*numbers, *carried, *more]))
+            _of_nodes(list(body.nodes), inner)
+            carried = [max(a, b) for a, b in zip(carried or [0.0] * len(body.results), _results(body.results, inner))]
+        found = [max(a, b) for a, b in zip(found, carried)] if found else carried
+    return found
+
+
+def _results(results: Sequence[Node], sizes: Mapping[Node, Any]) -> list[float]:
+    return [_read(node, sizes) for node in results]
+
+
+def after_rounds(
+    tracer: Tracer, nodes: Sequence[Node], carried: Sequence[tuple[Node, Any, float]], count: int | None
+) -> list[float] | None:
+    """Bounds of carried numbers, each an input of a body, what a round leaves there, and its bound before the loop, in
+    all of ``count`` rounds; None where neither they nor what is computed of them may be above what 64 bits hold."""
+    inputs = {node: largest(tracer, node) for node in nodes if node.op == "placeholder" and _is_integer(node)}
+    inputs |= {node: before for node, _, before in carried}
+    now = [before for _, _, before in carried]
+    rounds = min(UNKNOWN, math.inf if count is None else count)
+    followed = int(rounds) if rounds <= _MOST_EXACT else _FOLLOWED
+    half = now
+    for number in range(followed):
+        half = now if number == followed // 2 else half
+        sizes: dict[Node, Any] = inputs | dict(zip([node for node, _, _ in carried], now))
+        _of_nodes(nodes, sizes)
+        now = [max(a, _read(after, sizes)) for a, (_, after, _) in zip(now, carried)]
+    if rounds > followed:
+        growth = [math.log2(b / a) if a else 1.0 if b else 0.0 for a, b in zip(half, now)]
+        now = [min(b * _power(rounds / followed, g), _MOST) for b, g in zip(now, growth)]
+    sizes = inputs | dict(zip([node for node, _, _ in carried], now))
+    return now if _of_nodes(nodes, sizes) or any(v >= LIMIT for v in now) else None
