@@ -613,6 +613,16 @@ def roots_of_either_kind(p: Any) -> Any:
     return z, z.real, z.imag, z.conjugate(), cmath.phase(z), cmath.sqrt(square)
 
 
+def folded_comprehensions(x: Any) -> Any:
+    squares = sum(a * a for a in x), sum([a for a in x if a > 0]), sum(i * a for i, a in enumerate(x))
+    rises = any(a > 2 for a in x if a < 3), all(x[i] < x[i + 1] + 9 for i in range(len(x) - 1))
+    return squares, rises, sum(1 for a, b in zip(x, x[::-1]) if a < b)
+
+
+def primes_below(n: Any) -> Any:
+    return sum(i for i in range(2, n[0]) if all(i % j for j in range(2, i))), any(i > 20 for i in range(n[0]))
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     f.__name__: (f, given)
     for f, given in [
@@ -668,6 +678,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (fourier_sums, [(np.float64([1, -2, 3, 0.5]),)]),
         (escape_times, [(np.float64([-1, 0.1, 0.3]), np.float64([0.2, 1]))]),
         (roots_of_either_kind, [(np.float64([1, 5]),), (np.float64([1, -5]),)]),
+        (folded_comprehensions, [(floats(6),), (np.float64([1, 2.5, -3]),)]),
+        (primes_below, [(np.array([v]),) for v in (0, 3, 23)]),
         (histogram_of_bytes, [(integers(5, most=256).astype(np.uint8),)]),
     ]
 }

@@ -50,6 +50,15 @@ def check(program: Callable[..., Any], *sets: Given, versions: int | None = 1) -
 
 
 # -- sizes among Python's numbers ------------------------------------------------------------------
+def deviation_by_hand(x: Any) -> Any:
+    mean = sum(x) / len(x)
+    return (sum((a - mean) ** 2 for a in x) / (len(x) - 1)) ** 0.5, sum(1 for a in x if a > mean), any(a > 2 for a in x)
+
+
+def test_sums_of_any_number_of_elements() -> None:
+    check(deviation_by_hand, (floats(30),), (floats(2000, seed=1),), (floats(40),))
+
+
 def means_by_hand(x: Any) -> Any:
     n = len(x)
     step = 1.0 / n

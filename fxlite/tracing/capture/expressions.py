@@ -7,12 +7,13 @@ Python gives where conditions are known while tracing; else what the graph's con
 
 from __future__ import annotations
 
+import builtins
 import copy
 import operator
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
 from fxlite.tracing.capture.answers import ARRAYS, stacked
 from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
-from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, list_of, number_of
+from fxlite.tracing.capture.control import fori_loop, while_loop
+from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, counted, list_of, number_of
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, Contents, Maybe, as_array, is_open, length, refuse
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
@@ -180,6 +182,16 @@ class Expressions(Caller):
     def gathered(self, values: list[Any]) -> Any:
         """The list that a comprehension makes of such elements."""
         return self.made([value for value in values if value is not DROPPED])
+
+    def folded(self, function: Any, plain: Callable[[Any], Any], values: Any, element: Callable[[Any], Any]) -> Any:
+        """``sum``, ``any`` or ``all`` of a comprehension: a loop, where how many elements there are is no number
+        while tracing. ``element``: of one value, whether it counts, and a function that computes what it gives."""
+        tracer = active_tracer.get()
+        fold = _FOLDS.get(function) if tracer is not None else None
+        over = counted(tracer, values) if tracer is not None and fold is not None else None
+        if fold is None or over is None or type(over.count) is int:
+            return plain(values)
+        return fold(self, over, lambda number: element(number if over.is_range else over.item(number)))
 
     def choose(self, test: Any, one: Part, other: Part) -> Any:
         truth = self.truth(test)
@@ -411,6 +423,13 @@ class Expressions(Caller):
         return result
 
     def _called(self, tracer: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        if (
+            type(function) is BuiltinFunctionType
+            and len(args) == 1
+            and not kwargs
+            and type(args[0]) in (Proxy, Counted)
+        ):
+            return self.folded(function, partial(super().call, function), args[0], lambda v: (True, lambda: v))
         numbers = [v for v in (*args, *kwargs.values()) if type(v) is PythonNumber]
         if not numbers or isinstance(function, FunctionType | MethodType | type(np.sum) | np.ufunc):
             return super().call(function, *args, **kwargs)
@@ -472,6 +491,36 @@ def _refuse_several(value: Any) -> None:
             "while tracing, so that the change may have to show in two places",
             "copy it where it is given the other name: best = list(current)",
         )
+
+
+def _sum(flow: Any, over: Counted, element: Callable[[Any], Any]) -> Any:
+    def add(number: Any, total: Any) -> Any:
+        counts, then = element(number)
+        return flow.choose(counts, lambda: flow.operated("Add", total, then()), lambda: total)
+
+    first, last = over.bounds
+    return fori_loop(first, last, add, 0)
+
+
+def _until(found: bool) -> Callable[..., Any]:
+    """Whether an element is true or not, as ``found`` says."""
+
+    def fold(flow: Any, over: Counted, element: Callable[[Any], Any]) -> Any:
+        first, last = over.bounds
+
+        def look(number: Any, none: Any) -> Any:
+            counts, then = element(number)
+            is_one = flow.and_(counts, lambda: flow.truth(then()) if found else flow.not_(then()))
+            return number + 1, flow.not_(is_one)
+
+        none = while_loop(lambda number, none: flow.and_(none, lambda: number < last), look, (first, True))[1]
+        return flow.not_(none) if found else none
+
+    return fold
+
+
+#: What makes one value of elements of which there are any number: ``f(flow, over, element)``.
+_FOLDS: dict[Any, Callable[..., Any]] = {builtins.sum: _sum, builtins.any: _until(True), builtins.all: _until(False)}
 
 
 #: Functions that give a new list or dict.

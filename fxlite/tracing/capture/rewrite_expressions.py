@@ -9,6 +9,7 @@ In: the syntax tree of a statement. Out: the same, at the same places in the sou
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any
 
 from fxlite.tracing.capture.names import binds_a_name, bound_names, walk_scope
@@ -21,6 +22,8 @@ NEEDS_FRAME = frozenset("super locals globals vars dir eval exec breakpoint __im
 MADE_BY_SUBSCRIPTS = frozenset("r_ c_ mgrid ogrid".split())
 #: Functions that take all elements of what they are given.
 _OF_LISTS = frozenset("sum any all min max list".split())
+#: Of these, such that make one value of a known kind of any number of elements.
+_FOLDS = frozenset("sum any all".split())
 _Statements = list[ast.stmt]
 
 
@@ -193,8 +196,31 @@ class Expressions(Calls):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if isinstance(node.func, ast.Name) and node.func.id in _OF_LISTS and node.args:
             given = node.args[0]
+            is_folded = node.func.id in _FOLDS and len(node.args) == 1 and not node.keywords and self._scopes
+            if is_folded and isinstance(given, (ast.GeneratorExp, ast.ListComp)) and _is_simple(given):
+                return self._folded(node, given)
             if isinstance(given, ast.GeneratorExp) and given.generators[-1].ifs:
                 node.args[0] = placed(ast.ListComp(given.elt, given.generators), given)
+        return self._call(node)
+
+    def _folded(self, node: ast.Call, given: ast.GeneratorExp | ast.ListComp) -> ast.AST:
+        """``sum(f(a) for a in x if g(a))``: the call, given x, and the elements ``(g(a), lambda: f(a))``."""
+        (part,), value = given.generators, self._scopes[-1].fresh("elements")
+        around, copied = self.visit(part.iter), copy.deepcopy(node)
+        copied.args[0].generators[0].iter = placed(ast.Name(value, ast.Load()), given)  # type: ignore[attr-defined]
+        inner = copied.args[0]
+        if isinstance(inner, ast.GeneratorExp) and part.ifs:
+            copied.args[0] = placed(ast.ListComp(inner.elt, inner.generators), inner)
+        plain = _function_of(value, self._call(copied), node)
+        test = (
+            part.ifs[0] if len(part.ifs) == 1 else ast.BoolOp(ast.And(), part.ifs) if part.ifs else ast.Constant(True)
+        )
+        pair = ast.Tuple([self.visit(placed(test, given)), _later(self.visit(given.elt))], ast.Load())
+        one = ast.comprehension(self.visit(part.target), ast.List([ast.Name(value, ast.Load())], ast.Load()), [], 0)
+        element = ast.Subscript(ast.ListComp(pair, [one]), ast.Constant(0), ast.Load())
+        return ask("folded", node, node.func, plain, around, _function_of(value, element, node))
+
+    def _call(self, node: ast.Call) -> ast.AST:
         made = super().visit_Call(node)
         if made is node and is_name(node.func, "super") and not node.args and self._scopes:
             first = self._scopes[-1].first
@@ -264,6 +290,18 @@ class Expressions(Calls):
 def _later(node: ast.expr) -> ast.expr:
     """An expression as a function that computes it."""
     return placed(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)  # type: ignore[no-any-return]
+
+
+def _function_of(name: str, node: Any, at: ast.AST) -> ast.expr:
+    """An expression as a function of one value."""
+    return placed(ast.Lambda(ast.arguments([], [ast.arg(name)], None, [], [], None, []), node), at)  # type: ignore[no-any-return]
+
+
+def _is_simple(node: ast.GeneratorExp | ast.ListComp) -> bool:
+    """Whether a comprehension goes through one thing, and binds no other names."""
+    part = node.generators[0]
+    alone = len(node.generators) == 1 and not part.is_async
+    return alone and not any(map(binds_a_name, (node.elt, part.iter, *part.ifs)))
 
 
 def _index(node: ast.expr) -> ast.expr:
