@@ -59,6 +59,14 @@ def test_sums_of_any_number_of_elements() -> None:
     check(deviation_by_hand, (floats(30),), (floats(2000, seed=1),), (floats(40),))
 
 
+def arrays_that_libraries_ask_for(x: Any) -> Any:
+    return np.array(x, copy=None) + 1, np.array(x, copy=np._CopyMode.IF_NEEDED) * 2, np.array(x, copy=False)[0]
+
+
+def test_arrays_that_are_copied_if_needed() -> None:
+    check(arrays_that_libraries_ask_for, (floats(5),))
+
+
 def means_by_hand(x: Any) -> Any:
     n = len(x)
     step = 1.0 / n

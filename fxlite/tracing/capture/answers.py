@@ -85,7 +85,7 @@ def _made(symbolic: Make) -> Make:
         except TypeError as error:
             raise tracer.error(f"np.{function.__name__}: {error}") from None
         result = symbolic(*arguments.args, **arguments.kwargs)
-        is_given = any(result is a for a in args) and not kwargs.get("copy", True)
+        is_given = any(result is a for a in args) and kwargs.get("copy", True) in (False, None, np._CopyMode.IF_NEEDED)
         return fresh(result) if is_traced(result) and not is_given else result
 
     return make
