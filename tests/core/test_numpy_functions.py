@@ -25,6 +25,12 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "count_nonzero": lambda x, v: np.count_nonzero(x > 0, axis=1),
     "cov": lambda x, v: np.cov(x),
     "cov of columns": lambda x, v: np.cov(x, rowvar=False, bias=True),
+    "cov, weighted": lambda x, v: (
+        np.cov(x, aweights=np.abs(v[:5])),
+        np.cov(x, fweights=np.abs(v[:5]).astype(int) + 1, aweights=np.abs(v[1:])),
+        np.cov(x, x[::-1], aweights=np.abs(v[:5]), ddof=0),
+    ),
+    "cov of float32": lambda x, v: np.cov(x.astype(np.float32), dtype=np.float32),
     "cross": lambda x, v: np.cross(x[:, :3], x[:, 2:]),
     "diag": lambda x, v: (np.diag(v), np.diag(v, 1), np.diag(v, -2), np.diag(x), np.diag(x, -1)),
     "diagonal": lambda x, v: (np.diagonal(x, 1), x.diagonal(), np.stack([x, x]).diagonal(0, 1, 2)),
@@ -32,12 +38,22 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "dstack": lambda x, v: np.dstack([x, x]),
     "fix": lambda x, v: np.fix(v),
     "fliplr": lambda x, v: (np.fliplr(x), np.flipud(x), np.rot90(x)),
+    "geomspace": lambda x, v: (
+        np.geomspace(np.abs(v[0]), np.abs(v[0]) * 100, 5),
+        np.geomspace(-1.0, -np.abs(v[1]), 4, endpoint=False),
+        np.geomspace([1.0, np.abs(v[2]) + 1], [10.0, np.abs(v[3]) + 5], 4, axis=1),
+    ),
     "gradient": lambda x, v: (np.gradient(v), *np.gradient(x)),
     "inner": lambda x, v: (np.inner(x, x), np.inner(v, v), np.vdot(x, x), np.vecdot(x, x)),
     "isclose": lambda x, v: (np.isclose(x, x + 1e-9), np.allclose(x, x)),
     "isin": lambda x, v: np.isin(v, [0.0, 1.0]),
     "ix_": lambda x, v: x[np.ix_([0, 2], [1, 3])],
     "linalg": lambda x, v: (np.linalg.matrix_power(x[:, :4], 3), np.linalg.multi_dot([x, x.T, x])),
+    "linspace": lambda x, v: (
+        *np.linspace(v[0], v[1], 5, retstep=True),
+        *np.linspace(v[0], v[1], 5, endpoint=False, retstep=True),
+        np.linspace(v[:3], v[3:], 4, axis=-1),
+    ),
     "nansum": lambda x, v: np.nansum(np.where(x > 1, np.nan, x)),
     "outer": lambda x, v: np.linalg.outer(v, v),
     "polyval": lambda x, v: np.polyval([1.0, 2, 3], v),
@@ -67,6 +83,14 @@ def test_all_of_them_compiled() -> None:
         return [program(x, v) for program in PROGRAMS.values()]
 
     agree(every, *arrays(), rungs=("c",))
+
+
+def test_weights_of_cov_that_are_negative_or_too_few_are_an_error() -> None:
+    jitted = fx.jit(lambda x, w: np.cov(x, aweights=w), backend="python")
+    with pytest.raises(ValueError, match="aweights cannot be negative"):
+        jitted(np.ones((2, 3)), np.array([1.0, -1, 1]))
+    with pytest.raises(TraceError, match="aweights must be one number for each of 4 observations"):
+        jitted(np.ones((2, 4)), np.ones(1))
 
 
 @pytest.mark.parametrize("program", [lambda x: np.roots(x), lambda x: np.trim_zeros(x)])

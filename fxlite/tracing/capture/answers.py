@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import math
 import operator
 import warnings
 from collections.abc import Callable, Iterable
@@ -190,8 +191,6 @@ def _linspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> Any:
-    if retstep or axis:
-        raise tracer.error("np.linspace: retstep and axis cannot be traced", "compute the step")
     start, stop = (stacked(tracer, v) if isinstance(v, (list, tuple)) else v * 1.0 for v in (start, stop))
     parts = lookup("maximum")(stacked(tracer, num - 1 if endpoint else num), 1)
     positions = _arange(tracer, num)
@@ -203,10 +202,36 @@ def _linspace(
     values = lookup("cast")(positions, wide) * step + start
     if endpoint:
         values = lookup("where")(positions == parts, stop, values)
-    if dtype is None:
+    if dtype is not None:
+        whole = lookup("floor")(values) if dtypes.dtype(dtype).is_integer else values
+        values = lookup("cast")(whole, dtypes.dtype(dtype))
+    if axis:
+        values = np.moveaxis(values, 0, axis)
+    if not retstep:
         return values
-    whole = lookup("floor")(values) if dtypes.dtype(dtype).is_integer else values
-    return lookup("cast")(whole, dtypes.dtype(dtype))
+    alone = known_value(parts) is not None and num == int(endpoint)  # which has no step
+    return fresh(values), math.nan if alone else step
+
+
+def _geomspace(
+    tracer: Tracer, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> Any:
+    """np.geomspace of real numbers: powers of ten between their logarithms, with the ends as they were given."""
+    start, stop = (stacked(tracer, v) if isinstance(v, (list, tuple)) else v * 1.0 for v in (start, stop))
+    sign = np.sign(start)
+    first, last = start * sign, stop * sign
+    powers = _linspace(tracer, np.log10(first), np.log10(last), num, endpoint)
+    values = np.power(10.0, powers)
+    places = _arange(tracer, num)
+    for _ in range(values.ndim - 1):
+        places = lookup("unsqueeze")(places, places.type.rank)
+    values = np.where(places == 0, first, values)
+    if endpoint:
+        values = np.where((places == num - 1) & (places > 0), last, values)
+    values = values * sign
+    if dtype is not None:
+        values = lookup("cast")(values, dtypes.dtype(dtype))
+    return np.moveaxis(values, 0, axis) if axis else values
 
 
 def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndmin: int = 0) -> Any:
@@ -325,6 +350,7 @@ ARRAYS: dict[Any, Make] = {
     np.identity: _made(_identity),
     np.tri: _made(_matrix(operator.le)),
     np.linspace: _made(_linspace),
+    np.geomspace: _made(_geomspace),
     np.array: _array_of,
     np.fromiter: _from_iterable,
     np.broadcast: _broadcast,

@@ -19,7 +19,7 @@ from fxlite.ops.op import lookup, normalize_axis
 from fxlite.tracing.functions.padding import part_of
 from fxlite.tracing.functions.rearranging import known_size
 from fxlite.tracing.functions.selecting import count_of, spread
-from fxlite.tracing.numpy_functions import by_name, ravel, value_type
+from fxlite.tracing.numpy_functions import astype, by_name, ravel, squeeze, value_type
 from fxlite.tracing.writes.in_place import store
 from fxlite.types import dtypes, shapes
 
@@ -217,6 +217,54 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     else:
         addends = _traced(tracer, weights, dtypes.float64)
     return _counted(x, minlength, addends, tracer)
+
+
+def _as(value: Any, dtype: dtypes.DType) -> Any:
+    return astype(value, dtype, copy=False) if is_traced(value) else value.astype(dtype.numpy)
+
+
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: Any = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Any:
+    """np.cov. Weights below 0 are an error when the program runs."""
+    given = [v if is_traced(v) else np.asarray(v) for v in (m, y) if v is not None]
+    wide = dtypes.result_type(*(value_type(v).dtype for v in given), dtypes.float64)
+    kind = wide if dtype is None else dtypes.dtype(dtype)
+    rows = [_as(v, kind) for v in given]
+    rows = [v.T if not rowvar and v.ndim == 2 else v if v.ndim == 2 else v[None] for v in rows]
+    x = rows[0] if y is None else np.concatenate(rows, axis=0)
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    named = {n: w for n, w in (("fweights", fweights), ("aweights", aweights)) if w is not None}
+    weights: list[Any] = [np.multiply(w, 1.0) for w in named.values()]
+    for name, w in zip(named, weights):
+        if tuple(w.shape) != (x.shape[1],):
+            raise ValueError(f"{name} must be one number for each of {x.shape[1]} observations, not of shape {w.shape}")
+    if not weights:
+        mean, count = x.mean(axis=1), max(x.shape[1] - ddof, 0)
+        x = x - mean[:, None]
+        return squeeze(_as(np.dot(x, x.T.conj()) * np.true_divide(1, count), kind))
+    both = weights[0] * weights[-1] if len(weights) == 2 else weights[0]
+    total = both.sum()
+    count = total
+    if ddof:
+        count = total - (ddof if aweights is None else ddof * (both * weights[-1]).sum() / total)
+    x = x - ((x * both).sum(axis=1) / total)[:, None]
+    found = squeeze(_as(np.dot(x, (x * both).T.conj()) * np.true_divide(1, np.maximum(count, 0.0)), kind))
+    for name, w in zip(named, weights):
+        negative, error = np.any(np.less(w, 0)), ValueError(f"{name} cannot be negative")
+        if is_traced(negative):
+            found = found.tracer.unless(found, negative, error)
+        elif negative:
+            raise error
+    return found
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
@@ -424,7 +472,7 @@ def _flat_as(value: Any, dtype: dtypes.DType) -> Any:
 
 FUNCTIONS = by_name(np, partition, argpartition, lexsort, searchsorted, digitize, nanmean, nanvar, nanstd, nancumprod)
 FUNCTIONS |= by_name(
-    np, bincount, histogram, histogram2d, histogramdd, histogram_bin_edges, interp, correlate, convolve
+    np, bincount, cov, histogram, histogram2d, histogramdd, histogram_bin_edges, interp, correlate, convolve
 )
 FUNCTIONS |= by_name(np, convolve, ediff1d) | {
     np.sort: sort,
