@@ -619,6 +619,22 @@ def folded_comprehensions(x: Any) -> Any:
     return squares, rises, sum(1 for a, b in zip(x, x[::-1]) if a < b)
 
 
+def sorted_until_nothing_moves(x: Any) -> Any:
+    x, moved = x.copy(), True
+
+    def once(first: int) -> bool:
+        swapped = False
+        for i in range(first, len(x) - 1, 2):
+            if x[i] > x[i + 1]:
+                x[i], x[i + 1], swapped = x[i + 1], x[i], True
+        return swapped
+
+    while moved is True:
+        even, odd = once(0), once(1)
+        moved = even or odd
+    return x
+
+
 def primes_below(n: Any) -> Any:
     return sum(i for i in range(2, n[0]) if all(i % j for j in range(2, i))), any(i > 20 for i in range(n[0]))
 
@@ -679,6 +695,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (escape_times, [(np.float64([-1, 0.1, 0.3]), np.float64([0.2, 1]))]),
         (roots_of_either_kind, [(np.float64([1, 5]),), (np.float64([1, -5]),)]),
         (folded_comprehensions, [(floats(6),), (np.float64([1, 2.5, -3]),)]),
+        (sorted_until_nothing_moves, [(np.array([5, 4, 3, 2, 1]),)]),
         (primes_below, [(np.array([v]),) for v in (0, 3, 23)]),
         (histogram_of_bytes, [(integers(5, most=256).astype(np.uint8),)]),
     ]

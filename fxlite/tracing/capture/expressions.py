@@ -164,7 +164,9 @@ class Expressions(Caller):
         calls = [node for node in way.region.graph.nodes if node.op == "call_function"]
         is_bool = truth is first and (type(way.outcome) is bool or _is_bool(way.outcome))
         if is_bool and all(map(is_total, calls)) and not way.region.roots:
-            return lookup(name)(first, then())
+            other = then()
+            both, is_python = lookup(name)(first, other), all(kind_of_number(v) is bool for v in (first, other))
+            return both.tracer.python_number(both) if is_python else both
         one, other = (then, lambda: first)
         return self.choose(truth, *((one, other) if name == "logical_and" else (other, one)))
 
