@@ -74,8 +74,8 @@ static TILE_INLINE int_vec add_quads(int_vec sum, int_vec a, int_vec b)
 #endif
 }
 
-/* Whether quads are widened to two pairs of 16 bits: with 16 registers, those of the rows are widened
- * before they are multiplied, and of a panel one pair is at hand at a time. */
+/* Whether quads are widened to two pairs of 16 bits: with 16 registers, those of the rows are
+ * widened before they are multiplied, and of a panel one pair is at hand at a time. */
 #if VECTOR_BYTES == 32 && defined(__AVX2__)
 #define WIDENS_QUADS 1
 #else
