@@ -148,8 +148,8 @@ static inline void sum_tile_T(
         sum_long_tile_T(pixels, columns, channels, taps, x, channel_step, tap, pixel_step, b, tile);
 }
 
-/* tile[i][j] = sum over runs r and k < depth of x[i * pixel_step + run[r] + k] * b[r][k][j], or added
- * to what is there: numbers of a channels-last image that follow each other. */
+/* tile[i][j] = sum over runs r and k < depth of x[i * pixel_step + run[r] + k] * b[r][k][j], or
+ * added to what is there: numbers of a channels-last image that follow each other. */
 static TILE_INLINE void sum_run_pixels_V(
     const int pixels, const int vectors, int runs, const int64_t *run, int64_t depth, const T *x,
     int64_t pixel_step, const T *b, int adds, T *restrict tile)
@@ -170,10 +170,11 @@ static TILE_INLINE void sum_run_pixels_V(
                 b_k[v] = *(const volatile V *)(b + k * T_panel + v * V_lanes);
             #pragma GCC unroll 16
             for (int i = 0; i < pixels; i++) {
-                const V x_i = (i < 6 ? x_r + i * pixel_step : x_6 + (i - 6) * pixel_step)[k] - (V){0};
+                const T *const x_i = i < 6 ? x_r + i * pixel_step : x_6 + (i - 6) * pixel_step;
+                const V all_i = x_i[k] - (V){0};
                 #pragma GCC unroll 2
                 for (int v = 0; v < vectors; v++)
-                    ADD_PRODUCT_T(sum[i][v], x_i, b_k[v]);
+                    ADD_PRODUCT_T(sum[i][v], all_i, b_k[v]);
             }
         }
     }

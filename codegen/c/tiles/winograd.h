@@ -55,7 +55,8 @@
 /* How many rows of tiles are computed at once: so that their points take half of the second-level
  * cache while the panels of weights pass by; where a panel is larger than that, most of the time
  * would go to reading weights once more for each block, and points may fill several such caches. */
-static inline int64_t winograd_block_rows(int64_t tiles_down, int64_t row_bytes, int64_t panel_bytes)
+static inline int64_t winograd_block_rows(
+    int64_t tiles_down, int64_t row_bytes, int64_t panel_bytes)
 {
     const int64_t most = panel_bytes > L2_BYTES / 2 ? 4 * (int64_t)L2_BYTES : L2_BYTES / 2;
     const int64_t rows = most / (row_bytes > 0 ? row_bytes : 1);
