@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, number, plan_of, reads_pairs
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, fetch, finish, finish_joined, finish_tile
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PACKED_BLOCK, PAIR_BYTES, panel_columns
+from fxlite.codegen.c.product.gemm_walk import MOST_TILES
 from fxlite.codegen.kernel.builder import Pointer, Rendered, Size, bare, divide_up, smaller, symbol
 from fxlite.scalar.index import Index
 
@@ -292,18 +293,18 @@ class Taps(Panels):
 
     def tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
         """The pixels of a row, in tiles whose widths differ by one at most."""
-        body, w, step = self.body, self.out_w, self.stride[1] * Index.of(self.pixel)
-        tiles = body.let("tiles", divide_up(w, symbol("TILE_ROWS")))
+        body, step = self.body, self.stride[1] * Index.of(self.pixel)
+        tiles = body.let("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
         with body.loop("tile_index", tiles) as tile:
-            ow_0 = body.let("ow_0", tile * w // tiles)
-            pixels = body.let("pixels", (tile + 1) * w // tiles - ow_0, "int")
+            ow_0, pixels = self.pixels_of(tile, tiles)
             self.sum_up(pixels, first + ow_0 * step, step)
             pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", k_0, self.columns, "j")
             finish_tile(body, self.spec, Pointer("tile"), self.width, pixel, channel, n, row)
 
-
-TILES_AT_ONCE = 16
-"""Tiles whose sums are kept while the blocks of K pass by."""
+    def pixels_of(self, tile: Index, tiles: Index) -> tuple[Index, Index]:
+        """The first pixel of a tile of a row, and how many it has."""
+        ow_0 = self.body.let("ow_0", tile * self.out_w // tiles)
+        return ow_0, self.body.let("pixels", (tile + 1) * self.out_w // tiles - ow_0, "int")
 
 
 class RunTaps(Taps):
@@ -311,34 +312,24 @@ class RunTaps(Taps):
     kernel, where its columns are not dilated and all channels are read, or the channels of a pixel. A long K is
     cut into blocks of weights that stay in the first-level cache while several tiles are multiplied by them."""
 
-    def prepare(self) -> None:
-        super().prepare()
+    def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
+        """The table of runs, and into which blocks they are cut or joined."""
         spec = self.spec
         inputs = number(spec.group_inputs)
-        self.joined = spec.groups == 1 and self.pixel == inputs and (spec.dilation[1] == 1 or spec.s == 1)
-        self.runs, self.length = (spec.r, spec.s * inputs) if self.joined else (self.taps, inputs)
+        joined = spec.groups == 1 and self.pixel == inputs and (spec.dilation[1] == 1 or spec.s == 1)
+        self.runs, self.length = (spec.r, spec.s * inputs) if joined else (self.taps, inputs)
         if self.length > PACKED_BLOCK:  # a block is a part of a run
             self.parts = -(-self.length // PACKED_BLOCK)
             self.blocks = self.runs * self.parts
         else:  # or some whole ones
             self.parts = 1
             self.blocks = -(-self.runs // (PACKED_BLOCK // self.length))
-        self.declare_runs()
-
-    def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
-        """The table of runs."""
+        comment = "Where the runs of a kernel begin, from its first pixel."
+        self.distances("run", comment, self.kernel_places(row, column, 1 if joined else spec.s))
 
     def note(self) -> str:
         note = f"{super().note()}\nPixels are read in runs of {self.length}"
         return f"{note}, in {self.blocks} blocks." if self.blocks > 1 else f"{note}."
-
-    def declare_runs(self) -> None:
-        """Where runs begin, from the first pixel under a kernel."""
-        spec = self.spec
-        columns = range(1 if self.joined else spec.s)
-        rows = [self.pitch * (r * spec.dilation[0]) for r in range(spec.r)]
-        places = [row + Index.of(self.pixel) * (s * spec.dilation[1]) for row in rows for s in columns]
-        self.distances("run", "Where the runs of a kernel begin, from its first pixel.", places)
 
     def declare_tile(self) -> None:
         if self.blocks == 1:
@@ -352,11 +343,11 @@ class RunTaps(Taps):
         if self.blocks == 1:
             super().task(block, blocks, n, k_0)
             return
-        body, size = self.body, f"[{TILES_AT_ONCE}][TILE_ROWS*{self.width}]"
+        body, size = self.body, f"[{MOST_TILES}][TILE_ROWS*{self.width}]"
         tiles = body.let("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
         end = (block + 1) * self.rows // blocks * tiles
-        with body.loop("tile_0", end, block * self.rows // blocks * tiles, step=TILES_AT_ONCE) as tile_0:
-            at_once = body.let("at_once", smaller(end - tile_0, TILES_AT_ONCE))
+        with body.loop("tile_0", end, block * self.rows // blocks * tiles, step=MOST_TILES) as tile_0:
+            at_once = body.let("at_once", smaller(end - tile_0, MOST_TILES))
             body.declare(f"{self.ctype} sums{size}")
             with body.loop("part", self.blocks) as part:
                 self.multiply_block(part, tile_0, at_once, tiles)
@@ -389,9 +380,7 @@ class RunTaps(Taps):
 
     def place(self, tile: Index, tiles: Index) -> tuple[Index, Index, Index]:
         """The output row of a tile, its first pixel, and how many it has."""
-        row, number = self.body.let("row", tile // tiles), tile % tiles
-        ow_0 = self.body.let("ow_0", number * self.out_w // tiles)
-        return row, ow_0, self.body.let("pixels", (number + 1) * self.out_w // tiles - ow_0, "int")
+        return self.body.let("row", tile // tiles), *self.pixels_of(tile % tiles, tiles)
 
 
 def turned(j: Index, i: Index) -> str:

@@ -194,10 +194,14 @@ class Walk:
     def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
         """The table of taps: rows of the image are ``row`` apart, and columns where ``column``
         says."""
+        comment = "The offset of each weight's pixel from the pixel of the first weight."
+        self.distances("tap", comment, self.kernel_places(row, column, self.spec.s))
+
+    def kernel_places(self, row: Size, column: Callable[[int], Size], columns: int) -> list[Index]:
+        """Where the pixels of a kernel's first columns are, row by row, from its first pixel."""
         spec = self.spec
         rows = [Index.of(row) * (r * spec.dilation[0]) for r in range(spec.r)]
-        places = [start + column(s * spec.dilation[1]) for start in rows for s in range(spec.s)]
-        self.distances("tap", "The offset of each weight's pixel from the pixel of the first weight.", places)
+        return [start + column(s * spec.dilation[1]) for start in rows for s in range(columns)]
 
     @contextmanager
     def copying(self, comment: str, *loops: Loop) -> Iterator[list[Index]]:
