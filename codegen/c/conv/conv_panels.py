@@ -2,9 +2,10 @@
 of output rows times panels are the tasks of the threads, and a tile is some pixels of an output row
 times a panel.
 
-Here are the plans of `conv_plan` whose tiles read the image through a table of taps (pixels are
-broadcast, so strides and dilations cost nothing and no image width wastes lanes); those that read
-it in runs are in `conv_runs`. "channels" is for images whose channels are first, in and out: a tile
+Here are the plans of `conv_plan` whose tiles broadcast pixels, so that strides and dilations cost
+nothing and no image width wastes lanes: they read the image through a table of taps, or floats of a
+channels-last one in runs. Integers and the tiles of AMX, which read words, are in `conv_runs`.
+"channels" is for images whose channels are first, in and out: a tile
 is turned round before the epilogue, which runs along output rows. "implicit product" is for those
 whose channels are last, in or out: there it runs along the tile's rows, or the store is scattered.
 With padding, or for bf16, the image is copied into the workspace first, with zeros around it and
