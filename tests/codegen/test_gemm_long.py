@@ -51,6 +51,7 @@ def low_thresholds() -> Iterator[None]:
         low |= {"PACKED_BLOCK": 16, "MOST_PACKED": 60}
         for name, value in low.items():
             patch.setattr(gemm_fused, name, value)
+        patch.setattr(gemm, "PACKED_BLOCK", 16)
         patch.setattr(gemm_fused, "LEAST_SLICE", 9)
         for module in (gemm_walk, gemm_fused):
             patch.setattr(module, "PARALLEL_PRODUCTS", 1)

@@ -21,6 +21,7 @@ from dataclasses import replace
 from fxlite.codegen.c.product.gemm_fused import cut_of, fused_call, fused_tile, is_fused, long_reason
 from fxlite.codegen.c.product.gemm_spec import (
     ITEM_BYTES,
+    PACKED_BLOCK,
     PAIR_BYTES,
     GemmSpec,
     Operand,
@@ -40,6 +41,7 @@ from fxlite.codegen.kernel.builder import (
     Body,
     Pointer,
     Rendered,
+    Size,
     bare,
     divide_up,
     factors,
@@ -144,6 +146,19 @@ class _Floats(Product):
         for_cache = f"({bare(self.row_tiles * self.block_bytes)} / (L2_BYTES / 2) + 1)"
         return f"fx_max({for_sums}, fx_min({panels}, 4*{bare(self.n_threads)} / {for_cache}))"
 
+    def blocks_text(self) -> Size | str:
+        if not self.sums_of_task:
+            return super().blocks_text()
+        tile_bytes = bare(symbol(self.kind.rows) * self.kind.item_bytes)
+        step_bytes = f"fx_min({bare(self.row_tiles)}, {MOST_TILES})*{tile_bytes}"
+        return f"count_weight_blocks({bare(self.depth)}, {PACKED_BLOCK}, {step_bytes})"
+
+    def own_number(self, number: Index) -> Index:
+        if not self.sums_of_task:
+            return super().own_number(number)
+        assert self.cut is not None
+        return self.body.let("number", f"{bare(self.cut.blocks)} > 1 ? {bare(number)} : 0", like=number)
+
     @property
     def block_bytes(self) -> Index:
         """Bytes of a tile's rows of A in a block of K."""
@@ -154,6 +169,9 @@ class _Floats(Product):
         spec, kind, cut = self.spec, self.kind, self.cut
         if cut is not None and cut.own:
             tile_bytes = f"L2_BYTES / 2 / {MOST_TILES}"  # no block of rows has more tiles
+            if self.sums_of_task:
+                whole = self.depth * symbol(kind.rows) * kind.item_bytes
+                tile_bytes = f"{bare(cut.blocks)} > 1 ? {tile_bytes} : {bare(whole)}"
             if not self.by_panel:
                 tile_bytes = f"fx_max({tile_bytes}, {bare(self.block_bytes)})"
             return self.count_blocks(tile_bytes, self.repeats * (self.panels if self.by_panel else self.panel_blocks))
@@ -285,7 +303,8 @@ class _Floats(Product):
         if self.packs_whole and not self.by_panel:
             self.fetch_ahead(at, Pointer("b_panel") + self.panel_size, "if (row_blocks > 1) ")
         elif self.sums_of_task:
-            self.fetch_ahead(at, Pointer("b_panel") + at.depth * self.width)
+            assert cut is not None
+            self.fetch_ahead(at, Pointer("b_panel") + at.depth * self.width, f"if ({bare(cut.blocks)} > 1) ")
         if self.in_registers:
             body.put(fused_call(self, at, *self.left(at), Pointer("b_panel")))
             return

@@ -241,7 +241,7 @@ def cut_of(spec: GemmSpec) -> Cut | None:
         few = m is not None and m <= LEAST_ROWS
         if few or k is None or not 2 * PACKED_BLOCK <= k <= MOST_PACKED:
             return None
-        return Cut(1, Index.of(-(-k // PACKED_BLOCK)), own=1)
+        return Cut(1, symbol("blocks", -(-k // PACKED_BLOCK)), own=1)
     if not packs_b(spec):
         return None
     size = BLOCK_BYTES // ITEM_BYTES[spec.ctype]

@@ -163,6 +163,15 @@ class Product:
         tiles = self.row_tiles * self.repeats * self.cut.slices
         return f"count_panel_blocks({bare(self.panels)}, {bare(tiles)}, {bare(self.n_threads)})"
 
+    def blocks_text(self) -> Size | str:
+        """How many blocks K is cut into, where that is no constant."""
+        assert self.cut is not None
+        return self.cut.blocks
+
+    def own_number(self, number: Index) -> Index:
+        """The number of a tile among those whose sums a task keeps."""
+        return number
+
     def declare_sums(self) -> None:
         """Memory of a task for its sums."""
 
@@ -246,7 +255,7 @@ class Product:
             self.panel_blocks = body.let("panel_blocks", panel_blocks, like=self.panels)
         self.tile_size = body.let("tile_size", self.kind.sums)
         if self.cut is not None and self.cut.blocks.constant is None:
-            self.cut = replace(self.cut, blocks=body.let("blocks", self.cut.blocks))
+            self.cut = replace(self.cut, blocks=body.let("blocks", self.blocks_text(), like=self.cut.blocks))
         if not self.one_tile:
             blocks = self.row_blocks_text()
             self.row_blocks = body.let("row_blocks", blocks, like=self.row_tiles)
@@ -399,7 +408,7 @@ class Product:
         assert self.cut is not None
         if self.cut.own:
             first = at.row_block * self.row_tiles // self.row_blocks
-            number = number * MOST_TILES + at.tile - first
+            number = self.own_number(number * MOST_TILES + at.tile - first)
         else:
             matrix = self.matrix(at.batch) if at.batch else _ZERO
             number = (matrix * self.cut.slices + slice_) * self.row_tiles + at.tile

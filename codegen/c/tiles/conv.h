@@ -166,8 +166,11 @@ static TILE_INLINE void sum_run_pixels_V(
         #pragma GCC unroll STEPS_AT_ONCE
         for (int64_t k = 0; k < depth; k++) {
             #pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++)
+            for (int v = 0; v < vectors; v++) {
+                if (STEPS_AHEAD)
+                    PREFETCH(b + (k + STEPS_AHEAD) * T_panel + v * V_lanes, 0, 3);
                 b_k[v] = *(const volatile V *)(b + k * T_panel + v * V_lanes);
+            }
             #pragma GCC unroll 16
             for (int i = 0; i < pixels; i++) {
                 const T *const x_i = i < 6 ? x_r + i * pixel_step : x_6 + (i - 6) * pixel_step;
