@@ -147,9 +147,11 @@ class CFunction:
         from fxlite.codegen.c import templates
         from fxlite.codegen.c.render.conv_template import SMALL_WEIGHTS
         from fxlite.codegen.program.program import optimize
+        from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 
         with paused_gc():
-            module, manager = optimize(self._compiled, not self._optimize, templates.claims, self.matmul_precision)
+            given = not self._optimize, templates.claims, self.matmul_precision
+            module, manager = optimize(self._compiled, *given, tiles=has_bf16_tiles())
         if self._small_weights:
             for node in module.graph.find_nodes(op="call_function", target="conv2d"):
                 node.meta[SMALL_WEIGHTS] = True

@@ -303,7 +303,7 @@ def claims_in(matmul_precision: str) -> Callable[[Node], bool]:
     """:func:`claims` for this precision: with "medium", products of bf16 activations, too."""
     if matmul_precision != "medium":
         return claims
-    return lambda node: claims(node) or (_holds_bf16(node) and reads_bf16(node, node.args[0]))
+    return lambda node: claims(node) or (_holds_bf16(node) and reads_bf16(node, node.args[0], has_bf16_tiles()))
 
 
 def _holds_bf16(node: Node) -> bool:

@@ -46,10 +46,11 @@ from fxlite.types.tensor_type import TensorType
 
 
 def standard_passes(
-    keep: Keep = frozenset(), matmul_precision: str = "highest", expand_weights: bool = True
+    keep: Keep = frozenset(), matmul_precision: str = "highest", expand_weights: bool = True, tiles: bool = False
 ) -> list[Pass]:
     """The passes, in order; composites in ``keep``, for which the target has templates, stay, and
-    so do weights that are stored as integers unless the target wants to ``expand_weights``."""
+    so do weights that are stored as integers unless the target wants to ``expand_weights``.
+    ``tiles``: it multiplies tiles of bf16."""
     bf16 = matmul_precision == "medium"
     decompose = passes.decompose.with_options(keep=keep)
     return [
@@ -71,7 +72,7 @@ def standard_passes(
         passes.loop_invariants,
         passes.merge_steps,  # after cse: a step read twice is one product
         passes.dce,
-        *([passes.store_bf16] if bf16 else []),
+        *([passes.store_bf16.with_options(tiles=tiles)] if bf16 else []),
     ]
 
 
@@ -108,12 +109,13 @@ def optimize(
     keep: Keep = frozenset(),
     matmul_precision: str = "highest",
     expand_weights: bool = True,
+    tiles: bool = False,
 ) -> tuple[GraphModule, PassManager]:
     """The optimized module (the input is left as it was) and the manager with its report;
     ``needed_only``: expand composites, which have no code of their own, and do nothing else.
     Composites in ``keep`` (names, or a predicate on nodes) are not expanded; for
-    ``expand_weights`` see :func:`standard_passes`."""
-    chosen = standard_passes(keep, matmul_precision, expand_weights)
+    ``expand_weights`` and ``tiles`` see :func:`standard_passes`."""
+    chosen = standard_passes(keep, matmul_precision, expand_weights, tiles)
     if needed_only:
         chosen = [passes.decompose.with_options(keep=keep)]
     return _passed(module, chosen)

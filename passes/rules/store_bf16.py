@@ -35,7 +35,7 @@ _FUSED = ("pointwise", "contraction", "composite")  # behind others a cast may b
 
 
 @graph_pass(exactness="sqnr", inside=False)
-def store_bf16(gm: GraphModule) -> None:
+def store_bf16(gm: GraphModule, tiles: bool = False) -> None:
     """Cast a float32 activation to bf16 where only products with constant weights (linear layers,
     channels-last convolutions) and depthwise convolutions read it.
 
@@ -44,13 +44,14 @@ def store_bf16(gm: GraphModule) -> None:
     now is rounded (2^-9 of a value at most); it takes as long as its image takes to be read. What
     anything else reads, such as a residual sum, stays float32; the ledger says for whom. So does
     what a 3x3 convolution of stride 1 reads, as Winograd's algorithm rounds points in place of
-    pixels. Run it after channels_last and merge_linears."""
+    pixels; not where the processor multiplies ``tiles`` of bf16 (AMX), which take the pixels. Run it
+    after channels_last and merge_linears."""
     results = set(gm.graph.output_node().all_input_nodes)
     chosen: set[Node] = set()
     for node in reversed(gm.graph.nodes):
         if node in results or not _may_be_stored(node):
             continue
-        wide = [user for user in node.users if not reads_bf16(user, node)]
+        wide = [user for user in node.users if not reads_bf16(user, node, tiles)]
         if not wide:
             chosen.add(node)
         elif len(wide) < len(node.users):
@@ -64,9 +65,10 @@ def store_bf16(gm: GraphModule) -> None:
         node.replace_all_uses_with(made)
 
 
-def reads_bf16(node: Node, image: Node) -> bool:
+def reads_bf16(node: Node, image: Node, tiles: bool) -> bool:
     """Whether a call may read ``image`` as bf16 for ``matmul_precision="medium"``: its first
-    operand, beside float32 weights that are known when compiling."""
+    operand, beside float32 weights that are known when compiling. ``tiles``: on a processor with
+    AMX."""
     if node.op != "call_function":
         return False
     if not node.target.is_matrix_product and node.target.name != "conv2d":
@@ -76,7 +78,7 @@ def reads_bf16(node: Node, image: Node) -> bool:
     rest = [n for n in node.all_input_nodes if n is not image]
     if x is not image or not constant or any(n.type.dtype is not float32 for n in rest):
         return False
-    return _conv_reads(node) if node.target.name == "conv2d" else _product_reads(x, weight)
+    return _conv_reads(node, tiles) if node.target.name == "conv2d" else _product_reads(x, weight)
 
 
 def _product_reads(x: Node, weight: Node) -> bool:
@@ -84,7 +86,7 @@ def _product_reads(x: Node, weight: Node) -> bool:
     return x.type.rank >= 2 and weight.type.rank == 2 and _is_even(x.type.shape[-1])
 
 
-def _conv_reads(node: Node) -> bool:
+def _conv_reads(node: Node, tiles: bool) -> bool:
     """Whether a convolution's plan reads channels-last images of bf16."""
     given, shape = node.arguments, node.args[1].type.shape
     if given.get("layout") != "NHWC":
@@ -95,7 +97,7 @@ def _conv_reads(node: Node) -> bool:
     if groups == inputs * groups == outputs:  # depthwise
         fits = max(kernel) <= _LARGEST_KERNEL and stride[1] <= 2 and max(dilation) == 1
         return fits and max(kernel) > 1 and outputs >= 16
-    if (*kernel, *stride, *dilation) == (3, 3, 1, 1, 1, 1) and groups == 1:
+    if (*kernel, *stride, *dilation) == (3, 3, 1, 1, 1, 1) and groups == 1 and not tiles:
         return False  # Winograd's algorithm
     return _is_even(inputs)
 

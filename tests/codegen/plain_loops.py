@@ -66,7 +66,7 @@ class _Naive(Product):
         """One product, in C."""
         spec, low = self.spec, ""
         step = k // 2 if spec.bf16 else k
-        a = spec.prologue_a(row, k) if spec.prologue_a else spec.a.at(row, k)
+        a = (spec.row_start(row) + k * spec.a.col_stride)[0] if spec.row_start else spec.a.at(row, k)
         if spec.bf16 == "a":
             a = spec.a.at(row, step)
         if isinstance(spec.b, Operand):

@@ -7,8 +7,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 import platform
+import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,13 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c import templates
+from fxlite.codegen.c.conv import conv_panels, conv_walk
 from fxlite.codegen.c.conv.conv import TileConvSpec, pack_conv_tiles, render_conv_tiles
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.codegen.c.render import conv_template
-from fxlite.codegen.kernel.builder import text_of
 from fxlite.ops.image.spatial import TO_LAST
 from tests.codegen import test_conv_int8
-from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized, with_tiles
+from tests.codegen.compiling import SANITIZED, compile_c, evaluate, run_sanitized, with_tiles
 from tests.codegen.test_amx import EMULATED, FLAGS, amx_library
 from tests.codegen.test_conv_bf16 import Net, case, rounded
 from tests.codegen.test_conv_int8 import functions
@@ -135,8 +137,7 @@ def run(library: ctypes.CDLL, one: Float, arrays: tuple[Array, ...], n_threads: 
     """The result as it is stored; fails where it writes beyond its result or its workspace."""
     x, weight, bias = arrays
     spec, size = one.spec, (x.shape[0], *x.shape[2:])
-    text = text_of(render_conv_tiles(spec).workspace).replace("/", "//")
-    needed = int(eval(text, dict(zip("NHW", size))))
+    needed = evaluate(render_conv_tiles(spec).workspace, n_threads=n_threads, **dict(zip("NHW", size)))
     shape = (size[0], one.of.k, *one.of.output(*size[1:]))
     shape = tuple(shape[axis] for axis in TO_LAST) if one.of.y_last else shape
     workspace = np.full(needed + 64, 0xFF, np.uint8)
@@ -164,6 +165,22 @@ def check_floats(library: ctypes.CDLL, cases: list[Float], n_threads: int) -> No
         error = np.abs(run(library, one, arrays, n_threads) - expected).max()
         limit = 1e-5 if one.parts == 2 else 2e-7 * (weight[0].size + 4) ** 0.5
         assert error <= limit * np.abs(expected).max(), one.spec.name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_cache() -> Iterator[None]:
+    """Few images are copied at once, and most weights are large: panels of them stay while images pass by."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (conv_walk, conv_panels):
+            patch.setattr(module, "COPIED", 4096)
+        yield
+
+
+def test_loops_go_both_ways() -> None:
+    texts = [render_conv_tiles(one.spec).text for one in FLOATS]
+    panels_first = re.compile(r"int64_t panel = .*\n *for \(int64_t (n|row_block) = ")
+    assert {panels_first.search(text) is not None for text in texts} == {True, False}
+    assert {"n_0 += most_images" in text for text in texts} == {True, False}
 
 
 @pytest.fixture(scope="module")
@@ -221,13 +238,13 @@ def test_convolutions_under_the_sanitizers(tmp_path: Path) -> None:
     for case_ in integers:
         x, weight = case_.arrays(np.random.default_rng(0))
         spec = case_.spec()
-        scratch = int(eval(text_of(render_conv_int8(spec).workspace).replace("/", "//")))
+        scratch = evaluate(render_conv_int8(spec).workspace, n_threads=2)
         sizes = (x.nbytes, pack_conv_int8(weight, spec).nbytes, 4 * case_.exact(x, weight).size)
         calls.append(((*sizes, scratch), f"run_{case_.name}(p[0], p[1], p[2], p[3], 2)"))
     for one in floats:
         x, weight, bias = one.arrays()
         n, h, w = one.of.size or (2, 3, 19)
-        scratch = int(eval(text_of(render_conv_tiles(one.spec).workspace).replace("/", "//")))
+        scratch = evaluate(render_conv_tiles(one.spec).workspace, n_threads=2)
         total = 4 * n * one.of.k * int(np.prod(one.of.output(h, w)))
         packed = pack_conv_tiles(weight, one.spec).nbytes
         sizes = (x.nbytes // (2 if one.x_is_bf16 else 1), packed, bias.nbytes, total, scratch)

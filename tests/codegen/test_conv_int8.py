@@ -14,10 +14,9 @@ import pytest
 import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, render_conv_int8
-from fxlite.codegen.kernel.builder import text_of
 from fxlite.ops.image.spatial import TO_LAST
 from fxlite.scalar.index import Index
-from tests.codegen.compiling import flags_of, shared_library, with_tiles
+from tests.codegen.compiling import evaluate, flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -115,15 +114,13 @@ CASES = [
 
 
 def functions(cases: list[Case]) -> str:
-    """The cases as run_NAME, and bytes_NAME of workspace for each."""
+    """The cases as run_NAME."""
     parts = []
     for case in cases:
         rendered = render_conv_int8(case.spec())
         extra = "".join(f", {name}" for name in rendered.extra_parameters)
-        bytes_ = text_of(rendered.workspace).replace("/", "//")
         parts.append(
             f"{rendered.text}\n"
-            f"const int64_t bytes_{case.name} = {eval(bytes_)};\n"
             f"void run_{case.name}(const void *x, const void *weight, void *y, void *workspace,\n"
             f"    int n_threads)\n"
             f"{{\n    (void)n_threads, (void)workspace;\n"
@@ -150,7 +147,7 @@ def check_sums(library: ctypes.CDLL, cases: list[Case], n_threads: int) -> None:
         expected = case.exact(x, weight)
         spec = case.spec()
         y = np.full(expected.size + 8, 7777, np.int32)
-        size = ctypes.c_int64.in_dll(library, f"bytes_{case.name}").value
+        size = evaluate(render_conv_int8(case.spec()).workspace, n_threads=n_threads)
         workspace = np.full(size + 64, 99, np.uint8)
         workspace = workspace[-workspace.ctypes.data % 64 :][:size]
         stored = np.ascontiguousarray(x.transpose(TO_LAST)) if case.x_last else x

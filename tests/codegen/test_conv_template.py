@@ -11,6 +11,8 @@ import ctypes
 import math
 import operator
 import random
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +22,7 @@ import numpy as np
 import pytest
 
 from fxlite import ops
-from fxlite.codegen.c.conv import conv, conv_plan
+from fxlite.codegen.c.conv import conv, conv_panels, conv_plan, conv_walk
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
 from fxlite.codegen.kernel.builder import Rendered, symbol, text_of
 from fxlite.scalar.index import Index
@@ -374,6 +376,15 @@ def check(library: ctypes.CDLL, kind: str, case: Case, size: tuple[int, int, int
     assert found.agrees, (kind, case, size, str(found))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_cache() -> Iterator[None]:
+    """Few images are copied at once, and most weights are large: panels of them stay while images pass by."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (conv_walk, conv_panels):
+            patch.setattr(module, "COPIED", 4096)
+        yield
+
+
 @pytest.fixture(scope="module", params=FLAGS)
 def library(request, tmp_path_factory) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("conv") / "conv.so"
@@ -396,7 +407,12 @@ def test_twins_agree_with_numpy(tmp_path: Path) -> None:
 
 
 def test_every_plan_is_drawn() -> None:
-    """The random cases reach every plan with fixed and named sizes, groups and both types."""
+    """The random cases reach every plan with fixed and named sizes, groups and both types, and every order of
+    loops."""
+    texts = [rendered(case).text for case in CASES]
+    panels_first = re.compile(r"int64_t panel = .*\n *for \(int64_t (n|row_block) = ")
+    assert {panels_first.search(text) is not None for text in texts} == {True, False}
+    assert {"n_0 += most_images" in text for text in texts} == {True, False}
     seen = {(conv_plan.plan_of(case.spec()), case.size is None) for case in CASES}
     assert len(seen) == 14
     assert {winograd_tile(case.spec()) for case in CASES} == {None, 2, 4}

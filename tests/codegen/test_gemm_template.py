@@ -73,12 +73,12 @@ class Case:
     a_layout: str  # "rows" | "columns" | "padded" | "every second"
     b_layout: str  # "packed" | "rows" | "columns" | "every second"
     batched: bool
-    prologue: bool
+    turned: bool  # the rows of A, from the last to the first
     size: tuple[int, int, int] | None
 
     @property
     def name(self) -> str:
-        words = [self.ctype, self.a_layout, self.b_layout, "b" * self.batched, "p" * self.prologue]
+        words = [self.ctype, self.a_layout, self.b_layout, "b" * self.batched, "t" * self.turned]
         words += [str(n) for n in self.size or ()]
         return "_".join(word.replace(" ", "") for word in words if word)
 
@@ -131,7 +131,7 @@ class Case:
                 f"store_{t}(&y[({index} * {m} + {row}) * {n} + {column}], "
                 f"maximum_{t}(value, all_{t}(-4)), {count});",
             ),
-            prologue_a=(lambda row, k: f"{a.at(row, k)} * 3 + 1") if self.prologue else None,
+            row_start=(lambda row: a.start(expression(m) - 1 - row)) if self.turned else None,
             comment="y[b, h, m, n] = max(2 * a[b, h, m, k] @ b[b, h, k, n] + bias[n], -4)",
         )
 
@@ -221,7 +221,7 @@ def reference(case: Case, arrays, sizes, heads):
         layout = "rows" if case.b_layout == "packed" else case.b_layout
         b = view(b_data[h], layout, k, n)
         packed.append(gemm_spec.pack_b(np.ascontiguousarray(b)))
-        a = a * 3 + 1 if case.prologue else a
+        a = a[::-1] if case.turned else a
         result[h] = np.maximum(2 * (a @ b.astype(np.float64)) + bias, -4)
     return result, packed[0]
 

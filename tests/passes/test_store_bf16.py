@@ -15,6 +15,7 @@ import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.codegen.c import templates
 from fxlite.codegen.program.program import optimize
+from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.passes.checking.verify import check_examples
 from tests.codegen.compiling import QUICK
 
@@ -40,6 +41,19 @@ class Products(nn.Module):
         x = conv(self.step, F.silu(conv(self.grouped, x, padding=1, groups=5)), stride=2)
         x = conv(self.odd, F.relu(x)).mean(axis=(1, 2))
         return self.down(F.gelu(self.up(x)))
+
+
+class Points(nn.Module):
+    """Two convolutions of 3 x 3 and stride 1, for Winograd's algorithm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(24, 32, 3), nn.Conv2d(32, 24, 3)
+
+    def forward(self, x: Any) -> Any:
+        for layer in (self.first, self.second):
+            x = F.relu(ops.conv2d(x, layer.weight, layer.bias, layout="NHWC", padding=1))
+        return x
 
 
 class Residual(nn.Module):
@@ -121,6 +135,18 @@ def test_processors_without_bf16_compute_the_same(tmp_path: Path) -> None:
     subprocess.run(make, check=True, capture_output=True)
     done = subprocess.run([f"./{test}"], cwd=tmp_path / "out", capture_output=True, text=True)
     assert done.returncode == 0 and "OK:" in done.stdout, done.stdout + done.stderr
+
+
+def test_tiles_take_pixels_where_winograd_rounds_points() -> None:
+    """Kernels of 3 x 3 read bf16 where there are tiles (AMX): there the pass changes no bit."""
+    before = optimized(Points(), "f32[2,15,18,24]")
+    assert casts(passes.store_bf16(before)) == []
+    after = passes.store_bf16.with_options(tiles=True)(before)
+    (cast,) = casts(after)
+    assert [user.target.name for user in cast.users] == ["conv2d"]
+    if has_bf16_tiles():
+        x = image(2, 15, 18, 24)
+        np.testing.assert_array_equal(compiled(after)(x), compiled(before)(x))
 
 
 def test_memory_of_activations_halves() -> None:

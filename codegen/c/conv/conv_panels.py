@@ -18,7 +18,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, number, plan_of, reads_pairs
-from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, fetch, finish, finish_joined, finish_tile
+from fxlite.codegen.c.conv.conv_walk import (
+    COPIED,
+    Axis,
+    Loop,
+    Walk,
+    conv_function,
+    fetch,
+    finish,
+    finish_joined,
+    finish_tile,
+)
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PACKED_BLOCK, PAIR_BYTES, panel_columns
 from fxlite.codegen.c.product.gemm_walk import MOST_TILES
 from fxlite.codegen.kernel.builder import Pointer, Rendered, Size, bare, divide_up, smaller, symbol
@@ -107,13 +117,18 @@ class Panels(Walk):
             body.call(f"pack_panel_{self.ctype}", self.panel_rows, columns, source, 1, spec.depth, target)
 
     def walk(self) -> None:
-        """Images, groups, blocks of rows, panels of output channels; then row by row."""
+        """Images, groups, blocks of rows, panels of output channels; then row by row. A panel of a large weight
+        stays in the cache while all images pass by."""
         spec, body, width = self.spec, self.body, self.width
         others = self.images * spec.groups * self.panels
         blocks = self.row_blocks(self.rows, self.row_bytes, others)
         self.copy()
-        loops = ("n", self.images), ("group", spec.groups), ("row_block", blocks), ("panel", self.panels)
-        with self.parallel(*loops) as (n, group, block, panel):
+        loops: list[Loop] = [("n", self.images), ("group", spec.groups), ("row_block", blocks), ("panel", self.panels)]
+        if self.is_large and self.images != 1:
+            loops = [loops[number] for number in (1, 3, 0, 2)]
+        with self.parallel(*loops) as found:
+            index = dict(zip([name for name, _ in loops], found, strict=True))
+            n, group, block, panel = (index[name] for name in ("n", "group", "row_block", "panel"))
             rest = spec.group_outputs - panel * width
             self.columns = body.let("columns", smaller(rest, width), "int")
             first = (group * self.panels + panel) * (self.panel_rows * width)
@@ -122,6 +137,13 @@ class Panels(Walk):
             n = body.let("image_n", self.first_image + n)
             self.task(block, blocks, n, group * spec.group_outputs + panel * width)
             self.leave()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the weight does not stay in a second-level cache beside images."""
+        size = Index.of(self.panel_rows * self.panels * self.spec.groups) * self.width
+        size = size * (8 if self.ctype == "double" else 4)
+        return size.constant is not None and size.constant > COPIED
 
     def task(self, block: Index, blocks: Index, n: Index, k_0: Index) -> None:
         """The rows of a block times a panel."""

@@ -267,7 +267,7 @@ def winograd_tile(spec: ConvSpec) -> Tile | None:
     of ResNet-18."""
     if spec.small or spec.computed or spec.has_names:
         return None
-    if spec.x_last and number(spec.c) % 16:
+    if spec.x_is_bf16 or (spec.x_last and number(spec.c) % 16):
         return None  # vectors of channels are read in place
     if spec.measured and not spec.x_last and not spec.y_last:
         return MEASURED[spec.measured][1]

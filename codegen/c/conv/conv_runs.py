@@ -13,6 +13,7 @@ several short rows; see `tiles/conv_amx.h`.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +137,6 @@ class Runs(Panels):
         self.name_result()
         self.name_image(self.copied, spec.stride)
         self.pitch = self.image_w * spec.c
-        self.image_numbers = spec.n * self.image_h * self.pitch
         item = spec.item_bytes
         columns = range(1 if spec.joins_columns else spec.s)
         rows, steps = [self.pitch * (r * spec.dilation[0]) for r in range(spec.r)], spec.dilation[1] * spec.c
@@ -154,7 +154,20 @@ class Runs(Panels):
         if not self.copied:
             return Index.of(0)
         slack = REGISTER * spec.stride[1] * spec.c * spec.item_bytes + 64  # tiles may read it
-        return self.meaning(self.image_numbers * (self.parts * spec.item_bytes) + slack)
+        return self.meaning(self.most_images(self.copy_size) * self.copy_size + slack)
+
+    @property
+    def copy_size(self) -> Index:
+        """Bytes of the copy of an image."""
+        return self.image_h * self.pitch * (self.parts * self.spec.item_bytes)
+
+    @property
+    def image_numbers(self) -> Index:
+        """Numbers of those images that are copied at once."""
+        return self.images * self.image_h * self.pitch
+
+    def blocks_of_images(self) -> AbstractContextManager[None]:
+        return self.image_blocks(self.copy_size) if self.copied else nullcontext()
 
     def copies(self) -> bool:
         """Whether the image is copied before it is read: not if it is stored as it is multiplied,
@@ -171,7 +184,7 @@ class Runs(Panels):
         return last_row * w + last_column >= h * w
 
     def copy(self) -> None:
-        """All images, with their padding, into the workspace."""
+        """Images, with their padding, into the workspace."""
         spec, body = self.spec, self.body
         if not self.copied:
             return

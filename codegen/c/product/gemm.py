@@ -5,7 +5,7 @@ element. Out comes a `Rendered`: one ``static`` C function for that node, the by
 needs, and the parameters it takes beyond the caller's. The arithmetic is in the tile functions of
 `tiles/matrix.h` and `tiles/bf16.h`; the loops around them are those of `gemm_walk`:
 
-- only where needed, A's rows are copied (a `prologue_a` is evaluated here, once per element);
+- only where needed, A's rows are copied;
 - a panel of B that was not packed when compiling is packed into memory of the thread's own, hot for
   its tiles and without a barrier;
 - if K is short the epilogue runs in registers (`gemm_fused`); if it is long it may be cut
@@ -202,18 +202,16 @@ class _Floats(Product):
             self.name_batch(batch)
             at = self.in_tile(self.blank(tuple(batch)), tile)
             target = self.copied_row(at)
-            if spec.prologue_a is not None:
-                a_target = body.pointer(spec.ctype, "a_target", target)
-                simd = "#pragma omp simd"
-                with self.rows_of(at) as (i, row), body.loop("k", spec.k, pragma=simd) as k:
-                    element = spec.prologue_a(row, k)
-                    body.assign(a_target[i * self.a_pitch + k], element)
+            pack = "round_rows_bf16" if spec.bf16 else f"pack_rows_{spec.ctype}"
+            pack = "pair_rows_bf16" if spec.a_is_bf16 else pack
+            pitch = [self.a_pitch]
+            if spec.split:
+                pack, pitch = "split_rows_bf16", [self.a_pitch, self.a_low]
+            if spec.row_start is not None:
+                with self.rows_of(at) as (i, row):
+                    step, target = spec.a.col_stride, target + i * self.a_pitch
+                    body.call(pack, 1, spec.k, spec.row_start(row), 0, step, target, *pitch)
             else:
-                pack = "round_rows_bf16" if spec.bf16 else f"pack_rows_{spec.ctype}"
-                pack = "pair_rows_bf16" if spec.a_is_bf16 else pack
-                pitch = [self.a_pitch]
-                if spec.split:
-                    pack, pitch = "split_rows_bf16", [self.a_pitch, self.a_low]
                 source = spec.a.start(at.row_0), spec.a.row_stride, spec.a.col_stride
                 body.call(pack, at.rows, spec.k, *source, target, *pitch)
         body.comment("The product.")
@@ -382,7 +380,9 @@ class _Floats(Product):
             said.append(f"Threads pack the right operand, a panel of {self.width} columns at a time.")
         else:
             said.append("The right operand is read in place.")
-        if spec.prologue_a is None and self.copies_a and not spec.bf16:
+        if spec.row_start is not None:
+            said.append("Left rows are copied side by side: those of all matrices are multiplied at once.")
+        elif self.copies_a and not spec.bf16:
             near = "Rows of the left operand are copied first: their elements are not adjacent."
             far = "Left rows are copied first: 4 KiB or a multiple apart they share a cache set."
             if "left rows" in spec.measured:
@@ -433,13 +433,12 @@ def _joined(spec: GemmSpec) -> GemmSpec:
     known = None not in (*sizes, spec.m.constant, spec.n.constant, spec.k.constant)
     if not (spec.batch and known and isinstance(spec.b, PackedOperand) and at_most(spec.m, FEW_IN_BATCH)):
         return spec
-    if spec.bf16 or spec.prologue_a is not None or spec.a.col_stride != 1 or at_most(spec.n, FEW_COLUMNS):
+    if spec.a.col_stride != 1 or at_most(spec.n, FEW_COLUMNS):
         return spec
 
-    def element(row: Index, k: Index) -> str:
+    def row_start(row: Index) -> Pointer:
         env = {Var(name, extent): place for (name, extent), place in zip(spec.batch, places(row), strict=True)}
-        offset = spec.a.offset.substitute(env)
-        return replace(spec.a, offset=offset).at(row % spec.m, k)
+        return replace(spec.a, offset=spec.a.offset.substitute(env)).start(row % spec.m)
 
     def places(row: Index) -> list[Index]:
         found, rest = list[Index](), row // spec.m
@@ -453,7 +452,7 @@ def _joined(spec: GemmSpec) -> GemmSpec:
         return "\n".join([*named, spec.epilogue(total, row % spec.m, column)])
 
     rows = product(extent for _, extent in spec.batch) * spec.m
-    return replace(spec, batch=(), m=rows, prologue_a=element, epilogue=epilogue, vectors=None)
+    return replace(spec, batch=(), m=rows, row_start=row_start, epilogue=epilogue, vectors=None)
 
 
 def render_product(spec: GemmSpec, finish: Finish) -> Rendered:

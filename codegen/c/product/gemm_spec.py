@@ -271,7 +271,7 @@ class GemmSpec(ProductSpec):
 
     ctype       "float" or "double"
     a, b        the operands
-    prologue_a  (row, k) -> C expression of A's element, in place of a load of `a`
+    row_start   row -> where a row of A begins, in place of one ``row_stride`` behind the one before
     bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs when
                 the model was compiled, and the other one, of floats, is rounded here; sums are
                 float. Strides of such an `a` count pairs. "": products of the `ctype`
@@ -285,7 +285,7 @@ class GemmSpec(ProductSpec):
     ctype: str
     a: Operand
     b: Operand | PackedOperand | WidenedOperand
-    prologue_a: Callable[[Index, Index], str] | None = None
+    row_start: Callable[[Index], Pointer] | None = None
     bf16: str = ""
     a_is_bf16: bool = False
     split: bool = False
@@ -296,7 +296,7 @@ class GemmSpec(ProductSpec):
         """Whether B is A transposed, read from the same memory: then element (i, j) adds the same products in
         the same order as element (j, i), and half of the elements need not be computed (BLAS's syrk)."""
         a, b = self.a, self.b
-        if self.prologue_a is not None or self.bf16 or not isinstance(b, Operand) or at_most(self.m, SMALL):
+        if self.row_start is not None or self.bf16 or not isinstance(b, Operand) or at_most(self.m, SMALL):
             return False
         return self.m == self.n and replace(a, row_stride=a.col_stride, col_stride=a.row_stride) == b
 
@@ -304,14 +304,16 @@ class GemmSpec(ProductSpec):
 def copies_a(spec: GemmSpec) -> bool:
     """Whether A's rows are copied first.
 
-    They are when an expression replaces them, when a row's elements are not adjacent, and when the
+    They are when they lie anywhere, when a row's elements are not adjacent, and when the
     rows lie a multiple of 4 KiB apart: the rows of a tile would then share one set of the
     first-level cache (measured at K = 1024: 93 against 117 GFLOP/s). They are, too, when they have
     to be rounded, and where they are bf16 already, but are no whole pairs.
     """
+    if spec.row_start is not None:
+        return True
     if spec.bf16:
         return spec.bf16 == "b" and not (spec.a_is_bf16 and _has_pairs(spec))
-    if spec.prologue_a is not None or spec.a.col_stride != 1:
+    if spec.a.col_stride != 1:
         return True
     if multiplies_rows(spec):
         return False
@@ -350,7 +352,7 @@ def multiplies_rows(spec: GemmSpec) -> bool:
     """Whether elements are dot products of rows along k (`tiles/dots.h`): A's are read in place, and so are B's if
     they lie along k; else columns of B are packed as rows."""
     b, length = spec.b, spec.k.constant
-    if not isinstance(b, Operand) or spec.bf16 or spec.prologue_a is not None or spec.a.col_stride != 1:
+    if not isinstance(b, Operand) or spec.bf16 or spec.row_start is not None or spec.a.col_stride != 1:
         return False
     size = (length or 0) * ITEM_BYTES[spec.ctype]
     if at_most(spec.n, FEW) and size >= COLUMN_BYTES and not at_most(spec.m, 1):
@@ -369,7 +371,7 @@ LINE = 32
 
 def reads_strips(spec: GemmSpec) -> bool:
     """Whether rows of B, read in place, pass by a strip at a time (`gemm_strips`)."""
-    if not isinstance(spec.b, Operand) or spec.bf16 or spec.prologue_a is not None or multiplies_rows(spec):
+    if not isinstance(spec.b, Operand) or spec.bf16 or spec.row_start is not None or multiplies_rows(spec):
         return False
     n = spec.n.constant
     return spec.b.col_stride == 1 and at_most(spec.m, STRIP_ROWS) and (n is None or n >= LINE)

@@ -211,7 +211,7 @@ def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
     lanes = VECTOR_BYTES // ITEM_BYTES[spec.ctype]
     items = math.prod(1 if e.constant is None else e.constant for _, e in spec.batch)
     found: list[Decision] = []
-    may_stay = not spec.bf16 and spec.prologue_a is None and spec.a.col_stride == 1
+    may_stay = not spec.bf16 and spec.row_start is None and spec.a.col_stride == 1
     few = spec.m.constant is not None and spec.m.constant < LEAST_ROWS
     if may_stay and not few:
         products = items * m * math.ceil(n / lanes) * k

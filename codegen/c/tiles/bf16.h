@@ -242,7 +242,9 @@ static void pair_rows_bf16(
     uint32_t *restrict target, int64_t target_row)
 {
     for (int64_t i = 0; i < rows; i++, a += row_stride, target += target_row) {
-        for (int64_t k = 0; k < depth; k += 2) {
+        const int64_t whole = column_stride == 1 ? depth / 2 * 2 : 0;
+        memcpy(target, a, (size_t)whole * 2);
+        for (int64_t k = whole; k < depth; k += 2) {
             const uint32_t second = k + 1 < depth ? a[(k + 1) * column_stride] : 0;
             target[k / 2] = a[k * column_stride] | second << 16;
         }

@@ -256,7 +256,7 @@ enum { T_panel = PANEL };
 enum { STEPS_AT_ONCE = VECTOR_BYTES == 32 ? 4 : 1 };
 
 /* How many steps of K before it is read a row of B is asked for, 0 for never: 64-byte vectors are
- * used up faster than the second-level cache answers (measured on Sapphire Rapids: 147 -> 198
+ * used up faster than the second-level cache answers (measured on a Xeon with AMX: 147 -> 198
  * GFLOP/s at K = 784). */
 enum { STEPS_AHEAD = VECTOR_BYTES == 64 ? 16 : 0 };
 

@@ -15,61 +15,68 @@ static void k0_requantize(const int8_t *restrict x, const int32_t *restrict weig
     const int64_t run[3] = {0, padded_w*8, padded_w*16};
     const int64_t at_once = rows_at_once(out_w, 16, padded_w*16);
     const int64_t row_groups = (out_h + at_once - 1) / at_once;
-    const int64_t row_blocks = count_row_blocks(row_groups, at_once*padded_w*16, N, n_threads);
-    uint8_t *const padded = workspace;
-    /* The images, channels last, with their padding. */
-    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && out_h*out_w*N*288 > PARALLEL_PRODUCTS)
-    for (int64_t n = 0; n < N; ++n) {
-        for (int64_t i = 0; i < padded_h; ++i) {
-            pad_row_bytes(i >= 1 && i < H + 1 ? W : 0, 8, x + n*H*W*8 + i*W - W, 1, H*W, 1,
-                padded_w, 128, 128, padded + (n*padded_h + i)*padded_w*8);
+    const int64_t most_images = fx_min(N, fx_max(n_threads*524288 / (padded_h*padded_w*8 + 1), 1));
+    for (int64_t n_0 = 0; n_0 < N; n_0 += most_images) {
+        const int64_t images = fx_min(N - n_0, most_images);
+        const int64_t row_blocks = count_row_blocks(row_groups, at_once*padded_w*16, images,
+            n_threads);
+        uint8_t *const padded = workspace;
+        /* The images, channels last, with their padding. */
+        #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
+                if (n_threads > 1 && out_h*out_w*N*288 > PARALLEL_PRODUCTS)
+        for (int64_t n = 0; n < images; ++n) {
+            for (int64_t i = 0; i < padded_h; ++i) {
+                pad_row_bytes(i >= 1 && i < H + 1 ? W : 0, 8, x + (n_0 + n)*H*W*8 + (i - 1)*W, 1,
+                    H*W, 1, padded_w, 128, 128, padded + (n*padded_h + i)*padded_w*8);
+            }
         }
-    }
-    /* The convolution. */
-    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && out_h*out_w*N*288 > PARALLEL_PRODUCTS)
-    for (int64_t n = 0; n < N; ++n) {
-        for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
-            const int32_t *const weights = weight_packed;
-            const uint8_t *const image = padded + n*padded_h*padded_w*8;
-            int32_t ends[1536];
-            copy_ends(3, 6, weights + 32, ends);
-            take_tiles();
-            for (int64_t row_group = row_block*row_groups / row_blocks;
-                 row_group < (row_block + 1)*row_groups / row_blocks; ++row_group) {
-                const int64_t oh_0 = at_once*row_group;
-                const int64_t rows = rows_of_tile(out_h - oh_0, at_once);
-                const int64_t tiles = (out_w + QUAD_ROWS - 1) / QUAD_ROWS;
-                for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
-                    const int64_t ow_0 = first_tile_row(tile_index, tiles, out_w, QUAD_ROWS);
-                    const int pixels = (int)(first_tile_row(tile_index + 1, tiles, out_w,
-                        QUAD_ROWS) - ow_0);
-                    int32_t tile[QUAD_ROWS * 32] ALIGNED(64);
-                    sum_places_u8(rows, pixels, 16, 3, 6, image + oh_0*padded_w*16 + ow_0*16, 16,
-                        padded_w*16, run, weights, ends, tile);
-                    for (int64_t row = 0; row < rows; ++row) {
-                        const int64_t oh = oh_0 + row;
-                        const int32_t *const sums = tile
-                            + place_of_row(row, pixels, 16, padded_w*16)*32;
-                        for (int64_t j = 0; j < 16; ++j) {
-                            #pragma omp simd
-                            for (int64_t i = 0; i < pixels; ++i) {
-                                const int64_t ow = ow_0 + i;
-                                requantize[(n + fx_floor_div(W - 1, 2)*n
-                                    + fx_floor_div(H - 1, 2)*n
-                                    + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*n)*16 + j
-                                    + fx_floor_div(W - 1, 2)*j + fx_floor_div(H - 1, 2)*j
-                                    + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*j + oh
-                                    + fx_floor_div(W - 1, 2)*oh + ow] =
-                                    (int8_t)fx_saturate_f32(fx_round_f32((float)sums[i*32 + j]
-                                    * scale[j]), -128.0f, 127.0f);
+        /* The convolution. */
+        #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
+                if (n_threads > 1 && out_h*out_w*N*288 > PARALLEL_PRODUCTS)
+        for (int64_t n = 0; n < images; ++n) {
+            for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+                const int32_t *const weights = weight_packed;
+                const uint8_t *const image = padded + n*padded_h*padded_w*8;
+                int32_t ends[1536];
+                copy_ends(3, 6, weights + 32, ends);
+                take_tiles();
+                const int64_t image_n = n_0 + n;
+                for (int64_t row_group = row_block*row_groups / row_blocks;
+                     row_group < (row_block + 1)*row_groups / row_blocks; ++row_group) {
+                    const int64_t oh_0 = at_once*row_group;
+                    const int64_t rows = rows_of_tile(out_h - oh_0, at_once);
+                    const int64_t tiles = (out_w + QUAD_ROWS - 1) / QUAD_ROWS;
+                    for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
+                        const int64_t ow_0 = first_tile_row(tile_index, tiles, out_w, QUAD_ROWS);
+                        const int pixels = (int)(first_tile_row(tile_index + 1, tiles, out_w,
+                            QUAD_ROWS) - ow_0);
+                        int32_t tile[QUAD_ROWS * 32] ALIGNED(64);
+                        sum_places_u8(rows, pixels, 16, 3, 6, image + oh_0*padded_w*16 + ow_0*16,
+                            16, padded_w*16, run, weights, ends, tile);
+                        for (int64_t row = 0; row < rows; ++row) {
+                            const int64_t oh = oh_0 + row;
+                            const int32_t *const sums =
+                                tile + place_of_row(row, pixels, 16, padded_w*16)*32;
+                            for (int64_t j = 0; j < 16; ++j) {
+                                #pragma omp simd
+                                for (int64_t i = 0; i < pixels; ++i) {
+                                    const int64_t ow = ow_0 + i;
+                                    requantize[(image_n + fx_floor_div(W - 1, 2)*image_n
+                                        + fx_floor_div(H - 1, 2)*image_n
+                                        + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1,
+                                        2)*image_n)*16 + j + fx_floor_div(W - 1, 2)*j
+                                        + fx_floor_div(H - 1, 2)*j
+                                        + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*j + oh
+                                        + fx_floor_div(W - 1, 2)*oh + ow] =
+                                        (int8_t)fx_saturate_f32(fx_round_f32((float)sums[i*32
+                                        + j] * scale[j]), -128.0f, 127.0f);
+                                }
                             }
                         }
                     }
                 }
+                release_tiles();
             }
-            release_tiles();
         }
     }
 }
