@@ -45,7 +45,7 @@ from fxlite.codegen.c.conv.conv_plan import (
     reads_runs,
     winograd_tile,
 )
-from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
+from fxlite.codegen.c.conv.conv_runs import FEWEST_WORDS, Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import Axis, empty_result, fetch, finish_joined
 from fxlite.codegen.c.conv.conv_winograd import Winograd
 from fxlite.codegen.c.product.gemm import render_product
@@ -147,9 +147,11 @@ class TileConvSpec(RunsSpec):
 
 
 def suits_tiles(spec: ConvSpec, parts: int) -> bool:
-    """Whether a convolution of floats is computed this way where there are tiles: one group, more
-    than a few output channels, and no product already whose operands are rounded."""
+    """Whether a convolution of floats is computed this way where there are tiles: one group, runs of some
+    words, more than a few output channels, and no product already whose operands are rounded."""
     if spec.ctype != "float" or spec.groups > 1 or spec.k <= FEW_OUTPUTS:
+        return False
+    if TileConvSpec(**{**vars(spec), "parts": parts}).words < FEWEST_WORDS:
         return False
     return parts == 2 or plan_of(spec) != "product"
 
