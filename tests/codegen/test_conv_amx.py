@@ -21,7 +21,7 @@ import pytest
 import fxlite as fx
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv import conv_panels, conv_walk
-from fxlite.codegen.c.conv.conv import TileConvSpec, pack_conv_tiles, render_conv_tiles
+from fxlite.codegen.c.conv.conv import TileConvSpec, pack_conv_tiles, render_conv_tiles, suits_tiles
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.codegen.c.render import conv_template
 from fxlite.ops.image.spatial import TO_LAST
@@ -181,6 +181,12 @@ def test_loops_go_both_ways() -> None:
     panels_first = re.compile(r"int64_t panel = .*\n *for \(int64_t (n|row_block) = ")
     assert {panels_first.search(text) is not None for text in texts} == {True, False}
     assert {"n_0 += most_images" in text for text in texts} == {True, False}
+
+
+def test_kernels_of_few_words_take_vectors() -> None:
+    """One channel and three columns are two pairs: the template of tiles has a slow stand-in for them."""
+    few, enough = (Float(last(c, 20, 3, 1, SAME, (2, 8, 8)), 1).spec for c in (1, 3))
+    assert not suits_tiles(few, 1) and suits_tiles(enough, 1)
 
 
 @pytest.fixture(scope="module")
