@@ -35,7 +35,7 @@ def compile(
     faster. With "medium" the c back end rounds the operands of float32 products with constant
     weights (linear layers, matmul, most convolutions) to bf16 and sums in float32, which is off by
     2e-3 to 4e-3 of the largest output; with "high", on processors with AMX, it sums three products
-    of operands split in two bf16, which is off by about 4e-6. Everything else, and the other
+    of operands split in two bf16, which is off by 4e-6 to 2e-5. Everything else, and the other
     back ends, compute as "highest".
 
     ``device``, for "cuda": the number of a GPU (default 0), "shim" to run the kernels on the CPU,
