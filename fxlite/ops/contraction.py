@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import ArgumentError, ShapeError
-from fxlite.ops.image.spatial import checked_type, rewrite
+from fxlite.ops.image.spatial import rewrite
 from fxlite.ops.op import OptionalTensor, Tensor, Tensors, broadcast_shapes, lookup, op
 from fxlite.ops.samples import Bad, S
 from fxlite.scalar import expr
@@ -85,7 +85,6 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     Leading axes broadcast. An operand of rank 1 is a row on the left and a column on the right, and
     its axis is missing in the result. bfloat16 gives float32, as in NumPy; cast the result back
     where that matters. Raises ShapeError for rank 0 or unequal K."""
-    checked_type(matmul, x=x, y=y)
     x, y = np.asarray(x), np.asarray(y)
     result = matmul_dtype(x, y)
     wide = result.compute.numpy
@@ -161,7 +160,6 @@ def linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None) -> Tensor:
     ``[..., out]`` (torch.nn.functional.linear). Half types are rounded once, after the bias.
 
     Raises ShapeError where the features do not fit."""
-    checked_type(linear, x=x, weight=weight, bias=bias)
     x, weight = np.asarray(x), np.asarray(weight)
     result = common_dtype(x, weight, bias)
     wide = result.compute.numpy

@@ -79,6 +79,8 @@ class Facts:
     any_order: bool = False
     #: Whether results of rank 0 are NumPy's immutable numbers; None: or arrays.
     gives_number: bool | None = None
+    #: Whether a call on arrays asks the type rule first, since the reference would take what the rule refuses.
+    asks_first: bool = False
     #: Which sizes of a call a guard may be needed for: those of the ``parts`` that are taken, or of
     #: the result's ``shape``.
     guards: str = ""

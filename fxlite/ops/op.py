@@ -72,7 +72,7 @@ _ALIASES = {"dim": "axis", "keepdim": "keepdims", "input": "x", "self": "x", "a"
 _ALWAYS_RECORDED = frozenset(("full", "zeros", "ones"))
 
 #: Kinds whose references would take what their type rules refuse: a mask for an index, say.
-_ASKS_FIRST = frozenset(("gather", "scatter", "composite"))
+_ASKS_FIRST = frozenset(("contraction", "window", "gather", "scatter", "composite"))
 
 #: What Python and NumPy raise for arguments of a wrong kind, deep inside of a call.
 _OF_ARGUMENTS = (TypeError, AttributeError, ValueError, KeyError, RecursionError, OverflowError)
@@ -123,6 +123,7 @@ class Op(Facts):
         self.bad_samples: list[BadSample] = list(facts.pop("bad", ()))
         if kind in _NUMBERS:
             facts.setdefault("gives_number", _NUMBERS[kind])
+        facts.setdefault("asks_first", kind in _ASKS_FIRST)
         super().__init__(**facts)
         self.__doc__ = reference.__doc__
         self.__name__ = self.name
@@ -309,7 +310,7 @@ class Op(Facts):
         """Run the reference on arrays. What the type rule refuses is refused with its error, where
         NumPy would raise one of its own; raises what the reference does for values, such as an
         IndexError."""
-        if self.kind in _ASKS_FIRST:
+        if self.asks_first:
             self._ask(bound)
         try:
             return self.reference(**bound)

@@ -22,7 +22,6 @@ from fxlite.ops.contraction import common_dtype, require_bias
 from fxlite.ops.image.spatial import (
     LAYOUTS,
     channels_first,
-    checked_type,
     in_layouts,
     ints,
     not_negative,
@@ -290,9 +289,6 @@ def conv1d(
 ) -> Tensor:
     """Convolution over one axis (torch.nn.functional.conv1d): ``x [N, C, L]``, ``weight [C_out,
     C/groups, k]``, ``bias [C_out]`` to ``[N, C_out, L_out]``. See :func:`conv2d`."""
-    checked_type(
-        conv1d, x=x, weight=weight, bias=bias, stride=stride, padding=padding, dilation=dilation, groups=groups
-    )
     return run_convolution(1, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -357,17 +353,6 @@ def conv2d(
 
     Raises ShapeError for an unbatched input, channels or kernels that do not fit; ArgumentError for
     attributes that are not ints in range."""
-    checked_type(
-        conv2d,
-        x=x,
-        weight=weight,
-        bias=bias,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        layout=layout,
-    )
     x = channels_first(x, layout)
     return stored(run_convolution(2, x, weight, bias, stride, padding, dilation, groups), layout)
 

@@ -27,10 +27,11 @@ from fxlite.ops.image.pooling import (
     max_pool2d,
     output_sizes,
     places_read,
+    pooled_type,
     reaching,
     windows_of,
 )
-from fxlite.ops.image.spatial import checked_type, not_negative, reduce_over, rewrite, shortest
+from fxlite.ops.image.spatial import not_negative, reduce_over, rewrite, shortest
 from fxlite.ops.image.volume import adaptive_max_pool3d, max_pool3d
 from fxlite.ops.op import Op, Tensor, op
 from fxlite.ops.parameters import Attribute
@@ -39,7 +40,7 @@ from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes
-from fxlite.types.tensor_type import TensorType
+from fxlite.types.tensor_type import TensorType, type_of
 
 _POOLS = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}
 _ADAPTIVE = {1: adaptive_max_pool1d, 2: adaptive_max_pool2d, 3: adaptive_max_pool3d}
@@ -162,9 +163,8 @@ def max_pool_positions(
     of NaNs the last; padding is never chosen. Attributes and errors as in :func:`max_pool2d`."""
     x = np.asarray(x)
     rank = x.ndim - 2
-    given = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
-    sizes = checked_type(max_pool_positions, x=x, **given, ceil_mode=ceil_mode).shape[2:]
     windows = windows_of(rank, kernel_size, stride, padding, dilation)
+    sizes = pooled_type(rank, type_of(x), windows, ceil_mode).shape[2:]
     kernel, steps, pads, gaps = reaching(windows, x.shape[2:])
     offsets = list(itertools.product(*map(range, kernel)))
 
@@ -217,7 +217,7 @@ def adaptive_max_pool_positions(x: Tensor, output_size: Sizes) -> Tensor:
     """Where the largest element of each window of adaptive pooling stands, as in
     :func:`max_pool_positions`; windows and errors as in :func:`adaptive_max_pool2d`."""
     x = np.asarray(x)
-    sizes = checked_type(adaptive_max_pool_positions, x=x, output_size=output_size).shape[2:]
+    sizes = [n if m is None else m for n, m in zip(x.shape[2:], output_sizes(output_size, x.ndim - 2))]
     edges = [[(o * n // m, -(-(o + 1) * n // m)) for o in range(m)] for n, m in zip(x.shape[2:], sizes)]
     longest = [max(end - start for start, end in along) for along in edges]
     offsets = list(itertools.product(*map(range, longest)))

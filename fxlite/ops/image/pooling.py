@@ -25,7 +25,6 @@ from fxlite.ops.image.spatial import (
     LAYOUTS,
     canonical_forms,
     channels_first,
-    checked_type,
     in_layouts,
     ints,
     not_negative,
@@ -47,7 +46,7 @@ from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index, extremum, product
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
-from fxlite.types.tensor_type import TensorType
+from fxlite.types.tensor_type import TensorType, type_of
 
 Ints = Any  # an int or a tuple of ints, one for each spatial axis
 
@@ -82,7 +81,8 @@ def reaching(windows: Windows, sizes: Sequence[Any]) -> Windows:
     return tuple(places), steps, pads, gaps
 
 
-def _infer(rank: int, x: Any, windows: Windows, ceil_mode: bool) -> TensorType:
+def pooled_type(rank: int, x: Any, windows: Windows, ceil_mode: bool) -> TensorType:
+    """The type of x [N, C, ...] pooled over ``rank`` axes. Raises ShapeError."""
     x = require_layout(x, rank)
     sizes = [
         window_count(n, d * (k - 1) + 1, s, p, p, axis, ceil_mode)
@@ -140,9 +140,10 @@ def _shifted(x: Any, sizes: Sequence[int], windows: Windows, fill: Any) -> Calla
     return at
 
 
-def run_max(record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
-    """The reference of pooling the largest."""
-    sizes, x, layout = _first(record, x, attributes)
+def run_max(rank: int, x: Any, windows: Windows, ceil_mode: bool, layout: str = "NCHW") -> Any:
+    """The reference of pooling the largest over ``rank`` axes."""
+    x = channels_first(x, layout)
+    sizes = pooled_type(rank, type_of(x), windows, ceil_mode).shape[2:]
     windows = reaching(windows, x.shape[2:])
     at = _shifted(x, sizes, windows, x.dtype.type(lowest(dtypes.dtype(x.dtype))))
     positions = itertools.product(*(range(k) for k in windows[0]))
@@ -152,10 +153,10 @@ def run_max(record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
     return stored(best, layout)
 
 
-def run_avg(rank: int, record: Op, x: Any, windows: Any, count_include_pad: bool, **attributes: Any) -> Any:
+def run_avg(rank: int, x: Any, windows: Windows, ceil_mode: bool, count_include_pad: bool, layout: str = "NCHW") -> Any:
     """The reference of pooling means over ``rank`` axes."""
-    attributes["count_include_pad"] = count_include_pad
-    sizes, x, layout = _first(record, x, attributes)
+    x = channels_first(x, layout)
+    sizes = pooled_type(rank, type_of(x), windows, ceil_mode).shape[2:]
     result = dtypes.dtype(x.dtype)
     read = reaching(windows, x.shape[2:])
     at = _shifted(x.astype(result.compute.numpy, copy=False), sizes, read, 0)
@@ -172,14 +173,6 @@ def run_avg(rank: int, record: Op, x: Any, windows: Any, count_include_pad: bool
             lengths = (end - start).astype(count.dtype)
             count = count * lengths.reshape(-1, *[1] * (rank - 1 - axis))
         return stored((total / count).astype(result.numpy, copy=False), layout)
-
-
-def _first(record: Op, x: Any, attributes: dict[str, Any]) -> tuple[tuple[Any, ...], Any, str]:
-    """Spatial sizes of the result, x with its channels first, and the layout that it has."""
-    found = checked_type(record, x=x, **attributes)
-    layout: str = attributes.get("layout", "NCHW")
-    sizes = found.shape[1:3] if layout == "NHWC" else found.shape[2:]
-    return sizes, channels_first(x, layout), layout
 
 
 def _max_body(
@@ -291,18 +284,7 @@ def max_pool2d(
     starting inside. ``stride=None`` is the kernel size. ``layout="NHWC"``: x is ``[N, H, W, C]``,
     and so is the result. Raises ShapeError for unbatched inputs and windows that do not fit,
     ArgumentError for padding of more than half a window."""
-    windows = windows_of(2, kernel_size, stride, padding, dilation)
-    return run_max(
-        max_pool2d,
-        x,
-        windows,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        ceil_mode=ceil_mode,
-        layout=layout,
-    )
+    return run_max(2, x, windows_of(2, kernel_size, stride, padding, dilation), ceil_mode, layout)
 
 
 @op(
@@ -324,17 +306,7 @@ def max_pool1d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """Largest element of each window of ``x [N, C, L]``. See :func:`max_pool2d`."""
-    windows = windows_of(1, kernel_size, stride, padding, dilation)
-    return run_max(
-        max_pool1d,
-        x,
-        windows,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        ceil_mode=ceil_mode,
-    )
+    return run_max(1, x, windows_of(1, kernel_size, stride, padding, dilation), ceil_mode)
 
 
 @op(
@@ -368,19 +340,7 @@ def avg_pool2d(
     The sum is divided by the number of elements of the window, padding included unless
     ``count_include_pad`` is False; what ``ceil_mode`` adds beyond the padding never counts.
     Raises also DTypeError for integers."""
-    windows = windows_of(2, kernel_size, stride, padding)
-    return run_avg(
-        2,
-        avg_pool2d,
-        x,
-        windows,
-        count_include_pad,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-        layout=layout,
-    )
+    return run_avg(2, x, windows_of(2, kernel_size, stride, padding), ceil_mode, count_include_pad, layout)
 
 
 @op(
@@ -402,18 +362,7 @@ def avg_pool1d(
     count_include_pad: bool = True,
 ) -> Tensor:
     """Mean of each window of ``x [N, C, L]``. See :func:`avg_pool2d`."""
-    windows = windows_of(1, kernel_size, stride, padding)
-    return run_avg(
-        1,
-        avg_pool1d,
-        x,
-        windows,
-        count_include_pad,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-    )
+    return run_avg(1, x, windows_of(1, kernel_size, stride, padding), ceil_mode, count_include_pad)
 
 
 def pools(max_pool: Op, avg_pool: Op, rank: int) -> None:
@@ -422,7 +371,7 @@ def pools(max_pool: Op, avg_pool: Op, rank: int) -> None:
     def max_type(
         x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> TensorType:
-        found = _infer(rank, x, windows_of(rank, kernel_size, stride, padding, dilation), ceil_mode)
+        found = pooled_type(rank, x, windows_of(rank, kernel_size, stride, padding, dilation), ceil_mode)
         _require_order(found.dtype)
         return found
 
@@ -434,7 +383,7 @@ def pools(max_pool: Op, avg_pool: Op, rank: int) -> None:
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> TensorType:
-        found = _infer(rank, x, windows_of(rank, kernel_size, stride, padding), ceil_mode)
+        found = pooled_type(rank, x, windows_of(rank, kernel_size, stride, padding), ceil_mode)
         require_float(found, "x")
         return found
 
@@ -507,9 +456,8 @@ def _pool_axis(x: Any, axis: int, out: int | None, reduce: Callable[..., Any]) -
     return np.stack(parts, axis=axis)
 
 
-def run_adaptive(record: Op, x: Any, output_size: Any, rank: int, reduce: Callable[..., Any]) -> Any:
+def run_adaptive(x: Any, output_size: Any, rank: int, reduce: Callable[..., Any]) -> Any:
     """The reference of adaptive pooling over ``rank`` axes."""
-    checked_type(record, x=x, output_size=output_size)
     x = np.asarray(x)
     result = dtypes.dtype(x.dtype)
     wide = x.astype(result.compute.numpy, copy=False) if reduce is np.mean else x
@@ -544,7 +492,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
 
     Raises ShapeError for unbatched inputs, DTypeError for integers, ArgumentError for an
     ``output_size`` that is not ints >= 1 or None."""
-    return run_adaptive(adaptive_avg_pool2d, x, output_size, 2, np.mean)
+    return run_adaptive(x, output_size, 2, np.mean)
 
 
 @op("window", moves_values=True, scales=True, samples=_SAMPLES_2D + _SPECIAL, bad=_BAD_2D)
@@ -553,21 +501,21 @@ def adaptive_max_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
 
     Raises ShapeError for unbatched inputs, ArgumentError for an ``output_size`` that is not ints
     >= 1 or None."""
-    return run_adaptive(adaptive_max_pool2d, x, output_size, 2, np.max)
+    return run_adaptive(x, output_size, 2, np.max)
 
 
 @op("window", role="sum", scales=True, samples=_SAMPLES_1D, bad=_BAD_1D)
 def adaptive_avg_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
     """Mean of each window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
     :func:`adaptive_avg_pool2d`."""
-    return run_adaptive(adaptive_avg_pool1d, x, output_size, 1, np.mean)
+    return run_adaptive(x, output_size, 1, np.mean)
 
 
 @op("window", moves_values=True, scales=True, samples=_SAMPLES_1D, bad=_BAD_1D)
 def adaptive_max_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
     """Largest element of each window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
     :func:`adaptive_max_pool2d`."""
-    return run_adaptive(adaptive_max_pool1d, x, output_size, 1, np.max)
+    return run_adaptive(x, output_size, 1, np.max)
 
 
 def pools_adaptively(record: Op, rank: int, kind: str) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.base.on_demand import is_expression
-from fxlite.ops.image.spatial import checked_type, reduce_over
+from fxlite.ops.image.spatial import reduce_over
 from fxlite.ops.op import Tensor, normalize_axis, op, require_float
 from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad
@@ -189,8 +189,6 @@ def resize(
     fit, ShapeError for an axis without elements, DTypeError for linear or cubic interpolation of
     integers."""
     x = np.asarray(x)
-    given = {"axis": axis, "mode": mode, "coordinates": coordinates, "rounding": rounding, "scale": scale}
-    checked_type(resize, x=x, size=size, **given, antialias=antialias)
     axis = normalize_axis(axis, x.ndim)
     n, m = x.shape[axis], int(size)
     if mode == "nearest":

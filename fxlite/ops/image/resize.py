@@ -20,7 +20,7 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.base.on_demand import is_expression, sympy
-from fxlite.ops.image.spatial import LAYOUTS, checked_type, require_layout, requires_elements, rewrite, shortest
+from fxlite.ops.image.spatial import LAYOUTS, require_layout, requires_elements, rewrite, shortest
 from fxlite.ops.op import Tensor, op, require_float
 from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad
@@ -231,17 +231,16 @@ def interpolate(
 
     Raises ShapeError for other ranks, ArgumentError for attributes that do not fit, DTypeError for
     linear interpolation of integers."""
-    known = checked_type(interpolate, x=x, size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)
     value = np.asarray(x)
     rank = value.ndim - 2
     factors = (None,) * rank if scale_factor is None else factors_of(scale_factor, rank)
-    lengths: list[Any] = list(zip(value.shape[2:], known.shape[2:], factors))
+    lengths: list[Any] = list(zip(value.shape[2:], target_sizes(size, scale_factor, value.shape[2:]), factors))
     how = _how(mode, rank, align_corners)
     if mode == "nearest":
         for axis, (n, m, factor) in enumerate(lengths, start=2):
             value = np.take(value, _nearest(n, m, factor, how), axis)
         return value
-    wide = value.astype(known.dtype.compute.numpy)
+    wide = value.astype(dtypes.dtype(value.dtype).compute.numpy)
     for axis, (n, m, factor) in reversed(list(enumerate(lengths, start=2))):
         low, high, weight = _linear(n, m, factor, how, wide.dtype.type)
         weight = weight.reshape(-1, *[1] * (value.ndim - 1 - axis))

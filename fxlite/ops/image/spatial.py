@@ -23,9 +23,9 @@ from fxlite.ops.op import Op
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
-from fxlite.types import dtypes, shapes
+from fxlite.types import shapes
 from fxlite.types.dtypes import DType
-from fxlite.types.tensor_type import TensorType, type_of
+from fxlite.types.tensor_type import TensorType
 
 #: Names of the axes of an input with so many spatial axes, for messages.
 LAYOUTS = {1: ("N", "C", "L"), 2: ("N", "C", "H", "W"), 3: ("N", "C", "D", "H", "W")}
@@ -76,13 +76,6 @@ def canonical_forms(record: Op, forms: Mapping[str, Callable[[Any], Any]]) -> No
         return rewrite(record, bound, new)
 
     record.canonical(rule)
-
-
-def checked_type(record: Op, **bound: Any) -> TensorType:
-    """Result type of a call on arrays (and numbers); the errors are the ones tracing gives."""
-    types = record.map_tensors(lambda v: v if isinstance(v, dtypes.NUMBERS) else type_of(v), bound)
-    found: TensorType = record.result_type(types)
-    return found
 
 
 def require_layout(value: Any, rank: int, what: str = "x") -> TensorType:

@@ -26,7 +26,6 @@ from fxlite.ops.image.convolution import (
 from fxlite.ops.image.spatial import (
     LAYOUTS,
     canonical_forms,
-    checked_type,
     ints,
     not_negative,
     per_axis,
@@ -189,17 +188,6 @@ def conv_transpose1d(
 ) -> Tensor:
     """Transposed convolution over one axis (torch.nn.functional.conv_transpose1d): ``x [N, C, L]``,
     ``weight [C, C_out/groups, k]``. See :func:`conv_transpose2d`."""
-    checked_type(
-        conv_transpose1d,
-        x=x,
-        weight=weight,
-        bias=bias,
-        stride=stride,
-        padding=padding,
-        output_padding=output_padding,
-        groups=groups,
-        dilation=dilation,
-    )
     return run_transposed(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -242,17 +230,6 @@ def conv_transpose2d(
 
     Raises ShapeError for channels that do not fit or an empty result; ArgumentError for attributes
     that are not ints in range, or ``output_padding`` as large as both stride and dilation."""
-    checked_type(
-        conv_transpose2d,
-        x=x,
-        weight=weight,
-        bias=bias,
-        stride=stride,
-        padding=padding,
-        output_padding=output_padding,
-        groups=groups,
-        dilation=dilation,
-    )
     return run_transposed(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from fxlite.ops.image.convolution import Ints, convolves, run_convolution
 from fxlite.ops.image.pooling import Sizes, pools, pools_adaptively, run_adaptive, run_avg, run_max, windows_of
-from fxlite.ops.image.spatial import checked_type
 from fxlite.ops.image.transposed_convolution import convolves_transposed, run_transposed
 from fxlite.ops.op import OptionalTensor, Tensor, op
 from fxlite.ops.parameters import Attribute
@@ -50,9 +49,6 @@ def conv3d(
 ) -> Tensor:
     """Convolution over three axes (torch.nn.functional.conv3d): ``x [N, C, D, H, W]``,
     ``weight [C_out, C/groups, kd, kh, kw]``, ``bias [C_out]``. See :func:`conv2d`."""
-    checked_type(
-        conv3d, x=x, weight=weight, bias=bias, stride=stride, padding=padding, dilation=dilation, groups=groups
-    )
     return run_convolution(3, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -85,8 +81,6 @@ def conv_transpose3d(
 ) -> Tensor:
     """Transposed convolution over three axes (torch.nn.functional.conv_transpose3d):
     ``x [N, C, D, H, W]``, ``weight [C, C_out/groups, kd, kh, kw]``. See :func:`conv_transpose2d`."""
-    given = {"stride": stride, "padding": padding, "output_padding": output_padding}
-    checked_type(conv_transpose3d, x=x, weight=weight, bias=bias, **given, groups=groups, dilation=dilation)
     return run_transposed(3, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -120,9 +114,7 @@ def max_pool3d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """Largest element of each window of ``x [N, C, D, H, W]``. See :func:`max_pool2d`."""
-    windows = windows_of(3, kernel_size, stride, padding, dilation)
-    given = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
-    return run_max(max_pool3d, x, windows, **given, ceil_mode=ceil_mode)
+    return run_max(3, x, windows_of(3, kernel_size, stride, padding, dilation), ceil_mode)
 
 
 @op(
@@ -141,9 +133,7 @@ def avg_pool3d(
     count_include_pad: bool = True,
 ) -> Tensor:
     """Mean of each window of ``x [N, C, D, H, W]``. See :func:`avg_pool2d`."""
-    windows = windows_of(3, kernel_size, stride, padding)
-    given = {"kernel_size": kernel_size, "stride": stride, "padding": padding}
-    return run_avg(3, avg_pool3d, x, windows, count_include_pad, **given, ceil_mode=ceil_mode)
+    return run_avg(3, x, windows_of(3, kernel_size, stride, padding), ceil_mode, count_include_pad)
 
 
 _ADAPTIVE = [
@@ -157,14 +147,14 @@ _ADAPTIVE_BAD = [Bad("f32[3,8,8,8]", 2, match=_UNBATCHED), Bad("f32[2,3,8,8,8]",
 def adaptive_avg_pool3d(x: Tensor, output_size: Sizes) -> Tensor:
     """Mean of each window: ``x [N, C, D, H, W]`` to ``[N, C, *output_size]``. See
     :func:`adaptive_avg_pool2d`."""
-    return run_adaptive(adaptive_avg_pool3d, x, output_size, 3, np.mean)
+    return run_adaptive(x, output_size, 3, np.mean)
 
 
 @op("window", moves_values=True, scales=True, samples=_ADAPTIVE, bad=_ADAPTIVE_BAD)
 def adaptive_max_pool3d(x: Tensor, output_size: Sizes) -> Tensor:
     """Largest element of each window: ``x [N, C, D, H, W]`` to ``[N, C, *output_size]``. See
     :func:`adaptive_avg_pool2d`."""
-    return run_adaptive(adaptive_max_pool3d, x, output_size, 3, np.max)
+    return run_adaptive(x, output_size, 3, np.max)
 
 
 convolves(conv3d, 3)

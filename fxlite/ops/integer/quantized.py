@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
-from fxlite.ops.image.spatial import checked_type, rewrite
+from fxlite.ops.image.spatial import rewrite
 from fxlite.ops.op import Axis, Op, OptionalTensor, Tensor, broadcast_shapes, op, shape_of
 from fxlite.ops.reduction import reduce_over, reduced_shape
 from fxlite.ops.samples import Bad, S, uniform
@@ -136,6 +136,7 @@ def _reciprocal(scale: Expr) -> Expr:
 # -- records ---------------------------------------------------------------------------------------
 @op(
     "pointwise",
+    asks_first=True,
     samples=[
         "f32[B,5] 0.05 B=3; f32[4,6] f32[](0.01,0.1); f32[2,3,4,4] f32[3,1,1](0.01,0.1)",
         "f32[B,T,6] f32[B,T,1](0.01,0.1) B=2 T=3; f32[4,6] 0.02 7 dtype='u8'; f32[7] 0.02 i32[]",
@@ -173,7 +174,6 @@ def quantize(
 
     Raises DTypeError for other types, ShapeError for a scale that does not broadcast to ``x``,
     ArgumentError for a range outside ``dtype``."""
-    checked_type(quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
     with np.errstate(all="ignore"):
         scaled = _float32(x) * (np.float32(1) / _float32(scale))
         return _rounded(scaled, zero_point, dtype, qmin, qmax)
@@ -206,6 +206,7 @@ _canonical_range(quantize)
 
 @op(
     "pointwise",
+    asks_first=True,
     samples=[
         "i8[B,5] 0.05 B=3; u8[4,6] f32[](0.01,0.1) 128; i8[2,3,4,4] f32[3,1,1](0.01,0.1)",
         "u8[3,5] f32[3,1](0.01,0.1) u8[3,1]",
@@ -225,7 +226,6 @@ def dequantize(q: Tensor, scale: Tensor, zero_point: OptionalTensor = None) -> T
 
     Undone by :func:`quantize` with the same scale and zero point, exactly, for i8 and u8 and
     scales from 2**-126 to 2**120. Raises DTypeError, ShapeError as quantize does."""
-    checked_type(dequantize, q=q, scale=scale, zero_point=zero_point)
     value = np.asarray(q)
     if zero_point is not None:
         value = value.astype(np.int32) - np.asarray(zero_point).astype(np.int32)
@@ -259,6 +259,7 @@ _ACCUMULATORS = uniform("i32[B,5]", -300, 300)
 
 @op(
     "pointwise",
+    asks_first=True,
     samples=[
         S(_ACCUMULATORS, 0.31, dims={"B": 3}),
         S(_ACCUMULATORS, 0.31, 10, dims={"B": 3}),
@@ -286,7 +287,6 @@ def requantize(
     ``x_scale * weight_scale / result_scale``. A relu in between is ``qmin=zero_point``.
 
     Types, ranges, shapes and errors as in :func:`quantize`."""
-    checked_type(requantize, acc=acc, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
     with np.errstate(all="ignore"):
         return _rounded(_float32(acc) * _float32(scale), zero_point, dtype, qmin, qmax)
 
@@ -329,7 +329,6 @@ def pack_int4(q: Tensor) -> Tensor:
     ``[..., K/2]``, the element with the even index in the low half.
 
     Raises ShapeError for an odd last axis, DTypeError for other types."""
-    checked_type(pack_int4, q=q)
     low, high = np.asarray(q)[..., 0::2], np.asarray(q)[..., 1::2]
     return np.asarray((low & 15) | (high << 4)).view(np.uint8)
 
@@ -367,7 +366,6 @@ def unpack_int4(packed: Tensor) -> Tensor:
     """What :func:`pack_int4` packed: u8 ``[..., K/2]`` to i8 ``[..., K]`` in -8..7.
 
     Raises ShapeError for rank 0, DTypeError for other types."""
-    checked_type(unpack_int4, packed=packed)
     signed = np.asarray(packed).view(np.int8)
     pairs = np.stack((np.left_shift(signed, 4) >> 4, signed >> 4), axis=-1)
     return pairs.reshape(*signed.shape[:-1], 2 * signed.shape[-1])
@@ -422,7 +420,6 @@ def fake_quantize(
     The gradient with respect to ``x`` is that of the identity where the integer lies within the
     range, and 0 where it was cut off (Bengio et al., "Estimating or propagating gradients through
     stochastic neurons", 2013; Jacob et al., 2018). Types, ranges and errors as in quantize."""
-    checked_type(fake_quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
     return _quantized_and_back(x, scale, zero_point, dtype, qmin, qmax)
 
 
@@ -461,6 +458,7 @@ def least_magnitude(qmax: int) -> float:
 
 @op(
     "reduction",
+    asks_first=True,
     samples=[
         "f32[B,5] axis=1 keepdims=True B=3; f32[3,40] qmax=255; f32[2,3,4,5] axis=(1,2,3) keepdims=True",
         "f32[3,3]! axis=1; f32[2,100] axis=-1 keepdims=True; f16[4,9] axis=1; bf16[3,8] axis=1",
@@ -479,7 +477,6 @@ def dynamic_scale(x: Tensor, axis: Axis = None, keepdims: bool = False, qmax: in
 
     Raises DTypeError for other types, ShapeError for wrong axes, ArgumentError for a ``qmax`` that
     is not in 1..255."""
-    checked_type(dynamic_scale, x=x, axis=axis, keepdims=keepdims, qmax=qmax)
     magnitudes = np.abs(np.asarray(x).astype(np.float32))
     largest = np.max(magnitudes, axis=axis, keepdims=keepdims, initial=0)
     return np.maximum(largest, np.float32(least_magnitude(qmax))) * np.float32(1 / qmax)

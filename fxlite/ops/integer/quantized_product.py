@@ -24,7 +24,7 @@ import numpy as np
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.contraction import linear, matmul
 from fxlite.ops.image.convolution import Ints, conv2d
-from fxlite.ops.image.spatial import checked_type, is_channels_last, requires_windows, rewrite
+from fxlite.ops.image.spatial import is_channels_last, requires_windows, rewrite
 from fxlite.ops.integer.quantized import int4_element, integer_range, unpack_int4
 from fxlite.ops.op import Op, OptionalTensor, Tensor, op
 from fxlite.ops.parameters import Attribute
@@ -164,7 +164,6 @@ def int_linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None, x_zero_po
 
     Raises ShapeError where the features do not fit or K is so large that a sum could overflow
     (:func:`largest_depth`), DTypeError for other types."""
-    checked_type(int_linear, x=x, weight=weight, bias=bias, x_zero_point=x_zero_point)
     x, weight = np.asarray(x), np.asarray(weight)
     largest = weight.shape[1] * 128 * _magnitude(dtypes.dtype(x.dtype), x_zero_point)
     wide = _exact(x, x_zero_point, largest)
@@ -212,7 +211,6 @@ def int_matmul(x: Tensor, y: Tensor, x_zero_point: int = 0, y_zero_point: int = 
 
     Raises ShapeError where the shapes do not fit or K is so large that a sum could overflow
     (:func:`largest_depth`), DTypeError for other types."""
-    checked_type(int_matmul, x=x, y=y, x_zero_point=x_zero_point, y_zero_point=y_zero_point)
     x, y = np.asarray(x), np.asarray(y)
     a, b = dtypes.dtype(x.dtype), dtypes.dtype(y.dtype)
     largest = x.shape[-1] * _magnitude(a, x_zero_point) * _magnitude(b, y_zero_point)
@@ -276,18 +274,6 @@ def int_conv2d(
 
     Attributes and errors as conv2d has them; ShapeError, too, where a sum could overflow
     (:func:`largest_depth`), DTypeError for other types."""
-    checked_type(
-        int_conv2d,
-        x=x,
-        weight=weight,
-        bias=bias,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        x_zero_point=x_zero_point,
-        layout=layout,
-    )
     x, weight = np.asarray(x), np.asarray(weight)
     depth = weight[0].size if len(weight) else 0
     wide = _exact(x, x_zero_point, depth * 128 * _magnitude(dtypes.dtype(x.dtype), x_zero_point))
@@ -448,7 +434,6 @@ def linear_weight_only(
 
     Sums are float32 and their order is up to the back end, as in linear. Raises ShapeError where
     shapes do not fit, ArgumentError for other bits or groups, DTypeError for other types."""
-    checked_type(linear_weight_only, x=x, weight=weight, scale=scale, bias=bias, bits=bits, group_size=group_size)
     return linear(x, _wide(weight, scale, np.shape(x)[-1], bits, group_size), bias)
 
 
@@ -521,7 +506,6 @@ def dequantize_weight(
 
     Raises ShapeError where integers or scales do not fit the shape, ArgumentError for other bits,
     groups or shapes, DTypeError for other types."""
-    checked_type(dequantize_weight, weight=weight, scale=scale, shape=shape, bits=bits, group_size=group_size)
     depth = int(np.prod(shape[1:], dtype=np.int64))
     return np.asarray(_wide(weight, scale, depth, bits, group_size).reshape(shape))
 

@@ -26,7 +26,7 @@ from fxlite.scalar.functions import complex_of
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
-from fxlite.types.tensor_type import TensorType, type_of
+from fxlite.types.tensor_type import TensorType
 
 _SAMPLES = ["c64[9]!; f32[5]; i32[4]; c128[0,3]; bool[3]; bf16[3]"]
 
@@ -154,7 +154,6 @@ def dft(x: Tensor, inverse: bool = False) -> Tensor:
     exp(-2 pi i j k / n)``; with ``inverse`` the sum with i for -i, which is n times the inverse.
 
     Raises ShapeError for n of 0 or a named size, DTypeError for other than complex numbers."""
-    _infer(type_of(x), inverse)
     if x.size and x.shape[-1] <= _DEFINED:
         roots, k = roots_of_unity(x.shape[-1], "complex128", inverse), np.arange(x.shape[-1])
         return np.matmul(x, roots[np.outer(k, k) % len(k)]).astype(x.dtype)
