@@ -12,38 +12,12 @@ from typing import Any
 from fxlite.ops.op import ALIASES, REGISTRY, WRAPPED, lookup
 
 FAMILIES = (
-    "elementwise",
-    "numeric.complex_numbers",
-    "numeric.elementary",
-    "numeric.bits",
-    "reduction",
-    "view",
-    "slicing",
-    "creation",
-    "indexing",
-    "control",
-    "contraction",
-    "image.convolution",
-    "image.transposed_convolution",
-    "image.pooling",
-    "image.volume",
-    "image.pool_positions",
-    "image.resize",
-    "image.resample",
-    "image.grid_sample",
-    "composite",
-    "numeric.sorting",
-    "numeric.linalg",
-    "numeric.random",
-    "activation",
-    "normalization",
-    "attention",
-    "recurrent",
-    "loss",
-    "integer.quantized",
-    "integer.quantized_product",
-    "integer.quantized_recurrence",
-)
+    "elementwise numeric.complex_numbers numeric.elementary numeric.bits reduction view slicing creation "
+    "indexing control contraction image.convolution image.transposed_convolution image.pooling image.volume "
+    "image.pool_positions image.resize image.resample image.grid_sample composite numeric.sorting "
+    "numeric.linalg numeric.random activation normalization attention recurrent loss integer.quantized "
+    "integer.quantized_product integer.quantized_recurrence"
+).split()
 for _family in FAMILIES:
     importlib.import_module(f"fxlite.ops.{_family}")
 

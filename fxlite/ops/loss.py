@@ -127,7 +127,7 @@ def _class_shape(x: TensorType) -> tuple[int, tuple[Any, ...]]:
 
 
 def _infer_nll(
-    x: TensorType, target: TensorType, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
+    x: TensorType, target: TensorType, weight: Any = None, reduction: str = "mean", **others: Any
 ) -> TensorType:
     axis, shape = _class_shape(x)
     if not target.dtype.is_integer:
@@ -222,14 +222,14 @@ def _infer_cross_entropy(
     x: TensorType,
     target: TensorType,
     weight: Any = None,
-    ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    **others: Any,
 ) -> TensorType:
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1], not {label_smoothing}")
     if not target.dtype.is_float:
-        return _infer_nll(x, target, weight, ignore_index, reduction)
+        return _infer_nll(x, target, weight, reduction)
     axis, shape = _class_shape(x)
     if not shapes.shapes_equal(x.shape, target.shape):
         raise ShapeError(f"target {target} must hold class numbers, or probabilities with the shape of x {x}")

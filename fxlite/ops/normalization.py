@@ -55,7 +55,7 @@ def _check_channels(x: TensorType, low: int, **vectors: Any) -> None:
 
 # -- layer norm and RMS norm -----------------------------------------------------------------------
 def _infer_last_axes(
-    x: TensorType, weight: Any = None, bias: Any = None, normalized_shape: Any = None, eps: float | None = None
+    x: TensorType, weight: Any = None, bias: Any = None, normalized_shape: Any = None, **others: Any
 ) -> TensorType:
     require_float(x, "x")
     shape = _as_tuple(normalized_shape)
@@ -157,16 +157,10 @@ _one_spelling(rms_norm)
 
 # -- batch, group and instance norm ----------------------------------------------------------------
 def _infer_batch_norm(
-    x: TensorType,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float | None = 0.1,
-    eps: float = 1e-5,
+    x: TensorType, running_mean: Any = None, running_var: Any = None, training: bool = False, **others: Any
 ) -> TensorType:
-    _check_channels(x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    vectors = {name: others.get(name) for name in ("weight", "bias")}
+    _check_channels(x, 2, running_mean=running_mean, running_var=running_var, **vectors)
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("running_mean and running_var are needed unless training=True")
     return x
@@ -179,8 +173,8 @@ def _batch_norm(
     weight: Any = None,
     bias: Any = None,
     training: bool = False,
-    momentum: float | None = 0.1,
     eps: float = 1e-5,
+    **others: Any,
 ) -> Any:
     weight, bias = _per_channel(weight, x.ndim), _per_channel(bias, x.ndim)
     if training:
@@ -274,16 +268,10 @@ def group_norm(
 
 
 def _infer_instance_norm(
-    x: TensorType,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
+    x: TensorType, running_mean: Any = None, running_var: Any = None, use_input_stats: bool = True, **others: Any
 ) -> TensorType:
-    _check_channels(x, 3, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    vectors = {name: others.get(name) for name in ("weight", "bias")}
+    _check_channels(x, 3, running_mean=running_mean, running_var=running_var, **vectors)
     if not use_input_stats and (running_mean is None or running_var is None):
         raise ArgumentError("running_mean and running_var are needed unless use_input_stats=True")
     return x
@@ -296,8 +284,8 @@ def _instance_norm(
     weight: Any = None,
     bias: Any = None,
     use_input_stats: bool = True,
-    momentum: float = 0.1,
     eps: float = 1e-5,
+    **others: Any,
 ) -> Any:
     if not use_input_stats:
         return _batch_norm(x, running_mean, running_var, weight, bias, eps=eps)

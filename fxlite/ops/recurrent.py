@@ -15,7 +15,7 @@ forget gate of Gers et al., 2000; Cho et al., 2014, with the reset gate behind t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -87,7 +87,7 @@ def infer_recurrence(
     c0: Any = None,
     bias_hh: Any = None,
     mode: str = "lstm",
-    reverse: bool = False,
+    **others: Any,
 ) -> TensorType:
     """The type rule of :func:`recurrence`. Raises ShapeError, DTypeError, ArgumentError."""
     if mode not in GATES:
@@ -127,7 +127,7 @@ def _infer_layer(
     bias_ih: Any = None,
     bias_hh: Any = None,
     nonlinearity: str = "tanh",
-    reverse: bool = False,
+    **others: Any,
 ) -> tuple[TensorType, ...]:
     mode = _elman(nonlinearity) if kind == "rnn" else kind
     require_float(x, "x")
@@ -144,20 +144,37 @@ def _infer_layer(
 
 
 # -- the loop over time ----------------------------------------------------------------------------
-def _unrolled(
-    gates: Any, weight_hh: Any, h0: Any, c0: Any = None, bias_hh: Any = None, mode: str = "lstm", reverse: bool = False
+def unroll(
+    hidden: Callable[[Any], Any], gates: Any, size: Dim, h0: Any, c0: Any, mode: str = "lstm", reverse: bool = False
 ) -> Any:
+    """A recurrence as one step after the other; ``hidden`` makes the gates' part of a state."""
     times = range(gates.shape[0])
     state, cell = h0, c0
     states = []
     for t in reversed(times) if reverse else times:
-        hidden = ops.linear(state, weight_hh, bias_hh)
-        x = ops.select(gates, axis=0, index=t)
-        state, cell = step(mode, weight_hh.shape[1], x, hidden, state, cell)
+        given = hidden(state)
+        state, cell = step(mode, size, ops.select(gates, axis=0, index=t), given, state, cell)
         states.append(state)
     if reverse:
         states.reverse()
     return ops.stack((*states, state, *(() if cell is None else (cell,))), axis=0)
+
+
+def run_recurrence(
+    hidden: Callable[[Any], Any], gates: Any, h0: Any, c0: Any, mode: str, reverse: bool, dtype: Any
+) -> Any:
+    """The reference of a recurrence with states of ``dtype``, which is what :func:`unroll` is in NumPy."""
+    state, cell = h0, c0
+    states = np.zeros((len(gates), *h0.shape), dtype)
+    times = range(len(gates))
+    for t in reversed(times) if reverse else times:
+        state, cell = step_in_numpy(mode, gates[t], hidden(state), state, cell)
+        states[t] = state
+    return np.concatenate([states, state[None], *([] if cell is None else [cell[None]])])
+
+
+def _unrolled(gates: Any, weight_hh: Any, h0: Any, c0: Any = None, bias_hh: Any = None, **how: Any) -> Any:
+    return unroll(lambda state: ops.linear(state, weight_hh, bias_hh), gates, weight_hh.shape[1], h0, c0, **how)
 
 
 _GATES, _WEIGHT, _STATE = "f32[4,B,12]", "f32[12,3]", "f32[B,3]"
@@ -201,26 +218,13 @@ def recurrence(
 
     ``mode`` is "lstm", "gru", "rnn_tanh" or "rnn_relu"; ``reverse`` goes from the last step to the
     first. Raises ShapeError where sizes differ, ArgumentError for another mode."""
-    state, cell = h0, c0
-    states = np.zeros((len(gates), *h0.shape), gates.dtype)
     bias = 0 if bias_hh is None else bias_hh
-    times = range(len(gates))
-    for t in reversed(times) if reverse else times:
-        hidden = state @ weight_hh.T + bias
-        state, cell = step_in_numpy(mode, gates[t], hidden, state, cell)
-        states[t] = state
-    return np.concatenate([states, state[None], *([] if cell is None else [cell[None]])])
+    return run_recurrence(lambda state: state @ weight_hh.T + bias, gates, h0, c0, mode, reverse, gates.dtype)
 
 
 @recurrence.cost
 def recurrence_operations(
-    gates: TensorType,
-    weight_hh: TensorType,
-    h0: TensorType,
-    c0: Any = None,
-    bias_hh: Any = None,
-    mode: str = "lstm",
-    reverse: bool = False,
+    gates: TensorType, weight_hh: TensorType, h0: TensorType, bias_hh: Any = None, mode: str = "lstm", **others: Any
 ) -> Dim:
     """Floating-point operations of :func:`recurrence`."""
     count = GATES[mode]

@@ -35,14 +35,7 @@ from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
 MODES = ("nearest", "linear", "cubic")
-COORDINATES = (
-    "half_pixel",
-    "pytorch_half_pixel",
-    "half_pixel_symmetric",
-    "align_corners",
-    "asymmetric",
-    "tf_half_pixel_for_nn",
-)
+COORDINATES = "half_pixel pytorch_half_pixel half_pixel_symmetric align_corners asymmetric tf_half_pixel_for_nn".split()
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 #: How far a kernel reaches from its middle.
 _REACH = {"linear": 1, "cubic": 2}
@@ -218,9 +211,8 @@ def _(
     coordinates: str = "half_pixel",
     rounding: str = "round_prefer_floor",
     scale: Any = None,
-    coefficient: float = -0.75,
     antialias: bool = False,
-    exclude_outside: bool = False,
+    **others: Any,
 ) -> TensorType:
     axis = normalize_axis(axis, x.rank)
     if not is_expression(size) and (type(size) is not int or size < 1):

@@ -6,7 +6,6 @@ convolution with respect to its input. Attributes, dtypes and layouts as in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -77,17 +76,22 @@ def _infer(
     return TensorType((x.shape[0], outputs, *sizes), result_dtype(x, weight, bias))
 
 
-def _scatter(
+def run_transposed(
+    rank: int,
     x: Any,
     weight: Any,
     bias: Any,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output_padding: Sequence[int],
+    stride: Ints,
+    padding: Ints,
+    output_padding: Ints,
     groups: int,
-    dilation: Sequence[int],
+    dilation: Ints,
 ) -> Any:
-    """One matrix product for each group, then every kernel position added at its place."""
+    """The reference of a transposed convolution over ``rank`` axes: one matrix product for each group, then every
+    kernel position added at its place."""
+    x, weight = np.asarray(x), np.asarray(weight)
+    steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+    pads, extra = per_axis(padding, rank, "padding", 0), per_axis(output_padding, rank, "output_padding", 0)
     result = common_dtype(x, weight, bias)
     wide = result.compute.numpy
     x, weight = x.astype(wide, copy=False), weight.astype(wide, copy=False)
@@ -98,13 +102,13 @@ def _scatter(
     matrix = weight.reshape(groups, channels // groups, depth).swapaxes(1, 2)
     points = x.reshape(batch, groups, channels // groups, math.prod(sizes))
     parts = np.matmul(matrix, points).reshape(batch, outputs, *kernel, *sizes)
-    full = [(n - 1) * s + d * (k - 1) + 1 + e for n, s, d, k, e in zip(sizes, stride, dilation, kernel, output_padding)]
+    full = [(n - 1) * s + d * (k - 1) + 1 + e for n, s, d, k, e in zip(sizes, steps, gaps, kernel, extra)]
     total = np.zeros((batch, outputs, *full), wide)
     for position in np.ndindex(*kernel):
-        first = [p * d for p, d in zip(position, dilation)]
-        place = (slice(f, f + (n - 1) * s + 1, s) for f, n, s in zip(first, sizes, stride))
+        first = [p * d for p, d in zip(position, gaps)]
+        place = (slice(f, f + (n - 1) * s + 1, s) for f, n, s in zip(first, sizes, steps))
         total[(slice(None), slice(None), *place)] += parts[(slice(None), slice(None), *position)]
-    kept = (slice(p, n - p) for p, n in zip(padding, full))
+    kept = (slice(p, n - p) for p, n in zip(pads, full))
     return finish(total[(slice(None), slice(None), *kept)], bias, result)
 
 
@@ -115,9 +119,9 @@ def _body(
     bias: Reader | None = None,
     stride: Ints = 1,
     padding: Ints = 0,
-    output_padding: Ints = 0,
     groups: int = 1,
     dilation: Ints = 1,
+    **others: Any,
 ) -> Expr:
     """Gathered: the sum over the kernel positions ``r`` for which ``(o + padding - r*dilation) /
     stride`` is a place in x. Without dilation these are ``r = (o + padding) % stride + stride*t``,
@@ -231,31 +235,6 @@ def conv_transpose2d(
     Raises ShapeError for channels that do not fit or an empty result; ArgumentError for attributes
     that are not ints in range, or ``output_padding`` as large as both stride and dilation."""
     return run_transposed(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-def run_transposed(
-    rank: int,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    stride: Ints,
-    padding: Ints,
-    output_padding: Ints,
-    groups: int,
-    dilation: Ints,
-) -> Any:
-    """The reference of a transposed convolution over ``rank`` axes."""
-    x, weight = np.asarray(x), np.asarray(weight)
-    return _scatter(
-        x,
-        weight,
-        bias,
-        per_axis(stride, rank, "stride"),
-        per_axis(padding, rank, "padding", 0),
-        per_axis(output_padding, rank, "output_padding", 0),
-        groups,
-        per_axis(dilation, rank, "dilation"),
-    )
 
 
 def convolves_transposed(record: Op, rank: int) -> None:

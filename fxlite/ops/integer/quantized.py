@@ -111,7 +111,9 @@ def _rounded(scaled: Any, zero_point: Any, dtype: Any, qmin: Any, qmax: Any) -> 
     return scaled.astype(target.numpy)
 
 
-def _rounded_body(i: MultiIndex, scaled: Expr, zero_point: Reader | None, dtype: Any, qmin: Any, qmax: Any) -> Expr:
+def _rounded_body(
+    i: MultiIndex, scaled: Expr, zero_point: Reader | None, dtype: Any = "i8", qmin: Any = None, qmax: Any = None
+) -> Expr:
     """:func:`_rounded` for one element."""
     target, low, high = _range(dtype, qmin, qmax)
     value = expr.apply("round", scaled)
@@ -188,17 +190,9 @@ def _(x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any =
 
 
 @quantize.body
-def _(
-    i: MultiIndex,
-    x: Reader,
-    scale: Reader,
-    zero_point: Reader | None = None,
-    dtype: Any = "i8",
-    qmin: Any = None,
-    qmax: Any = None,
-) -> Expr:
+def _(i: MultiIndex, x: Reader, scale: Reader, zero_point: Reader | None = None, **to: Any) -> Expr:
     scaled = expr.cast(x[i], dtypes.float32) * _reciprocal(_read_float32(scale, i))
-    return _rounded_body(i, scaled, zero_point, dtype, qmin, qmax)
+    return _rounded_body(i, scaled, zero_point, **to)
 
 
 _canonical_range(quantize)
@@ -302,17 +296,9 @@ def _(
 
 
 @requantize.body
-def _(
-    i: MultiIndex,
-    acc: Reader,
-    scale: Reader,
-    zero_point: Reader | None = None,
-    dtype: Any = "i8",
-    qmin: Any = None,
-    qmax: Any = None,
-) -> Expr:
+def _(i: MultiIndex, acc: Reader, scale: Reader, zero_point: Reader | None = None, **to: Any) -> Expr:
     scaled = expr.cast(acc[i], dtypes.float32) * _read_float32(scale, i)
-    return _rounded_body(i, scaled, zero_point, dtype, qmin, qmax)
+    return _rounded_body(i, scaled, zero_point, **to)
 
 
 _canonical_range(requantize)
@@ -420,24 +406,20 @@ def fake_quantize(
     The gradient with respect to ``x`` is that of the identity where the integer lies within the
     range, and 0 where it was cut off (Bengio et al., "Estimating or propagating gradients through
     stochastic neurons", 2013; Jacob et al., 2018). Types, ranges and errors as in quantize."""
-    return _quantized_and_back(x, scale, zero_point, dtype, qmin, qmax)
+    return _quantized_and_back(x, scale, zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
 
 
 @fake_quantize.infer
-def _(x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None, qmax: Any = None) -> TensorType:
+def _(x: Any, **others: Any) -> TensorType:
     if isinstance(x, TensorType) and x.dtype is not dtypes.float32:
         raise DTypeError(f"x must be f32, not {x.dtype}")
-    given = {"x": x, "scale": scale, "zero_point": zero_point, "dtype": dtype, "qmin": qmin}
-    integers = quantize.inferred({**given, "qmax": qmax})
+    integers = quantize.inferred({"x": x, **others})
     return TensorType(integers.shape, dtypes.float32)
 
 
 @fake_quantize.expansion
-def _quantized_and_back(
-    x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None, qmax: Any = None
-) -> Any:
-    integers = quantize(x, scale, zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
-    return dequantize(integers, scale, zero_point)
+def _quantized_and_back(x: Any, scale: Any, zero_point: Any = None, **to: Any) -> Any:
+    return dequantize(quantize(x, scale, zero_point, **to), scale, zero_point)
 
 
 @fake_quantize.canonical

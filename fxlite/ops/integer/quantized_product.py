@@ -277,17 +277,7 @@ def int_conv2d(
     x, weight = np.asarray(x), np.asarray(weight)
     depth = weight[0].size if len(weight) else 0
     wide = _exact(x, x_zero_point, depth * 128 * _magnitude(dtypes.dtype(x.dtype), x_zero_point))
-    total = conv2d.evaluate(
-        {
-            "x": wide,
-            "weight": weight.astype(wide.dtype),
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-            "layout": layout,
-        }
-    )
+    total = conv2d(wide, weight.astype(wide.dtype), None, stride, padding, dilation, groups, layout)
     if bias is not None and not is_channels_last(layout):
         bias = np.asarray(bias)[:, None, None]
     return _as_sums(total, bias)
@@ -297,30 +287,10 @@ requires_windows(int_conv2d)
 
 
 @int_conv2d.infer
-def _(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Ints = 1,
-    padding: Any = 0,
-    dilation: Ints = 1,
-    groups: Any = 1,
-    x_zero_point: Any = 0,
-    layout: Any = "NCHW",
-) -> TensorType:
+def _(x: Any, weight: Any, bias: Any = None, x_zero_point: Any = 0, **attributes: Any) -> TensorType:
     x = _check("x", x, x_zero_point)
     _check_weight_and_bias(weight, bias)
-    found = _type_of_sums(
-        conv2d,
-        x=x,
-        weight=weight,
-        bias=bias,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        layout=layout,
-    )
+    found = _type_of_sums(conv2d, x=x, weight=weight, bias=bias, **attributes)
     depth = shapes.normalize(shapes.product(weight.shape[1:]))
     _check_depth(depth, largest_depth(x.dtype, dtypes.int8, x_zero_point))
     return found

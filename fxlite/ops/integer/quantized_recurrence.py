@@ -18,7 +18,7 @@ from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.composite import composite
 from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.ops.op import OptionalTensor, Tensor, ops
-from fxlite.ops.recurrent import GATES, infer_recurrence, recurrence_operations, step, step_in_numpy
+from fxlite.ops.recurrent import GATES, infer_recurrence, recurrence_operations, run_recurrence, unroll
 from fxlite.ops.samples import Bad, S, uniform
 from fxlite.types import dtypes
 from fxlite.types.shapes import Dim
@@ -36,9 +36,9 @@ def _infer(
     c0: Any = None,
     bias_hh: Any = None,
     mode: str = "lstm",
-    reverse: bool = False,
     state_scale: Any = None,
     state_zero_point: Any = None,
+    **others: Any,
 ) -> TensorType:
     if not isinstance(weight_hh, TensorType) or weight_hh.dtype is not dtypes.int8:
         raise DTypeError(f"weight_hh must be an i8 tensor, not {weight_hh}; quantize it")
@@ -47,7 +47,7 @@ def _infer(
         if isinstance(value, TensorType) and value.dtype is not dtypes.float32:
             raise DTypeError(f"{name} must be f32, not {value.dtype}")
     weight = TensorType(weight_hh.shape, dtypes.float32)
-    found = infer_recurrence(gates, weight, h0, c0, bias_hh, mode, reverse)
+    found = infer_recurrence(gates, weight, h0, c0, bias_hh, mode)
     if weight_scale.shape != weight_hh.shape[:1]:
         raise ShapeError(f"weight_scale must be [{GATES[mode]}*H], one for each row of {weight_hh}, not {weight_scale}")
     if state_scale is not None and not (isinstance(state_scale, float) and 0 < state_scale < math.inf):
@@ -70,11 +70,16 @@ def _infer(
     return found
 
 
-def _rounding(state_zero_point: int | None) -> dict[str, Any]:
-    """The attributes of quantize."""
-    if state_zero_point is None:
-        return {"dtype": "i8", "qmin": -LARGEST}
-    return {"dtype": "u8", "zero_point": state_zero_point}
+def _sums(state: Any, weight_hh: Any, state_scale: Any, state_zero_point: int | None) -> tuple[Any, Any]:
+    """The scale of a state, and the sums of its product with the weight in integers."""
+    scale = state_scale
+    if scale is None:
+        scale = ops.dynamic_scale(state, axis=-1, keepdims=True, qmax=LARGEST)
+    to = {"dtype": "i8", "qmin": -LARGEST}
+    if state_zero_point is not None:
+        to = {"dtype": "u8", "zero_point": state_zero_point}
+    integers = ops.quantize(state, scale, **to)
+    return scale, ops.int_linear(integers, weight_hh, x_zero_point=state_zero_point or 0)
 
 
 def _unrolled(
@@ -84,28 +89,16 @@ def _unrolled(
     h0: Any,
     c0: Any = None,
     bias_hh: Any = None,
-    mode: str = "lstm",
-    reverse: bool = False,
     state_scale: Any = None,
     state_zero_point: Any = None,
+    **how: Any,
 ) -> Any:
-    times = range(gates.shape[0])
-    state, cell, scale = h0, c0, state_scale
-    states = []
-    for t in reversed(times) if reverse else times:
-        if state_scale is None:
-            scale = ops.dynamic_scale(state, axis=-1, keepdims=True, qmax=LARGEST)
-        integers = ops.quantize(state, scale, **_rounding(state_zero_point))
-        sums = ops.int_linear(integers, weight_hh, x_zero_point=state_zero_point or 0)
-        hidden = ops.dequantize(sums, scale * weight_scale)
-        if bias_hh is not None:
-            hidden = hidden + bias_hh
-        x = ops.select(gates, axis=0, index=t)
-        state, cell = step(mode, weight_hh.shape[1], x, hidden, state, cell)
-        states.append(state)
-    if reverse:
-        states.reverse()
-    return ops.stack((*states, state, *(() if cell is None else (cell,))), axis=0)
+    def hidden(state: Any) -> Any:
+        scale, sums = _sums(state, weight_hh, state_scale, state_zero_point)
+        found = ops.dequantize(sums, scale * weight_scale)
+        return found if bias_hh is None else found + bias_hh
+
+    return unroll(hidden, gates, weight_hh.shape[1], h0, c0, **how)
 
 
 def _sample(
@@ -185,34 +178,17 @@ def int_recurrence(
 
     Raises ShapeError, DTypeError and ArgumentError as recurrence does, ShapeError, too, where a sum
     could overflow (:func:`~fxlite.ops.integer.quantized_product.largest_depth`)."""
-    state, cell, scale = h0, c0, None if state_scale is None else np.float32(state_scale)
-    states = np.zeros((len(gates), *h0.shape), np.float32)
     bias = 0 if bias_hh is None else bias_hh
-    times = range(len(gates))
-    for t in reversed(times) if reverse else times:
-        if state_scale is None:
-            scale = ops.dynamic_scale(state, axis=-1, keepdims=True, qmax=LARGEST)
-        integers = ops.quantize(state, scale, **_rounding(state_zero_point))
-        sums = ops.int_linear(integers, weight_hh, x_zero_point=state_zero_point or 0)
-        hidden = sums.astype(np.float32) * (scale * weight_scale) + bias
-        state, cell = step_in_numpy(mode, gates[t], hidden, state, cell)
-        states[t] = state
-    return np.concatenate([states, state[None], *([] if cell is None else [cell[None]])])
+
+    def hidden(state: Any) -> Any:
+        scale, sums = _sums(state, weight_hh, state_scale and np.float32(state_scale), state_zero_point)
+        return sums.astype(np.float32) * (scale * weight_scale) + bias
+
+    return run_recurrence(hidden, gates, h0, c0, mode, reverse, np.float32)
 
 
 @int_recurrence.cost
-def _(
-    gates: TensorType,
-    weight_hh: TensorType,
-    weight_scale: TensorType,
-    h0: TensorType,
-    c0: Any = None,
-    bias_hh: Any = None,
-    mode: str = "lstm",
-    reverse: bool = False,
-    state_scale: Any = None,
-    state_zero_point: Any = None,
-) -> Dim:
+def _(gates: TensorType, weight_scale: TensorType, h0: TensorType, state_scale: Any = None, **others: Any) -> Dim:
     state = 4 + 2 * (state_scale is None)  # quantize, and the largest magnitude
-    in_float = recurrence_operations(gates, weight_hh, h0, c0, bias_hh, mode)
+    in_float = recurrence_operations(gates, h0=h0, **others)
     return in_float + gates.shape[0] * (h0.size * state + gates.shape[1] * weight_scale.size)
