@@ -23,19 +23,18 @@ class _Conv(Module):
     rank = 0
     transposed = False
 
-    def _setup(
+    def __init__(
         self,
         in_channels: int,
         out_channels: int,
         kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        output_padding: Any,
-        dilation: Any,
-        groups: int,
-        bias: bool,
-        padding_mode: str,
-        dtype: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         if padding_mode != "zeros":
@@ -51,7 +50,7 @@ class _Conv(Module):
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride = _each(kernel_size, self.rank), _each(stride, self.rank)
         self.padding = padding if isinstance(padding, str) else _each(padding, self.rank)
-        self.output_padding = _each(output_padding, self.rank)
+        self.output_padding = _each(0, self.rank)
         self.dilation, self.padding_mode = _each(dilation, self.rank), padding_mode
         channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
         self.weight = empty_parameter(*channels, *self.kernel_size, dtype=dtype)
@@ -80,28 +79,7 @@ class _Conv(Module):
         return text if self._parameters["bias"] is not None else f"{text}, bias=False"
 
 
-class _Forward(_Conv):
-    """A convolution; see Conv1d and Conv2d."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        dtype: Any = None,
-    ) -> None:
-        self._setup(
-            in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups, bias, padding_mode, dtype
-        )
-
-
-class Conv1d(_Forward):
+class Conv1d(_Conv):
     """[N, in_channels, L] -> [N, out_channels, L']; weight [out, in/groups, K].
 
     ``padding`` is an int, "same" or "valid"; ``padding_mode`` other than zeros raises
@@ -113,7 +91,7 @@ class Conv1d(_Forward):
         return F.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
-class Conv2d(_Forward):
+class Conv2d(_Conv):
     """[N, in_channels, H, W] -> [N, out_channels, H', W']; weight [out, in/groups, KH, KW].
 
     ``padding`` is an int, two ints, "same" or "valid"; ``padding_mode`` other than zeros raises
@@ -125,7 +103,7 @@ class Conv2d(_Forward):
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
-class Conv3d(_Forward):
+class Conv3d(_Conv):
     """[N, in_channels, D, H, W] -> [N, out_channels, D', H', W']; weight [out, in/groups, KD, KH,
     KW].
 
@@ -142,6 +120,7 @@ class _Transposed(_Conv):
     """A transposed convolution; see ConvTranspose1d and ConvTranspose2d."""
 
     transposed = True
+    function: Any
 
     def __init__(
         self,
@@ -157,41 +136,27 @@ class _Transposed(_Conv):
         padding_mode: str = "zeros",
         dtype: Any = None,
     ) -> None:
-        self._setup(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            output_padding,
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-            dtype,
-        )
+        given = (stride, padding, dilation, groups, bias, padding_mode, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, *given)
+        self.output_padding = _each(output_padding, self.rank)
+
+    def forward(self, x: Any) -> Any:
+        given = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        return type(self).function(x, self.weight, self.bias, *given)
 
 
 class ConvTranspose1d(_Transposed):
     """[N, in_channels, L] -> [N, out_channels, L']; weight [in, out/groups, K]."""
 
     rank = 1
-
-    def forward(self, x: Any) -> Any:
-        return F.conv_transpose1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
-        )
+    function = staticmethod(F.conv_transpose1d)
 
 
 class ConvTranspose2d(_Transposed):
     """[N, in_channels, H, W] -> [N, out_channels, H', W']; weight [in, out/groups, KH, KW]."""
 
     rank = 2
-
-    def forward(self, x: Any) -> Any:
-        return F.conv_transpose2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
-        )
+    function = staticmethod(F.conv_transpose2d)
 
 
 class ConvTranspose3d(_Transposed):
@@ -199,11 +164,7 @@ class ConvTranspose3d(_Transposed):
     KW]."""
 
     rank = 3
-
-    def forward(self, x: Any) -> Any:
-        return F.conv_transpose3d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
-        )
+    function = staticmethod(F.conv_transpose3d)
 
 
 class _MaxPool(FunctionLayer):

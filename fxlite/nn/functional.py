@@ -304,25 +304,13 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 
 
 # -- pooling ---------------------------------------------------------------------------------------
-def _max_pool(
-    rank: int,
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    return_indices: bool,
-    **others: Any,
-) -> Any:
-    given = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
-    given["ceil_mode"] = ceil_mode
-    values = lookup(f"max_pool{rank}d")(x, **given, **others)
+def _max_pool(rank: int, return_indices: bool, x: Tensor, *windows: Any, **others: Any) -> Any:
+    values = lookup(f"max_pool{rank}d")(x, *windows, **others)
     if not return_indices:
         return values
     if others.get("layout", "NCHW") != "NCHW":
         raise ArgumentError("return_indices is for images [N, C, H, W]; permute x before, or leave layout out")
-    return values, ops.max_pool_positions(x, **given)
+    return values, ops.max_pool_positions(x, *windows)
 
 
 def _adaptive_max_pool(rank: int, x: Tensor, output_size: Any, return_indices: bool) -> Any:
@@ -385,7 +373,7 @@ def max_pool1d(
     return_indices: bool = False,
 ) -> Any:
     """Largest value of each window of x [N, C, L]; ``return_indices`` as in :func:`max_pool2d`."""
-    return _max_pool(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _max_pool(1, return_indices, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 def max_pool2d(
@@ -401,7 +389,7 @@ def max_pool2d(
     """Largest value of each window of x [N, C, H, W]; with ``layout="NHWC"`` of x [N, H, W, C].
     With ``return_indices`` also where each stands among the elements of its channel (int64), row by
     row: the first of equal ones, of NaNs the last."""
-    return _max_pool(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices, layout=layout)
+    return _max_pool(2, return_indices, x, kernel_size, stride, padding, dilation, ceil_mode, layout=layout)
 
 
 def max_pool3d(
@@ -415,7 +403,7 @@ def max_pool3d(
 ) -> Any:
     """Largest value of each window of x [N, C, D, H, W]; ``return_indices`` as in
     :func:`max_pool2d`."""
-    return _max_pool(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _max_pool(3, return_indices, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 adaptive_avg_pool3d = _of(ops.adaptive_avg_pool3d)
@@ -426,23 +414,7 @@ def adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = Fals
     return _adaptive_max_pool(3, x, output_size, return_indices)
 
 
-def avg_pool1d(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """Mean of each window of x [N, C, L]."""
-    return ops.avg_pool1d(
-        x,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )
+avg_pool1d = _of(ops.avg_pool1d)
 
 
 def avg_pool2d(
@@ -457,9 +429,9 @@ def avg_pool2d(
 ) -> Tensor:
     """Mean of each window of x [N, C, H, W], or with ``layout="NHWC"`` of x [N, H, W, C]; with
     ``divisor_override`` the sum divided by it, which cannot be combined with ``ceil_mode``."""
-    return _avg_pool(
-        "avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, layout=layout
-    )
+    counted = count_include_pad or divisor_override is not None
+    mean = ops.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, counted, layout)
+    return _divided_by(divisor_override, mean, 2, kernel_size, ceil_mode)
 
 
 def avg_pool3d(
@@ -472,46 +444,22 @@ def avg_pool3d(
     divisor_override: int | None = None,
 ) -> Tensor:
     """Mean of each window of x [N, C, D, H, W]; ``divisor_override`` as in :func:`avg_pool2d`."""
-    return _avg_pool("avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    counted = count_include_pad or divisor_override is not None
+    mean = ops.avg_pool3d(x, kernel_size, stride, padding, ceil_mode, counted)
+    return _divided_by(divisor_override, mean, 3, kernel_size, ceil_mode)
 
 
-def _avg_pool(
-    name: str,
-    rank: int,
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-    **others: Any,
-) -> Tensor:
-    if divisor_override is not None and ceil_mode:
-        raise ArgumentError(f"{name} does not take divisor_override together with ceil_mode")
-    mean = lookup(name)(
-        x,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad or divisor_override is not None,
-        **others,
-    )
-    if divisor_override is None:
+def _divided_by(divisor: int | None, mean: Tensor, rank: int, kernel_size: Any, ceil_mode: bool) -> Tensor:
+    """What an average pooling gives, with ``divisor`` for the number of elements of a window."""
+    if divisor is None:
         return mean
-    sides = (kernel_size,) * rank if isinstance(kernel_size, int) else tuple(kernel_size)
-    return mean * (math.prod(sides) / divisor_override)
+    if ceil_mode:
+        raise ArgumentError(f"avg_pool{rank}d does not take divisor_override together with ceil_mode")
+    return mean * (math.prod(per_axis(kernel_size, rank, "kernel_size")) / divisor)
 
 
-def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
-    """Mean over windows so that x [N, C, L] becomes [N, C, output_size]."""
-    return ops.adaptive_avg_pool1d(x, output_size=output_size)
-
-
-def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
-    """Mean over windows so that x [N, C, H, W] becomes [N, C, *output_size]."""
-    return ops.adaptive_avg_pool2d(x, output_size=output_size)
+adaptive_avg_pool1d = _of(ops.adaptive_avg_pool1d)
+adaptive_avg_pool2d = _of(ops.adaptive_avg_pool2d)
 
 
 def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:

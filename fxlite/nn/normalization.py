@@ -29,15 +29,16 @@ class _Normalization(Module):
 
     ranks: tuple[int, ...] = ()
 
-    def _setup(
+    def __init__(
         self,
         num_features: int,
-        eps: float,
-        momentum: float | None,
-        affine: bool,
-        track_running_stats: bool,
-        dtype: Any,
-        bias: bool,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -110,19 +111,6 @@ class _BatchNorm(_Normalization):
     def _is_impure(self) -> bool:
         return self.training
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        self._setup(num_features, eps, momentum, affine, track_running_stats, dtype, bias)
-
     def forward(self, x: Any) -> Any:
         self._check(x)
         batch_statistics = self.training or not self.track_running_stats
@@ -164,7 +152,7 @@ class _InstanceNorm(_Normalization):
         *,
         bias: bool = True,
     ) -> None:
-        self._setup(num_features, eps, momentum, affine, track_running_stats, dtype, bias)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype, bias=bias)
 
     def forward(self, x: Any) -> Any:
         self._check(x)

@@ -32,17 +32,17 @@ class _Recurrent(Module):
 
     mode = ""
 
-    def _setup(
+    def __init__(
         self,
         input_size: int,
         hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        proj_size: int,
-        dtype: Any,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         for name, size in (("input", input_size), ("hidden", hidden_size), ("proj", proj_size)):
@@ -167,20 +167,6 @@ class LSTM(_Recurrent):
 
     mode = "lstm"
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        dtype: Any = None,
-    ) -> None:
-        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, dtype)
-
     def forward(self, x: Any, hx: Any = None) -> Any:
         outputs, final = self._run(x, None if hx is None else list(hx))
         return outputs, tuple(final)
@@ -203,7 +189,7 @@ class GRU(_Recurrent):
         bidirectional: bool = False,
         dtype: Any = None,
     ) -> None:
-        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype)
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype)
 
 
 class RNN(_Recurrent):
@@ -223,7 +209,7 @@ class RNN(_Recurrent):
         dtype: Any = None,
     ) -> None:
         self.mode = f"rnn_{_nonlinearity(nonlinearity)}"
-        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype)
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype)
         self.nonlinearity = nonlinearity
 
 
