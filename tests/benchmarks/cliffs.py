@@ -34,7 +34,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tests.benchmarks.cliff_cases import FUNCTIONS, KINDS, Case, draw
-from tests.benchmarks.machine import choose_cores, machine, versions
+from tests.benchmarks.machine import choose_cores, machine, paragraphs, versions
 from tests.benchmarks.page import grid
 from tests.benchmarks.timing import block, compare
 
@@ -290,45 +290,38 @@ def markdown(rows: Sequence[Row], count: int) -> str:
     """docs/cliffs.md."""
     builds = [row.build for row in rows if row.build]
     seeds = ", ".join(map(str, sorted({row.seed for row in rows})))
-    lines = [
+    lines = paragraphs(
         "# Cliffs: shapes that nobody tuned",
-        "",
-        "One op or a short chain, over shapes, layouts and dtypes that are drawn at random: odd sizes, transposed",
-        "operands, mixed types, named sizes beside fixed ones. fxlite's C with one thread beside the best of NumPy and",
-        f"torch; a ratio is fxlite's time by that of the best peer. Above {CLIFF:g} it is a cliff.",
-        "",
+        [
+            "One op or a short chain, over shapes, layouts and dtypes that are drawn at random: odd sizes, transposed",
+            "operands, mixed types, named sizes beside fixed ones. fxlite's C with one thread beside the best "
+            "of NumPy and",
+            f"torch; a ratio is fxlite's time by that of the best peer. Above {CLIFF:g} it is a cliff.",
+        ],
         f"{machine()}, one thread; {datetime.date.today()}; {versions('numpy', 'torch')}.",
-        "",
         "## Distribution",
-        "",
-        *grid(HEADINGS, distribution(rows, lambda row: row.kind)),
-        "",
+        grid(HEADINGS, distribution(rows, lambda row: row.kind)),
         f"Median seconds to build: {statistics.median(builds):.2f}, at most {max(builds):.1f}."
         if builds
         else "Nothing was built.",
-        "",
         f"## The worst {count}",
-        "",
-        *grid(WORST, [[cell.replace("|", "\\|") for cell in line] for line in worst(rows, count)], left=(2, 3, 4)),
-        "",
+        grid(WORST, [[cell.replace("|", "\\|") for cell in line] for line in worst(rows, count)], left=(2, 3, 4)),
         "## By program",
-        "",
-        *grid(HEADINGS, _by_mean(distribution(rows, lambda row: row.form))),
-        "",
+        grid(HEADINGS, _by_mean(distribution(rows, lambda row: row.form))),
         "## Without a time",
-        "",
-        *(failures(rows) or ["None."]),
-        "",
+        failures(rows) or ["None."],
         "## How it was measured",
-        "",
-        f"`python -m tests.benchmarks.cliffs` draws the cases (seed {seeds}) from `tests/benchmarks/cliff_cases.py`.",
-        f"Results are compared first. Engines take turns on one core, {ROUNDS} rounds; ratios are medians over rounds,",
-        "of processor times where other programs ran. Weights, marked *const*, are constants; `M=197` is a",
-        "size that the C is not compiled for. fxlite and NumPy take and give NumPy arrays, torch tensors (eager,",
-        "inference mode); what is a view is copied.",
-        f"{sum(row.times > 1 for row in rows)} cases were measured again (`--again 1.2`); the last time counts.",
-        "",
-    ]
+        [
+            f"`python -m tests.benchmarks.cliffs` draws the cases (seed {seeds}) from "
+            f"`tests/benchmarks/cliff_cases.py`.",
+            f"Results are compared first. Engines take turns on one core, {ROUNDS} rounds; ratios are medians "
+            f"over rounds,",
+            "of processor times where other programs ran. Weights, marked *const*, are constants; `M=197` is a",
+            "size that the C is not compiled for. fxlite and NumPy take and give NumPy arrays, torch tensors (eager,",
+            "inference mode); what is a view is copied.",
+            f"{sum(row.times > 1 for row in rows)} cases were measured again (`--again 1.2`); the last time counts.",
+        ],
+    )
     return "\n".join(lines)
 
 

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from tests.benchmarks import type_inference
 from tests.benchmarks.graph_tasks import EDITS, TOOLKITS, Task, Workload, bytes_held
-from tests.benchmarks.machine import choose_cores, foreign_load, machine, versions
+from tests.benchmarks.machine import choose_cores, foreign_load, machine, paragraphs, versions
 from tests.benchmarks.timing import Block, Comparison, Timing, busy_seconds
 
 OURS, PEER = "fxlite", "torch.fx"
@@ -209,50 +209,47 @@ def markdown(rows: list[Row], options: argparse.Namespace, load: float, inferenc
     align = "".join(" ---: |" if 1 < n < 6 else " --- |" for n in range(len(HEADINGS)))
     losses = [r for r in rows if r.verdict == "LOSS"]
     found = [f"- {r.workload}, {r.name}: {r.ratio:.2f}, wanted ≤ {r.wanted:g}." for r in losses if r.ratio is not None]
-    lines = [
+    lines = paragraphs(
         "# Benchmarks: the graph itself",
-        "",
-        "Microseconds per node, the median (*memory*: bytes per node); smaller is better. *ratio* is fxlite's time by",
-        "torch.fx's, *wanted* what it should be at 10 000 nodes. fxlite traces with types, locations and scopes,",
-        "torch.fx and onnx-ir without shapes.",
-        "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|" + align,
-        *("| " + " | ".join(row.cells()) + " |" for row in rows),
-        "",
+        [
+            "Microseconds per node, the median (*memory*: bytes per node); smaller is better. *ratio* is "
+            "fxlite's time by",
+            "torch.fx's, *wanted* what it should be at 10 000 nodes. fxlite traces with types, locations and scopes,",
+            "torch.fx and onnx-ir without shapes.",
+        ],
+        ["| " + " | ".join(HEADINGS) + " |", "|" + align, *("| " + " | ".join(row.cells()) + " |" for row in rows)],
         "## Losses",
-        "",
-        *(found or ["None of the wanted ratios is missed."]),
-        "",
-        *inference,
+        found or ["None of the wanted ratios is missed."],
+    )
+    lines += inference
+    lines += paragraphs(
         "## What is measured",
-        "",
-        "- A row's values are times of the whole program divided by one number of nodes, that of torch.fx's graph.",
-        "- chains: `relu(x) + 1` again and again; resnet50 and bert (12 layers): the same modules "
-        "with few channels, in evaluation mode.",
-        "- trace: onnx-ir has no tracer, it builds the chain node by node. It takes part in the chains only.",
-        "- dead code: one node in ten is dead. lint after edits: torch.fx always checks the whole graph.",
-        "- save, load: fxlite's file format, which is data and is checked while reading; torch.fx "
-        "is its pickle, onnx-ir its protobuf.",
-        "- rewrite: `replace_pattern` of `relu(x) + 1` by `sigmoid(x)`, every pair of nodes. "
-        "torch.fx is left out above 10 000 nodes, where its time grows with the square of the "
-        "matches; onnx-ir uses onnxscript's rewriter.",
-        "- pipeline: simplify, cse, dce; its ratio is that of the checked one to the unchecked.",
-        "- memory: what `tracemalloc` counts after a garbage collection.",
-        "",
+        [
+            "- A row's values are times of the whole program divided by one number of nodes, that of torch.fx's graph.",
+            "- chains: `relu(x) + 1` again and again; resnet50 and bert (12 layers): the same modules "
+            "with few channels, in evaluation mode.",
+            "- trace: onnx-ir has no tracer, it builds the chain node by node. It takes part in the chains only.",
+            "- dead code: one node in ten is dead. lint after edits: torch.fx always checks the whole graph.",
+            "- save, load: fxlite's file format, which is data and is checked while reading; torch.fx "
+            "is its pickle, onnx-ir its protobuf.",
+            "- rewrite: `replace_pattern` of `relu(x) + 1` by `sigmoid(x)`, every pair of nodes. "
+            "torch.fx is left out above 10 000 nodes, where its time grows with the square of the "
+            "matches; onnx-ir uses onnxscript's rewriter.",
+            "- pipeline: simplify, cse, dce; its ratio is that of the checked one to the unchecked.",
+            "- memory: what `tracemalloc` counts after a garbage collection.",
+        ],
         "## How",
-        "",
-        f"- {machine()}; {datetime.date.today().isoformat()}. {versions(*PACKAGES)}.",
-        f"- One process on one core; rounds of {options.seconds:g} s for each toolkit in turns, "
-        f"{options.rounds} of them (one where a round takes longer than 20 s), garbage collector "
-        "on.",
-        f"- Before the start other programs used {load:.2f} cores. Rounds in which they used more "
-        "than 0.15 are left out; where too few are quiet the row says *noisy* and its values are "
-        "processor times.",
-        "",
+        [
+            f"- {machine()}; {datetime.date.today().isoformat()}. {versions(*PACKAGES)}.",
+            f"- One process on one core; rounds of {options.seconds:g} s for each toolkit in turns, "
+            f"{options.rounds} of them (one where a round takes longer than 20 s), garbage collector "
+            "on.",
+            f"- Before the start other programs used {load:.2f} cores. Rounds in which they used more "
+            "than 0.15 are left out; where too few are quiet the row says *noisy* and its values are "
+            "processor times.",
+        ],
         "Made by `python -m tests.benchmarks.graph --output docs/benchmarks_graph.md`.",
-        "",
-    ]
+    )
     return "\n".join(lines)
 
 

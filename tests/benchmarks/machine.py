@@ -8,6 +8,7 @@ import importlib.util
 import os
 import platform
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler, instruction_sets, processor_name
@@ -62,3 +63,8 @@ def versions(*packages: str) -> str:
     with contextlib.suppress(CompilerNotFound):
         parts.append(find_compiler().version.partition("\n")[0])
     return ", ".join([*parts, f"Python {platform.python_version()}"])
+
+
+def paragraphs(*parts: str | Iterable[str]) -> list[str]:
+    """The lines of a page: texts, and lists of lines, each with an empty line behind."""
+    return [line for part in parts for line in (*([part] if isinstance(part, str) else part), "")]

@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from tests.benchmarks.engines import find_engine
-from tests.benchmarks.machine import machine, versions
+from tests.benchmarks.machine import machine, paragraphs, versions
 from tests.benchmarks.results import OURS, WANTED_MEAN, Row, mean_ratio, shortfalls, threads_text
 
 PACKAGES = ("torch", "onnxruntime", "openvino", "jax", "numpy")
@@ -94,20 +94,15 @@ def markdown(rows: Sequence[Row], engines: Sequence[str], options: argparse.Name
     ours = our_columns(engines)
     threads = sorted({row.threads for row in rows})
     cold = [row for row in rows if row.cold]
-    lines = [
+    lines = paragraphs(
         "# Benchmarks: inference",
-        "",
         "fxlite's C beside the run-times people use: the same weights, the same inputs, in turns. "
         "A ratio is fxlite's time by that of the **best** peer of the same accuracy class: below "
         "1 fxlite is faster than all of them.",
-        "",
         f"{machine()}; {datetime.date.today().isoformat()}; {versions(*PACKAGES)}.",
-        "",
         "## In short",
-        "",
-        *_means(rows, ours, threads),
-        "",
-    ]
+        _means(rows, ours, threads),
+    )
     for count in threads:
         chosen = [row for row in rows if row.threads == count]
         lines += [
@@ -127,59 +122,40 @@ def markdown(rows: Sequence[Row], engines: Sequence[str], options: argparse.Name
             ),
             "",
         ]
-    lines += [
+    lines += paragraphs(
         "## Why",
-        "",
         "Which roof binds fxlite's kernels (each kernel reads its inputs once and writes its "
         "result), how much of it the call reaches, and the kernel that loses most, with its own "
         "part of the roof. More than 100% are fewer products than the definition has (Winograd), "
         "or a roof that was measured beside other programs.",
-        "",
-        *grid(("workload", "threads", "why"), [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)),
-        "",
+        grid(("workload", "threads", "why"), [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)),
         "## Error",
-        "",
         "Largest difference from a float64 result, as a part of the largest value; the worst of several results.",
-        "",
-        *by_engine(cold, engines, lambda row, e: _error(row, e)),
-        "",
+        by_engine(cold, engines, lambda row, e: _error(row, e)),
         "## First result",
-        "",
         "Seconds from a model in memory to its first result, imports excluded, with empty caches: "
         "trace, passes and the C compiler. *cached*: the same in a new process. ONNX Runtime and "
         "OpenVINO start from an ONNX file, of which the making is not counted; fxlite's weights "
         "are mapped from their file; the run with freezing finds torch.compile's precompiled "
         "header.",
-        "",
-        *grid(
+        grid(
             ("workload", *engines, f"{OURS}, cached"),
             [[row.workload, *(first_cell(row, e) for e in engines), _cached(row)] for row in cold],
         ),
-        "",
         "## Memory",
-        "",
         "Megabytes: the most that was resident in the engine's process while it built the program "
         "and ran it (`VmHWM`; fxlite: with its cache), less what was resident after its imports; "
         "the model's weights are in it as far as they are resident, compilers that run as other "
         "processes are not.",
-        "",
-        *by_engine(cold, engines, lambda row, e: memory_cell(row, e)),
-        "",
+        by_engine(cold, engines, lambda row, e: memory_cell(row, e)),
         "## Where it falls short",
-        "",
-        *([f"- {text}." for text in shortfalls(rows, ours)] or ["Nothing that was wanted."]),
-        "",
+        [f"- {text}." for text in shortfalls(rows, ours)] or ["Nothing that was wanted."],
         "## What failed",
-        "",
-        *(failures(rows) or ["Nothing."]),
-        "",
+        failures(rows) or ["Nothing."],
         "## How it was measured",
-        "",
-        *_method(options, load),
-        "",
+        _method(options, load),
         "Made by `python -m tests.benchmarks.inference --output docs/benchmarks.md`.",
-        "",
-    ]
+    )
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from tests.benchmarks.machine import machine, versions
+from tests.benchmarks.machine import machine, paragraphs, versions
 from tests.benchmarks.page import (
     by_engine,
     failures,
@@ -69,27 +69,21 @@ def markdown(rows: Sequence[Row], engines: Sequence[str], options: argparse.Name
     integer = [engine for engine in ours if engine != FLOAT]
     threads = sorted({row.threads for row in rows})
     cold = [row for row in rows if row.cold]
-    lines = [
+    lines = paragraphs(
         "# Benchmarks: quantized models",
-        "",
         "fxlite's C of integer graphs beside the run-times people use for them: the same float "
         "weights, the same calibration data, the same inputs, in turns. A ratio is fxlite's time "
         "by that of the **best** int8 peer, static or dynamic: below 1 fxlite is faster than all "
         "of them.",
-        "",
         f"{machine()}; {datetime.date.today().isoformat()}; {versions(*PACKAGES)}.",
-        "",
         "## In short",
-        "",
-        *_means(rows, compared, threads),
-        "",
-    ]
+        _means(rows, compared, threads),
+    )
     for count in threads:
         chosen = [row for row in rows if row.threads == count]
-        lines += [
+        lines += paragraphs(
             f"## Milliseconds of a call, {threads_text(count)}",
-            "",
-            *grid(
+            grid(
                 ("workload", *engines, *map(ratio_heading, compared), ""),
                 [
                     [
@@ -101,64 +95,39 @@ def markdown(rows: Sequence[Row], engines: Sequence[str], options: argparse.Name
                     for row in chosen
                 ],
             ),
-            "",
             f"Times faster than fxlite's float32, {threads_text(count)}:",
-            "",
-            *by_engine(chosen, integer, _gain_cell),
-            "",
-        ]
-    lines += [
+            by_engine(chosen, integer, _gain_cell),
+        )
+    lines += paragraphs(
         "## Why",
-        "",
         f"Of *{STATIC}*: which roof binds its kernels (each kernel reads its inputs once and "
         "writes its result), how much of it the call reaches, and the kernel that loses most, "
         "with its own part of the roof.",
-        "",
-        *grid(("workload", "threads", "why"), [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)),
-        "",
+        grid(("workload", "threads", "why"), [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)),
         "## Accuracy",
-        "",
         "Signal-to-noise ratio in dB, and the largest difference as a part of the largest value, "
         "against the float model in float64. Weights are random (in trained models a few layers "
         "lose most; [tutorial 7](../tutorials/07_quantize.py) finds them).",
-        "",
-        *by_engine(cold, engines, _accuracy),
-        "",
+        by_engine(cold, engines, _accuracy),
         "## Size",
-        "",
         "Megabytes of the model's files: fxlite's `.fxl`, ONNX, OpenVINO's IR, torch's state "
         "dict. In parentheses: times smaller than fxlite's float32.",
-        "",
-        *by_engine(cold, engines, _size),
-        "",
+        by_engine(cold, engines, _size),
         "## Memory",
-        "",
         "Megabytes: the most that was resident in the engine's process while it built the program "
         "and ran it, less what was resident after its imports. torch quantizes in that process.",
-        "",
-        *by_engine(cold, engines, memory_cell),
-        "",
+        by_engine(cold, engines, memory_cell),
         "## First result",
-        "",
         "Seconds from the model's file to its first result, imports excluded, with empty caches.",
-        "",
-        *by_engine(cold, engines, first_cell),
-        "",
+        by_engine(cold, engines, first_cell),
         "## Where it falls short",
-        "",
-        *([f"- {text}." for text in shortfalls(rows, compared)] or ["Nothing that was wanted."]),
-        "",
+        [f"- {text}." for text in shortfalls(rows, compared)] or ["Nothing that was wanted."],
         "## What failed",
-        "",
-        *(failures(rows) or ["Nothing."]),
-        "",
+        failures(rows) or ["Nothing."],
         "## How it was measured",
-        "",
-        *_method(options, load),
-        "",
+        _method(options, load),
         "Made by `python -m tests.benchmarks.quantized --output docs/benchmarks_quantized.md`.",
-        "",
-    ]
+    )
     return "\n".join(lines)
 
 

@@ -25,6 +25,7 @@ import fxlite as fx
 from fxlite.ops.op import REGISTRY
 from tests import models
 from tests.benchmarks import graph_models
+from tests.benchmarks.machine import paragraphs
 
 #: µs per node that are wanted, for a graph whose ops have not answered yet.
 WANTED = 20.0
@@ -108,20 +109,17 @@ def table(rows: list[list[str]]) -> Table:
 def markdown(rows: list[list[str]]) -> list[str]:
     """A section of the graph benchmark's page, as lines."""
     align = "".join(" ---: |" if 1 < n < 6 else " --- |" for n in range(len(HEADINGS)))
-    return [
+    return paragraphs(
         "## Type inference with named dims",
-        "",
-        "Microseconds of processor time per call. *warm*: the op has answered for such operands, "
-        "as for most calls of a graph;",
-        "*new types*: no op has answered yet, but the sizes have occurred; *new sizes*: nor have "
-        "sympy and fxlite seen the sizes, as in",
-        "the first trace of a process.",
-        "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|" + align,
-        *("| " + " | ".join(row) + " |" for row in rows),
-        "",
-    ]
+        [
+            "Microseconds of processor time per call. *warm*: the op has answered for such operands, "
+            "as for most calls of a graph;",
+            "*new types*: no op has answered yet, but the sizes have occurred; *new sizes*: nor have "
+            "sympy and fxlite seen the sizes, as in",
+            "the first trace of a process.",
+        ],
+        ["| " + " | ".join(HEADINGS) + " |", "|" + align, *("| " + " | ".join(row) + " |" for row in rows)],
+    )
 
 
 if __name__ == "__main__":
