@@ -7,6 +7,7 @@ written out. Import it behind ``pytest.importorskip("torch")``.
 from __future__ import annotations
 
 import inspect
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,18 +18,20 @@ from tests import models
 functional = torch.nn.functional
 
 #: The functions of NumPy that the models call, on tensors.
-_NUMPY = SimpleNamespace(concatenate=lambda parts, axis: torch.cat(parts, axis))
+_NUMPY = SimpleNamespace(concatenate=lambda parts, axis: torch.cat(parts, axis), stack=torch.stack)
 
 
 def in_torch(*classes: Any) -> Any:
     """The last of the classes (and functions), made again from its source with torch's layers; one
-    of torch's own stands for itself."""
+    of torch's own stands for itself. Constants of their modules are known."""
     names: dict[str, Any] = {"nn": torch.nn, "F": functional, "Any": Any, "np": _NUMPY}
     for each in classes:
-        if each.__module__ == __name__:
+        if isinstance(each, type) and issubclass(each, torch.nn.Module):
             names[each.__name__] = each
         else:
-            exec(inspect.getsource(each), names)
+            names = {k: v for k, v in vars(sys.modules[each.__module__]).items() if k.isupper()} | names
+            lines, start = inspect.getsourcelines(each)
+            exec(compile("\n" * (start - 1) + "".join(lines), inspect.getfile(each), "exec"), names)
     return names[classes[-1].__name__]
 
 

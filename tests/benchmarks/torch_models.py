@@ -10,15 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.benchmarks.models import (
-    GPT2_HEADS,
-    GPT2_LAYERS,
-    GPT2_POSITIONS,
-    GPT2_VOCABULARY,
-    GPT2_WIDTH,
-    MOBILENET,
-    RECOMMENDER,
-)
+from tests import models as plain
+from tests.benchmarks import models
+from tests.benchmarks.models import GPT2_HEADS, GPT2_WIDTH
+from tests.torch_models import EncoderLayer, in_torch
 
 
 class Digits(nn.Module):
@@ -32,10 +27,6 @@ class Digits(nn.Module):
         x = F.relu(self.bn1(self.conv1(x)))
         x = F.max_pool2d(F.relu(self.bn2(self.conv2(x))), 2)
         return self.fc(x.flatten(1))
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
 class Named(nn.Module):
@@ -128,156 +119,6 @@ class LstmCellLoop(nn.Module):
         return torch.stack(outputs), h, c
 
 
-class Lstm(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(128, 128)
-
-    def forward(self, x: Any, h: Any, c: Any) -> Any:
-        y, (h, c) = self.lstm(x, (h, c))
-        return y, h, c
-
-
-def _skip(inside: int, width: int, stride: int) -> nn.Module | None:
-    if stride == 1 and inside == width:
-        return None
-    return nn.Sequential(nn.Conv2d(inside, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width))
-
-
-class BasicBlock(nn.Module):
-    expansion = 1
-
-    def __init__(self, inside: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inside, width, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = _skip(inside, width, stride)
-
-    def forward(self, x: Any) -> Any:
-        skip = x if self.downsample is None else self.downsample(x)
-        y = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(y)) + skip)
-
-
-class Bottleneck(nn.Module):
-    expansion = 4
-
-    def __init__(self, inside: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(inside, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * width)
-        self.downsample = _skip(inside, 4 * width, stride)
-
-    def forward(self, x: Any) -> Any:
-        skip = x if self.downsample is None else self.downsample(x)
-        y = F.relu(self.bn1(self.conv1(x)))
-        y = F.relu(self.bn2(self.conv2(y)))
-        return F.relu(self.bn3(self.conv3(y)) + skip)
-
-
-class ResNet(nn.Module):
-    """resnet18 or resnet50, by the block and how many of them each stage has."""
-
-    def __init__(self, block: Any, counts: tuple[int, ...]) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
-        self.bn1, self.maxpool = nn.BatchNorm2d(64), nn.MaxPool2d(3, stride=2, padding=1)
-        inside = 64
-        for number, count in enumerate(counts):
-            width, blocks = 64 << number, []
-            for position in range(count):
-                blocks.append(block(inside, width, 2 if position == 0 and number > 0 else 1))
-                inside = width * block.expansion
-            setattr(self, f"layer{number + 1}", nn.Sequential(*blocks))
-        self.fc = nn.Linear(inside, 1000)
-
-    def forward(self, x: Any) -> Any:
-        x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
-        for number in range(4):
-            x = getattr(self, f"layer{number + 1}")(x)
-        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
-
-
-def _convolution(inside: int, width: int, size: int, stride: int, groups: int = 1) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(inside, width, size, stride, (size - 1) // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU6(),
-    )
-
-
-class InvertedResidual(nn.Module):
-    def __init__(self, inside: int, width: int, stride: int, expansion: int) -> None:
-        super().__init__()
-        hidden = inside * expansion
-        steps = [_convolution(inside, hidden, 1, 1)] if expansion != 1 else []
-        self.conv = nn.Sequential(
-            *steps,
-            _convolution(hidden, hidden, 3, stride, hidden),
-            nn.Conv2d(hidden, width, 1, bias=False),
-            nn.BatchNorm2d(width),
-        )
-        self.has_skip = stride == 1 and inside == width
-
-    def forward(self, x: Any) -> Any:
-        return x + self.conv(x) if self.has_skip else self.conv(x)
-
-
-class MobileNetV2(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        blocks, inside = [_convolution(3, 32, 3, 2)], 32
-        for expansion, width, count, stride in MOBILENET:
-            for number in range(count):
-                step = stride if number == 0 else 1
-                blocks.append(InvertedResidual(inside, width, step, expansion))
-                inside = width
-        self.features = nn.Sequential(*blocks, _convolution(inside, 1280, 1, 1))
-        self.fc = nn.Linear(1280, 1000)
-
-    def forward(self, x: Any) -> Any:
-        return self.fc(self.features(x).mean((2, 3)))
-
-
-class EncoderLayer(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
-        self.dense, self.norm1 = nn.Linear(width, width), nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.norm2 = nn.LayerNorm(width)
-
-    def forward(self, x: Any, keep: Any) -> Any:
-        q, k, v = (
-            layer(x).view(x.shape[0], x.shape[1], self.heads, -1).transpose(1, 2)
-            for layer in (self.query, self.key, self.value)
-        )
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=keep)
-        x = self.norm1(x + self.dense(mixed.transpose(1, 2).reshape(x.shape)))
-        return self.norm2(x + self.down(F.gelu(self.up(x))))
-
-
-class Bert(nn.Module):
-    def __init__(self, layers: int, width: int, heads: int) -> None:
-        super().__init__()
-        self.words, self.positions = nn.Embedding(1000, width), nn.Embedding(128, width)
-        self.norm = nn.LayerNorm(width)
-        self.layers = nn.ModuleList(EncoderLayer(width, heads) for _ in range(layers))
-
-    def forward(self, tokens: Any, mask: Any) -> Any:
-        keep = mask[:, None, None, :] != 0
-        x = self.norm(self.words(tokens) + self.positions.weight[: tokens.shape[1]])
-        for layer in self.layers:
-            x = layer(x, keep)
-        return x
-
-
 class GptLayer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -299,56 +140,24 @@ class GptLayer(nn.Module):
         return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate="tanh")), k, v
 
 
-class Gpt2(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.wte = nn.Embedding(GPT2_VOCABULARY, GPT2_WIDTH)
-        self.wpe = nn.Embedding(GPT2_POSITIONS, GPT2_WIDTH)
-        self.h = nn.ModuleList(GptLayer() for _ in range(GPT2_LAYERS))
-        self.ln_f = nn.LayerNorm(GPT2_WIDTH)
+RESNET = (plain.BasicBlock, plain.ResNet18)
+Bert = in_torch(EncoderLayer, plain.Bert)
 
-    def forward(self, x: Any, keys: Any = None, values: Any = None) -> Any:
-        past = 0 if keys is None else keys.shape[3]
-        y = self.wte(x) + self.wpe.weight[past : past + x.shape[1]]
-        new_keys, new_values = [], []
-        for number, layer in enumerate(self.h):
-            earlier = () if keys is None else (keys[number], values[number])
-            y, k, v = layer(y, *earlier)
-            new_keys.append(k)
-            new_values.append(v)
-        logits = F.linear(self.ln_f(y[:, -1:]), self.wte.weight)
-        return logits, torch.stack(new_keys), torch.stack(new_values)
-
-
-class Recommender(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(map(nn.Linear, RECOMMENDER, RECOMMENDER[1:]))
-        self.drop = nn.Dropout(0.8)
-
-    def forward(self, x: Any) -> Any:
-        for number, layer in enumerate(self.layers):
-            x = F.selu(layer(x))
-            if number == 2:
-                x = self.drop(x)
-        return x
-
-
-#: Workload.model -> makes it
+#: Workload.model -> makes it; those of which NumPy's text is torch's are made of it
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    "mlp": mlp,
+    "mlp": in_torch(models.mlp),
     "matmul 1024": lambda: Matmul(1024),
     "matmul 2048": lambda: Matmul(2048),
     "pointwise": Pointwise,
     "lstm cell": LstmCellLoop,
-    "lstm": Lstm,
-    "resnet18": lambda: ResNet(BasicBlock, (2, 2, 2, 2)),
-    "resnet50": lambda: ResNet(Bottleneck, (3, 4, 6, 3)),
-    "mobilenet": MobileNetV2,
+    "lstm": in_torch(models.Lstm),
+    "resnet18": in_torch(*RESNET),
+    "resnet50": in_torch(*RESNET, models.Bottleneck, models.ResNet50),
+    "mobilenet": in_torch(models._convolution, models.InvertedResidual, models.MobileNetV2),
     "minilm": MiniLM,
     "bert": lambda: Bert(12, 768, 12),
-    "gpt2": Gpt2,
-    "recommender": Recommender,
+    "gpt2": in_torch(GptLayer, models.Gpt2),
+    "recommender": in_torch(models.Recommender),
     "digits": Digits,
 }
 
