@@ -315,12 +315,7 @@ def _tiles(
 
 
 def build_executable(
-    files: Mapping[str, str],
-    *,
-    flags: Sequence[str] = (),
-    libs: Sequence[str] = ("-lm",),
-    openmp: bool = True,
-    name: str = "program",
+    files: Mapping[str, str], *, flags: Sequence[str] = (), openmp: bool = True, name: str = "program"
 ) -> Path:
     """Compile C files, one of them with a `main`, into an executable, or find it in the cache.
 
@@ -332,7 +327,7 @@ def build_executable(
     parallel = (OPENMP_FLAG,) if openmp and compiler.openmp else ()
     flags = (*compile_flags(), *parallel, *flags)
     texts, tiles = _tiles(compiler, files, flags)
-    return _cached(_Job(compiler, texts, flags, tuple(libs), name, parts=tiles))
+    return _cached(_Job(compiler, texts, flags, ("-lm",), name, parts=tiles))
 
 
 def find_library(folder: str, entry: Entry, openmp: bool) -> Library | None:

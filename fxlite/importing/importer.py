@@ -70,16 +70,16 @@ class Names:
         return {name: text for text, name in self._known.items() if name != text}
 
 
-def scope_path(text: str, separators: str = "/.") -> str:
+def scope_path(text: str) -> str:
     """The path of a module from a text such as ``/layers.0/attention``: ``layers.0.attention``.
     What cannot be a part of a path becomes ``_``; parts that are indices stay such. A part that
     begins with the one before it, ``/net/net.0``, is a path from the same module, ``net.0``."""
     kept: list[str] = []
-    for part in filter(None, text.split(separators[0])):
+    for part in filter(None, text.split("/")):
         if kept and part.startswith(f"{kept[-1]}."):
             kept.pop()
         kept.append(part)
-    parts = [p for p in re.split(f"[{re.escape(separators)}]+", separators[0].join(kept)) if p]
+    parts = [p for p in re.split("[/.]+", "/".join(kept)) if p]
     return ".".join(p if p.isascii() and p.isdecimal() else valid_name(p, "module") for p in parts)
 
 

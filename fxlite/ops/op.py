@@ -511,13 +511,12 @@ def _reads_untyped(args: tuple[Any, ...]) -> bool:
 class TypeReader:
     """Reads a value that has a type but no memory: enough to look at a body."""
 
-    def __init__(self, type: TensorType, name: str = "") -> None:
+    def __init__(self, type: TensorType) -> None:
         self.shape = tuple(Index.of(d) for d in type.shape)
         self.dtype = type.dtype
-        self.name = name
 
     def __getitem__(self, index: Any) -> Expr:
-        return expr.Load(self.dtype, self.name, as_multi_index(index))
+        return expr.Load(self.dtype, "", as_multi_index(index))
 
     __iter__ = None  # it has no length: a loop over it would not end
 

@@ -165,16 +165,14 @@ def type_of(value: Any) -> TensorType:
     return TensorType(array.shape, dtypes.dtype(array.dtype))
 
 
-def bind_dims(
-    pairs: list[tuple[str, TensorType, tuple[int, ...]]], env: dict[str, int] | None = None
-) -> dict[str, int]:
+def bind_dims(pairs: list[tuple[str, TensorType, tuple[int, ...]]]) -> dict[str, int]:
     """Values of the named dims, from the actual shapes of the inputs.
 
     ``pairs`` holds (input name, declared type, actual shape). A dim is solved from the first axis
     that is linear in it alone; every other axis is then checked. Raises ShapeError naming the
     input, axis, expected and actual size, also for a value that the facts of a named dim
     exclude."""
-    env = dict(env or {})
+    env: dict[str, int] = {}
     bound_by: dict[str, str] = {}
     pending: list[tuple[str, int, Dim, int, TensorType]] = []
     for name, declared, actual in pairs:

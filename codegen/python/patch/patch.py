@@ -187,16 +187,9 @@ class Patch:
             write_whole(file, content)
 
 
-def make_patch(
-    name: str,
-    folder: Path,
-    load: Load,
-    inputs: Mapping[str, Any],
-    passes: Iterable[Pass],
-    dims: Mapping[str, int] | None = None,
-) -> Patch:
+def make_patch(name: str, folder: Path, load: Load, inputs: Mapping[str, Any], passes: Iterable[Pass]) -> Patch:
     """The patch that makes of a program, whose files lie below ``folder``, what passes make of its
-    graph. ``dims``: sizes of named dims to prove it with.
+    graph.
 
     Raises PatchError for what cannot be said in the program's text, or cannot be proven; and what
     tracing and passes raise."""

@@ -78,17 +78,17 @@ def canonical_forms(record: Op, forms: Mapping[str, Callable[[Any], Any]]) -> No
     record.canonical(rule)
 
 
-def require_layout(value: Any, rank: int, what: str = "x") -> TensorType:
+def require_layout(value: Any, rank: int) -> TensorType:
     """A tensor with batch, channel and ``rank`` spatial axes. Raises ShapeError for others."""
     layout = ", ".join(LAYOUTS[rank])
     if not isinstance(value, TensorType) or value.rank != rank + 2:
         hint = ""
         if isinstance(value, TensorType) and value.rank == rank + 1:
-            hint = f"; add the batch axis with {what}[None]"
+            hint = "; add the batch axis with x[None]"
         elif isinstance(value, TensorType) and rank + 3 - value.rank in (0, 2) and value.rank > 2:
             hint = f"; there is an op for {value.rank - 2} spatial axes"
         found = value.rank if isinstance(value, TensorType) else 0
-        raise ShapeError(f"{what} must be [{layout}] (rank {rank + 2}), not rank {found}{hint}")
+        raise ShapeError(f"x must be [{layout}] (rank {rank + 2}), not rank {found}{hint}")
     return value
 
 

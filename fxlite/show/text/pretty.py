@@ -530,13 +530,13 @@ def compile_forward(graph: Graph, name: str) -> Callable[..., Any]:
 
 
 # -- long lines, broken as ruff would --------------------------------------------------------------
-def wrap_code(line: str, width: int = 100, always: bool = False) -> list[str]:
+def wrap_code(line: str, width: int = 100) -> list[str]:
     """A line of Python in lines of at most ``width`` columns, as ruff would break its outermost
-    brackets; left as it is where there are none. ``always``: also where it would fit."""
+    brackets; left as it is where there are none."""
     is_head = line.lstrip().startswith("def ")
     found = _BRACKET.search(line, 0 if is_head else line.find(" = ") + 1)
     start = found.start() if found else 0
-    inner = _inside(line, start) if found and (always or len(line) > width) else None
+    inner = _inside(line, start) if found and len(line) > width else None
     indent = " " * (len(line) - len(line.lstrip()))
     if not inner:
         left, _, right = line.partition(" = ")
