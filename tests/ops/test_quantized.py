@@ -11,10 +11,11 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.base.errors import ShapeError
+from fxlite.base.errors import DTypeError, ShapeError
 from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.show.node_cost import node_flops
 from fxlite.types import dtypes
+from fxlite.types.tensor_type import type_of
 
 Array = np.ndarray[Any, Any]
 
@@ -194,3 +195,14 @@ def test_a_product_is_rounded_before_something_is_added() -> None:
     assert (fused != expected).any(), "a fused multiply-add would show"
     function = fx.compile(fx.symbolic_trace(program, "i32[B,64]"), backend="c")
     assert function(sums).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("scale", [np.float64(0.1), np.array(0.1)])
+def test_a_scale_of_another_type_is_refused_by_calls_as_by_traces(scale: Any) -> None:
+    """NumPy's float64 is one of Python's floats, too, but has a type."""
+    x = np.ones(4, np.float32)
+    for op, operand in ((ops.quantize, x), (ops.requantize, x.astype(np.int32)), (ops.dequantize, x.astype(np.int8))):
+        with pytest.raises(DTypeError, match="scale must be f32, not f64"):
+            op(operand, scale)
+        with pytest.raises(DTypeError, match="scale must be f32, not f64"):
+            fx.symbolic_trace(lambda x, op=op: op(x, scale), type_of(operand))
