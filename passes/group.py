@@ -13,7 +13,7 @@ when every reader is in that group and the *index* by which it is read says it c
 compute it there: an elementwise producer read once per element, a reduction read by the loops
 outside it. The index is found by asking the op's body, so that no op needs a fusion rule of its
 own. Everything behind a contraction becomes its epilogue where that index can be solved for the
-loop variables (:func:`solve_index`): the contraction's loops take the place of the result's.
+loop variables (:func:`invert`): the contraction's loops take the place of the result's.
 
 Example: ``relu(linear(x)) + y`` is one group, anchored at the linear; ``softmax`` (expanded to max,
 sub, exp, sum, div) is one group of loops.

@@ -307,6 +307,20 @@ def test_test_files_say_what_they_are_for(path: Path) -> None:
         assert ast.get_docstring(tree), relative(path)
 
 
+def test_texts_name_what_there_is() -> None:
+    """What docstrings refer to is defined somewhere, and files that pages of the design name are there."""
+    names = {name for path in PACKAGE for name in (path.stem, path.parent.name)}
+    for node in (node for path in PACKAGE for node in ast.walk(ast.parse(path.read_text()))):
+        names.update(v for v in (getattr(node, field, None) for field in ("name", "id", "attr", "arg")) if v)
+    reference = re.compile(r":(?:func|class|meth|data|attr|mod):`~?(?:[\w.]+\.)?(\w+)`")
+    found = [(relative(path), name) for path in PACKAGE for name in reference.findall(path.read_text())]
+    assert len(found) > 500 and not [each for each in found if each[1] not in names]
+    files = [relative(path) for path in (*PACKAGE, *sources("tests", "docs", "tutorials"))]
+    for page in (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "design.md"):
+        named = re.findall(r"`((?:\w+/)*[a-z]\w+\.py)`", page.read_text())
+        assert not [n for n in named if not any(f == n or f.endswith(f"/{n}") for f in files)], page.name
+
+
 # -- nothing that belongs to one machine -----------------------------------------------------------
 def tracked_files() -> list[Path]:
     """Text files of the repository: what git knows, or would add."""

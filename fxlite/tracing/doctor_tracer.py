@@ -1,7 +1,7 @@
 """A tracer that goes on after a problem, for the trace doctor.
 
 In: a program. Out: :class:`Problem` records, and no graph that means anything: a value that could
-not be computed is replaced by one that makes no further problems (:class:`Poison`), ``float(x)`` by
+not be computed is replaced by one that makes no further problems (:class:`_Poison`), ``float(x)`` by
 1.0, a named size by a number no program has, and ``if`` is decided by the plan of the run.
 """
 
