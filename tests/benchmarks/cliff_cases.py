@@ -177,7 +177,9 @@ def _fits(form: Form, sizes: Mapping[str, int]) -> bool:
 FORMS: list[Form] = []
 
 
-def _add(kind: str, name: str, text: str, torch: str, arrays: str, work: str, **more: Any) -> None:
+def _add(kind: str, name: str, text: str, arrays: str, work: str, torch: str = "", **more: Any) -> None:
+    """Enter a form; without ``torch`` torch's text is NumPy's, with functions of the same names."""
+    torch = torch or text.replace("F.", "T.").replace("np.", "torch.")
     shapes = dict(part.split("=") for part in arrays.split())
     FORMS.append(Form(kind, name, text, torch, shapes, work, **more))
 
@@ -196,66 +198,35 @@ def _contractions() -> None:
         ("x.T", "y.T", "product, both transposed"),
     ):
         arrays = f"x={'KM' if 'T' in left else 'MK'} y={'NK' if 'T' in right else 'KN'}"
-        add(name, f"{left} @ {right}", promoted.format(left, right), arrays, "MKN", dtypes=every, weights="y")
-    add("product of matrix and vector", same, mixed, "x=MK y=K", "MK", dtypes=every, most=3e6)
-    add("product of vector and matrix", same, mixed, "x=K y=KN", "KN", dtypes=every, most=3e6)
-    add("product of transposed matrix and vector", "x.T @ y", "x.T @ y", "x=KM y=K", "MK", most=3e6)
-    add("dot", same, same, "x=K y=K", "K", dtypes=("f32", "f64", "i32", "c64"), most=3e6)
-    add("outer", "np.outer(x, y)", "torch.outer(x, y)", "x=M y=N", "MN", most=3e6)
-    add("batched product", same, same, "x=BMK y=BKN", "BMKN", dtypes=("f32", "f32", "f64", "c64", "i32"))
-    add("batched product, transposed", "x @ y.transpose(0, 2, 1)", "x @ y.transpose(1, 2)", "x=BMK y=BNK", "BMKN")
-    add("batched product, one right", same, same, "x=BMK y=KN", "BMKN", weights="y")
-    add("batched product, one left", same, same, "x=MK y=BKN", "BMKN")
-    add(
-        "batch in the middle",
-        "np.einsum('tbi,bij->tbj', x, y)",
-        "torch.einsum('tbi,bij->tbj', x, y)",
-        "x=MBK y=BKN",
-        "BMKN",
-    )
-    add(
-        "batch last",
-        "np.einsum('ikb,kjb->ijb', x, y)",
-        "torch.einsum('ikb,kjb->ijb', x, y)",
-        "x=MKB y=KNB",
-        "BMKN",
-        most=2e7,
-    )
-    add(
-        "sums of two axes", "np.einsum('abk,abn->kn', x, y)", "torch.einsum('abk,abn->kn', x, y)", "x=BMK y=BMN", "BMKN"
-    )
-    add("row by row", "np.einsum('ij,ij->i', x, y)", "torch.einsum('ij,ij->i', x, y)", "x=MK y=MK", "MK", most=3e6)
-    add(
-        "bilinear form",
-        "np.einsum('bi,ij,bj->b', x, y, z)",
-        "torch.einsum('bi,ij,bj->b', x, y, z)",
-        "x=BM y=MN z=BN",
-        "BMN",
-        most=2e7,
-    )
-    add("chain of products", "x @ y @ z", "x @ y @ z", "x=MK y=KN z=ND", "MKN", dtypes=("f32", "f64"))
-    add("linear", "F.linear(x, w, b)", "T.linear(x, w, b)", "x=MK w=NK b=N", "MKN", weights="wb")
-    add(
-        "linear, relu", "F.relu(F.linear(x, w, b))", "T.relu(T.linear(x, w, b))", "x=BMK w=NK b=N", "BMKN", weights="wb"
-    )
-    add("linear, gelu", "F.gelu(F.linear(x, w, b))", "T.gelu(T.linear(x, w, b))", "x=MK w=NK b=N", "MKN", weights="wb")
+        add(name, f"{left} @ {right}", arrays, "MKN", torch=promoted.format(left, right), dtypes=every, weights="y")
+    add("product of matrix and vector", same, "x=MK y=K", "MK", torch=mixed, dtypes=every, most=3e6)
+    add("product of vector and matrix", same, "x=K y=KN", "KN", torch=mixed, dtypes=every, most=3e6)
+    add("product of transposed matrix and vector", "x.T @ y", "x=KM y=K", "MK", most=3e6)
+    add("dot", same, "x=K y=K", "K", dtypes=("f32", "f64", "i32", "c64"), most=3e6)
+    add("outer", "np.outer(x, y)", "x=M y=N", "MN", most=3e6)
+    add("batched product", same, "x=BMK y=BKN", "BMKN", dtypes=("f32", "f32", "f64", "c64", "i32"))
+    add("batched product, transposed", "x @ y.transpose(0, 2, 1)", "x=BMK y=BNK", "BMKN", torch="x @ y.transpose(1, 2)")
+    add("batched product, one right", same, "x=BMK y=KN", "BMKN", weights="y")
+    add("batched product, one left", same, "x=MK y=BKN", "BMKN")
+    add("batch in the middle", "np.einsum('tbi,bij->tbj', x, y)", "x=MBK y=BKN", "BMKN")
+    add("batch last", "np.einsum('ikb,kjb->ijb', x, y)", "x=MKB y=KNB", "BMKN", most=2e7)
+    add("sums of two axes", "np.einsum('abk,abn->kn', x, y)", "x=BMK y=BMN", "BMKN")
+    add("row by row", "np.einsum('ij,ij->i', x, y)", "x=MK y=MK", "MK", most=3e6)
+    add("bilinear form", "np.einsum('bi,ij,bj->b', x, y, z)", "x=BM y=MN z=BN", "BMN", most=2e7)
+    add("chain of products", "x @ y @ z", "x=MK y=KN z=ND", "MKN", dtypes=("f32", "f64"))
+    add("linear", "F.linear(x, w, b)", "x=MK w=NK b=N", "MKN", weights="wb")
+    add("linear, relu", "F.relu(F.linear(x, w, b))", "x=BMK w=NK b=N", "BMKN", weights="wb")
+    add("linear, gelu", "F.gelu(F.linear(x, w, b))", "x=MK w=NK b=N", "MKN", weights="wb")
     add(
         "linear of channels first",
         "F.linear(x.transpose(0, 2, 1), w)",
-        "T.linear(x.transpose(1, 2), w)",
         "x=BKM w=NK",
         "BMKN",
+        torch="T.linear(x.transpose(1, 2), w)",
         weights="w",
     )
-    add("product, then maximum", "(x @ y).max(0)", "(x @ y).amax(0)", "x=MK y=KN", "MKN")
-    add(
-        "distances",
-        "((x[:, None, :] - y[None, :, :]) ** 2).sum(-1)",
-        "((x[:, None, :] - y[None, :, :]) ** 2).sum(-1)",
-        "x=MK y=NK",
-        "MKN",
-        most=5e6,
-    )
+    add("product, then maximum", "(x @ y).max(0)", "x=MK y=KN", "MKN", torch="(x @ y).amax(0)")
+    add("distances", "((x[:, None, :] - y[None, :, :]) ** 2).sum(-1)", "x=MK y=NK", "MKN", most=5e6)
 
 
 def _convolutions() -> None:
@@ -263,39 +234,39 @@ def _convolutions() -> None:
     mostly = ("f32", "f32", "f32", "f32", "f64")
     how = "stride={s}, padding={p}, dilation={d}"
     two = f"F.conv2d(x, w, {how})"
-    add("conv2d", two, two.replace("F.", "T."), "x=BCXY w=OCkk", "BXYCOkk", dtypes=mostly)
+    add("conv2d", two, "x=BCXY w=OCkk", "BXYCOkk", dtypes=mostly)
     add(
         "conv2d, relu",
         f"F.relu({two})",
-        f"T.relu({two.replace('F.', 'T.')})",
         "x=BCXY w=OCkk",
         "BXYCOkk",
+        torch=f"T.relu({two.replace('F.', 'T.')})",
         dtypes=mostly,
     )
     add(
         "conv2d, channels last",
         f"F.conv2d(np.transpose(x, (0, 3, 1, 2)), w, {how}).transpose(0, 2, 3, 1)",
-        f"T.conv2d(x.permute(0, 3, 1, 2), w, {how}).permute(0, 2, 3, 1)",
         "x=BXYC w=OCkk",
         "BXYCOkk",
+        torch=f"T.conv2d(x.permute(0, 3, 1, 2), w, {how}).permute(0, 2, 3, 1)",
     )
     deep = f"F.conv2d(x, w, {how}, groups={{C}})"
-    add("depthwise conv2d", deep, deep.replace("F.", "T."), "x=BCXY w=C1kk", "BXYCkk", dtypes=mostly, fixed="C")
+    add("depthwise conv2d", deep, "x=BCXY w=C1kk", "BXYCkk", dtypes=mostly, fixed="C")
     add(
         "grouped conv2d",
         f"F.conv2d(np.concatenate([x] * {{g}}, 1), w, {how}, groups={{g}})",
-        f"T.conv2d(torch.cat([x] * {{g}}, 1), w, {how}, groups={{g}})",
         "x=BCXY w=GCkk",
         "BXYCGkk",
+        torch=f"T.conv2d(torch.cat([x] * {{g}}, 1), w, {how}, groups={{g}})",
     )
     one = f"F.conv1d(x, w, {how})"
-    add("conv1d", one, one.replace("F.", "T."), "x=BCX w=OCk", "BXCOk", dtypes=mostly)
+    add("conv1d", one, "x=BCX w=OCk", "BXCOk", dtypes=mostly)
     long = "F.conv1d(x, w, padding={p})"
-    add("conv1d, one channel", long, long.replace("F.", "T."), "x=B1X w=O1k", "BXOk", least=1e3)
+    add("conv1d, one channel", long, "x=B1X w=O1k", "BXOk", least=1e3)
     back = "F.conv_transpose2d(x, w, stride={s}, padding={p})"
-    add("conv_transpose2d", back, back.replace("F.", "T."), "x=BCXY w=COkk", "BXYCOkk")
+    add("conv_transpose2d", back, "x=BCXY w=COkk", "BXYCOkk")
     three = "F.conv3d(x, w, stride={s}, padding={p})"
-    add("conv3d", three, three.replace("F.", "T."), "x=BCZXY w=OCkkk", "BZXYCOkkk")
+    add("conv3d", three, "x=BCZXY w=OCkkk", "BZXYCOkkk")
 
 
 def _attentions() -> None:
@@ -309,39 +280,39 @@ def _attentions() -> None:
     ):
         text = call.format(extra)
         if "causal" in name:
-            add(name, text, text.replace("F.", "T."), "q=BHTD k=BHTD v=BHTD", "BHTTD")
+            add(name, text, "q=BHTD k=BHTD v=BHTD", "BHTTD")
         else:
-            add(name, text, text.replace("F.", "T."), f"q=BHTD k=BHSD v=BHSD{more}", "BHTSD")
+            add(name, text, f"q=BHTD k=BHSD v=BHSD{more}", "BHTSD")
     turned = "F.scaled_dot_product_attention({}).transpose(0, 2, 1, 3)"
     arrays = ", ".join(f"{n}.transpose(0, 2, 1, 3)" for n in "qkv")
     theirs = ", ".join(f"{n}.transpose(1, 2)" for n in "qkv")
     add(
         "attention, heads inside",
         turned.format(arrays),
-        f"T.scaled_dot_product_attention({theirs}).transpose(1, 2)",
         "q=BTHD k=BSHD v=BSHD",
         "BHTSD",
+        torch=f"T.scaled_dot_product_attention({theirs}).transpose(1, 2)",
     )
     add(
         "attention, written out",
         "F.softmax(q @ k.swapaxes(-1, -2) * 0.125, -1) @ v",
-        "T.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v",
         "q=BHTD k=BHSD v=BHSD",
         "BHTSD",
+        torch="T.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v",
     )
     add(
         "attention, weights",
         "F.softmax(q @ k.swapaxes(-1, -2), -1)",
-        "T.softmax(q @ k.transpose(-1, -2), -1)",
         "q=BHTD k=BHSD",
         "BHTSD",
+        torch="T.softmax(q @ k.transpose(-1, -2), -1)",
     )
     add(
         "attention over channels",
         "F.softmax(q.swapaxes(-1, -2) @ k, -1) @ v.swapaxes(-1, -2)",
-        "T.softmax(q.transpose(-1, -2) @ k, -1) @ v.transpose(-1, -2)",
         "q=BTD k=BTD v=BSD",
         "BTSD",
+        torch="T.softmax(q.transpose(-1, -2) @ k, -1) @ v.transpose(-1, -2)",
     )
 
 
@@ -353,27 +324,27 @@ def _poolings() -> None:
         ("max_pool2d, whole", "{k}"),
     ):
         call = f"F.{name.partition(',')[0]}(x, {how})"
-        add(name, call, call.replace("F.", "T."), "x=BCXY", "BCXYkk")
+        add(name, call, "x=BCXY", "BCXYkk")
     add(
         "max_pool2d, channels last",
         "F.max_pool2d(x.transpose(0, 3, 1, 2), {k}, stride={s}).transpose(0, 2, 3, 1)",
-        "T.max_pool2d(x.permute(0, 3, 1, 2), {k}, stride={s}).permute(0, 2, 3, 1)",
         "x=BXYC",
         "BCXYkk",
+        torch="T.max_pool2d(x.permute(0, 3, 1, 2), {k}, stride={s}).permute(0, 2, 3, 1)",
     )
     for name in ("max_pool1d", "avg_pool1d"):
         call = f"F.{name}(x, {{k}}, stride={{s}}, padding={{p}})"
-        add(name, call, call.replace("F.", "T."), "x=BCX", "BCXk", least=1e3)
+        add(name, call, "x=BCX", "BCXk", least=1e3)
     call = "F.max_pool3d(x, {k}, stride={s})"
-    add("max_pool3d", call, call.replace("F.", "T."), "x=BCZXY", "BCZXYkkk")
+    add("max_pool3d", call, "x=BCZXY", "BCZXYkkk")
     for name in ("adaptive_avg_pool2d", "adaptive_max_pool2d"):
         call = f"F.{name}(x, {{g}})"
-        add(name, call, call.replace("F.", "T."), "x=BCXY", "BCXY")
-    add("mean of images", "x.mean((2, 3))", "x.mean((2, 3))", "x=BCXY", "BCXY")
+        add(name, call, "x=BCXY", "BCXY")
+    add("mean of images", "x.mean((2, 3))", "x=BCXY", "BCXY")
     call = "F.interpolate(x, scale_factor=2, mode='{}')"
     for mode, more in (("nearest", ""), ("bilinear", ", align_corners=False")):
         text = call.format(mode).replace(")", more + ")")
-        add(f"interpolate {mode}", text, text.replace("F.", "T."), "x=BCXY", "BCXY", most=1e6)
+        add(f"interpolate {mode}", text, "x=BCXY", "BCXY", most=1e6)
 
 
 def _reductions() -> None:
@@ -393,22 +364,22 @@ def _reductions() -> None:
             add(
                 f"{name}, {place} axis",
                 numpy.replace("{a}", str(axis)),
-                torch.replace("{a}", str(axis)),
                 arrays,
                 work,
+                torch=torch.replace("{a}", str(axis)),
                 dtypes=dtypes,
             )
     for name in ("sum", "mean", "max", "std"):
         torch = "x.std(correction=0)" if name == "std" else f"x.{name}()"
-        add(f"{name} of all", f"x.{name}()", torch, "x=MN", "MN")
-    add("sum of outer axes", "x.sum((0, 2))", "x.sum((0, 2))", "x=BMN", "BMN")
-    add("norm", "np.sqrt((x * x).sum(1))", "torch.linalg.vector_norm(x, dim=1)", "x=MN", "MN", dtypes=_FLOATS)
-    add("sum of exp", "np.log(np.exp(x).sum(0))", "torch.exp(x).sum(0).log()", "x=MN", "MN", dtypes=_FLOATS)
-    add("count", "(x > 0).sum(1)", "(x > 0).sum(1)", "x=MN", "MN")
-    add("sum of transposed", "x.T.sum(0)", "x.T.sum(0)", "x=MN", "MN")
-    add("sum of every second", "x[:, ::2].sum(1)", "x[:, ::2].sum(1)", "x=MN", "MN", dtypes=_FLOATS)
-    add("sort", "np.sort(x, 1)", "x.sort(1)[0]", "x=MN", "MN", most=3e5)
-    add("top 5", "F.topk(x, 5)[0]", "x.topk(5)[0]", "x=BML", "BML", most=3e5, dtypes=_FLOATS, least=5e4)
+        add(f"{name} of all", f"x.{name}()", "x=MN", "MN", torch=torch)
+    add("sum of outer axes", "x.sum((0, 2))", "x=BMN", "BMN")
+    add("norm", "np.sqrt((x * x).sum(1))", "x=MN", "MN", torch="torch.linalg.vector_norm(x, dim=1)", dtypes=_FLOATS)
+    add("sum of exp", "np.log(np.exp(x).sum(0))", "x=MN", "MN", torch="torch.exp(x).sum(0).log()", dtypes=_FLOATS)
+    add("count", "(x > 0).sum(1)", "x=MN", "MN")
+    add("sum of transposed", "x.T.sum(0)", "x=MN", "MN")
+    add("sum of every second", "x[:, ::2].sum(1)", "x=MN", "MN", dtypes=_FLOATS)
+    add("sort", "np.sort(x, 1)", "x=MN", "MN", torch="x.sort(1)[0]", most=3e5)
+    add("top 5", "F.topk(x, 5)[0]", "x=BML", "BML", torch="x.topk(5)[0]", most=3e5, dtypes=_FLOATS, least=5e4)
 
 
 def _normalizations() -> None:
@@ -420,139 +391,119 @@ def _normalizations() -> None:
             ("middle", "x=BMN", 1, "BMN"),
         ):
             call = f"F.{name}(x, {axis})"
-            add(f"{name}, {place} axis", call, call.replace("F.", "T."), arrays, work)
+            add(f"{name}, {place} axis", call, arrays, work)
     call = "F.layer_norm(x, ({N},), w, b)"
-    add("layer_norm", call, call.replace("F.", "T."), "x=MN w=N b=N", "MN", weights="wb", fixed="N")
+    add("layer_norm", call, "x=MN w=N b=N", "MN", weights="wb", fixed="N")
     call = "F.rms_norm(x, ({N},), w)"
-    add("rms_norm", call, call.replace("F.", "T."), "x=MN w=N", "MN", weights="w", fixed="N")
+    add("rms_norm", call, "x=MN w=N", "MN", weights="w", fixed="N")
     call = "F.instance_norm(x)"
-    add("instance_norm", call, call.replace("F.", "T."), "x=BCXY", "BCXY", least=5e4)
+    add("instance_norm", call, "x=BCXY", "BCXY", least=5e4)
     call = "F.group_norm(np.concatenate([x] * {g}, 1), {g})"
-    add("group_norm", call, "T.group_norm(torch.cat([x] * {g}, 1), {g})", "x=BCXY", "BCXY", fixed="C", most=5e5)
+    add("group_norm", call, "x=BCXY", "BCXY", torch="T.group_norm(torch.cat([x] * {g}, 1), {g})", fixed="C", most=5e5)
     call = "F.batch_norm(x, m, np.abs(v), w, b)"
-    add("batch_norm", call, "T.batch_norm(x, m, v.abs(), w, b)", "x=BCXY m=C v=C w=C b=C", "BCXY", weights="mvwb")
+    add("batch_norm", call, "x=BCXY m=C v=C w=C b=C", "BCXY", torch="T.batch_norm(x, m, v.abs(), w, b)", weights="mvwb")
     add(
         "standardized columns",
         "(x - x.mean(0)) / (x.std(0) + 1)",
-        "(x - x.mean(0)) / (x.std(0, correction=0) + 1)",
         "x=MN",
         "MN",
+        torch="(x - x.mean(0)) / (x.std(0, correction=0) + 1)",
     )
-    add("rows of length 1", "F.normalize(x, dim=1)", "T.normalize(x, dim=1)", "x=MN", "MN")
+    add("rows of length 1", "F.normalize(x, dim=1)", "x=MN", "MN")
     add(
         "layer_norm of channels first",
         "F.layer_norm(x.transpose(0, 2, 3, 1), ({C},)).transpose(0, 3, 1, 2)",
-        "T.layer_norm(x.permute(0, 2, 3, 1), ({C},)).permute(0, 3, 1, 2)",
         "x=BCXY",
         "BCXY",
+        torch="T.layer_norm(x.permute(0, 2, 3, 1), ({C},)).permute(0, 3, 1, 2)",
         fixed="C",
     )
-    add("sum, softmax", "F.softmax(x + y, -1)", "T.softmax(x + y, -1)", "x=BMN y=MN", "BMN")
-    add(
-        "residual, layer_norm",
-        "F.layer_norm(x + y, ({N},))",
-        "T.layer_norm(x + y, ({N},))",
-        "x=MN y=MN",
-        "MN",
-        fixed="N",
-    )
+    add("sum, softmax", "F.softmax(x + y, -1)", "x=BMN y=MN", "BMN")
+    add("residual, layer_norm", "F.layer_norm(x + y, ({N},))", "x=MN y=MN", "MN", fixed="N")
 
 
 def _pointwise() -> None:
     mixed = (*_FLOATS, "f64 f32", "f32 f64", "i32", "f32 i32", "i64 f32")
     add = lambda *given, **more: _add("pointwise", *given, **{"most": 3e6, **more})  # noqa: E731
     plain = "x * y + z"
-    add("multiply-add", plain, plain, "x=MN y=MN z=MN", "MN", dtypes=(*mixed, "c64"))
-    add("rows and columns", "x * y + z", plain, "x=MN y=N z=M1", "MN", dtypes=mixed)
-    add("channels", "x * y + z", plain, "x=BCXY y=C11 z=C11", "BCXY", dtypes=mixed)
-    add("transposed", "x.T + y", "x.T + y", "x=MN y=NM", "MN", dtypes=mixed)
-    add(
-        "every second",
-        "x[:, ::2] * 2 + x[:, 1::2]",
-        "x[:, ::2] * 2 + x[:, 1::2]",
-        "x=ME",
-        "ME",
-        fixed="E",
-        dtypes=_FLOATS,
-    )
-    add("differences", "x[:, 1:] - x[:, :-1]", "x[:, 1:] - x[:, :-1]", "x=MV", "MV", dtypes=_NUMBERS)
-    add(
-        "stencil",
-        "(x[1:-1, :-2] + x[1:-1, 2:] + x[:-2, 1:-1] + x[2:, 1:-1]) * 0.25",
-        "(x[1:-1, :-2] + x[1:-1, 2:] + x[:-2, 1:-1] + x[2:, 1:-1]) * 0.25",
-        "x=UV",
-        "UV",
-    )
+    add("multiply-add", plain, "x=MN y=MN z=MN", "MN", dtypes=(*mixed, "c64"))
+    add("rows and columns", "x * y + z", "x=MN y=N z=M1", "MN", torch=plain, dtypes=mixed)
+    add("channels", "x * y + z", "x=BCXY y=C11 z=C11", "BCXY", torch=plain, dtypes=mixed)
+    add("transposed", "x.T + y", "x=MN y=NM", "MN", dtypes=mixed)
+    add("every second", "x[:, ::2] * 2 + x[:, 1::2]", "x=ME", "ME", fixed="E", dtypes=_FLOATS)
+    add("differences", "x[:, 1:] - x[:, :-1]", "x=MV", "MV", dtypes=_NUMBERS)
+    add("stencil", "(x[1:-1, :-2] + x[1:-1, 2:] + x[:-2, 1:-1] + x[2:, 1:-1]) * 0.25", "x=UV", "UV")
     for name in ("exp", "tanh", "sin", "sqrt", "log1p", "expm1", "arctan", "floor"):
         of = "abs(x)" if name in ("sqrt", "log1p") else "x"
-        add(name, f"np.{name}({of})", f"torch.{name}({of})", "x=MN", "MN")
+        add(name, f"np.{name}({of})", "x=MN", "MN")
     for name in ("gelu", "silu", "softplus", "elu", "hardswish", "mish", "leaky_relu", "sigmoid"):
         prefix = "torch" if name == "sigmoid" else "T"
-        add(name, f"F.{name}(x)", f"{prefix}.{name}(x)", "x=BMN", "BMN")
-    add("power", "abs(x) ** 1.7", "x.abs() ** 1.7", "x=MN", "MN")
-    add("cube", "x ** 3", "x ** 3", "x=MN", "MN", dtypes=_NUMBERS)
-    add("where", "np.where(x > y, x * 2, y)", "torch.where(x > y, x * 2, y)", "x=MN y=MN", "MN", dtypes=mixed)
-    add("clip", "np.clip(x, -1, 2)", "x.clamp(-1, 2)", "x=MN", "MN", dtypes=_NUMBERS)
-    add("floor division", "x // 3", "x // 3", "x=MN", "MN", dtypes=("i32", "i64", "f32", "f64"))
-    add("remainder", "x % 3", "x % 3", "x=MN", "MN", dtypes=("i32", "i64", "f32", "f64"))
-    add("bits", "(x & 7) << 2 | 1", "(x & 7) << 2 | 1", "x=MN", "MN", dtypes=("i32", "i64"))
-    add("quotient", "x / (abs(y) + 1)", "x / (abs(y) + 1)", "x=MN y=MN", "MN", dtypes=mixed)
-    add("complex chain", "x * np.conj(y) + 2j * x", "x * y.conj() + 2j * x", "x=MN y=MN", "MN", dtypes=("c64", "c128"))
-    add("absolute complex", "abs(x)", "x.abs()", "x=MN", "MN", dtypes=("c64", "c128"))
-    add("cast", "x.astype('int32')", "x.to(torch.int32)", "x=MN", "MN", dtypes=("f32", "f64", "i64"))
+        add(name, f"F.{name}(x)", "x=BMN", "BMN", torch=f"{prefix}.{name}(x)")
+    add("power", "abs(x) ** 1.7", "x=MN", "MN", torch="x.abs() ** 1.7")
+    add("cube", "x ** 3", "x=MN", "MN", dtypes=_NUMBERS)
+    add("where", "np.where(x > y, x * 2, y)", "x=MN y=MN", "MN", dtypes=mixed)
+    add("clip", "np.clip(x, -1, 2)", "x=MN", "MN", torch="x.clamp(-1, 2)", dtypes=_NUMBERS)
+    add("floor division", "x // 3", "x=MN", "MN", dtypes=("i32", "i64", "f32", "f64"))
+    add("remainder", "x % 3", "x=MN", "MN", dtypes=("i32", "i64", "f32", "f64"))
+    add("bits", "(x & 7) << 2 | 1", "x=MN", "MN", dtypes=("i32", "i64"))
+    add("quotient", "x / (abs(y) + 1)", "x=MN y=MN", "MN", dtypes=mixed)
     add(
-        "normal distribution",
-        "np.exp(-0.5 * ((x - y) / 1.5) ** 2) * 0.27",
-        "torch.exp(-0.5 * ((x - y) / 1.5) ** 2) * 0.27",
-        "x=MN y=N",
+        "complex chain",
+        "x * np.conj(y) + 2j * x",
+        "x=MN y=MN",
         "MN",
+        torch="x * y.conj() + 2j * x",
+        dtypes=("c64", "c128"),
     )
+    add("absolute complex", "abs(x)", "x=MN", "MN", torch="x.abs()", dtypes=("c64", "c128"))
+    add("cast", "x.astype('int32')", "x=MN", "MN", torch="x.to(torch.int32)", dtypes=("f32", "f64", "i64"))
+    add("normal distribution", "np.exp(-0.5 * ((x - y) / 1.5) ** 2) * 0.27", "x=MN y=N", "MN")
     add(
         "rotation",
         "np.concatenate([x * c - y * s, x * s + y * c], -1)",
-        "torch.cat([x * c - y * s, x * s + y * c], -1)",
         "x=BTHD y=BTHD c=T1D s=T1D",
         "BTHD",
+        torch="torch.cat([x * c - y * s, x * s + y * c], -1)",
     )
 
 
 def _views() -> None:
     add = lambda *given, **more: _add("view", *given, **{"most": 2e6, "dtypes": _NUMBERS, **more})  # noqa: E731
-    add("transpose", "x.T", "x.T", "x=MN", "MN")
-    add("channels last", "x.transpose(0, 2, 3, 1)", "x.permute(0, 2, 3, 1)", "x=BCXY", "BCXY")
-    add("channels first", "x.transpose(0, 3, 1, 2)", "x.permute(0, 3, 1, 2)", "x=BXYC", "BCXY")
-    add("heads", "x.transpose(0, 2, 1, 3)", "x.transpose(1, 2)", "x=BTHD", "BTHD")
-    add("all axes turned", "x.transpose(3, 2, 1, 0)", "x.permute(3, 2, 1, 0)", "x=BTHD", "BTHD")
-    add("concat, leading", "np.concatenate([x, y], 0)", "torch.cat([x, y], 0)", "x=MN y=KN", "MN")
-    add("concat, trailing", "np.concatenate([x, y], 1)", "torch.cat([x, y], 1)", "x=MN y=MK", "MN")
-    add("stack, trailing", "np.stack([x, y], -1)", "torch.stack([x, y], -1)", "x=MN y=MN", "MN")
-    add("stack of three, trailing", "np.stack([x, y, x + y], -1)", "torch.stack([x, y, x + y], -1)", "x=MN y=MN", "MN")
-    add("pad", "F.pad(x, (1, 2, 3, 1))", "T.pad(x, (1, 2, 3, 1))", "x=BCXY", "BCXY", dtypes=_FLOATS)
+    add("transpose", "x.T", "x=MN", "MN")
+    add("channels last", "x.transpose(0, 2, 3, 1)", "x=BCXY", "BCXY", torch="x.permute(0, 2, 3, 1)")
+    add("channels first", "x.transpose(0, 3, 1, 2)", "x=BXYC", "BCXY", torch="x.permute(0, 3, 1, 2)")
+    add("heads", "x.transpose(0, 2, 1, 3)", "x=BTHD", "BTHD", torch="x.transpose(1, 2)")
+    add("all axes turned", "x.transpose(3, 2, 1, 0)", "x=BTHD", "BTHD", torch="x.permute(3, 2, 1, 0)")
+    add("concat, leading", "np.concatenate([x, y], 0)", "x=MN y=KN", "MN", torch="torch.cat([x, y], 0)")
+    add("concat, trailing", "np.concatenate([x, y], 1)", "x=MN y=MK", "MN", torch="torch.cat([x, y], 1)")
+    add("stack, trailing", "np.stack([x, y], -1)", "x=MN y=MN", "MN")
+    add("stack of three, trailing", "np.stack([x, y, x + y], -1)", "x=MN y=MN", "MN")
+    add("pad", "F.pad(x, (1, 2, 3, 1))", "x=BCXY", "BCXY", dtypes=_FLOATS)
     add(
         "reflect",
         "np.pad(x, ((0, 0), (0, 0), (1, 1), (2, 2)), mode='reflect')",
-        "T.pad(x, (2, 2, 1, 1), mode='reflect')",
         "x=BCXY",
         "BCXY",
+        torch="T.pad(x, (2, 2, 1, 1), mode='reflect')",
         dtypes=_FLOATS,
     )
-    add("roll", "np.roll(x, 3, 1)", "x.roll(3, 1)", "x=MN", "MN")
-    add("flip", "x[:, ::-1]", "x.flip(1)", "x=MN", "MN")
-    add("slices", "x[:, 1::3]", "x[:, 1::3]", "x=MV", "MV")
-    add("rows gathered", "x[i]", "x[i]", "x=MN i=K<M", "NK")
-    add("columns gathered", "x[:, i]", "x[:, i]", "x=MN i=K<N", "MK")
-    add("elements gathered", "np.take_along_axis(x, i, 1)", "x.gather(1, i)", "x=MN i=MK<N", "MK")
-    add("pairs gathered", "x[i, j]", "x[i, j]", "x=MN i=K<M j=K<N", "K", least=1e3)
-    add("rows added", "F.embedding(i, x).sum(1)", "T.embedding(i, x).sum(1)", "x=MN i=BT<M", "BTN", dtypes=_FLOATS)
-    add("tile", "np.tile(x, (2, 3))", "x.tile(2, 3)", "x=MN", "MN", most=1e6)
-    add("repeat", "np.repeat(x, 3, 1)", "x.repeat_interleave(3, 1)", "x=MN", "MN", most=1e6)
-    add("triangle", "np.tril(x)", "x.tril()", "x=MN", "MN")
+    add("roll", "np.roll(x, 3, 1)", "x=MN", "MN", torch="x.roll(3, 1)")
+    add("flip", "x[:, ::-1]", "x=MN", "MN", torch="x.flip(1)")
+    add("slices", "x[:, 1::3]", "x=MV", "MV")
+    add("rows gathered", "x[i]", "x=MN i=K<M", "NK")
+    add("columns gathered", "x[:, i]", "x=MN i=K<N", "MK")
+    add("elements gathered", "np.take_along_axis(x, i, 1)", "x=MN i=MK<N", "MK", torch="x.gather(1, i)")
+    add("pairs gathered", "x[i, j]", "x=MN i=K<M j=K<N", "K", least=1e3)
+    add("rows added", "F.embedding(i, x).sum(1)", "x=MN i=BT<M", "BTN", dtypes=_FLOATS)
+    add("tile", "np.tile(x, (2, 3))", "x=MN", "MN", torch="x.tile(2, 3)", most=1e6)
+    add("repeat", "np.repeat(x, 3, 1)", "x=MN", "MN", torch="x.repeat_interleave(3, 1)", most=1e6)
+    add("triangle", "np.tril(x)", "x=MN", "MN", torch="x.tril()")
     add(
         "pixel_shuffle",
         "F.pixel_shuffle(np.concatenate([x] * 4, 1), 2)",
-        "T.pixel_shuffle(torch.cat([x] * 4, 1), 2)",
         "x=BCXY",
         "BCXY",
+        torch="T.pixel_shuffle(torch.cat([x] * 4, 1), 2)",
         fixed="C",
         dtypes=_FLOATS,
         most=5e5,
@@ -560,9 +511,9 @@ def _views() -> None:
     add(
         "patches",
         "x.reshape({B}, {C}, {X}, 4, {Y}, 4).transpose(0, 2, 4, 1, 3, 5).reshape({B}, {X} * {Y}, -1)",
-        "x.reshape({B}, {C}, {X}, 4, {Y}, 4).permute(0, 2, 4, 1, 3, 5).reshape({B}, {X} * {Y}, -1)",
         "x=BCXaYa",
         "BCXY",
+        torch="x.reshape({B}, {C}, {X}, 4, {Y}, 4).permute(0, 2, 4, 1, 3, 5).reshape({B}, {X} * {Y}, -1)",
         fixed="BCXY",
         most=1e5,
         least=2e3,
@@ -570,9 +521,9 @@ def _views() -> None:
     add(
         "transposed, then added",
         "x.transpose(0, 2, 1).reshape(-1, {M}) + y",
-        "x.transpose(1, 2).reshape(-1, {M}) + y",
         "x=BMN y=M",
         "BMN",
+        torch="x.transpose(1, 2).reshape(-1, {M}) + y",
         fixed="M",
         dtypes=_FLOATS,
     )
@@ -597,27 +548,20 @@ FUNCTIONS = {"added": added, "written": written}
 def _writes() -> None:
     add = lambda *given, **more: _add("write", *given, **{"most": 2e6, "dtypes": _FLOATS, **more})  # noqa: E731
     new, torch_new = "np.zeros_like(x)", "torch.zeros_like(x)"
-    add("rows added", f"added({new}, i, y)", f"{torch_new}.index_add(0, i, y)", "x=MN i=K<M y=KN", "KN")
+    add("rows added", f"added({new}, i, y)", "x=MN i=K<M y=KN", "KN", torch=f"{torch_new}.index_add(0, i, y)")
     add(
         "rows gathered, weighted and added",
         f"added({new}, i, x[j] * y[:, None])",
-        f"{torch_new}.index_add(0, i, x[j] * y[:, None])",
         "x=MN i=K<M j=K<M y=K",
         "KN",
+        torch=f"{torch_new}.index_add(0, i, x[j] * y[:, None])",
     )
-    add("rows written", "written(x.copy(), i, y)", "x.index_copy(0, i, y)", "x=MN i=K<M y=KN", "KN")
+    add("rows written", "written(x.copy(), i, y)", "x=MN i=K<M y=KN", "KN", torch="x.index_copy(0, i, y)")
     columns = f"added({new}, (slice(None), i), y)"
-    add("columns added", columns, f"{torch_new}.index_add(1, i, y)", "x=MN i=K<N y=MK", "MK")
-    add("pairs added", "added(x.copy(), (i, j), y)", "x.index_put((i, j), y, True)", "x=MN i=K<M j=K<N y=K", "K")
-    add(
-        "counted",
-        "np.bincount(i.ravel(), minlength={M})",
-        "torch.bincount(i.ravel(), minlength={M})",
-        "i=KN<M",
-        "KN",
-        fixed="M",
-    )
-    add("weights counted", "np.bincount(i, y, {M})", "torch.bincount(i, y, {M})", "i=K<M y=K", "K", fixed="M")
+    add("columns added", columns, "x=MN i=K<N y=MK", "MK", torch=f"{torch_new}.index_add(1, i, y)")
+    add("pairs added", "added(x.copy(), (i, j), y)", "x=MN i=K<M j=K<N y=K", "K", torch="x.index_put((i, j), y, True)")
+    add("counted", "np.bincount(i.ravel(), minlength={M})", "i=KN<M", "KN", fixed="M")
+    add("weights counted", "np.bincount(i, y, {M})", "i=K<M y=K", "K", fixed="M")
 
 
 for _make in (
