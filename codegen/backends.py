@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from fxlite.backend import Backend, KernelInfo, Option, Stage, described, silent
-from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
+from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect, number_of
 from fxlite.base.state import paused_gc
 from fxlite.codegen.program.calls import call_nested, finisher, restructure, run_hollow
 from fxlite.codegen.program.states import StateMemory, check_donated, donated_results, state_results, written_results
@@ -112,10 +112,10 @@ class CFunction:
             with stage("tune") as said:
                 tuning = self.tuning
                 assert tuning is not None
-                said.append(f"{len(tuning.kernels)} kernels, {tuning.measured} measured now")
+                said.append(f"{number_of(len(tuning.kernels), 'kernel')}, {tuning.measured} measured now")
         with stage("emit") as said:
             program = self.program
-            said.append(f"{sum(t.count(chr(10)) for t in program.sources.values())} lines of C")
+            said.append(f"{number_of(sum(t.count(chr(10)) for t in program.sources.values()), 'line')} of C")
         with stage("build") as said:
             start = time.time()
             library = build({**program.sources, **program.adapter}, program.entry)

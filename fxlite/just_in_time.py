@@ -33,6 +33,7 @@ from fxlite.base.errors import (
     ShapeError,
     TraceError,
     did_you_mean,
+    number_of,
 )
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph import pytree
@@ -169,7 +170,7 @@ class JitFunction:
             functools.update_wrapper(self, function, updated=())
 
     def __repr__(self) -> str:
-        count = f"{len(self.versions)} version{'s' * (len(self.versions) != 1)}"
+        count = number_of(len(self.versions), "version")
         return f"<jit of {self.name} for {self._settings.backend}: {count}>"
 
     def __get__(self, owner: Any, cls: type | None = None) -> JitFunction:

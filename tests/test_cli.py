@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -382,6 +383,33 @@ def test_help_loads_no_command() -> None:
     assert re.search(r"\n    bisect +run passes one by one", done.stdout)
 
 
+def test_sizes_that_are_numbers_need_no_sympy(folder: Path) -> None:
+    """It takes longer to import than a small program takes to trace; and ``import fxlite`` loads no rich either."""
+    script = (
+        "import sys, fxlite, fxlite.cli\n"
+        "print(sorted({'sympy', 'rich', 'graphviz'} & set(sys.modules)))\n"
+        "for command in sys.argv[1:]:\n"
+        "    fxlite.cli.main(command.split())\n"
+        "    assert 'sympy' not in sys.modules, command\n"
+        "print('done')"
+    )
+    net = "net.py:Net --input x=f32[4,1,8,8]"
+    commands = (
+        f"trace {net} --tree",
+        f"cost {net}",
+        f"diff {net} --passes fuse_conv_bn",
+        f"check {net} --no-match dropout",
+        f"bisect {net} --passes cse",
+        f"optimize {net} --passes fuse_conv_bn --diff",
+        f"regenerate {net} --passes fuse_conv_bn",
+        f"compile {net} --backend python -o python",
+        f"compile {net} --backend c -o out",
+    )
+    done = subprocess.run([sys.executable, "-c", script, *commands], capture_output=True, text=True)
+    assert done.stdout.startswith("[]\n"), done.stdout + done.stderr
+    assert done.stdout.endswith("\ndone\n"), done.stdout + done.stderr
+
+
 def test_debug_shows_the_traceback(folder: Path) -> None:
     with pytest.raises(ProgramError):
         main(["trace", "net.py:fails", "--debug"])
@@ -562,7 +590,16 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     status, out, _ = run(capsys, "doctor")
     assert status == 0
     parts = {line.split()[1] for line in out.splitlines() if line.startswith(("works", "missing"))}
-    assert {"Python", "processor", "cache", "dot", "libcst"} <= parts
+    assert {"Python", "processor", "cache", "dot", "libcst", "resvg-py", "cairosvg"} <= parts
+
+    def no_package(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    with monkeypatch.context() as bare:
+        bare.setattr(importlib.metadata, "version", no_package)
+        status, out, _ = run(capsys, "doctor")
+    assert status == 0 and re.search(r"^missing +CUDA +not installed: cuda-core, .*\n +→ pip install", out, re.M), out
+    assert not re.search(r"^works +(CUDA|resvg-py|libcst)", out, re.M) and "pip install 'fxlite[draw]'" in out
 
     def no_compiler() -> Any:
         raise toolchain.CompilerNotFound("there is no C compiler")

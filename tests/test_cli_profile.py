@@ -56,7 +56,7 @@ def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 0 and STEP.fullmatch(err)
     head = out.splitlines()
     assert head[0].startswith("Net: 3 nodes in Python, ") and head[0].endswith("B=6")
-    assert [line.split()[0] for line in head[1:5]] == ["call", "measuring", "parts", "roofs"]
+    assert [line.split()[0] for line in head[1:6]] == ["call", "measuring", "parts", "the", "roofs"]
     table = rows(out)
     assert table[0] == ["node", "module", "line", "median", "%", "FLOP/s", "B/s", "bound"]
     assert {row[0] for row in table[1:4]} == {"linear", "tanh", "linear_1"}

@@ -19,6 +19,7 @@ import numpy as np
 
 import fxlite
 from fxlite.backend import Case
+from fxlite.base.errors import number_of
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.header import MODEL, places_of_results, weights_header
 from fxlite.codegen.c.selftest import output_files, selftest_source
@@ -217,7 +218,7 @@ def _memory(function: CFunction, cases: Sequence[Case], stored: int) -> list[str
         lines += [f"           {line}" for line in textwrap.wrap(f"({said})", 84)]
     for case in cases:
         size = function.workspace_bytes(case.dims)
-        lines.append(f"workspace  {size:,} bytes for {case.label} and {threads} thread{'s' if threads > 1 else ''}")
+        lines.append(f"workspace  {size:,} bytes for {case.label} and {number_of(threads, 'thread')}")
     return lines
 
 

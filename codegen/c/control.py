@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.base.errors import number_of
 from fxlite.codegen.c.interchange import rows_first
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.kernel.kernel_ir import Alloc, Kernel, Let, Store
@@ -504,5 +505,5 @@ def _about(group: Group) -> str:
     parts = ", ".join(f"{p.name}: {p.type}" for p in group.parts)
     lines = [f"{node.name}: {kind} that gives {parts}"]
     count = sum(len(body.calls) for body in bodies_of(node).values())
-    lines.append(f"{count} calls in its bodies")
+    lines.append(f"{number_of(count, 'call')} in its bodies")
     return "\n".join([*lines, *([node.origin] if node.origin else [])])

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.backend import Stage, described, silent
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, number_of
 from fxlite.codegen.cuda.emit import CudaProgram, Launch, emit
 from fxlite.codegen.cuda.host import host_sources
 from fxlite.codegen.folder import facts_of, write_folder
@@ -300,7 +300,7 @@ class CudaFunction:
             said.append(said_of_passes(module, self.optimized, self.passes))
         with stage("emit") as said:
             self.program: CudaProgram = emit(self.optimized)
-            said.append(f"{sum(t.count(chr(10)) for t in self.sources.values())} lines of CUDA C")
+            said.append(f"{number_of(sum(t.count(chr(10)) for t in self.sources.values()), 'line')} of CUDA C")
         self.cubins = Cubins(self.program)
         with stage("build") as said:
             launcher = self._launcher(device)

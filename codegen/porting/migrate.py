@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxlite.base.errors import ArgumentError, ParseError
+from fxlite.base.errors import ArgumentError, ParseError, number_of
 from fxlite.codegen.porting.verdicts import ROOTS, Finding
 
 #: What a line may hold that only a person can port: a regular expression, the kind, and why.
@@ -96,7 +96,7 @@ class FilePort:
     def __str__(self) -> str:
         counts = Counter(f.kind for f in self.findings)
         said = ", ".join(f"{n} {kind}" for kind, n in counts.items()) or "nothing to do"
-        lines = [f"{self.path} ({len(self.before.splitlines())} lines): {said}"]
+        lines = [f"{self.path} ({number_of(len(self.before.splitlines()), 'line')}): {said}"]
         return "\n".join([*lines, *map(str, self.findings)])
 
 

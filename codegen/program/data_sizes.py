@@ -29,8 +29,7 @@ from fxlite.ops.op import lookup, normalize_axis
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.types import shapes
 from fxlite.types.facts import Facts
-from fxlite.types.shapes import Dim
-from fxlite.types.symbols import symbol
+from fxlite.types.shapes import Dim, symbols
 from fxlite.types.tensor_type import TensorType
 
 #: Positions below which all are computed with.
@@ -274,7 +273,7 @@ class _Selection:
         assert self.count is not None
         lowest = 0 if shapes.decide(self.size, ">=", 1) is not True else 1
         name = _free_name(self.graph, f"n_{self.count.name}")
-        number = symbol(name, Facts(minimum=lowest))
+        number = symbols.symbol(name, Facts(minimum=lowest))
         with self.graph._store.all_or_nothing():
             changed = [node for node in self.tails if node in short]
             readers = dict.fromkeys(user for node in changed for user in node.users)

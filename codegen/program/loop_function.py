@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.backend import Stage
-from fxlite.base.errors import CodegenError
+from fxlite.base.errors import CodegenError, number_of
 from fxlite.codegen.folder import write_folder
 from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.names import plain
@@ -57,7 +57,7 @@ class LoopFunction:
             ]
             text = "\n".join([head, *map(emit, self._kernels)])
             self.sources: Mapping[str, str] = {f"{plain(module.name)}{suffix}": text}
-            said.append(f"{len(self._kernels)} kernels")
+            said.append(number_of(len(self._kernels), "kernel"))
         with stage("build"):
             self._library = _build(text, suffix, command)
 

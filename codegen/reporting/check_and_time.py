@@ -6,7 +6,6 @@ the summary as rich tables.
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections import Counter
@@ -20,10 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fxlite.backend import Case
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, number_of
 from fxlite.codegen.c.selftest import compiled_chain
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.cost_report import flops
+from fxlite.passes.costing.costs import dim_text
+from fxlite.show.node_cost import quantity_text
 from fxlite.types import shapes
 from fxlite.types.agreement import USUAL, Chain, compare, leaves
 
@@ -103,22 +104,10 @@ def _turn(function: Callable[..., Any], inputs: Mapping[str, Any]) -> list[float
 
 
 # -- text ------------------------------------------------------------------------------------------
-def quantity(value: float, unit: str = "") -> str:
-    """``1.23 M``: three digits and a decimal prefix."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}".strip()
-
-
 def milliseconds(value: float) -> str:
     """``0.0123 ms``: three digits."""
     digits = 3 if value < 0.1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{digits}f} ms"
-
-
-def _threads(number: int) -> str:
-    return "1 thread" if number == 1 else f"{number} threads"
 
 
 def kernel_kinds(function: Any) -> str:
@@ -145,18 +134,18 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
     if program is not None:
         facts.add_row("kernels", kernel_kinds(function))
         larger = getattr(function, "larger_weights", "")
-        facts.add_row("weights", quantity(len(program.weights), "B") + (larger and f"; {larger}"))
-    facts.add_row("FLOPs", _expression(work))
+        facts.add_row("weights", quantity_text(len(program.weights), "B") + (larger and f"; {larger}"))
+    facts.add_row("FLOPs", dim_text(work))
     for c in checked:
         row: dict[str, str] = {"size": c.case.label + ("" if c.case.is_random else " (data)")}
-        row["FLOPs"] = quantity(float(shapes.substitute(work, c.case.dims)))
+        row["FLOPs"] = quantity_text(float(shapes.substitute(work, c.case.dims)))
         if program is not None:
             peak = function.workspace_bytes(c.case.dims) + len(program.weights)
-            row["memory"] = quantity(peak, "B")
+            row["memory"] = quantity_text(peak, "B")
         row["NumPy"] = milliseconds(c.numpy_ms)
         for threads, taken in c.compiled_ms.items():
             many = len(c.compiled_ms) > 1
-            row[f"{name}, {_threads(threads)}" if many else name] = milliseconds(taken)
+            row[f"{name}, {number_of(threads, 'thread')}" if many else name] = milliseconds(taken)
         factor = c.numpy_ms / min(c.compiled_ms.values())
         row["faster"] = f"{factor:.1f}x" if factor >= 1 else f"{factor:.2g}x"
         row["largest error"] = f"{c.error:.1e}" if c.error else "0"
@@ -184,10 +173,3 @@ def notes(function: Any, checked: Sequence[Checked]) -> Text:
     if any(c.spread > 3 for c in checked):
         lines.append("the times vary much: other programs may be using the processors")
     return Text("\n".join(lines), style="dim")
-
-
-def _expression(value: Any) -> str:
-    text = shapes.to_text(value)
-    if type(value) is int:
-        return quantity(value)
-    return re.sub(r"\d{5,}", lambda m: f"{int(m[0]):,}".replace(",", "_"), text)

@@ -20,9 +20,9 @@ from fxlite.ops.op import Op
 from fxlite.passes.costing.costs import dim_text
 from fxlite.passes.profiling.profile import Setting
 from fxlite.passes.profiling.record import Profile, Row
-from fxlite.passes.profiling.tables import seconds_text
+from fxlite.passes.profiling.tables import reached_text, seconds_text
 from fxlite.show.drawing.outline import Outline, Part
-from fxlite.show.node_cost import Cost, node_cost, rate_text, sum_of_costs, total, weights_by_node, weights_of
+from fxlite.show.node_cost import Cost, node_cost, quantity_text, sum_of_costs, total, weights_by_node, weights_of
 from fxlite.show.text.pretty import type_text, value_text
 from fxlite.types.shapes import Dim, names
 
@@ -237,13 +237,13 @@ def _row_facts(row: Row, profile: Profile) -> Rows:
     ]
     rates = []
     if row.flops_per_second:
-        rates.append(rate_text(row.flops_per_second, "FLOP/s"))
+        rates.append(quantity_text(row.flops_per_second, "FLOP/s"))
     if row.bytes_per_second:
-        rates.append(rate_text(row.bytes_per_second, "B/s"))
+        rates.append(quantity_text(row.bytes_per_second, "B/s"))
     if rates:
         rows.append(("rate", ", ".join(rates)))
     if row.efficiency is not None:
-        rows.append(("bound by", f"{row.bound}; reaches {row.efficiency:.0%} of that roof"))
+        rows.append(("bound by", f"{row.bound}; reaches {reached_text(row.efficiency)} of that roof"))
     return rows
 
 

@@ -27,9 +27,10 @@ from fxlite.base.errors import FxliteError
 from fxlite.base.outside_text import markup
 from fxlite.codegen.reporting.facts import Facts, SourceLines
 from fxlite.graph.graph import Node
+from fxlite.passes.costing.costs import dim_text
 from fxlite.passes.ledger import ledger
 from fxlite.passes.profiling.record import Profile, Row, flame_svg
-from fxlite.passes.profiling.tables import fact_lines, seconds_text
+from fxlite.passes.profiling.tables import bound_text, fact_lines, seconds_text
 from fxlite.passes.stepper import HEADINGS, Rewrite, Rewrites
 from fxlite.show.comparison.graph_diff import row_elements, weight_elements
 from fxlite.show.drawing.colours import (
@@ -49,7 +50,7 @@ from fxlite.show.drawing.outline import Outline, Part, close_below, outline
 from fxlite.show.drawing.page import BUTTONS, SEARCH, json_element, page_data, panes, viewer_script, viewer_style
 from fxlite.show.drawing.picture import Picture, counted, ratios_by_node
 from fxlite.show.drawing.svg import style_text
-from fxlite.show.node_cost import Roofs, rate_text, short_text
+from fxlite.show.node_cost import Roofs, quantity_text, short_text
 from fxlite.show.text.pretty import type_text
 from fxlite.types.tensor_type import TensorType
 
@@ -294,7 +295,6 @@ def _times(profile: Profile, stage: int) -> str:
 def _time_row(row: Row, total: float, stage: int) -> list[str]:
     name = markup(row.name)
     rates = [(row.flops_per_second, ""), (row.bytes_per_second, "")]
-    bound = "" if row.efficiency is None else f"{row.bound} {row.efficiency:.0%}"
     return [
         f'<a class="node" data-stage="{stage}" data-node="{markup(row.node.name)}">{name}</a>',
         markup(row.covers),
@@ -302,8 +302,8 @@ def _time_row(row: Row, total: float, stage: int) -> list[str]:
         markup(row.location.short if row.location is not None else ""),
         seconds_text(row.median),
         f"{row.median / total:.1%}",
-        *("" if rate is None else rate_text(rate, unit).strip() for rate, unit in rates),
-        bound,
+        *("" if rate is None else quantity_text(rate, unit).strip() for rate, unit in rates),
+        bound_text(row),
     ]
 
 
@@ -334,7 +334,7 @@ def _totals(report: ModelReport) -> Iterator[list[str]]:
         ("peak memory", "peak", "B"),
     ):
         values = [getattr(stage.costs.total, quantity) for stage in stages]
-        yield [name, *("?" if v is None else f"{short_text(v)}{unit}" for v in values)]
+        yield [name, *(dim_text(value, unit) for value in values)]
     if report.program is not None:
         yield ["kernels", "", f"{len(report.program.calls):,}"]
     if all(stage.profile is not None for stage in stages):
@@ -354,8 +354,8 @@ def _machine(roofs: Roofs | None) -> Iterator[str]:
     rows = [
         [
             markup(roof.name),
-            rate_text(roof.one_thread, roof.unit),
-            rate_text(roof.all_threads, roof.unit),
+            quantity_text(roof.one_thread, roof.unit),
+            quantity_text(roof.all_threads, roof.unit),
             markup(roof.how),
         ]
         for roof in roofs.roofs.values()

@@ -24,7 +24,7 @@ from fxlite.backend import DEFAULT, Backend, find_backend, measured_backends, si
 from fxlite.backend import Stage as Step
 from fxlite.base.checked import checked
 from fxlite.base.console import page_html, write_whole
-from fxlite.base.errors import ArgumentError, CodegenError, GraphError
+from fxlite.base.errors import ArgumentError, CodegenError, GraphError, number_of
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.program.program import memory_plan, optimize
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
@@ -298,9 +298,11 @@ class ModelReport:
     def __str__(self) -> str:
         sizes = "".join(f", {name}={size}" for name, size in self.dims.items())
         nodes = [len(stage.module.graph) for stage in (self.traced, self.optimized)]
-        kernels = f" in {len(self.program.calls)} kernels" if self.program is not None else ""
+        kernels = f" in {number_of(len(self.program.calls), 'kernel')}" if self.program is not None else ""
         apart = "; composite ops were taken apart" if nodes[1] > nodes[0] else ""
-        lines = [f"{self.name}: {nodes[0]} nodes traced, {nodes[1]} after optimization{kernels}{apart}{sizes}"]
+        lines = [
+            f"{self.name}: {number_of(nodes[0], 'node')} traced, {nodes[1]} after optimization{kernels}{apart}{sizes}"
+        ]
         for stage in (self.traced, self.optimized):
             if stage.profile is not None:
                 runner = stage.profile.target.runner

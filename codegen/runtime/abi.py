@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import MemoryLimitError, ParseError
+from fxlite.base.errors import MemoryLimitError, ParseError, number_of
 from fxlite.base.outside_text import syntax_tree
 from fxlite.codegen.runtime.sizes import ValueSize, count_values, memory_limit
 from fxlite.types.dtypes import BY_NAME, dtype, require_plain
@@ -392,7 +392,9 @@ def _match_arguments(entry: Entry, args: Sequence[Any], kwargs: Mapping[str, Any
     names = [spec.name for spec in entry.inputs]
     listed = ", ".join(names)
     if len(args) > len(names):
-        raise TypeError(f"{entry.name}() takes {len(names)} arguments ({listed}) but {len(args)} were given")
+        raise TypeError(
+            f"{entry.name}() takes {number_of(len(names), 'argument')} ({listed}) but {len(args)} were given"
+        )
     bound = dict(zip(names, args))
     for name, value in kwargs.items():
         if name not in names:

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fxlite.base.errors import number_of
 from fxlite.codegen.runtime.cache import cache_folder, intact_file, publish
 from fxlite.codegen.runtime.launcher import (
     INCLUDE_FOLDERS,
@@ -70,7 +71,7 @@ class KernelResources:
 
     def __str__(self) -> str:
         spills = f"{self.spill_stores} bytes spilled" if self.spill_stores else "no spills"
-        return f"{self.registers} registers, {spills}, {self.shared} bytes shared"
+        return f"{number_of(self.registers, 'register')}, {spills}, {number_of(self.shared, 'byte')} shared"
 
 
 @dataclass(frozen=True)
@@ -561,9 +562,7 @@ def describe_cuda() -> Mapping[str, str]:
             found.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             missing.append(package)
-    text = ", ".join(found) or "no packages"
-    if missing:
-        text += f"; missing: {', '.join(missing)} (pip install 'fxlite[cuda]')"
+    text = f"not installed: {', '.join(missing)}" if missing else ", ".join(found)
     return {"CUDA": text, "GPU": _devices()}
 
 

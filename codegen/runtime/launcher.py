@@ -22,6 +22,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fxlite.base.errors import number_of
+
 __all__ = ["Argument", "DeviceBuffer", "KernelSignature", "Launcher", "Parameter", "parse_kernels", "write_atomically"]
 
 CUDA_SOURCES = Path(__file__).resolve().parent.parent / "cuda"
@@ -196,7 +198,7 @@ class KernelSignature:
     def check_count(self, args: Sequence[object]) -> None:
         """Raise TypeError unless there is one argument for each parameter."""
         if len(args) != len(self.parameters):
-            raise TypeError(f"{self} takes {len(self.parameters)} arguments, not {len(args)}")
+            raise TypeError(f"{self} takes {number_of(len(self.parameters), 'argument')}, not {len(args)}")
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fxlite.base.errors import MemoryLimitError, OptionError
+from fxlite.base.errors import MemoryLimitError, OptionError, number_of
 from fxlite.codegen.runtime.abi import Array, Entry, bind_arguments
 from fxlite.codegen.runtime.build import MODULE_NAME, BuildError, Library
 from fxlite.codegen.runtime.sizes import checked_limit, whole_number
@@ -90,7 +90,7 @@ class CompiledFunction:
             self.__call__ = _connect_ctypes(entry, shared, blob, self._threads, self._limit)
 
     def __repr__(self) -> str:
-        return f"<compiled {self.entry}, {self.n_threads} threads, {self.interface}>"
+        return f"<compiled {self.entry}, {number_of(self.n_threads, 'thread')}, {self.interface}>"
 
     @property
     def n_threads(self) -> int:

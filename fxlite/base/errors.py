@@ -130,6 +130,14 @@ def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
     raise ArgumentError(f"{what} must be a {wanted}, not {shown[:60]}{hint}")
 
 
+def number_of(count: Any, noun: str, several: str = "") -> str:
+    """``1 node``, ``1,234 nodes``, ``B nodes``; ``several`` is the plural where it is not the noun with an s."""
+    if count == 1:
+        return f"1 {noun}"
+    shown = f"{count:,}" if isinstance(count, int) else str(count)
+    return f"{shown} {several or noun + ('es' if noun.endswith(('s', 'ch')) else 's')}"
+
+
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
     """``; did you mean conv1 or conv2?``, the names that are most like it; empty where none is."""
     import difflib

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fxlite.backend import Case, find_backend
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, number_of
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import backend_option, find_passes, passes_option, program_options, say, size_option
 from fxlite.codegen.program.example_inputs import make_cases
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _right(console, item.name, step.after, f"{step.changes}; checked: {checked}")
         for place, reason in step.verification.unchecked if step.verification is not None else ():
             console.print(f"       not checked: {escape(place)}: {escape(reason)}", soft_wrap=True)
-    console.print(f"[bold green]{len(passes)} passes, none is wrong[/]")
+    console.print(f"[bold green]{number_of(len(passes), 'pass')}, none is wrong[/]")
     return 0
 
 

@@ -19,14 +19,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fxlite.base.console import show
-from fxlite.base.errors import GraphError
+from fxlite.base.errors import GraphError, number_of
 from fxlite.cli.program_file import ProgramError, trace_program, unique
 from fxlite.cli.shared import amount, checked_query, program_options, repeated, size_option
-from fxlite.codegen.reporting.check_and_time import quantity
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.cost_report import flops_by_node
 from fxlite.passes.costing.timeline import find_peak, peak_memory
+from fxlite.show.node_cost import quantity_text
 from fxlite.show.query.search import QueryMatch, unknown_places
 from fxlite.show.text.pretty import type_text
 from fxlite.types import shapes
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         checks.append(_weights(module, options.max_weights))
     if options.max_nodes is not None:
         count, limit = len(module.graph), options.max_nodes
-        checks.append(Check("max nodes", str(limit), f"{count} nodes", count <= limit))
+        checks.append(Check("max nodes", str(limit), number_of(count, "node"), count <= limit))
     if options.lint or not checks:
         checks.append(_lint(module.graph))
     show(console, _table(checks))
@@ -156,7 +156,7 @@ def _peak(graph: Graph, limit: int, sizes: Mapping[str, int]) -> Check:
     """Memory of the values computed, at the moment when it is largest."""
     nbytes = peak_memory(graph, sizes)
     peak = find_peak(graph, sizes) if isinstance(nbytes, int) else None
-    found = "nothing is computed" if peak is None else f"{quantity(nbytes, 'B')} while {_place(peak.node)} runs"
+    found = "nothing is computed" if peak is None else f"{quantity_text(nbytes, 'B')} while {_place(peak.node)} runs"
     parts = [] if peak is None else [(size, node_text(node)) for node, size in peak.values]
     return _limited("--max-peak", nbytes, limit, "B", found, parts)
 
@@ -168,7 +168,7 @@ def _flops(module: GraphModule, limit: int, sizes: Mapping[str, int]) -> Check:
     if not isinstance(total, int):
         return _limited("--max-flops", total, limit, "FLOPs", "", ())
     parts = [(count, node_text(node)) for node, count in _largest(by_node) if count]
-    return _limited("--max-flops", total, limit, "FLOPs", quantity(total, "FLOPs"), parts)
+    return _limited("--max-flops", total, limit, "FLOPs", quantity_text(total, "FLOPs"), parts)
 
 
 def _weights(module: GraphModule, limit: int) -> Check:
@@ -184,7 +184,7 @@ def _weights(module: GraphModule, limit: int) -> Check:
                 arrays.setdefault(id(value), (f"{node.target}.{name}", value))
     sizes = {path: np.asarray(value).nbytes for path, value in arrays.values()}
     total = sum(sizes.values())
-    found = f"{quantity(total, 'B')} in {len(sizes)} weights"
+    found = f"{quantity_text(total, 'B')} in {number_of(len(sizes), 'weight')}"
     return _limited("--max-weights", total, limit, "B", found, [(size, path) for path, size in _largest(sizes)])
 
 
@@ -196,9 +196,9 @@ def _limited(option: str, value: Dim, limit: int, unit: str, found: str, parts: 
     """Whether a value, which is made of ``parts``, is within a limit: what is ``found`` where it is a
     number."""
     passed = _is_within(option, value, limit, unit)
-    notes = () if passed else _listed([f"{quantity(size, unit)} {text}" for size, text in parts])
+    notes = () if passed else _listed([f"{quantity_text(size, unit)} {text}" for size, text in parts])
     found = found if isinstance(value, int) else f"{value} {unit}"
-    return Check(option[2:].replace("-", " "), quantity(limit, unit), found, passed, notes)
+    return Check(option[2:].replace("-", " "), quantity_text(limit, unit), found, passed, notes)
 
 
 def _lint(graph: Graph) -> Check:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from fxlite.backend import DEFAULT, Backend, Case, find_backend, take_options
 from fxlite.base.console import print_code, show
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, number_of
 from fxlite.cli.program_file import ProgramError, trace_program, unique
 from fxlite.cli.shared import (
     backend_option,
@@ -35,6 +35,7 @@ from fxlite.codegen.python.source import module_name, python_program, save_pytho
 from fxlite.codegen.reporting import check_and_time as report
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.manager import PassManager
+from fxlite.show.node_cost import quantity_text
 from fxlite.show.text.reading import links
 
 #: Lines of a graph that are printed; the whole is in graph.txt.
@@ -65,11 +66,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     with steps("trace") as step:
         said = step.said
         program, module = trace_program(options.program, options.weights, options.input, need_types=True)
-        said.append(f"{options.program}, {len(module.graph)} nodes")
+        said.append(f"{options.program}, {number_of(len(module.graph), 'node')}")
         weights = [n for n in module.graph.nodes if n.op == "get_attr"]
         if weights:
             size = sum(int(n.type.nbytes) for n in weights)
-            said.append(f"{len(weights)} weights of {report.quantity(size, 'B')}")
+            said.append(f"{number_of(len(weights), 'weight')} of {quantity_text(size, 'B')}")
         if weights and options.weights is None and not options.program.endswith(".fxl"):
             said[-1] += " as the program makes them (no --weights)"
     chosen = find_passes(options.passes)
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         with steps("passes") as step:
             before, module = len(module.graph), PassManager(chosen)(module)
             names = ", ".join(p.name for p in chosen)
-            step.said.append(f"{names}: {before} nodes to {len(module.graph)}")
+            step.said.append(f"{names}: {number_of(before, 'node')} to {len(module.graph)}")
         if not all(p.exactness.kind in ("exact", "allclose") for p in chosen):
             program = module  # which is not meant to compute what the program does
     cases = examples.make_cases(module, sizes, data)

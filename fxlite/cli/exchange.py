@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fxlite.base.console import show
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, number_of
 from fxlite.cli.shared import after_passes, passes_option, program_options, repeated, say
 
 
@@ -49,7 +49,7 @@ def import_run(options: argparse.Namespace, console: Console) -> int:
         return int(any(verdict == "not" for _, _, verdict in rows))
     module = from_onnx(options.model, dict(map(_size, options.size)))
     nodes = sum(node.op == "call_function" for node in module.graph.nodes)
-    say(console, f"{module.name}: {nodes} calls of ops, {len(module.state_dict())} weights")
+    say(console, f"{module.name}: {number_of(nodes, 'call')} of ops, {number_of(len(module.state_dict()), 'weight')}")
     if options.output is None:
         return 0
     from fxlite.codegen.reporting.report import report
@@ -90,8 +90,8 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
     _, module = trace_program(options.program, options.weights, options.input)
     module = after_passes(module, options.passes)
     model = to_onnx(module, options.output, options.opset, options.external_data or None)
-    held = f"{len(model.graph.node)} nodes, {len(model.graph.initializer)} weights, opset {options.opset}"
-    say(console, f"{options.output} written: {held}")
+    held = number_of(len(model.graph.node), "node"), number_of(len(model.graph.initializer), "weight")
+    say(console, f"{options.output} written: {', '.join(held)}, opset {options.opset}")
     return 0
 
 
@@ -118,6 +118,6 @@ def weights_run(options: argparse.Namespace, console: Console) -> int:
         table.add_row(Text(entry.name), entry.dtype, shape, f"{entry.nbytes:,}")
     numbers, nbytes = sum(math.prod(e.shape) for e in entries), sum(e.nbytes for e in entries)
     table.add_section()
-    table.add_row(Text(f"{len(entries):,} arrays"), "", f"{numbers:,}", f"{nbytes:,}")
+    table.add_row(Text(number_of(len(entries), "array")), "", f"{numbers:,}", f"{nbytes:,}")
     show(console, table)
     return 0

@@ -29,13 +29,13 @@ from rich.text import Text
 import fxlite
 from fxlite.backend import backends
 from fxlite.base.console import show
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, number_of
 from fxlite.cli.shared import UsageError
-from fxlite.codegen.reporting import check_and_time as report
 from fxlite.codegen.runtime import toolchain
 from fxlite.codegen.runtime.cache import PROGRAMS, STAMP, cache_folder, cache_limit, is_entry, named_folder
 from fxlite.codegen.runtime.roofs import machine_roofs
 from fxlite.compiler import compile as compile_program
+from fxlite.show.node_cost import quantity_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,12 +93,12 @@ def _cache_content(folder: Path) -> str:
             with contextlib.suppress(OSError):  # another process has just removed it
                 size += os.stat(os.path.join(path, name)).st_size
     builds, programs = count.values()
-    return f"{builds} builds, {programs} programs, {report.quantity(size, 'B')}"
+    return f"{number_of(builds, 'build')}, {number_of(programs, 'program')}, {quantity_text(size, 'B')}"
 
 
 def _limit_text() -> str:
     limit = cache_limit()
-    return "no limit" if math.isinf(limit) else f"at most {report.quantity(int(limit), 'B')}"
+    return "no limit" if math.isinf(limit) else f"at most {quantity_text(int(limit), 'B')}"
 
 
 #: Folders of the cache, beside those of builds.
@@ -166,31 +166,29 @@ def findings() -> Iterator[Finding]:
                     value,
                     _ADVICE[name] * value.startswith(("none", "not")),
                 )
-    dot = shutil.which("dot")
-    said = dot or "pictures are SVG, HTML and DOT; PNG and PDF need Graphviz"
-    yield Finding(
-        "dot",
-        "works" if dot else "missing",
-        said,
-        "" if dot else "install Graphviz: apt install graphviz, brew install graphviz",
-    )
-    for package, purpose in _EXTRAS.items():
+    for package, (extra, purpose) in _PACKAGES.items():
         version = _version(package)
-        advice = "" if version else f"pip install {package}"
+        advice = "" if version else f"pip install 'fxlite[{extra}]'"
         yield Finding(
             package, "works" if version else "missing", f"{version}, {purpose}" if version else purpose, advice
         )
+    dot = shutil.which("dot")
+    purpose = "for PNG and PDF without resvg-py and cairosvg"
+    advice = "" if dot else "install Graphviz: apt install graphviz, brew install graphviz"
+    yield Finding("dot", "works" if dot else "missing", f"{dot}, {purpose}" if dot else purpose, advice)
 
 
-#: Packages that fxlite uses where they are installed, and what for.
-_EXTRAS = {
-    "libcst": "for fxlite optimize, which edits your files",
-    "onnx": "for models of ONNX",
-    "torch": "for models of PyTorch",
-    "argcomplete": "for fxlite completion",
+#: Packages that fxlite uses where they are installed: which extra installs them, and what they are for.
+_PACKAGES = {
+    "libcst": ("patch", "for fxlite optimize, which edits your files"),
+    "resvg-py": ("draw", "for pictures as PNG"),
+    "cairosvg": ("draw", "for pictures as PDF"),
+    "onnx": ("onnx", "for models of ONNX"),
+    "torch": ("torch", "for models of PyTorch"),
+    "argcomplete": ("completion", "for fxlite completion"),
 }
 _ADVICE = {
-    "CUDA": 'pip install "fxlite[cuda]" for compiling CUDA C; it needs no GPU',
+    "CUDA": "pip install 'fxlite[cuda]' to compile CUDA C; that needs no GPU",
     "GPU": "CUDA C can be written and compiled without one, and runs on another machine",
 }
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from fxlite.backend import DEFAULT, find_backend
 from fxlite.base.console import show
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, number_of
 from fxlite.cli.program_file import ProgramError, trace_program, unique
 from fxlite.cli.shared import (
     UsageError,
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         module, given = _subject(options)
         with steps_aside()("measure") as step:
             found = before_after(module, passes=chosen, **given)
-            step.said.append(f"{len(found)} passes in turns")
+            step.said.append(f"{number_of(len(found), 'pass')} in turns")
         show(console, found)
         return 0
     if options.cliffs and options.by:
@@ -96,7 +96,7 @@ def measured(options: argparse.Namespace, matmul_precision: str = "highest", aut
     module, given = _subject(options)
     with steps_aside()("measure") as step:
         found = profile(module, matmul_precision=matmul_precision, autotune=autotune, **given)
-        step.said.append(f"{len(found.whole_seconds)} calls in {found.target.language}")
+        step.said.append(f"{number_of(len(found.whole_seconds), 'call')} in {found.target.language}")
     return found
 
 
@@ -175,7 +175,7 @@ def report_run(options: argparse.Namespace, console: Console) -> int:
     steps = steps_aside()
     with steps("trace") as step:
         module, inputs = _program_and_inputs(options)
-        step.said.append(f"{module.name}, {len(module.graph)} nodes")
+        step.said.append(f"{module.name}, {number_of(len(module.graph), 'node')}")
     how = {name: getattr(options, name) for name in ("backend", "profile", "repeat", "threads")}
     found = report(module, inputs=inputs, stage=steps.stage, **how)
     with steps("page") as step:

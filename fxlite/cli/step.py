@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fxlite.base.console import show
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, number_of
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import data_option, find_passes, passes_option, program_options, size_option
 from fxlite.codegen.program import example_inputs as examples
@@ -248,7 +248,7 @@ class Viewer:
 
     def _beginning(self) -> None:
         count = len(self.rewrites)
-        rewrites = f"{count} rewrite{'s' if count != 1 else ''}"
+        rewrites = number_of(count, "rewrite")
         self._title(f"before all passes, {rewrites} to come")
         table = Table(box=None, header_style="bold", pad_edge=False)
         for heading, right in (("pass", False), ("rewrites", True), ("what changed", False)):

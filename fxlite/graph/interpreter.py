@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fxlite.base.errors import ArgumentError, expect
+from fxlite.base.errors import ArgumentError, expect, number_of
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.graph.subgraph import SubGraph, bodies_of
@@ -102,7 +102,7 @@ class Interpreter:
         targets = [p.target for p in self.graph.placeholders]
         if len(args) != len(targets):
             raise ArgumentError(
-                f"{self._caller.name} has {len(targets)} inputs ({', '.join(targets)}), got {len(args)}"
+                f"{self._caller.name} has {number_of(len(targets), 'input')} ({', '.join(targets)}), got {len(args)}"
             )
         self.env, self.inputs = {}, dict(zip(targets, args))
         self._check_inputs()

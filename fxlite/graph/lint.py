@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.errors import FxliteError, GraphError
+from fxlite.base.errors import FxliteError, GraphError, number_of
 from fxlite.graph.node import OPCODES
 from fxlite.ops.op import Op
 from fxlite.types.tensor_type import type_of
@@ -58,7 +58,7 @@ def _walk(graph: Graph) -> tuple[dict[Node, int], list[str]]:
     if output is None:
         problems.append("the graph has no output node")
     if len(positions) != len(graph):
-        problems.append(f"the graph counts {len(graph)} nodes, but lists {len(positions)}")
+        problems.append(f"the graph counts {number_of(len(graph), 'node')}, but lists {len(positions)}")
     return positions, problems
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, FileFormatError
+from fxlite.base.errors import ArgumentError, FileFormatError, number_of
 from fxlite.base.outside_text import is_name
 from fxlite.types.dtypes import is_same_array
 from fxlite.types.tensor_type import TensorType
@@ -263,7 +263,7 @@ def take_apart(structure: Structure, value: Any, path: str) -> Iterator[tuple[st
     _, keys, values = found
     if structure.kind in ("tuple", "list", "namedtuple"):
         if len(values) != len(structure.children):
-            raise ArgumentError(f"{path} must have {len(structure.children)} items, not {len(values)}")
+            raise ArgumentError(f"{path} must have {number_of(len(structure.children), 'item')}, not {len(values)}")
         given = dict(zip(structure.keys, values))
     else:
         given = dict(zip(keys, values))

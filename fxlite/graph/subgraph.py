@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fxlite.base.errors import GraphError, expect
+from fxlite.base.errors import GraphError, expect, number_of
 from fxlite.graph.graph import Graph
 from fxlite.graph.node import Node, map_nodes
 from fxlite.graph.retype import infer_types
@@ -203,7 +203,7 @@ class SubGraph:
     def __repr__(self) -> str:
         inputs = ", ".join(node.name for node in self.inputs)
         results = ", ".join(node.name for node in self.results)
-        return f"<sub-graph ({inputs}) -> ({results}), {len(self.calls)} calls, {self.digest}>"
+        return f"<sub-graph ({inputs}) -> ({results}), {number_of(len(self.calls), 'call')}, {self.digest}>"
 
     @property
     def digest(self) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, number_of
 from fxlite.base.facade import above
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
@@ -324,7 +324,7 @@ class Recorder:
         ]
         for p in sorted(programs, key=lambda p: -p.uses * p.nodes)[:10]:
             how = "compiled" if p.compiled is not None else p.failure or "interpreted"
-            lines.append(f"  {p.uses} times, {p.nodes} nodes: {how}")
+            lines.append(f"  {p.uses} times, {number_of(p.nodes, 'node')}: {how}")
         if self.fallbacks:
             lines.append("computed by NumPy at once:")
             for (name, reason), count in self.fallbacks.most_common(20):

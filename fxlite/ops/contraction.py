@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.base.errors import ArgumentError, ShapeError, number_of
 from fxlite.ops.image.spatial import rewrite
 from fxlite.ops.op import OptionalTensor, Tensor, Tensors, broadcast_shapes, lookup, op
 from fxlite.ops.samples import Bad, S
@@ -241,7 +241,9 @@ def parse_equation(equation: Any, ranks: Sequence[int]) -> tuple[list[Labels], L
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ArgumentError(f"the equation {equation!r} has {len(terms)} operands, but {len(ranks)} are given")
+        raise ArgumentError(
+            f"the equation {equation!r} has {number_of(len(terms), 'operand')}, but {len(ranks)} are given"
+        )
     inputs = [_letters(term, equation, rank) for term, rank in zip(terms, ranks)]
     extra = max((sum(letter.isdigit() for letter in labels) for labels in inputs), default=0)
     ellipsis = tuple(str(n) for n in range(extra, 0, -1))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError
+from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError, number_of
 from fxlite.base.state import most_iterations
 from fxlite.ops.op import Op, Tensor, Tensors, op
 from fxlite.ops.parameters import Attribute
@@ -28,7 +28,7 @@ def _body_types(body: Any, types: Sequence[Any], what: str) -> tuple[TensorType,
         raise ArgumentError(f"{what} must be a sub-graph, not {body!r}")
     taken = body.input_types
     if len(taken) != len(types):
-        raise ArgumentError(f"{what} takes {len(taken)} values, but gets {len(types)}")
+        raise ArgumentError(f"{what} takes {number_of(len(taken), 'value')}, but gets {len(types)}")
     for number, (mine, given) in enumerate(zip(taken, types)):
         if mine != given:
             raise ShapeError(f"{what} takes {mine} as its value {number}, but gets {given}")
@@ -45,7 +45,7 @@ def _invariant(before: Sequence[Any], after: Sequence[Any]) -> tuple[TensorType,
     if not before:
         raise ArgumentError("a loop that carries no values has no results")
     if len(before) != len(after):
-        raise GraphError(f"the body gives {len(after)} values for {len(before)} carried ones")
+        raise GraphError(f"the body gives {number_of(len(after), 'value')} for {len(before)} carried ones")
     for number, (old, new) in enumerate(zip(before, after)):
         if old != new:
             raise ShapeError(f"carried value {number} is {old} before an iteration and {new} after")
@@ -104,7 +104,7 @@ def _(pred: Any, operands: Any, true_fn: Any, false_fn: Any) -> tuple[TensorType
     chosen = _body_types(true_fn, operands, "true_fn")
     other = _body_types(false_fn, operands, "false_fn")
     if len(chosen) != len(other):
-        raise ShapeError(f"true_fn gives {len(chosen)} values, false_fn {len(other)}")
+        raise ShapeError(f"true_fn gives {number_of(len(chosen), 'value')}, false_fn {len(other)}")
     for number, (one, two) in enumerate(zip(chosen, other)):
         if one != two:
             raise ShapeError(f"result {number} is {one} of true_fn and {two} of false_fn")
@@ -129,7 +129,7 @@ def while_loop(carried: Tensors, captured: Tensors, cond_fn: Attribute, body_fn:
 def _(carried: Any, captured: Any, cond_fn: Any, body_fn: Any) -> tuple[TensorType, ...]:
     condition = _body_types(cond_fn, (*carried, *captured), "cond_fn")
     if len(condition) != 1:
-        raise GraphError(f"cond_fn gives {len(condition)} values, not one")
+        raise GraphError(f"cond_fn gives {number_of(len(condition), 'value')}, not one")
     _require_scalar(condition[0], "what cond_fn gives", dtypes.bool_)
     return _invariant(carried, _body_types(body_fn, (*carried, *captured), "body_fn"))
 

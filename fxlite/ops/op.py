@@ -38,6 +38,7 @@ from fxlite.base.errors import (
     PositionError,
     ShapeError,
     did_you_mean,
+    number_of,
 )
 from fxlite.base.on_demand import is_expression
 from fxlite.base.state import active_tracer, stands_for_any
@@ -247,7 +248,7 @@ class Op(Facts):
                 return dict(zip(plain, args))
         if len(args) > len(self._names):
             raise ArgumentError(
-                f"{self.name}{self.signature_text()} takes {len(self._names)} arguments, got {len(args)}"
+                f"{self.name}{self.signature_text()} takes {number_of(len(self._names), 'argument')}, got {len(args)}"
             )
         given = dict(zip(self._names, args))
         for key, value in kwargs.items():

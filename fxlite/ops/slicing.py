@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, DTypeError, PositionError, ShapeError
+from fxlite.base.errors import ArgumentError, DTypeError, PositionError, ShapeError, number_of
 from fxlite.base.on_demand import is_expression, sympy
 from fxlite.ops.op import Tensor, Tensors, broadcast_shapes, normalize_axis, op
 from fxlite.ops.parameters import Attribute
@@ -564,7 +564,7 @@ def _(x: Any, index: int) -> Any:
     if not isinstance(x, (tuple, list)):
         raise ShapeError(f"x is one tensor {x}, not several; use slice or select on a tensor")
     if type(index) is not int or not -len(x) <= index < len(x):
-        raise ShapeError(f"result {index!r} of {len(x)} results")
+        raise ShapeError(f"result {index!r} of {number_of(len(x), 'result')}")
     return x[index]
 
 

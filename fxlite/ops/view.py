@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.base.errors import ArgumentError, ShapeError, number_of
 from fxlite.base.on_demand import is_expression, sympy
 from fxlite.ops.op import Op, Tensor, normalize_axis, op, to_dim
 from fxlite.ops.samples import Bad, S, special
@@ -74,12 +74,12 @@ def resolve_shape(old: Shape, shape: Any) -> Shape:
             raise _no_reshape(old, new, f": {known} does not divide {total}")
         return tuple(solved if a == unknown[0] else d for a, d in enumerate(new))
     if not shapes.equal(total, shapes.product(new)):
-        raise _no_reshape(old, new, f" ({shapes.product(new)} elements)")
+        raise _no_reshape(old, new, f" ({number_of(shapes.product(new), 'element')})")
     return new
 
 
 def _no_reshape(old: Shape, new: Shape, why: str) -> ShapeError:
-    text = f"{_text(old)} ({shapes.product(old)} elements) cannot be reshaped to {_text(new)}{why}"
+    text = f"{_text(old)} ({number_of(shapes.product(old), 'element')}) cannot be reshaped to {_text(new)}{why}"
     named = shapes.names((*old, *new))
     hint = "; named dims must divide for all sizes: say 2*T for an even one" if named else ""
     return ShapeError(text + hint)

@@ -292,7 +292,7 @@ def _digits(value: Any) -> str:
 
 def _three(value: float) -> str:
     """Three digits without an exponent: 1.23, 12.3, 123, 1235."""
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
 
 
 # -- the roofs of a machine ------------------------------------------------------------------------
@@ -378,8 +378,8 @@ class Roofs(Printed):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("how it was measured")
         for roof in self.roofs.values():
-            rates = [rate_text(roof.one_thread, roof.unit)]
-            rates += [rate_text(roof.all_threads, roof.unit)] if many else []
+            rates = [quantity_text(roof.one_thread, roof.unit)]
+            rates += [quantity_text(roof.all_threads, roof.unit)] if many else []
             table.add_row(roof.name, *rates, roof.how)
         notes = [f"{self.cpu}, measured on {self.measured}"]
         notes += [f"left out: {text}" for text in self.left_out]
@@ -399,12 +399,12 @@ def limits(roofs: Roofs, flops: int, bytes_read: int, bytes_written: int, dtype:
     return Limits(flops / roofs.compute(dtype, threads), seconds, memory)
 
 
-def rate_text(value: float, unit: str) -> str:
+def quantity_text(value: float, unit: str = "") -> str:
     """``117 GFLOP/s``: three digits and a decimal prefix."""
     for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= 0.9995 * factor:
+        if abs(value) >= 0.9995 * factor:
             return f"{_three(value / factor)} {prefix}{unit}"
-    return f"{_three(value)} {unit}"
+    return f"{_three(value)} {unit}".rstrip()
 
 
 # -- weights ---------------------------------------------------------------------------------------

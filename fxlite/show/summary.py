@@ -17,11 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite import nn
 from fxlite.base.console import Printed
+from fxlite.base.errors import number_of
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op
 from fxlite.show.drawing.outline import Part, outline
-from fxlite.show.node_cost import Weight, node_cost, short_text, sum_of_costs, weights_by_node, weights_of
+from fxlite.show.node_cost import (
+    Weight,
+    node_cost,
+    quantity_text,
+    short_text,
+    sum_of_costs,
+    weights_by_node,
+    weights_of,
+)
 from fxlite.show.text.pretty import type_text
 from fxlite.types.shapes import Dim
 
@@ -188,7 +197,7 @@ class Summary(Printed):
 
     @property
     def about(self) -> str:
-        return f"{self.nodes} nodes in {len(self.rows)} rows"
+        return f"{number_of(self.nodes, 'node')} in {number_of(len(self.rows), 'row')}"
 
     @property
     def parameters(self) -> int:
@@ -217,14 +226,14 @@ class Summary(Printed):
 
     @property
     def facts(self) -> str:
-        """One line about the whole."""
+        """Two lines about the whole: its nodes, and its weights."""
         parameters = [w for w in self.weights if w.is_parameter]
         buffers = [w for w in self.weights if not w.is_parameter]
-        kinds = ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in self.kinds.items())
-        texts = [f"{self.nodes} nodes ({kinds})", f"{self.parameters:,} parameters ({_bytes(parameters)})"]
+        kinds = ", ".join(number_of(count, kind) for kind, count in self.kinds.items())
+        held = f"{number_of(self.parameters, 'parameter')} ({_bytes(parameters)})"
         if buffers:
-            texts.append(f"{sum(w.size for w in buffers):,} other weights ({_bytes(buffers)})")
-        return ", ".join(texts)
+            held += f", {number_of(sum(w.size for w in buffers), 'other weight')} ({_bytes(buffers)})"
+        return f"{number_of(self.nodes, 'node')} ({kinds})\n{held}"
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield self.table(options.max_width)
@@ -316,4 +325,4 @@ def _cells(row: SummaryRow) -> list[Any]:
 
 
 def _bytes(weights: list[Weight]) -> str:
-    return f"{short_text(sum(w.nbytes for w in weights))}B"
+    return quantity_text(sum(w.nbytes for w in weights), "B")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, number_of
 from fxlite.base.facade import above
 from fxlite.nn.module import Module
 from fxlite.tracing.doctor_tracer import DoctorTracer, Problem, place_text
@@ -50,7 +50,7 @@ class Diagnosis:
         if not self.problems:
             return "no problems: the program can be traced"
         count = len(self.problems)
-        parts = [f"{count} problem{'s' if count > 1 else ''}"]
+        parts = [number_of(count, "problem")]
         parts += [f"{number}. {problem}" for number, problem in enumerate(self.problems, 1)]
         return "\n".join(parts)
 
@@ -116,7 +116,7 @@ def add_further_problems(
     more = [p for p in found if (p.location, p.expression) != place_text(first.location)]
     if not more:
         return
-    title = f"and {len(more)} more problem{'s' if len(more) > 1 else ''}:"
+    title = f"and {number_of(len(more), 'more problem')}:"
     listed = "\n".join(f"{number}. {p}" for number, p in enumerate(more, 2))
     error.args = (f"{message}\n{title}\n{listed}",)
 

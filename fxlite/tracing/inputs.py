@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, DTypeError, FxliteError, expect
+from fxlite.base.errors import ArgumentError, DTypeError, FxliteError, expect, number_of
 from fxlite.base.outside_text import is_name
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
@@ -185,7 +185,7 @@ def declare(
             declared[name] = rest.pop(0)
     if rest:
         accepted = len(types) - len(rest)
-        raise ArgumentError(f"{len(types)} input types for {accepted} parameters")
+        raise ArgumentError(f"{number_of(len(types), 'input type')} for {number_of(accepted, 'parameter')}")
     extra: dict[str, Any] = {}
     for name, value in named.items():
         if name in declared:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import number_of
 from fxlite.base.state import is_traced, stands_for_any
 from fxlite.ops.op import lookup, normalize_axes, normalize_axis
 from fxlite.tracing.writes.aliasing import layout_of, take_order_for_granted
@@ -550,7 +551,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     axes = axes if len(axes) != 1 else tuple(axes) * len(shifts)
     shifts = shifts if len(shifts) != 1 else tuple(shifts) * len(axes)
     if len(shifts) != len(axes):
-        raise ValueError(f"{len(shifts)} shifts for {len(axes)} axes")
+        raise ValueError(f"{number_of(len(shifts), 'shift')} for {number_of(len(axes), 'axis', 'axes')}")
     for s, a in zip(shifts, axes):
         if is_traced(s):
             size = shapes.for_user(value_type(x).shape[a])

@@ -13,6 +13,7 @@ import re
 import warnings
 from dataclasses import dataclass
 
+from fxlite.base.errors import number_of
 from fxlite.graph.graph import Graph, Node
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
@@ -116,7 +117,7 @@ def warn_of_widening(graph: Graph) -> None:
     if not found:
         return
     first, more = found[0], len(found) - 1
-    text = str(first) + (f". {more} more place{'s' if more > 1 else ''} like this one" if more else "")
+    text = str(first) + (f". {number_of(more, 'more place')} like this one" if more else "")
     loc = first.node.loc
     if loc is None:
         warnings.warn(text, PromotionWarning, stacklevel=3)

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import number_of
 from fxlite.graph import pytree
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
@@ -522,4 +523,4 @@ def _leaf_difference(path: str, new: Any, old: Any) -> str | None:
         return None if same else f"{path} is {'an array' if is_array else repr(new)}, was {old!r}"
     if new.dtype != old.dtype:
         return f"{path} is {new.dtype}, was {old.dtype}"
-    return None if new.ndim == old.ndim else f"{path} has {new.ndim} axes, had {old.ndim}"
+    return None if new.ndim == old.ndim else f"{path} has {number_of(new.ndim, 'axis', 'axes')}, had {old.ndim}"

@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, number_of
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
@@ -219,7 +219,7 @@ class Agreement:
         if self.problem != "value":
             return text
         text += f" at {list(self.place)}" if self.place else ""
-        text += f"; {self.wrong} of {self.size} elements differ"
+        text += f"; {self.wrong:,} of {number_of(self.size, 'element')} differ"
         if self.bound and math.isfinite(self.error):
             text += f" by more than {self.bound:.2g} of the largest number, up to {self.error:.3g}"
         return text
@@ -281,7 +281,7 @@ def compare(
 def _shown(value: Any) -> str:
     arrays = leaves(value)
     if isinstance(value, (tuple, list, dict)):
-        return f"{type(value).__name__} of {len(arrays)} results"
+        return f"{type(value).__name__} of {number_of(len(arrays), 'result')}"
     return "nothing" if value is None else f"one result {_type_text(arrays[0])}"
 
 

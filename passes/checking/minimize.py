@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError, GraphError
+from fxlite.base.errors import ArgumentError, GraphError, number_of
 from fxlite.files.serialize import save_safetensors
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -208,7 +208,7 @@ class Step:
     trials: int
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.before} -> {self.after} calls, {self.trials} trials"
+        return f"{self.name}: {self.before} -> {number_of(self.after, 'call')}, {number_of(self.trials, 'trial')}"
 
 
 # -- the smallest part -----------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def draws(types: Collection[Any], names: Iterable[str], special: bool) -> list[D
     infinities, the limits of integers if ``special``; all dims 1; one of the first three 0; large
     and different. Where the facts of a dim exclude such a size, the nearest one is taken."""
     names = sorted(names)
-    known = {s.name: s.facts for t in _tensors(types) for s in symbols.fact_symbols(t.shape)}
+    known = {s.name: s.facts for t in _tensors(types) if names for s in symbols.fact_symbols(t.shape)}
 
     def nearest(sizes: Mapping[str, int]) -> dict[str, int]:
         return {n: known[n].nearest(size) if n in known else size for n, size in sizes.items()}

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed
-from fxlite.base.errors import ArgumentError, GraphError, expect
+from fxlite.base.errors import ArgumentError, GraphError, expect, number_of
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.costs import (
@@ -63,7 +63,7 @@ class CostReport(Printed):
 
     @property
     def about(self) -> str:
-        return f"{len(self.by_node)} calls of {self.module.name}"
+        return f"{number_of(len(self.by_node), 'call')} of {self.module.name}"
 
     @property
     def total(self) -> Costs:
@@ -215,7 +215,7 @@ _MOST_MODULES = 20  # changed ones that are listed
 def report_parts(report: CostReport, by: str, width: int) -> Iterator[Any]:
     """The facts of the whole, and the table by module, op or node."""
     sizes = "".join(f", {name}={size}" for name, size in report.sizes.items())
-    yield Text(f"{report.module.name}: {len(report.by_node)} calls{sizes}", style="bold")
+    yield Text(f"{report.module.name}: {number_of(len(report.by_node), 'call')}{sizes}", style="bold")
     yield Text("\n".join(costs_text(report.total, width)))
     yield ""
     if by != "module":

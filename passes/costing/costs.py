@@ -19,7 +19,7 @@ from typing import Any
 from fxlite.base.errors import ArgumentError
 from fxlite.base.on_demand import sympy
 from fxlite.graph.graph import Graph
-from fxlite.show.node_cost import short_text
+from fxlite.show.node_cost import quantity_text, short_text
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim, symbols
 
@@ -106,7 +106,7 @@ def costs_text(costs: Costs, width: int = 100) -> list[str]:
         ("FLOPs", dim_text(costs.flops)),
         ("bytes read", dim_text(costs.read, "B")),
         ("bytes written", dim_text(costs.written, "B")),
-        ("parameters", f"{dim_text(costs.parameters)}, {short_text(costs.parameter_bytes)}B"),
+        ("parameters", f"{dim_text(costs.parameters)}, {quantity_text(costs.parameter_bytes, 'B')}"),
         ("peak memory", dim_text(costs.peak, "B")),
         ("FLOPs per byte", intensity_text(costs)),
     ]
@@ -119,12 +119,11 @@ def costs_text(costs: Costs, width: int = 100) -> list[str]:
 
 
 def dim_text(value: Dim | None, unit: str = "") -> str:
-    """``1,234,567 (1.23M)`` or a formula; ``?`` where it is unknown."""
+    """``1,234,567 (1.23 M)`` or a formula; ``?`` where it is unknown."""
     if value is None:
         return "?"
     if isinstance(value, int):
-        short = short_text(value)
-        return f"{value:,}" if short == str(value) else f"{value:,} ({short}{unit})"
+        return f"{value:,}" if abs(value) < 10_000 else f"{value:,} ({quantity_text(value, unit)})"
     text = shapes.to_text(value)
     return text if len(text) <= _LONGEST_FORMULA else short_text(value)
 

@@ -22,7 +22,7 @@ from fxlite.base.outside_text import markup
 from fxlite.passes.costing.costs import QUANTITIES, TITLES, SizeRanges, sizes_that_pay
 from fxlite.show.drawing.colours import KINDS, OTHER, Colour, css_class, kind_of
 from fxlite.show.drawing.svg import legend_row, opening, style_text
-from fxlite.show.node_cost import short_text
+from fxlite.show.node_cost import quantity_text
 from fxlite.show.text.pretty import type_text
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _axes(timeline: MemoryTimeline, columns: list[int], highest: int, scale: flo
     for value in ticks(highest):
         y = bottom - value * scale
         yield f'<path class="grid" d="M{_LEFT},{y:.1f} h{_WIDTH}"/>'
-        text = f"{short_text(value)}B" if value else "0"
+        text = quantity_text(value, "B") if value else "0"
         yield note(_LEFT - 6, y + 4, text, "end")
     yield f'<path class="axis" d="M{_LEFT},{bottom} h{_WIDTH}"/>'
     for column in range(0, len(columns), max(1, -(-len(columns) // 15))):
@@ -340,7 +340,7 @@ def _plot_axes(plot: Plot, highest: float, widest: int, across: float, upwards: 
     for value in ticks(max(int(highest), 1)):
         y = _HEIGHT - value * upwards
         yield f'<path class="grid" d="M0,{y:.1f} h{_PLOT_WIDTH}"/>'
-        yield note(-6, y + 4, f"{short_text(value)}{plot.unit}" if value else "0", "end")
+        yield note(-6, y + 4, quantity_text(value, plot.unit) if value else "0", "end")
     yield f'<path class="axis" d="M0,0 v{_HEIGHT} h{_PLOT_WIDTH}"/>'
     for value in ticks(max(widest, 1)):
         yield note(value * across, _HEIGHT + 16, str(value), "middle")

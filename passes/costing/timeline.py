@@ -25,12 +25,12 @@ from rich.text import Text
 
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed, picture_html
-from fxlite.base.errors import GraphError
+from fxlite.base.errors import GraphError, number_of
 from fxlite.base.on_demand import sympy
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.costs import check_dims
-from fxlite.show.node_cost import is_view, short_text
+from fxlite.show.node_cost import is_view, quantity_text
 from fxlite.show.text.pretty import type_text
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
@@ -244,7 +244,7 @@ class MemoryTimeline(Printed):
 
     @property
     def about(self) -> str:
-        return f"{len(self.buffers)} values in {len(self.steps)} steps of {self.name}"
+        return f"{number_of(len(self.buffers), 'value')} in {number_of(len(self.steps), 'step')} of {self.name}"
 
     @functools.cached_property
     def held(self) -> tuple[int, ...]:
@@ -363,20 +363,20 @@ def timeline_parts(timeline: MemoryTimeline, width: int) -> Iterator[Text]:
     more = len(timeline.buffers) - len(shown)
     if more:
         rest = sum(b.nbytes for b in timeline.buffers) - sum(b.nbytes for b in shown)
-        yield Text(f"and {more} smaller values, {short_text(rest)}B in all", style="dim")
+        yield Text(f"and {more} smaller values, {quantity_text(rest, 'B')} in all", style="dim")
 
 
 def _facts(timeline: MemoryTimeline) -> Iterator[Text]:
     sizes = "".join(f", {name}={size}" for name, size in timeline.sizes.items())
-    yield Text(f"{timeline.name}: {len(timeline.steps)} steps{sizes}", style="bold")
+    yield Text(f"{timeline.name}: {number_of(len(timeline.steps), 'step')}{sizes}", style="bold")
     if timeline.slots:
-        values = f"{len(timeline.buffers)} values"
+        values = number_of(len(timeline.buffers), "value")
         total = sum(b.nbytes for b in timeline.buffers)
-        yield Text(f"arena    {timeline.arena_text}, for {values} of {total:,} bytes")
+        yield Text(f"arena    {timeline.arena_text}, for {values} of {number_of(total, 'byte')}")
     elif timeline.buffers:
         step = timeline.fullest
         held = timeline.at(step)
-        values = "1 value" if len(held) == 1 else f"{len(held)} values"
+        values = number_of(len(held), "value")
         yield Text(f"peak     {timeline.peak:,} bytes in {values} while {timeline.steps[step]} runs, step {step + 1}")
     else:
         yield Text("peak     0 bytes: nothing is held")
@@ -389,11 +389,11 @@ def _labels(buffers: list[Buffer], width: int, is_packed: bool) -> list[str]:
     cells = [[_cut(b.node.name, _LONGEST_NAME) for b in buffers]]
     if width >= 100:
         cells.append([_cut(type_text(b.node.type), _LONGEST_TYPE) for b in buffers])
-    sizes = [f"{short_text(b.nbytes)}B" for b in buffers]
+    sizes = [quantity_text(b.nbytes, "B") for b in buffers]
     padded = [[text.ljust(max(map(len, column))) for text in column] for column in cells]
     padded.append([text.rjust(max(map(len, sizes))) for text in sizes])
     if is_packed:
-        starts = [f"at {short_text(b.start)}B" for b in buffers]
+        starts = [f"at {quantity_text(b.start, 'B')}" for b in buffers]
         padded.append([text.ljust(max(map(len, starts))) for text in starts])
     return ["  ".join(row) for row in zip(*padded)]
 
@@ -443,7 +443,7 @@ def _slot_rows(timeline: MemoryTimeline, axis: Axis, left: int) -> Iterator[Text
     for buffer in timeline.buffers:
         inside.setdefault(buffer.slot, []).append(buffer)
     for number, nbytes in enumerate(timeline.slots[:MOST_ROWS]):
-        line = Text(f"{f'slot {number}':<9}{short_text(nbytes) + 'B':>8}".ljust(left), no_wrap=True)
+        line = Text(f"{f'slot {number}':<9}{quantity_text(nbytes, 'B'):>8}".ljust(left), no_wrap=True)
         column = 0
         for turn, buffer in enumerate(inside[number]):
             start, end = max(axis.column(buffer.first), column), axis.end(buffer.last)
@@ -454,4 +454,4 @@ def _slot_rows(timeline: MemoryTimeline, axis: Axis, left: int) -> Iterator[Text
         names = ", ".join(b.node.name for b in inside[number])
         yield Text(_cut(f"{'':4}{names}", left + axis.columns), style="dim", no_wrap=True)
     if len(timeline.slots) > MOST_ROWS:
-        yield Text(f"and {len(timeline.slots) - MOST_ROWS} more slots", style="dim")
+        yield Text(f"and {number_of(len(timeline.slots) - MOST_ROWS, 'more slot')}", style="dim")

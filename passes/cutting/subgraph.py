@@ -14,7 +14,7 @@ from typing import Any
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, GraphError, did_you_mean, expect
-from fxlite.base.on_demand import sympy
+from fxlite.base.on_demand import is_expression, sympy
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.types import shapes
@@ -200,10 +200,11 @@ def _unbound(inputs: Iterable[Node], used: frozenset[str]) -> frozenset[str]:
     pending: list[Any] = []
     for node in inputs:
         for dim in node.type.shape if isinstance(node.type, TensorType) else ():
-            if isinstance(dim, sympy.Symbol):
-                bound.add(dim.name)
-            elif not isinstance(dim, int):
-                pending.append(dim)
+            if is_expression(dim):
+                if dim.is_Symbol:
+                    bound.add(dim.name)
+                else:
+                    pending.append(dim)
     unsolved: set[str] = set()
     for dim in pending:
         unknown = [s for s in dim.free_symbols if s.name not in bound]

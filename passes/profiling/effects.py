@@ -27,7 +27,7 @@ from rich.text import Text
 from fxlite.backend import Backend, find_backend, measured_backends
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed
-from fxlite.base.errors import ArgumentError, GraphError
+from fxlite.base.errors import ArgumentError, GraphError, number_of
 from fxlite.base.facade import above
 from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Graph, Node
@@ -251,7 +251,7 @@ class BeforeAfter(Printed):
 
     @property
     def about(self) -> str:
-        return f"{len(self.steps)} passes on {self.name} in {self.target.language}"
+        return f"{number_of(len(self.steps), 'pass')} on {self.name} in {self.target.language}"
 
     @property
     def target(self) -> Backend:
@@ -314,8 +314,7 @@ MOST_KINDS = 6
 def effects_parts(found: BeforeAfter, width: int) -> Iterator[Any]:
     """The heading, the table, and what its columns mean."""
     sizes = "".join(f", {name}={size}" for name, size in found.dims.items())
-    passes = "1 pass" if len(found) == 1 else f"{len(found)} passes"
-    threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
+    passes, threads = number_of(len(found), "pass"), number_of(found.threads, "thread")
     language = found.target.language
     yield Text(f"{found.name}: {passes}, {language}, {threads}{sizes}", style="bold")
     yield ""
@@ -380,7 +379,7 @@ def _rewrite_rows(step: PassEffect, with_bytes: bool) -> Iterator[list[str]]:
         shares.append(_share(moved, step.before.bytes) if with_bytes else "")
         yield [label, "", *shares, "", "", ""]
     if len(rows) > MOST_KINDS:
-        yield [f"  and {len(rows) - MOST_KINDS} more kinds", *[""] * 6]
+        yield [f"  and {number_of(len(rows) - MOST_KINDS, 'more kind')}", *[""] * 6]
 
 
 def _sum(values: list[int | None]) -> int | None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from fxlite.base.errors import ArgumentError
 from fxlite.base.outside_text import markup
 from fxlite.passes.costing.pictures import note, plot_picture
-from fxlite.passes.profiling.tables import seconds_text
+from fxlite.passes.profiling.tables import reached_text, seconds_text
 from fxlite.show.drawing.colours import KINDS, Colour, css_class, kind_of
 from fxlite.show.drawing.svg import legend_row
-from fxlite.show.node_cost import Roofs, rate_text
+from fxlite.show.node_cost import Roofs, quantity_text
 
 if TYPE_CHECKING:
     from fxlite.passes.profiling.record import Profile, Row
@@ -86,7 +86,7 @@ def _axes(across: _Scale, upwards: _Scale) -> Iterator[str]:
     for value in upwards.powers():
         y = _HEIGHT - upwards.at(value)
         yield f'<path class="grid" d="M0,{y:.1f} h{_WIDTH}"/>'
-        yield note(-6, y + 4, rate_text(value, ""), "end")
+        yield note(-6, y + 4, quantity_text(value, ""), "end")
     for value in across.powers():
         x = across.at(value)
         yield f'<path class="grid" d="M{x:.1f},0 v{_HEIGHT}"/>'
@@ -101,14 +101,14 @@ def _lines(lines: list[tuple[str, float, float]], across: _Scale, upwards: _Scal
         left = max(10.0**across.low, 10.0**upwards.low / rate)
         ridge, top = across.at(peak / rate), _HEIGHT - upwards.at(peak)
         start = f"{across.at(left):.1f},{_HEIGHT - upwards.at(left * rate):.1f}"
-        told = f"{name}: {rate_text(rate, 'B/s')}"
+        told = f"{name}: {quantity_text(rate, 'B/s')}"
         yield (
             f'<path class="line" style="stroke-width: 2" d="M{start} L{ridge:.1f},{top:.1f} H{_WIDTH}">'
             f"<title>{markup(told)}</title></path>"
         )
         place = (ridge + 8, top + 16, "start") if name == "memory" else (ridge - 8, top - 6, "end")
         yield note(place[0], place[1], markup(told), place[2])
-    yield note(_WIDTH, _HEIGHT - upwards.at(lines[0][2]) - 6, rate_text(lines[0][2], "FLOP/s"), "end")
+    yield note(_WIDTH, _HEIGHT - upwards.at(lines[0][2]) - 6, quantity_text(lines[0][2], "FLOP/s"), "end")
 
 
 def _discs(profile: Profile, rows: list[Row], across: _Scale, upwards: _Scale) -> Iterator[str]:
@@ -119,8 +119,8 @@ def _discs(profile: Profile, rows: list[Row], across: _Scale, upwards: _Scale) -
         x, y = across.at(_intensity(row)), _HEIGHT - upwards.at(row.flops_per_second or 1.0)
         radius = max(_SMALLEST, _LARGEST * math.sqrt(share))
         colour: Colour = KINDS[kind_of(row.node)]
-        reached = f", {row.efficiency:.0%} of what {row.bound} allows" if row.efficiency is not None else ""
-        rate = rate_text(row.flops_per_second or 0, "FLOP/s")
+        reached = f", {reached_text(row.efficiency)} of what {row.bound} allows" if row.efficiency is not None else ""
+        rate = quantity_text(row.flops_per_second or 0, "FLOP/s")
         told = f"{row.name}: {seconds_text(row.median)}, {share:.1%}\n{rate}{reached}"
         yield (
             f'<circle class="{css_class(colour)}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'

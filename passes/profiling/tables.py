@@ -17,7 +17,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.show.node_cost import rate_text, short_text
+from fxlite.base.errors import number_of
+from fxlite.show.node_cost import quantity_text, short_text
 
 if TYPE_CHECKING:
     from fxlite.passes.profiling.record import Entry, Profile, Row
@@ -63,19 +64,19 @@ def heat(share: float) -> str:
 # -- facts -----------------------------------------------------------------------------------------
 def fact_lines(profile: Profile) -> list[Text]:
     """What a profile says of the whole call: times, the cost of measuring, the machine's roofs."""
-    threads = "1 thread" if profile.threads == 1 else f"{profile.threads} threads"
+    threads = number_of(profile.threads, "thread")
     sizes = "".join(f", {name}={size}" for name, size in profile.dims.items())
-    what = profile.target.part
-    what += "" if len(profile.rows) == 1 else "s"
+    what = number_of(len(profile.rows), profile.target.part)
     calls = len(profile.whole_seconds)
     what += f" in {profile.target.language}"
-    head = Text(f"{profile.name}: {len(profile.rows)} {what}, {threads}{sizes}", style="bold")
+    head = Text(f"{profile.name}: {what}, {threads}{sizes}", style="bold")
     plain = seconds_text(min(profile.plain_seconds))
-    rest = "" if profile.coverage > 0.9 else "; the rest: checking inputs, making results"
+    overhead = f"costs {profile.overhead:+.1%}" if profile.overhead > 0 else "costs no time that can be told"
+    rest = "" if profile.coverage > 0.9 else "\n       the rest: checking inputs, making results"
     together = seconds_text(profile.parts_seconds)
     lines = [
         f"call   {seconds_text(profile.seconds)} median of {calls}, least {seconds_text(min(profile.whole_seconds))}",
-        f"       measuring costs {profile.overhead:+.1%}: least without it {plain}",
+        f"       measuring {overhead}: least without it {plain}",
         f"parts  {together} together, {profile.coverage:.1%} of the call{rest}",
     ]
     if profile.roofs is not None:
@@ -88,7 +89,7 @@ def fact_lines(profile: Profile) -> list[Text]:
 def _roofs(profile: Profile) -> str:
     roofs, threads = profile.roofs, profile.threads
     assert roofs is not None
-    compute = rate_text(roofs.rate("fma_f32", threads), "FLOP/s")
+    compute = quantity_text(roofs.rate("fma_f32", threads), "FLOP/s")
     places = []
     for prefix, place in (("", "memory"), ("cached_", "cache")):
         read, write = (roofs.rate(f"{prefix}{what}", threads) / 1e9 for what in ("read", "write"))
@@ -104,6 +105,11 @@ def _legend(profile: Profile, by: str) -> list[Text]:
             "bound: which roof limits it, and how much of that roof it reaches;",
             "       fxlite info --roofs says how the roofs were measured",
         ]
+        if any(bound_text(row).endswith(">100%") for row in profile.rows):
+            lines += [
+                "       >100%: its values are in a nearer cache, or the machine was busy",
+                "       when its roofs were measured",
+            ]
     if by != "kernel" and profile.target.part == "kernel":
         lines = ["a kernel's time is shared among its nodes by their FLOPs"]
     return [Text(line, style="dim") for line in lines]
@@ -187,7 +193,13 @@ def bound_text(row: Row) -> str:
     """``compute 87%``: what limits it, and how much of that limit it reaches."""
     if row.efficiency is None:
         return ""
-    return f"{row.bound} {row.efficiency:.{0 if row.efficiency >= 0.0995 else 1}%}"
+    return f"{row.bound} {reached_text(row.efficiency)}"
+
+
+def reached_text(share: float) -> str:
+    """``87%`` of a roof. More than all of it says no more than that the roof was measured too low, or
+    that the values stand in a cache that is nearer than the one which was measured."""
+    return f"{share:.{0 if share >= 0.0995 else 1}%}" if share < 1.005 else ">100%"
 
 
 # -- groups ----------------------------------------------------------------------------------------
@@ -228,7 +240,7 @@ def _cells(entry: Entry, share: float) -> list[str]:
 
 
 def _rate(value: float | None) -> str:
-    return "" if value is None else rate_text(value, "").strip()
+    return "" if value is None else quantity_text(value, "").strip()
 
 
 def _table() -> Table:
@@ -305,7 +317,7 @@ def _near(timed: set[int], count: int) -> set[int]:
 def _skip(text: Text, count: int) -> int:
     """Say that lines were left out; returns 0, the number of those that are now."""
     if count:
-        text.append(f"{'':>16}   ... {count} line{'' if count == 1 else 's'}\n", style="dim")
+        text.append(f"{'':>16}   ... {number_of(count, 'line')}\n", style="dim")
     return 0
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.base.errors import number_of
 from fxlite.graph.graph import Node
 from fxlite.ops.op import Op
 from fxlite.passes.rewrite.matcher import Steps
@@ -194,7 +195,7 @@ class _Alignment:
                 return zip((*a[:place], *a[place + 1 :]), (*b[:place], *b[len(b) - after :]))
         elif len(a) == len(b):
             return zip(a, b)
-        problem = f"{call_name(wanted)} takes {len(b)} values in the graph, {len(a)} in the pattern"
+        problem = f"{call_name(wanted)} takes {number_of(len(b), 'value')} in the graph, {len(a)} in the pattern"
         self.differ(wanted, "", value, problem, "take *xs and pass them on: they stand for any number of values")
         return iter(())
 

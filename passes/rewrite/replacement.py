@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.errors import ArgumentError, FxliteError
+from fxlite.base.errors import ArgumentError, FxliteError, number_of
 from fxlite.graph.graph import Graph, Node, map_nodes, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
@@ -109,7 +109,9 @@ class Replacement:
                     arguments[mine] = operand(value, mine, theirs, None)
             traced = Traced(self.name, trace_call(program, arguments)[0], inputs)
         if len(traced.results) != self.outputs:
-            raise ArgumentError(f"the replacement returns {len(traced.results)} values, the pattern {self.outputs}")
+            raise ArgumentError(
+                f"the replacement returns {number_of(len(traced.results), 'value')}, the pattern {self.outputs}"
+            )
         return traced
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from fxlite import nn
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed, borderless
-from fxlite.base.errors import ArgumentError, FxliteError
+from fxlite.base.errors import ArgumentError, FxliteError, number_of
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import stored_kwargs
@@ -48,7 +48,7 @@ class Resized(Printed):
 
     @property
     def about(self) -> str:
-        return f"{len(self.weights)} weights and {len(self.nodes)} values"
+        return f"{number_of(len(self.weights), 'weight')} and {number_of(len(self.nodes), 'value')}"
 
     def __rich__(self) -> Any:
         table = borderless(("weight or value", "before", "after"))

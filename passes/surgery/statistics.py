@@ -17,7 +17,7 @@ import numpy as np
 from fxlite.backend import find_backend
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed, borderless
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, number_of
 from fxlite.graph.graph import Node
 from fxlite.passes.base import as_module
 from fxlite.passes.manager import op_name
@@ -100,7 +100,7 @@ class ActivationStatistics(Printed):
 
     @property
     def about(self) -> str:
-        return f"{len(self.rows)} values"
+        return number_of(len(self.rows), "value")
 
     def __getitem__(self, name: str) -> Activation:
         return self.rows[name]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.base.errors import ArgumentError, DTypeError, GraphError, QueryError, ShapeError, expect
+from fxlite.base.errors import ArgumentError, DTypeError, GraphError, QueryError, ShapeError, expect, number_of
 from fxlite.base.location import Scope
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
@@ -230,7 +230,7 @@ def _traced(gm: GraphModule, place: Place, layer: Any) -> GraphModule:
     if count < needed or (count > len(positional) and not takes_any):
         read = ", ".join(n.name for n in place.inputs) or "nothing"
         raise ArgumentError(
-            f"{_name(layer)}{inspect.signature(forward)} takes {needed} values; {place}, which it "
+            f"{_name(layer)}{inspect.signature(forward)} takes {number_of(needed, 'value')}; {place}, which it "
             f"is to replace, reads {count}: {read}. Give a function that takes these values and calls it"
         )
 
@@ -245,7 +245,7 @@ def _traced(gm: GraphModule, place: Place, layer: Any) -> GraphModule:
     wanted = ", ".join(f"{n.name} {n.type}" for n in place.outputs)
     if len(results) != len(place.outputs) or not all(isinstance(r, Node) for r in results):
         raise ArgumentError(
-            f"{_name(layer)} returns {len(results)} values; of {place}, which it should replace, "
+            f"{_name(layer)} returns {number_of(len(results), 'value')}; of {place}, which it should replace, "
             f"{len(place.outputs)} are read: {wanted}"
         )
     for given, old in zip(results, place.outputs):

@@ -82,7 +82,7 @@ def test_start_and_memory_are_compared_with_the_peers() -> None:
 
 def test_why_names_the_roof_and_what_loses_most() -> None:
     assert row("resnet18 B=1", highest=1.0, torch=2.0).why == (
-        "compute: 50% of the roof (1GFLOP, 1MB in 3 kernels); 60% of the loss in k1_conv (40%); "
+        "compute: 50% of the roof (1 GFLOP, 1 MB in 3 kernels); 60% of the loss in k1_conv (40%); "
         "best peer: torch, 25% of the same roof"
     )
     small = Explanation(100, 100, 1e-6, "cache", 2, 2e-6, "k0", 5e-7, 0.5)

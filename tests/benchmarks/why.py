@@ -13,6 +13,7 @@ from typing import Any
 
 import fxlite as fx
 from fxlite import passes
+from fxlite.base.errors import number_of
 from fxlite.show import node_cost as cost
 from fxlite.show.node_cost import Roofs
 from tests.benchmarks.workloads import Job
@@ -37,8 +38,8 @@ class Explanation:
     def text(self, seconds: float) -> str:
         """One line on a call that takes ``seconds``."""
         part = self.roof_seconds / seconds
-        work = f"{cost.short_text(self.flops)}FLOP, {cost.short_text(self.bytes)}B"
-        line = f"{self.bound}: {part:.0%} of the roof ({work} in {self.kernels} kernels)"
+        work = f"{cost.quantity_text(self.flops, 'FLOP')}, {cost.quantity_text(self.bytes, 'B')}"
+        line = f"{self.bound}: {part:.0%} of the roof ({work} in {number_of(self.kernels, 'kernel')})"
         lost = seconds - self.roof_seconds
         outside = seconds - self.kernel_seconds
         if lost > 0 and outside > 0.5 * lost:

@@ -44,13 +44,13 @@ def test_by_hand() -> None:
     lines = plain_text(timeline, 60).splitlines()
     assert lines[1:3] == ["peak     288 bytes in 3 values while tanh runs, step 4", "formula  144*B"]
     assert lines[4:] == [
-        f"{'':31}▼",
-        f"all{'':10}▃▃▃▃▃▃▆▆▆▆▆▆▆▆▆▆▆▆██████▆▆▆▆▆▆▄▄▄▄▄▄",
-        f"concat  96B  {'':0}{'█' * 24}",
-        f"exp     96B  {'':6}{'█' * 30}",
-        f"tanh    96B  {'':18}{'█' * 12}",
-        f"sum      8B  {'':24}{'█' * 12}",
-        f"add     32B  {'':30}{'█' * 6}",
+        f"{'':32}▼",
+        f"all{'':11}▃▃▃▃▃▃▆▆▆▆▆▆▆▆▆▆▆▆██████▆▆▆▆▆▆▄▄▄▄▄▄",
+        f"concat  96 B  {'':0}{'█' * 24}",
+        f"exp     96 B  {'':6}{'█' * 30}",
+        f"tanh    96 B  {'':18}{'█' * 12}",
+        f"sum      8 B  {'':24}{'█' * 12}",
+        f"add     32 B  {'':30}{'█' * 6}",
     ]
 
 

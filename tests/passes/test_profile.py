@@ -5,6 +5,7 @@ No assertion is about seconds: times are compared with one another, or made up."
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from fxlite.passes.costing.cost_report import flops_by_node
 from fxlite.passes.profiling.profile import Setting, Times, node_row
 from fxlite.passes.profiling.record import Part, Profile, Row
 from fxlite.passes.profiling.tables import MOST_ROWS, blame_text, seconds_text
-from fxlite.show.node_cost import Roof, Roofs, limits, node_bytes
+from fxlite.show.node_cost import Roof, Roofs, limits, node_bytes, quantity_text
 from fxlite.types import shapes
 from tests import models
 from tests.roofs import ROOFS
@@ -224,7 +225,7 @@ def test_coverage_and_overhead(net: fx.GraphModule) -> None:
     assert found.coverage == pytest.approx(0.8)
     assert found.overhead == pytest.approx(0.25)
     assert found.parts_seconds == found.rows_seconds == pytest.approx(0.01 * count)
-    assert "80.0% of the call; the rest" in str(found) and "measuring costs +25.0%" in str(found)
+    assert "80.0% of the call\n       the rest" in str(found) and "measuring costs +25.0%" in str(found)
 
 
 @pytest.mark.parametrize("backend", ["python", "c"])
@@ -360,3 +361,20 @@ def test_a_row_without_work_has_no_rates(net: fx.GraphModule) -> None:
     node = net.graph.find_nodes(op="call_function")[0]
     row = Row("r", node, (Part(node, 0, 1.0),), (0.5,), 0.0, 0, 0, limits(ROOFS, 0, 0, 0, "f32", 1))
     assert row.flops_per_second is row.bytes_per_second is row.efficiency is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0 B"), (1, "1 B"), (999.7, "1 kB"), (9_999.6, "10 kB"), (999_700, "1 MB"), (-1234, "-1.23 kB")],
+)
+def test_quantities_have_three_digits(value: float, shown: str) -> None:
+    assert quantity_text(value, "B") == shown
+
+
+def test_no_share_of_a_roof_is_more_than_all_of_it(net: fx.GraphModule) -> None:
+    """A roof that was measured on a busy machine, or of a cache farther away, is lower than what is reached."""
+    found = made_up(net, whole=0.9, seconds=1e-12)
+    assert any(row.efficiency is not None and row.efficiency > 2 for row in found.rows)
+    text = plain_text(found)
+    assert ">100%" in text and "the machine was busy" in text and not re.search(r"[1-9]\d{3,}%|[2-9]\d\d%", text)
+    assert "measuring costs no time that can be told" in text

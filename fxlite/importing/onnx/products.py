@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
+from fxlite.base.errors import number_of
 from fxlite.importing.onnx import proto
 from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_one, onnx_op, rank, same, shape
 from fxlite.types.shapes import NamedDim
@@ -90,7 +91,10 @@ _TRANSPOSED = {1: ops.conv_transpose1d, 2: ops.conv_transpose2d, 3: ops.conv_tra
 def _spatial(n: Call, x: Any, table: dict[int, Any]) -> Any:
     found = table.get(rank(x) - 2)
     if found is None:
-        raise n.refuse(f"its input has {rank(x)} axes; there is one for {' and '.join(str(r + 2) for r in table)}")
+        raise n.refuse(
+            f"its input has {number_of(rank(x), 'axis', 'axes')}; "
+            f"there is one for {' and '.join(str(r + 2) for r in table)}"
+        )
     return found
 
 

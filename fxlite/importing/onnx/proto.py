@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fxlite.base.errors import ModelImportError
+from fxlite.base.errors import ModelImportError, number_of
 from fxlite.types import dtypes
 
 
@@ -174,7 +174,9 @@ class Tensors:
                 held = held.astype(dtype)
             return held.reshape(shape)
         except (ValueError, OverflowError) as error:
-            raise ModelImportError(f"ONNX: {what} has {held.size} elements for a shape {list(shape)}") from error
+            raise ModelImportError(
+                f"ONNX: {what} has {number_of(held.size, 'element')} for a shape {list(shape)}"
+            ) from error
 
     def _external(self, tensor: Any, what: str, size: int) -> np.ndarray[Any, Any]:
         """The bytes of a tensor in another file."""

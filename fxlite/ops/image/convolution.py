@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError, number_of
 from fxlite.ops.contraction import common_dtype, require_bias
 from fxlite.ops.image.spatial import (
     LAYOUTS,
@@ -137,10 +137,10 @@ def require_channels(x: TensorType, expected: Any, how: str) -> None:
     """Raise ShapeError unless axis 1 of ``x`` has ``expected`` channels; ``how`` explains the
     number."""
     if not shapes.equal(x.shape[1], expected):
-        hint = f"x must have {expected} channels on axis 1"
+        hint = f"x must have {number_of(expected, 'channel')} on axis 1"
         if shapes.equal(x.shape[-1], expected):
             hint = "x looks channels-last: permute it to [N, C, ...]"
-        raise ShapeError(f"x has {x.shape[1]} channels, but weight takes {expected} ({how}); {hint}")
+        raise ShapeError(f"x has {number_of(x.shape[1], 'channel')}, but weight takes {expected} ({how}); {hint}")
 
 
 def result_dtype(x: TensorType, weight: TensorType, bias: Any) -> DType:

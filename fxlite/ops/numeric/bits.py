@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import DTypeError
+from fxlite.base.errors import DTypeError, number_of
 from fxlite.ops.op import Tensor, op, shape_of
 from fxlite.ops.samples import Bad, S, uniform
 from fxlite.scalar import expr
@@ -57,8 +57,8 @@ def _require(held: DType, target: DType) -> None:
         raise DTypeError(f"bits of {held} read as {target}: complex numbers have two parts; read x.real and x.imag")
     if held.itemsize != target.itemsize:
         raise DTypeError(
-            f"an element of {held} has {held.itemsize} bytes, and one of {target} {target.itemsize}; x.view(dtype) "
-            "of an array reads several as one, or one as several"
+            f"an element of {held} has {number_of(held.itemsize, 'byte')}, and one of {target} {target.itemsize}; "
+            "x.view(dtype) of an array reads several as one, or one as several"
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError, number_of
 from fxlite.base.on_demand import is_expression
 from fxlite.ops.composite import created
 from fxlite.ops.op import Tensor, normalize_axis, op, ops, shape_of, weak_dtype
@@ -171,7 +171,7 @@ def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> TensorType
     axis = normalize_axis(axis, x.rank)
     room = shapes.normalize(x.shape[axis] - k)
     if type(room) is int and room < 0:
-        raise ShapeError(f"axis {axis} of x has {x.shape[axis]} elements, not {k}")
+        raise ShapeError(f"axis {axis} of x has {number_of(x.shape[axis], 'element')}, not {k}")
     return TensorType((*x.shape[:axis], k, *x.shape[axis + 1 :]), dtypes.int64)
 
 
@@ -277,7 +277,7 @@ def _(x: TensorType, size: int | None = None) -> TensorType:
     if not x.dtype.is_bool:
         raise DTypeError(f"x must be bool, not {x.dtype}; compare it with 0")
     if size is not None and shapes.decide(size, "<=", x.shape[0]) is False:
-        raise ShapeError(f"size is {size}, but x has {x.shape[0]} elements")
+        raise ShapeError(f"size is {size}, but x has {number_of(x.shape[0], 'element')}")
     return TensorType(x.shape if size is None else (size,), dtypes.int64)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, did_you_mean
+from fxlite.base.errors import ArgumentError, did_you_mean, number_of
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.scalar import expr
 from fxlite.scalar.expr import ConstReader, Expr, Reader
@@ -265,7 +265,10 @@ class Operand:
         given = index if isinstance(index, tuple) else (index,)
         shape = self._reader.shape
         if len(given) != len(shape):
-            raise ArgumentError(f"{self._name} has {len(shape)} axes, and is read with {len(given)} positions")
+            raise ArgumentError(
+                f"{self._name} has {number_of(len(shape), 'axis', 'axes')}, "
+                f"and is read with {number_of(len(given), 'position')}"
+            )
         inside: Expr = expr.TRUE
         checked: Expr = expr.TRUE
         places: list[Index] = []
@@ -298,7 +301,7 @@ class Operand:
         return Index.of(Value(checked)), holds
 
     def __repr__(self) -> str:
-        return f"<operand {self._name}: {self.dtype.name}, {self.ndim} axes>"
+        return f"<operand {self._name}: {self.dtype.name}, {number_of(self.ndim, 'axis', 'axes')}>"
 
 
 class _Number:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, number_of
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import SubGraph
@@ -343,7 +343,7 @@ def _told(a: Node, b: Node, what: str, one: str, other: str) -> str:
     if what == "type":
         return f"{_at(a, b)}: type {one} against {other}"
     if what == "arguments":
-        return f"{_at(a, b)}: {title(a)} with {one} arguments against {other}"
+        return f"{_at(a, b)}: {title(a)} with {number_of(one, 'argument')} against {other}"
     sign = ": " if what.startswith("argument ") else "="
     return f"{_at(a, b)}: {title(a)}, {what}{sign}{one} against {other}"
 

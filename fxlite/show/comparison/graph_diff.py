@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
 from fxlite.base.console import output_width, page_html, write_whole
+from fxlite.base.errors import number_of
 from fxlite.base.outside_text import markup
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
@@ -364,7 +365,7 @@ def diff_lines(diff: GraphDiff, width: int = 100) -> Iterator[Line]:
         origin = ""  # shown where it is another than that of the change before
         for part in folded(diff.rows, diff.context):
             if isinstance(part, list):
-                yield Line(" ", f"… {len(part)} lines")
+                yield Line(" ", f"… {number_of(len(part), 'line')}")
             elif isinstance(part, NodeChange):
                 yield from _change_lines(part, width, part.node.origin != origin)
                 origin = part.node.origin
@@ -463,7 +464,7 @@ def _weight_lines(weights: Sequence[WeightChange], width: int) -> Iterator[Line]
     for change in weights[:MOST_WEIGHTS]:
         yield from (Line(_MARKS[change.kind], part) for part in _wrap(weight_text(change), width - 2))
     if len(weights) > MOST_WEIGHTS:
-        yield Line(" ", f"… {len(weights) - MOST_WEIGHTS} more weights")
+        yield Line(" ", f"… {number_of(len(weights) - MOST_WEIGHTS, 'more weight')}")
 
 
 def weight_text(change: WeightChange) -> str:
@@ -479,7 +480,7 @@ def weight_text(change: WeightChange) -> str:
         return f"{new} {change.old_type} → {change.new_type}"
     size = change.new_type.size if change.new_type is not None else 0
     return (
-        f"{new} {change.new_type}: differs in {change.differing} of {size} elements, by at most "
+        f"{new} {change.new_type}: differs in {change.differing:,} of {number_of(size, 'element')}, by at most "
         f"{change.max_difference:.3g}"
     )
 

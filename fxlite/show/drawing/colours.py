@@ -186,7 +186,7 @@ def _percent(share: float) -> str:
 
 def _seconds(value: float) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
+        if value >= 0.9995 * size:
             return f"{value / size:.3g} {unit}"
     return f"{value / 1e-9:.3g} ns" if value else "0 s"
 

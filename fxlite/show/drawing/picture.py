@@ -18,6 +18,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from fxlite.base.errors import number_of
 from fxlite.base.location import Scope
 from fxlite.graph.graph import Graph, Node, map_nodes, nodes_in
 from fxlite.graph.node import new_node, stored_args, stored_kwargs
@@ -143,7 +144,7 @@ def counted(graph: Graph, drawn: Graph, found: Outline) -> str:
     opened = len(drawn) - len(graph)
     amounts["in bodies of loops and conditions"] = -max(opened, 0)
     parts = [f"{abs(number):,} {what}" for what, number in amounts.items() if number]
-    total = f"{len(graph):,} nodes"
+    total = number_of(len(graph), "node")
     if len(parts) <= 1:
         return total
     return f"{total}: {', '.join(parts)}"
@@ -202,7 +203,7 @@ def _closed_remark(found: Outline, closed_at: int | None) -> str:
         return ""
     if closed_at == 0:
         return "too many nodes to be drawn: consecutive ones are in a box"
-    levels = f"{closed_at} level{'s' if closed_at > 1 else ''}"
+    levels = number_of(closed_at, "level")
     return f"{levels} of modules shown (depth={closed_at + 1} shows more)"
 
 
@@ -228,7 +229,7 @@ def texts(drawn: Picture, part: Part) -> list[Text]:
     lines: list[Text] = [("name", title(part))]
     if part.children:
         count = part.stop - part.start
-        lines += [("more", f"{count:,} nodes"), *_ends(drawn.outline, part)]
+        lines += [("more", number_of(count, "node")), *_ends(drawn.outline, part)]
     else:
         node = drawn.outline.nodes[part.start]
         name = str(node.target) if node.op == "get_attr" else node.name

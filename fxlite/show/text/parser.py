@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import FxliteError, ParseError, did_you_mean, expect
+from fxlite.base.errors import FxliteError, ParseError, did_you_mean, expect, number_of
 from fxlite.base.location import Location, Scope
 from fxlite.base.outside_text import assigned_name, bounded, syntax_tree
 from fxlite.base.state import paused_gc
@@ -400,7 +400,7 @@ class _Parser(BlockParser):
             raise self.error(call, str(error)) from None
         parameters = list(op.signature.parameters)
         if len(call.args) > len(parameters):
-            raise self.error(call, f"ops.{op.name} takes {len(parameters)} arguments")
+            raise self.error(call, f"ops.{op.name} takes {number_of(len(parameters), 'argument')}")
         args = tuple(self._argument(op, p, a) for p, a in zip(parameters, call.args))
         kwargs = {
             str(k.arg): self._argument(op, str(k.arg), k.value)

@@ -382,11 +382,13 @@ def dims_read(
     for node in inputs:
         read: dict[int, str] = {}
         for axis, dim in enumerate(node.type.shape if isinstance(node.type, TensorType) else ()):
-            if isinstance(dim, sympy.Symbol) and dim.name not in bound:
+            if not is_expression(dim):
+                continue
+            if dim.is_Symbol and dim.name not in bound:
                 bound.add(dim.name)
                 if dim.name in needed:
                     read[axis] = dim.name
-            elif not isinstance(dim, int):
+            else:
                 pending.append((dim, node, axis))
         plain.append((node, read))
     for dim, node, axis in pending:

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from fxlite.base import outside_text
 from fxlite.base.console import output_console, output_width, print_code, show
+from fxlite.base.errors import number_of
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.subgraph import bodies_of
 from fxlite.show.drawing.outline import Part, outline
@@ -209,8 +210,8 @@ def _weights(graph: Graph, width: int, all_of_them: bool) -> list[str]:
         return listed
     types = {n.target: n.type for n in graph.nodes if n.op == "get_attr"}
     known = [math.prod(t.shape) for t in types.values() if isinstance(t, TensorType) and t.is_concrete]
-    size = f" with {sum(known):,} elements" if len(known) == len(types) else ""
-    text = f"{len(types)} weights{size}, not listed: weights=True lists them"
+    size = f" with {number_of(sum(known), 'element')}" if len(known) == len(types) else ""
+    text = f"{number_of(len(types), 'weight')}{size}, not listed: weights=True lists them"
     return textwrap.wrap(text, width, initial_indent="    # ", subsequent_indent="    #   ")
 
 

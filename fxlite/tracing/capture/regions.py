@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.errors import DTypeError, FxliteError, TraceError
+from fxlite.base.errors import DTypeError, FxliteError, TraceError, number_of
 from fxlite.base.location import is_own_file
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
@@ -199,7 +199,7 @@ class Merging:
                 for k, v, w in zip(keys, values, more[2])
             ]
             return lambda results: _rebuilt(one, kind, keys, [m(results) for m in makers])
-        sizes = f"{len(keys)} values {self.ways[0]}, and {len(more[1])} {self.ways[1]}"
+        sizes = f"{number_of(len(keys), 'value')} {self.ways[0]}, and {len(more[1])} {self.ways[1]}"
         return self._unavailable(
             f"{path} is a {type(one).__name__} of {sizes}",
             "make it as long on both ways, or an array of the final size, written into",

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import number_of
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup, normalize_axis
 from fxlite.tracing.capture.capture import captured
@@ -418,7 +419,7 @@ def sliding_window_view(
     else:
         axes = tuple(normalize_axis(a, rank) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
     if len(axes) != len(sizes):
-        raise ValueError(f"{len(sizes)} window sizes for {len(axes)} axes")
+        raise ValueError(f"{number_of(len(sizes), 'window size')} for {number_of(len(axes), 'axis', 'axes')}")
     whole = x
     for size, a in zip(sizes, axes):
         places = shapes.normalize(value_type(x).shape[a] - size + 1)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import number_of
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup, normalize_axis
 from fxlite.tracing.functions.padding import part_of
@@ -57,7 +58,7 @@ def _check_kth(a: Any, kth: Any, axis: Any) -> None:
     size = value_type(a).size if axis is None else value_type(a).shape[axis]
     for k in np.ravel(kth):
         if type(size) is int and not -size <= k < size:
-            raise ValueError(f"kth ({k}) is out of bounds for {size} elements")
+            raise ValueError(f"kth ({k}) is out of bounds for {number_of(size, 'element')}")
 
 
 def sort_in_place(a: Any, axis: int = -1, kind: Any = None, order: Any = None) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed
+from fxlite.base.errors import number_of
 from fxlite.base.outside_text import comment, lines, toml_string
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
@@ -83,7 +84,7 @@ class Plan(Printed):
 
     @property
     def about(self) -> str:
-        return f"{len(self.layers)} layers of {self.program}"
+        return f"{number_of(len(self.layers), 'layer')} of {self.program}"
 
     def qconfig(self, scheme: str) -> QConfig | None:
         """The config that a name stands for; None for "float". Raises KeyError."""

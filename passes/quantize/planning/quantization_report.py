@@ -17,6 +17,7 @@ from fxlite.base.console import Printed, borderless
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.quantize.schemes.roles import multiply_adds
 from fxlite.passes.quantize.schemes.scheme import QuantizationError, Record, record_of
+from fxlite.show.node_cost import quantity_text
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
@@ -76,7 +77,7 @@ class QuantizationReport(Printed):
                 _short(row),
                 f"{row.low:.3g}..{row.high:.3g}" if row.low != row.high else _dynamic(row.scheme),
                 "" if measured is None else f"{measured:.1f}",
-                _shown(self.count(row.multiply_adds)) if row.multiply_adds != 0 else "",
+                quantity_text(self.count(row.multiply_adds)) if row.multiply_adds != 0 else "",
                 f"{row.bytes_after:,}" if row.bytes_before else "",
                 f"{row.bytes_before:,}" if row.bytes_before else "",
             )
@@ -171,10 +172,3 @@ def _short(row: Record) -> str:
 def _dynamic(scheme: str) -> str:
     """``per image`` of "i8 per image, weight i8 per channel"; nothing of weights alone."""
     return "" if scheme.startswith("weight ") else scheme.split(", ")[0].partition(" ")[2]
-
-
-def _shown(count: float) -> str:
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= limit:
-            return f"{count / limit:.1f} {unit}"
-    return f"{count:.0f}"

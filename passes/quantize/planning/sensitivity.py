@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed, borderless, picture_html, write_whole
+from fxlite.base.errors import number_of
 from fxlite.base.facade import above
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -93,7 +94,7 @@ class Sensitivity(Printed):
 
     @property
     def about(self) -> str:
-        return f"{len(self.layers)} layers of {self.program} by {', '.join(self.schemes)}"
+        return f"{number_of(len(self.layers), 'layer')} of {self.program} by {', '.join(self.schemes)}"
 
     def _check(self, scheme: str) -> None:
         if scheme not in (FLOAT, *self.schemes):
