@@ -102,7 +102,7 @@ def opened(
         yield page
     finally:
         context.close()
-    assert not problems
+    assert not problems, problems
 
 
 def in_browser(tmp_path: Path, text: str, script: str) -> Any:

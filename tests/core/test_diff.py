@@ -512,3 +512,9 @@ def test_empty_graphs() -> None:
     assert not diff(fx.Graph(), fx.Graph())
     assert counts(diff(fx.Graph(), chain("exp").graph)) == (0, 3, 0)
     assert counts(diff(chain("exp").graph, fx.Graph())) == (3, 0, 0)
+
+
+def test_the_page_begins_with_the_nodes() -> None:
+    """ResNet-18 has 120 weights that differ after fuse_conv_bn: two screens before the first node."""
+    page = model_diff().to_html()
+    assert page.index("<h2>Nodes</h2>") < page.index("<h2>Weights</h2>")

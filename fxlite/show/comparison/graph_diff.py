@@ -236,8 +236,8 @@ def _cost(before: Dim | None, after: Dim | None) -> dict[str, Any]:
 def page(diff: GraphDiff) -> str:
     """The whole page."""
     style = files("fxlite.show.comparison").joinpath("diff.css").read_text(encoding="utf-8")
-    head = (*_totals(diff), *weight_elements(diff.weights), "<h2>Nodes</h2>", '<div class="graph">')
-    inside = "\n".join((*head, *row_elements(diff)))
+    nodes = ("<h2>Nodes</h2>", '<div class="graph">', *row_elements(diff), "</div>")
+    inside = "\n".join((*_totals(diff), *nodes, *weight_elements(diff.weights)))
     return f"""\
 <!DOCTYPE html>
 <html lang="en">
@@ -250,7 +250,6 @@ def page(diff: GraphDiff) -> str:
 <h1>Graph diff</h1>
 <p class="summary">{markup(diff.summary)}</p>
 {inside}
-</div>
 </body>
 </html>
 """
