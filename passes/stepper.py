@@ -15,7 +15,7 @@ and those that it is going to erase and that nothing reads any more, are not sho
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,17 +66,21 @@ class Rewrite:
         """The nodes that it changed or made, by their names after."""
         return [c.new.name for c in (*self.diff.changed, *self.diff.added) if c.new is not None]
 
-    def values(self, inputs: Mapping[str, Any]) -> RewriteValues:
-        """The values of what it removed and made, for inputs by placeholder. Raises what running
-        the two programs raises."""
-        (env, was), (new_env, now) = (self._runs.run(m, inputs) for m in (self.before, self.after))
+    def values(self, inputs: Mapping[str, Any], with_results: bool = True) -> RewriteValues:
+        """The values of what it removed and made, for inputs by placeholder. ``with_results=False``
+        runs no more than these depend on, and says nothing of the results. Raises what running the
+        two programs raises."""
+        sides = (self.before, self.removed), (self.after, self.made)
+        (env, was), (new_env, now) = (
+            self._runs.run(program, inputs, None if with_results else names) for program, names in sides
+        )
         named = [("-", n, env) for n in self.removed] + [("+", n, new_env) for n in self.made]
         rows = [
             (mark, name, *_told(np.asarray(found[name])))
             for mark, name, found in named
             if isinstance(found.get(name), (np.ndarray, np.generic))
         ]
-        return RewriteValues(rows, _difference(was, now))
+        return RewriteValues(rows, _difference(was, now) if with_results else "")
 
 
 #: What the columns of :attr:`RewriteValues.rows` are.
@@ -86,7 +90,7 @@ HEADINGS = ("", "node", "type", "min", "max", "mean", "first numbers")
 @dataclass(frozen=True)
 class RewriteValues:
     """Rows of texts as :data:`HEADINGS` say, removed nodes first, and how far the results of the
-    program are from those before."""
+    program are from those before; empty where they were not asked for."""
 
     rows: list[tuple[str, ...]]
     results: str
@@ -125,6 +129,13 @@ class Rewrites(Sequence[Rewrite]):
     def count_of(self, step: Step) -> int:
         """How many of them are of one pass."""
         return sum(place.step is step for place in self._places)
+
+    def results(self, index: int, inputs: Mapping[str, Any]) -> str:
+        """How far the results are, after all that the pass of a rewrite did, from those before it."""
+        place = self._places[index]
+        first = index % len(self) - place.number + 1
+        was, now = (self._runs.run(self.program(i), inputs)[1] for i in (first, first + place.count))
+        return _difference(was, now)
 
     def starts(self) -> list[int]:
         """The first rewrite of each pass that has some."""
@@ -278,8 +289,10 @@ class _Runs:
         self._last: dict[int, Any] = {}
         self._before: dict[int, Any] = {}
 
-    def run(self, module: GraphModule, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-        """The value of each node by name, and the result."""
+    def run(
+        self, module: GraphModule, inputs: Mapping[str, Any], names: Collection[str] | None = None
+    ) -> tuple[dict[str, Any], Any]:
+        """The value of each node by name, and the result; with ``names``, of these nodes and what they depend on."""
         if inputs is not self._inputs:
             self.__init__()  # type: ignore[misc]
             self._inputs = inputs
@@ -289,8 +302,12 @@ class _Runs:
         found: dict[int, Any] = {}
         numbers: dict[Node, int] = {}
         result = None
+        nodes = list(module.graph.nodes)
+        if names is not None:
+            needed = needed_by(n for n in nodes if n.name in names or (n.op != "output" and n.is_impure()))
+            nodes = [n for n in nodes if n in needed]
         with np.errstate(all="ignore"):
-            for node in module.graph.nodes:
+            for node in nodes:
                 number = numbers[node] = self._number(module, node, numbers)
                 if node.op in ("placeholder", "output") or number not in known:
                     found[number] = runner.run_node(node)

@@ -411,11 +411,12 @@ def rewrites_tab(report: ModelReport) -> Iterator[str]:
         yield f"<p>The first {count} of {len(found)} rewrites.</p>"
     yield '<div id="steps" tabindex="0">'
     for index in range(count):
-        yield from _rewrite(found[index], index, len(found), report)
+        yield from _rewrite(found, index, report)
     yield "</div>"
 
 
-def _rewrite(rewrite: Rewrite, index: int, count: int, report: ModelReport) -> Iterator[str]:
+def _rewrite(rewrites: Rewrites, index: int, report: ModelReport) -> Iterator[str]:
+    rewrite, count = rewrites[index], len(rewrites)
     name = markup(rewrite.pass_name)
     yield f'<article class="rewrite" data-pass="{name}" data-number="{rewrite.number}">'
     yield (
@@ -426,13 +427,16 @@ def _rewrite(rewrite: Rewrite, index: int, count: int, report: ModelReport) -> I
     yield "</div>"
     yield from weight_elements(rewrite.diff.weights)
     if report.inputs:
-        yield from _values(rewrite, report)
+        yield from _values(rewrites, index, rewrite, report.inputs)
     yield "</article>"
 
 
-def _values(rewrite: Rewrite, report: ModelReport) -> Iterator[str]:
+def _values(rewrites: Rewrites, index: int, rewrite: Rewrite, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """The values there; behind the last rewrite of a pass, how far the results are from those before the
+    first. To run the whole program for each rewrite would take longer than all else on the page."""
     try:
-        found = rewrite.values(report.inputs)
+        found = rewrite.values(inputs, with_results=False)
+        results = rewrites.results(index, inputs) if rewrite.number == rewrite.count else ""
     except (FxliteError, ArithmeticError, ValueError) as error:
         yield f"<p>It does not run: {markup(str(error))}</p>"
         return
@@ -442,4 +446,5 @@ def _values(rewrite: Rewrite, report: ModelReport) -> Iterator[str]:
             "<tr>" + "".join(f"<td>{markup(cell)}</td>" for cell in row) + "</tr>" for row in found.rows[:_MOST_VALUES]
         )
         yield f'<div class="wide"><table><thead><tr>{head}</tr></thead>{rows}</table></div>'
-    yield f"<p>Results: {markup(found.results)}.</p>"
+    if results:
+        yield f"<p>Results, after all rewrites of {markup(rewrite.pass_name)}: {markup(results)}.</p>"

@@ -133,3 +133,9 @@ def test_what_rewrites_leave_alone_is_computed_once(monkeypatch: pytest.MonkeyPa
     assert [rewrite.values(given) for rewrite in again] == expected
     # the first program whole; then for each rewrite what reads the value that changed, and that is the same number
     assert len(calls) < 18 + 6 * 18 / 2 + 6
+    # without the results, what lies behind a rewrite waits for the next one: the program once, and what each changed
+    calls.clear()
+    third = Rewrites(gm, manager.report)
+    assert [rewrite.values(given, with_results=False).rows for rewrite in third] == [found.rows for found in expected]
+    assert len(calls) <= 24 + 6
+    assert third.results(-1, given) == "the same, bit by bit"

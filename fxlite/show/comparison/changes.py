@@ -321,14 +321,17 @@ def _compare(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphMod
 def difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[int, float]:
     """How many elements of two arrays of one type have other bits, and the largest absolute
     difference."""
-    places = np.flatnonzero(bits_differ(a, b))
+    differ = bits_differ(a, b)
+    count = int(np.count_nonzero(differ))
+    places = slice(None) if count == differ.size else differ
     x, y = (np.asarray(v).reshape(-1)[places].astype(np.float64) for v in (a, b))
     with np.errstate(invalid="ignore"):
-        gaps = np.abs(x - y)
-    gaps[np.isnan(x) & np.isnan(y)] = 0  # other bits of the same NaN
-    gaps[x == y] = 0
-    largest = float(gaps.max(initial=0.0, where=~np.isnan(gaps)))
-    return len(places), math.inf if np.isnan(gaps).any() else largest
+        gaps = x - y
+    np.abs(gaps, out=gaps)
+    if np.isnan(largest := gaps.max(initial=0.0)):
+        gaps[(np.isnan(x) & np.isnan(y)) | (x == y)] = 0  # other bits of the same NaN; the same infinity
+        largest = math.inf if np.isnan(gaps).any() else gaps.max()
+    return count, float(largest)
 
 
 def _has_effects(node: Node) -> bool:

@@ -231,8 +231,10 @@ class _Weights:
 
 def bits_differ(a: Any, b: Any) -> Any:
     """Which elements of two arrays of one type have other bits."""
-    one, other = (np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b))
-    return (one != other).reshape(-1, a.itemsize).any(axis=1)
+    word = min(a.itemsize, 8)
+    one, other = (np.ascontiguousarray(v).reshape(-1).view(f"u{word}") for v in (a, b))
+    differ = one != other
+    return differ if word == a.itemsize else differ.reshape(-1, a.itemsize // word).any(axis=1)
 
 
 def same_array(a: Any, b: Any) -> bool:
