@@ -164,7 +164,7 @@ def test_saved_graphs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--no-match", "conv2d[padd=1]"], 2, "         ^^^^"),
         (["--max-peak", "1XB"], 2, "'1XB' is not a quantity"),
         (["--size", "B"], 2, "not of the form DIM=N"),
-        (["--size", "C=3"], 1, "--size C: the inputs have no named dim 'C'; there are B"),
+        (["--size", "C=3"], 1, "the program has no named dim 'C'; it has B"),
         (["--size", "B=3", "--size", "B=4"], 1, "--size B is given twice"),
         (["--match", "[bytes>1kB]"], 1, "(on the command line --size)"),
     ],

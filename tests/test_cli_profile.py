@@ -143,3 +143,36 @@ def test_info_roofs(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypa
     assert list((tmp_path / "roofs").iterdir())
     run(capsys, "info", "--clear-cache")
     assert not (tmp_path / "roofs").exists()
+
+
+# -- what values decide ----------------------------------------------------------------------------
+HALVE = '''"""A loop whose rounds depend on values."""
+
+
+def halve(x):
+    while x.sum() > 10:
+        x = x * 0.5
+    return x
+'''
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("profile --backend python", "while_loop"),
+        ("profile --backend c --by op", "while_loop"),
+        ("blame --backend c", "def halve(x)"),
+        ("report --backend c -o report.html", "report.html written"),
+        ("cost", "while_loop_trips"),
+        ("cost --size while_loop_trips=3", "FLOPs          32"),
+        ("check --max-flops 32 --size while_loop_trips=3", "32 FLOPs"),
+        ("check --max-flops 32 --size trips=3", "it has while_loop_trips"),
+    ],
+)
+def test_rounds_that_values_decide(folder: Path, capsys: pytest.CaptureFixture[str], command: str, said: str) -> None:
+    """Their FLOPs are unknown where they are measured, and can be asked for where they are a formula."""
+    (folder / "halve.py").write_text(HALVE)
+    name, *options = command.split()
+    status, out, err = run(capsys, name, "halve.py:halve", "-i", "x=f32[4]", *options)
+    assert said in out + err and "Traceback" not in err, out + err
+    assert status == int("size trips" in command), err

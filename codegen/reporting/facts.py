@@ -100,7 +100,7 @@ class Facts:
     def flops(self) -> dict[str, float]:
         """FLOPs of each node at the report's sizes, by name."""
         costs = self.stage.costs.by_node.items()
-        return {node.name: float(cost.flops or 0) for node, cost in costs}
+        return {node.name: float(self.setting.number(cost.flops) or 0) for node, cost in costs}
 
     def of(self, part: Part) -> dict[str, Any]:
         """The facts of a node, or of a module (or another box)."""
@@ -143,8 +143,8 @@ class Facts:
         """A number, or a formula with its value."""
         if (value, unit) not in self._amounts:
             text = dim_text(value, unit)
-            if value is not None and names(value):
-                text += f" = {dim_text(self.setting.number(value), unit)}"
+            if value is not None and names(value) and (found := self.setting.number(value)) is not None:
+                text += f" = {dim_text(found, unit)}"
             self._amounts[value, unit] = text
         return self._amounts[value, unit]
 

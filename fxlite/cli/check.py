@@ -25,13 +25,13 @@ from fxlite.cli.shared import amount, checked_query, program_options, repeated, 
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.cost_report import flops_by_node
+from fxlite.passes.costing.costs import check_dims
 from fxlite.passes.costing.timeline import find_peak, peak_memory
 from fxlite.show.node_cost import quantity_text
 from fxlite.show.query.search import QueryMatch, unknown_places
 from fxlite.show.text.pretty import type_text
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
-from fxlite.types.tensor_type import TensorType
 
 _QUERIES = """\
 queries:
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     need_types = any(limit is not None for limit in limits)
     _, module = trace_program(options.program, options.weights, options.input, need_types)
     sizes = unique(options.size, "--size")
-    _check_names(module.graph, sizes)
+    check_dims(module.graph, sizes)
     checks = [_match(module.graph, query, sizes, True) for query in options.match]
     checks += [_match(module.graph, query, sizes, False) for query in options.no_match]
     if options.max_peak is not None:
@@ -126,17 +126,6 @@ def _table(checks: list[Check]) -> Table:
         for note in check.notes:
             table.add_row("", "", Text(f"  {note}", "" if not check.passed else "yellow"))
     return table
-
-
-def _check_names(graph: Graph, sizes: Mapping[str, int]) -> None:
-    known: dict[str, None] = {}
-    for node in graph.placeholders:
-        if isinstance(node.type, TensorType):
-            known.update(dict.fromkeys(sorted(shapes.names(node.type.shape))))
-    for name in sizes:
-        if name not in known:
-            there = f"there are {', '.join(known)}" if known else "all sizes are numbers"
-            raise ProgramError(f"--size {name}: the inputs have no named dim {name!r}; {there}")
 
 
 # -- the checks ------------------------------------------------------------------------------------

@@ -675,7 +675,7 @@ class Tracer(Capturing):
         location = location or here(2)
         lines, made_at = [problem], ""
         if location is not None:
-            lines.append(f"  at {location}: {location.expression}")
+            lines.append(f"  at {location}: {location.expression}".removesuffix(": "))
         if origin is not None and origin.loc is not None and origin.op != "placeholder":
             made_at = f"{origin.name} was made at {origin.loc}: {origin.loc.expression}"
             lines.append(f"  {made_at}")
@@ -816,7 +816,7 @@ class Tracer(Capturing):
         if only_raises and not any(holds_computed(v) for _, v in pytree.leaves(result, "result")):
             self.finish, result = partial(_constant, result), lookup("full")((), 0, dtypes.int64)
         elif result is None and not written and not states:
-            raise self.error("the program returns None", "return the arrays it computes")
+            raise self.error("the program returns None", "return the arrays it computes", location=self._definition)
         else:
             self.finish = finish_of(result)
         nested, result = None, with_results(closed(result, self))

@@ -19,7 +19,8 @@ from typing import Any
 from fxlite.base.errors import ArgumentError
 from fxlite.base.on_demand import sympy
 from fxlite.graph.graph import Graph
-from fxlite.show.node_cost import quantity_text, short_text
+from fxlite.graph.subgraph import bodies_of
+from fxlite.show.node_cost import node_cost, quantity_text, short_text
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim, symbols
 
@@ -91,8 +92,10 @@ class Costs:
 
 
 def check_dims(graph: Graph, sizes: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for sizes of dims that the inputs of a graph do not have."""
-    known = graph.input_dims
+    """Raise ArgumentError for sizes that nothing in a graph has: they are those of its inputs' named dims, and
+    numbers of rounds that values decide, by the names that costs have for them."""
+    loops = (node_cost(node) for node in graph.nodes if bodies_of(node))
+    known = graph.input_dims | shapes.names([v for cost in loops for v in dataclasses.astuple(cost) if v is not None])
     for name in sizes:
         if name not in known:
             listed = f"it has {', '.join(sorted(known))}" if known else "it has none"

@@ -40,15 +40,17 @@ class Setting:
     dims: Mapping[str, int]
     roofs: Roofs | None
     threads: int
-    _known: dict[Any, int] = field(default_factory=dict, repr=False)
+    _known: dict[Any, int | None] = field(default_factory=dict, repr=False)
 
     def number(self, value: Any) -> int | None:
-        """An expression in the named dims as a number; None for None. Each is computed once: many
-        nodes cost the same, and a substitution takes much longer than a look-up."""
+        """An expression in the named dims as a number; None for None, and where something else is in it, as
+        the number of rounds of a loop that values decide. Each is computed once: many nodes cost the same,
+        and a substitution takes much longer than a look-up."""
         if value is None or type(value) is int:
             return value
         if value not in self._known:
-            self._known[value] = int(shapes.substitute(value, self.dims))
+            found = shapes.substitute(value, self.dims)
+            self._known[value] = None if shapes.names(found) else int(found)
         return self._known[value]
 
     def of(self, kernel: KernelInfo) -> Setting:
@@ -94,13 +96,15 @@ def kernel_row(kernel: KernelInfo, times: Times, setting: Setting) -> Row:
     """The row of a kernel, which reads its inputs once and writes its root; what its nodes hand to
     one another stays in registers."""
     setting = setting.of(kernel)
-    counts = [setting.number(node_cost(node).flops) or 0 for node in kernel.nodes]
-    flops = sum(counts)
-    shares = [c / flops for c in counts] if flops else [1 / len(counts)] * len(counts)
+    costs = [node_cost(node).flops for node in kernel.nodes]
+    counts = [0 if cost is None else setting.number(cost) for cost in costs]
+    known = [count for count in counts if count is not None]
+    flops = sum(known) if len(known) == len(counts) else None
+    shares = [count / flops for count in known] if flops else [1 / len(counts)] * len(counts)
     parts = tuple(Part(*each) for each in zip(kernel.nodes, counts, shares))
     read, written = _moved(kernel, setting)
     node = kernel.anchor or kernel.root
-    found = setting.limits(flops, read, written, _dtype(node))
+    found = None if flops is None else setting.limits(flops, read, written, _dtype(node))
     moved = read + written
     return Row(kernel.name, node, parts, times.seconds, times.start, flops, moved, found, kernel.how)
 

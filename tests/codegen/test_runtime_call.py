@@ -275,7 +275,7 @@ def test_arrays_of_all_layouts(make):
         ((np.zeros(3, f32),), {}, ValueError, "2 dimensions, got float32[3]"),
         ((np.zeros((2, 4), f32),), {}, ValueError, "axis 1 must be 3, got 4"),
         ((), {}, TypeError, "missing argument 'x'"),
-        ((1, 2), {}, TypeError, "takes 1 arguments (x) but 2 were given"),
+        ((1, 2), {}, TypeError, "takes 1 argument (x) but 2 were given"),
         ((), {"y": 1}, TypeError, "unexpected argument 'y'"),
         ((1,), {"x": 1}, TypeError, "two values for argument 'x'"),
     ],

@@ -257,7 +257,7 @@ def test_on_the_command_line(
     monkeypatch.setattr(Harness, "seconds", lambda harness, candidate: 1.0 - candidate / 4)
     status, out, err = run(capsys, "compile", *given, "-o", "out", "--threads", "1")
     assert status == 0, err
-    assert "1 kernels, 1 measured now" in out and "left rows" in out and "B=40" in out
+    assert "1 kernel, 1 measured now" in out and "left rows" in out and "B=40" in out
     assert "Left rows are copied first." in Path("out/linear.c").read_text()
     status, out, err = run(capsys, "profile", *given, "--backend", "c", "--repeat", "2")
     assert status == 0, err

@@ -80,7 +80,7 @@ def test_what_differs_is_compiled_anew_and_said() -> None:
         "the first call",
         "times is 3, was 2",
         "x is float32, was float64",
-        "x has 1 axes, had 2",
+        "x has 1 axis, had 2",
         "axis 0 of x is 1, was more than 1",
         "y has 0 axes, had 1",
         "y is 1.5, was an array",

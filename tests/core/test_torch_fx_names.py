@@ -184,7 +184,7 @@ def test_interpreter_of_another_graph() -> None:
     given = [x]
     np.testing.assert_allclose(fx.Interpreter(gm).boxed_run(given), gm(x), rtol=1e-6)
     assert given == []
-    with pytest.raises(fx.errors.ArgumentError, match=r"1 inputs \(x\), got 2"):
+    with pytest.raises(fx.errors.ArgumentError, match=r"1 input \(x\), got 2"):
         interpreter.boxed_run([x, x])
 
 

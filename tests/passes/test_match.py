@@ -430,7 +430,7 @@ def test_results_must_hang_together() -> None:
     gm = fx.symbolic_trace(lambda x, y: (np.exp(x), np.sin(y)), x="f32[3]", y="f32[3]")
     with pytest.raises(ArgumentError, match="share no value"):
         find_matches(gm, lambda x, y: (np.exp(x), np.sin(y)))
-    with pytest.raises(ArgumentError, match="returns 1 values, the pattern 2"):
+    with pytest.raises(ArgumentError, match="returns 1 value, the pattern 2"):
         fx.replace_pattern(fx.symbolic_trace(two_results, x="f32[3]"), two_results, lambda x: np.exp(x))
 
 
