@@ -213,7 +213,7 @@ class Summary(Printed):
         """A rich table of at most ``width`` columns."""
         from rich.table import Table
 
-        types = max((len(row.result) for row in self.rows), default=4)
+        types = max(map(len, ("result", *(row.result for row in self.rows))))
         most = _WIDE_TYPE if width >= 100 else _NARROW_TYPE
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("module", min_width=12)  # gives way where the width does not suffice

@@ -10,6 +10,7 @@ import pickle
 import re
 import traceback
 import weakref
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from fxlite.base.errors import ParseError
 from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.graph.graph import Graph
 from fxlite.show.text.pretty import executable_code, forward_code
-from fxlite.show.text.reading import links, node_table, print_graph
+from fxlite.show.text.reading import links, node_table, print_graph, text_of
 from tests.core.test_parse_save import facts
 from tests.strategies import Drawn, programs
 from tests.zoo import ZOO, Program
@@ -350,3 +351,33 @@ def test_table_fits_and_holds_every_node(program: Program, width: int) -> None:
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= width
     assert len(lines) == 1 + len(graph)  # a line for each
+
+
+class Stateful(nn.Module):
+    """Results that are written into states with long names, and lines in bodies that do not fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("positions_of_keys", np.zeros((4, 8), np.float32))
+        self.register_buffer("number_of_calls", np.zeros((), np.int64))
+
+    def forward(self, x: Any, n: Any) -> Any:
+        self.positions_of_keys[0] = x
+        self.number_of_calls += 1
+        while n > 0:
+            n = n - 1
+            x = np.clip(x, 0.125, 0.875) * np.float32(3.0)
+        return x
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_comments_that_do_not_fit_stand_above_and_are_read(width: int) -> None:
+    graph = fx.symbolic_trace(Stateful(), x="f32[8]", n="i64").graph
+    text = text_of(graph, width=width)
+    if width > 40:  # where names alone do not fill the line
+        assert max(map(len, text.splitlines())) <= width, text
+    lines = text.splitlines()
+    for above, below in pairwise(lines):
+        if above.strip().startswith("# ") and below.strip() and not below.strip().startswith("#"):
+            assert len(above) - len(above.lstrip()) == len(below) - len(below.lstrip()), text
+    assert fx.parse(text).interface.writes == graph.interface.writes, text

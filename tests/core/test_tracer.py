@@ -290,7 +290,7 @@ def test_args_and_kwargs() -> None:
 
 
 def test_wrong_numbers_and_names_of_inputs() -> None:
-    with pytest.raises(ArgumentError, match="2 input types for 1 parameter$"):
+    with pytest.raises(ArgumentError, match=r"2 input types for 1 parameter$"):
         fx.symbolic_trace(lambda x: x, "f32[4]", "f32[4]")
     with pytest.raises(ArgumentError, match="'x' is given twice"):
         fx.symbolic_trace(lambda x: x, "f32[4]", x="f32[4]")

@@ -213,7 +213,7 @@ class _Parser(BlockParser):
 
     def _read_writes(self, statement: ast.Return) -> None:
         """``# writes add into self.count``: the inputs that the last results are written into."""
-        said = re.fullmatch(r"writes (.+)", self._comment(statement))
+        said = re.fullmatch(r"writes (.+)", self._comment(statement) or self._comment_before(statement))
         if said is None:
             return
         targets = [str(node.target) for node in self.graph.placeholders]
@@ -262,9 +262,14 @@ class _Parser(BlockParser):
         return text[1:].strip() if text.startswith("#") else ""
 
     def _comment_before(self, statement: ast.stmt) -> str:
-        """The comment on the line before."""
-        text = self.lines[statement.lineno - 2].strip()
-        return text[1:].strip() if text.startswith("#") else ""
+        """The comment on the line before, and on those above that it goes on from."""
+        place, parts = statement.lineno - 2, list[str]()
+        while (text := self.lines[place].strip()).startswith("#"):
+            parts.insert(0, text[1:].strip())
+            place -= 1
+            if not text.startswith("#   "):
+                break
+        return " ".join(parts)
 
     def _define(self, at: ast.stmt, name: str, value: ast.expr, declared: Any) -> None:
         node = self._expression(value, name, declared)

@@ -190,10 +190,15 @@ def annotation_of(type: Any) -> str:
 def node_line(node: Node, words: Words = USUAL) -> str:
     """``relu: f32[B,10] = ops.relu(linear)``"""
     if node.op == "output":
-        return f"return {value_text(node.args[0], words)}" + _written(node) + _counted(node)
+        return f"return {value_text(node.args[0], words)}{remark_on(node)}"
     if node.op == "placeholder":
         return node.name + annotation_of(node.type)
     return f"{node.name}{annotation_of(node.type)} = {call_text(node, words)}"
+
+
+def remark_on(output: Node) -> str:
+    """The comment behind the results: which of them are written into inputs, and which have fewer elements."""
+    return _written(output) + _counted(output)
 
 
 def _written(output: Node) -> str:

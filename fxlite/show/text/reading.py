@@ -48,6 +48,7 @@ from fxlite.show.text.pretty import (
     node_line,
     node_lines,
     origins,
+    remark_on,
     remembering,
     type_text,
     value_text,
@@ -139,6 +140,8 @@ def _fitted(graph: Graph, width: int, weights: bool, fold: bool = False, align: 
             is_empty = False
             is_plain = align and node.op in _NODES_WITH_LINES and not bodies_of(node)
             for code, comment in own:
+                if node.op == "output" and (remark := remark_on(node)) and code.endswith(remark):
+                    code, comment = code.removesuffix(remark), remark.removeprefix("  # ")
                 aligned = _aligned(node, code, annotation(node.type), columns) if is_plain else code
                 lines += _broken(aligned, comment, width)
     if is_empty:
@@ -157,7 +160,15 @@ def _broken(code: str, comment: str, width: int, indent: str = "    ") -> list[s
     whole = f"{indent}{with_comment(code, comment)}"
     if len(whole) <= width:
         return [whole]
-    before = [f"{indent}# {comment}"] if comment else []
+    lead = indent + code[: len(code) - len(code.lstrip())]  # of a node inside a body
+    before = textwrap.wrap(
+        comment,
+        width,
+        initial_indent=f"{lead}# ",
+        subsequent_indent=f"{lead}#   ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     return [*before, *broken_code(f"{indent}{code}", width)]
 
 
