@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import io
 import re
 import shlex
 from collections.abc import Callable
@@ -21,7 +22,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import compiler
-from fxlite.cli import check, cost, diff, main, passes, profile, program_file, regenerate
+from fxlite.cli import bisect, check, cost, diff, main, passes, profile, program_file, regenerate, step
 from fxlite.passes.profiling import profile as profiling
 from tests.benchmarks.models import ResNet50
 from tests.models import Bert
@@ -53,6 +54,9 @@ COMMANDS = (
     "cost MODEL SIZES --timeline",
     "diff MODEL --passes fuse_conv_bn,merge_linears",
     "check MODEL --no-match batch_norm --max-nodes 100",
+    "check MODEL SIZES --match conv2d --max-flops 1k --max-peak 1kB",
+    "step MODEL --passes fuse_conv_bn,merge_linears",
+    "bisect MODEL SIZES --passes fuse_conv_bn,merge_linears",
     "profile MODEL SIZES --threads 1",
     "profile MODEL SIZES --threads 1 --by module",
     "profile MODEL SIZES --threads 1 --by op",
@@ -82,10 +86,11 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     def shared(program: str, *_: Any, **__: Any) -> Any:
         return None, traced(program).copy()
 
-    for module in (program_file, cost, diff, profile, check, regenerate, passes):
+    for module in (program_file, cost, diff, profile, check, regenerate, passes, step, bisect):
         if hasattr(module, "trace_program"):
             monkeypatch.setattr(module, "trace_program", shared)
     monkeypatch.setattr(profiling, "_measure", measured_times)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n"))  # of fxlite step
     monkeypatch.setattr(compiler, "machine_roofs", lambda: ROOFS)
 
 

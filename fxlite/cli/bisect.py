@@ -17,8 +17,10 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from fxlite.backend import Case, find_backend
+from fxlite.base.console import show
 from fxlite.base.errors import FxliteError, number_of
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import backend_option, find_passes, passes_option, program_options, say, size_option
@@ -113,7 +115,12 @@ class Comparison:
 
 
 def _right(console: Console, name: str, nodes: int, text: str) -> None:
-    console.print(f"[green]ok[/]     {escape(name):<16} {nodes:>6} nodes  {escape(text)}", soft_wrap=True)
+    row = Table.grid(padding=(0, 2))
+    row.add_column(min_width=5)
+    row.add_column(min_width=16, no_wrap=True)
+    row.add_column(min_width=12, justify="right", no_wrap=True)
+    row.add_row("[green]ok[/]", escape(name), number_of(nodes, "node"), escape(text))
+    show(console, row)
 
 
 def _wrong(console: Console, name: str, text: str) -> int:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
+from rich.columns import Columns
 from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
@@ -236,8 +237,8 @@ class Viewer:
         if self.is_listed and not console.is_terminal:
             return
         self.is_listed = True
-        listed = Text("  ").join(Text.assemble((several[0], "bold"), " ", name) for name, several in KEYS.items())
-        console.print(listed)
+        listed = [Text.assemble((several[0], "bold"), " ", name) for name, several in KEYS.items()]
+        show(console, Columns(listed, padding=(0, 2)))
 
     def _title(self, text: str) -> None:
         console = self.console

@@ -405,7 +405,7 @@ def _measured(change: Change) -> Text:
 def _legend(found: BeforeAfter) -> Iterator[str]:
     rounds = len(found.before.seconds)
     yield "predicted: the least time that the machine's roofs allow, one part after another"
-    yield f"measured: medians of {rounds} rounds in turns; ±: half of the 95 % interval, in points"
+    yield f"measured: medians of {rounds} rounds in turns; ±: half the 95 % interval, in points"
     if found.target.part == "kernel":
         yield "memory: the workspace; below a pass: its rewrites, with the FLOPs of their nodes"
     else:
