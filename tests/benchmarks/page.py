@@ -126,8 +126,8 @@ def markdown(rows: Sequence[Row], engines: Sequence[str], options: argparse.Name
         "## Why",
         "Which roof binds fxlite's kernels (each kernel reads its inputs once and writes its "
         "result), how much of it the call reaches, and the kernel that loses most, with its own "
-        "part of the roof. More than 100% are fewer products than the definition has (Winograd), "
-        "or a roof that was measured beside other programs.",
+        "part of the roof. More than 100% means fewer products than the definition has (Winograd), "
+        "or a roof that was measured while other programs ran.",
         grid(("workload", "threads", "why"), [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)),
         "## Error",
         "Largest difference from a float64 result, as a part of the largest value; the worst of several results.",
