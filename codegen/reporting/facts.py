@@ -152,7 +152,7 @@ class Facts:
         flops, moved = self.setting.number(cost.flops), self.setting.number(cost.bytes)
         if flops is None or moved is None:
             return "?"
-        return f"{flops / moved:.3g}" if moved else "moves no bytes"
+        return quantity_text(flops / moved) if moved else "moves no bytes"
 
     # -- times ---------------------------------------------------------------------------------
     def _time(self, node: Node, copies: Sequence[Node]) -> Rows:

@@ -27,7 +27,7 @@ from fxlite.codegen.runtime.toolchain import (
     processor_name,
     usable_cpus,
 )
-from fxlite.show.node_cost import Roof, Roofs
+from fxlite.show.node_cost import Roof, Roofs, quantity_text
 
 #: Seconds for each rate and number of threads; the best few milliseconds of them count.
 SECONDS = 0.25
@@ -117,7 +117,7 @@ def measure(seconds: float = SECONDS, array_bytes: int | None = None) -> Roofs:
     for prefix, size in (("", large), ("cached_", small)):
         part = "a quarter of the last-level cache" if prefix else "more than any cache"
         for what, verb in (("read", "reads"), ("write", "writes")):
-            how = f"vector {verb} over {size / 1e6:.3g} MB, {part}"
+            how = f"vector {verb} over {quantity_text(size, 'B')}, {part}"
             add(f"{prefix}{what}", "B/s", how, what, size)
     today = datetime.date.today().isoformat()
     return Roofs(processor_name(), threads, cache, roofs, tuple(left_out), today)

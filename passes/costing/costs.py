@@ -144,7 +144,7 @@ def intensity_text(costs: Costs) -> str:
     if value is None:
         return "-" if costs.bytes == 0 else "?"
     if isinstance(value, float):
-        return f"{value:.3g}"
+        return quantity_text(value)
     text = shapes.to_text(value)
     if len(text) <= _LONGEST_FORMULA:
         return text
