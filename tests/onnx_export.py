@@ -63,8 +63,8 @@ def check(gm: fx.GraphModule, inputs: Any, opset: int = 21) -> str:
         model = fx.to_onnx(gm, opset=opset)
     except FxliteError as error:
         return REFUSED + str(error).splitlines()[0]
-    expected = agreement.leaves(written(gm, gm, inputs))
-    given = dict(zip([i.name for i in model.graph.input], map(np.asarray, inputs)))
+    expected = [_pairs(value) for value in agreement.leaves(written(gm, gm, inputs))]
+    given = dict(zip([i.name for i in model.graph.input], map(_pairs, inputs)))
     problem = ""
     for run in (runtime, evaluator):
         try:
@@ -79,6 +79,12 @@ def check(gm: fx.GraphModule, inputs: Any, opset: int = 21) -> str:
             return ""
         problem = f"{run.__name__}: {wrong}"
     return problem
+
+
+def _pairs(value: Any) -> Any:
+    """An array; complex numbers as pairs along a last axis, as models have them."""
+    array = np.asarray(value)
+    return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
 
 
 def difference(found: Any, expected: Any, least: float) -> str:

@@ -86,7 +86,7 @@ def to_onnx(gm: GraphModule, path: Any = None, opset: int = 21, external_data: b
 def _prepared(gm: GraphModule, opset: int) -> GraphModule:
     """A copy in which each call is one that is written: others are decomposed."""
     made = decompose.with_options(keep=lambda node: _is_written(node, opset))(
-        without_complex(remove_dropout(gm), "ONNX", ModelExportError)
+        without_complex(remove_dropout(gm), "a model in ONNX", ModelExportError, pairs=True)
     )
     made.graph.eliminate_dead_code()
     missing: dict[str, Node] = {}

@@ -153,8 +153,12 @@ def _mod(m: _Maker, x: str, y: str) -> str:
 
 
 def _floordiv(m: _Maker, x: str, y: str) -> str:
-    quotient = m.Div(m.Sub(x, _mod(m, x, y)), y)
-    return m.Round(quotient) if m.dtype.is_float else quotient
+    if not m.dtype.is_float:
+        return m.Div(m.Sub(x, _mod(m, x, y)), y)
+    rest = m.b.op("Mod", x, y, fmod=1)
+    below = m.And(m.Not(m.Equal(rest, 0)), m.Xor(m.Less(rest, 0), m.Less(y, 0)))
+    quotient = m.Round(m.Div(m.Sub(x, rest), y))
+    return m.Where(m.Equal(y, 0), m.Div(x, y), m.Sub(quotient, m.Where(below, 1, 0)))
 
 
 def _log1p(m: _Maker, x: str) -> str:
@@ -173,8 +177,20 @@ def _expm1(m: _Maker, x: str) -> str:
 
 def _atan2(m: _Maker, y: str, x: str) -> str:
     turned = m.Where(_signbit(m, y), -math.pi, math.pi)
-    found = m.Where(m.Less(x, 0), m.Add(m.Atan(m.Div(y, x)), turned), m.Atan(m.Div(y, x)))
+    infinite = m.And(m.Equal(m.Abs(x), math.inf), m.Equal(m.Abs(y), math.inf))
+    above, below = (m.Where(infinite, m.Sign(v), v) for v in (y, x))
+    angle = m.Atan(m.Div(above, m.Where(m.Equal(below, 0), 0, below)))  # a zero without a sign
+    found = m.Where(m.Less(x, 0), m.Add(angle, turned), angle)
     return m.Where(m.And(m.Equal(x, 0), m.Equal(y, 0)), m.Where(_signbit(m, x), turned, y), found)
+
+
+def _hypot(m: _Maker, x: str, y: str) -> str:
+    """The larger one times a number up to the root of 2: of large and small numbers squares are no floats."""
+    one, other = m.Abs(x), m.Abs(y)
+    larger, smaller = m.Max(one, other), m.Min(one, other)
+    ratio = m.Div(smaller, m.Where(m.Equal(larger, 0), 1, larger))
+    infinite = m.Or(m.Equal(one, math.inf), m.Equal(other, math.inf))
+    return m.Where(infinite, math.inf, m.Mul(larger, m.Sqrt(m.Add(m.Mul(ratio, ratio), 1))))
 
 
 def _signbit(m: _Maker, x: str) -> str:
@@ -234,7 +250,7 @@ _COMPOSED: dict[str, Callable[..., str]] = {
     "log10": lambda m, x: m.Mul(m.Log(x), 1 / math.log(10)),
     "exp2": lambda m, x: m.Pow(2, x),
     "cbrt": _cbrt,
-    "hypot": lambda m, x, y: m.Sqrt(m.Add(m.Mul(x, x), m.Mul(y, y))),
+    "hypot": _hypot,
     "trunc": lambda m, x: m.Where(m.Less(x, 0), m.Ceil(x), m.Floor(x)) if m.dtype.is_float else x,
     "atan2": _atan2,
     "copysign": _copysign,

@@ -40,7 +40,6 @@ class TorchText(NumpyText):
     calls = spellings("""
         relu|silu|relu6|hardsigmoid|hardswish|selu|softsign|mish|tanhshrink|logsigmoid F.NAME x
         real|erf|sigmoid torch.NAME x
-        imag torch.zeros_like x
         sum|any|all|mean|argmax|argmin .NAME dim=axis keepdim=keepdims
         max .amax dim=axis keepdim=keepdims
         min .amin dim=axis keepdim=keepdims
@@ -125,6 +124,7 @@ class TorchText(NumpyText):
         if op.name == "reciprocal" and not result.is_float:
             computed = dtypes.float64  # torch has none of integers
         others = [v for n, v in operands.items() if isinstance(v, Node) and n != "condition"]
+        others = [v for v in others if v.type.dtype.is_complex is result.is_complex]  # not of parts
         casts = {v: computed for v in others if v.type.dtype is not computed}
         return casts, None if computed is result or result.is_bool else result
 
@@ -234,6 +234,13 @@ class TorchText(NumpyText):
     ) -> str:
         values = ", ".join(map(self.value, (lower, upper, *carried, *captured)))
         return f"{node.meta[FUNCTION]}({values})"
+
+    def op_complex(self, node: Node, x: Any, y: Any) -> str:
+        return f"{self.function('torch.complex')}({self.value(x)}, {self.value(y)})"
+
+    def op_imag(self, node: Node, x: Any) -> str:
+        """torch has no imaginary part of real numbers."""
+        return f"{self.function('torch.imag' if x.type.dtype.is_complex else 'torch.zeros_like')}({self.value(x)})"
 
     def op_rsqrt(self, node: Node, x: Any) -> tuple[str, int]:
         return f"{self.function('torch.rsqrt')}({self.value(x)})", CALL
@@ -409,7 +416,7 @@ class TorchDialect(TableDialect):
                 )
 
     def prepared(self, gm: GraphModule) -> GraphModule:
-        gm = without_complex(gm, "the dialect 'torch'", CodegenError)
+        gm = without_complex(gm, "a program for torch", CodegenError, pairs=False)
         for node in gm.graph.nodes:
             taken = OF_MODULES.intersection(node.target.split(".")) if node.op == "get_attr" else ()
             for name in taken:

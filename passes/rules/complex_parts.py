@@ -1,12 +1,14 @@
 """Graphs of complex numbers as graphs of real ones, for what has no complex numbers (ONNX, the dialect "torch"):
 each complex value becomes its two parts.
 
-In: a graph whose inputs and results are real. Out: the same graph, in which ops of complex values are ops of
-their parts, weights included; transforms (``dft``) are products with matrices of cosines and sines.
+Out: the same graph, in which ops of complex values are ops of their parts, weights included; transforms (``dft``)
+are products with matrices of cosines and sines. A complex input or result either stays one, of which only the parts
+are read, or that is made of them at the end; or it is a real one with a last axis of two, as ONNX's transforms have.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.base.errors import CodegenError, FxliteError
-from fxlite.graph.graph import Node
+from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.numeric.complex_numbers import roots_of_unity
 from fxlite.passes.base import unique_attribute
@@ -26,6 +28,8 @@ from fxlite.types.tensor_type import TensorType
 
 #: The longest transform that is written: of its matrices, which have the square of as many elements.
 _LONGEST = 2048
+#: The highest power that is written as products.
+_HIGHEST = 64
 
 
 class Parts:
@@ -47,20 +51,27 @@ def _types(node: Node) -> tuple[Any, ...]:
     return tuple(t for t in found if isinstance(t, TensorType))
 
 
-def without_complex(gm: GraphModule, whose: str, error: type[FxliteError]) -> GraphModule:
-    """The graph with parts in place of complex values. Raises ``error`` for an op that has no form of real
-    ones, or a complex input or result: there ``whose`` has no complex numbers."""
+def without_complex(gm: GraphModule, whose: str, error: type[FxliteError], pairs: bool) -> GraphModule:
+    """The graph with parts in place of complex values; inputs and results are ``pairs`` along a last axis, or stay
+    complex. Raises ``error`` for an op that has no form of real ones: ``whose`` is the program that would have them."""
     if not any(map(has_complex, gm.graph.nodes)):
         return gm
     gm = decompose.with_options(keep=lambda node: not has_complex(node) or _rule(node) is not None)(gm)
     recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
     parts: dict[Node, Any] = {}
-    for node in list(gm.graph.nodes):
-        if not has_complex(node):
+    order = list(gm.graph.nodes)
+    with_complex = {*filter(has_complex, order)}
+    for node in order:
+        if node not in with_complex:
             rewiring.refresh(node)
             continue
         if node.op == "get_attr":
             parts[node] = _weight(gm, node)
+        elif node.op == "placeholder":
+            parts[node] = _input(node)
+        elif node.op == "output":
+            rewiring.refresh(node)
+            _give(node, parts, pairs)
         elif node.op == "call_function" and (rule := _rule(node)) is not None:
             rewiring.refresh(node)
             try:
@@ -69,14 +80,54 @@ def without_complex(gm: GraphModule, whose: str, error: type[FxliteError]) -> Gr
                 raise error(f"{problem}\n  at {node.describe()}") from problem
             _enter(node, made, parts, rewiring)
         else:
-            what = {"placeholder": "an input is one; give", "output": "a result is one; return"}.get(node.op)
-            what = f"{node.target} of them is not written" if what is None else f"{what} its real and imaginary parts"
-            raise error(f"{whose} has no complex numbers: {what}\n  at {node.describe()}")
+            raise error(
+                f"{whose} is written with the parts of complex numbers, and {node.target} of them is not\n"
+                f"  at {node.describe()}"
+            )
     rewiring.finish()
     for node in reversed(parts):
-        if not node._erased:
+        if node.op == "placeholder" and pairs:
+            _as_pairs(node, parts[node])
+        elif node.op != "placeholder" and not node._erased:
             gm.graph.erase_node(node)
     return gm
+
+
+def _input(node: Node) -> tuple[Any, Any]:
+    """The parts of a complex input, read behind all inputs."""
+    graph = node.graph
+    with graph.inserting_after(graph.placeholders[-1]), graph.with_origin(node):
+        return graph.call_function("real", (node,)), graph.call_function("imag", (node,))
+
+
+def _as_pairs(node: Node, parts: tuple[Node, Node]) -> None:
+    """In place of an input, of which only its parts are read, one of pairs."""
+    graph, axis, name = node.graph, node.type.rank, node.name
+    with graph.inserting_before(node), graph.with_origin(node):
+        pairs = graph.placeholder(f"{name}_pairs", TensorType((*node.type.shape, 2), node.type.dtype.real))
+    for index, part in enumerate(parts):
+        with graph.inserting_before(part), graph.with_origin(node):
+            part.replace_all_uses_with(graph.call_function("select", (pairs,), {"axis": axis, "index": index}))
+        graph.erase_node(part)
+    graph.erase_node(node)
+    pairs.target, pairs.meta = node.target, node.meta
+    graph.rename_node(pairs, name)
+
+
+def _give(node: Node, parts: Mapping[Node, Any], pairs: bool) -> None:
+    """Let the output give complex values anew."""
+    graph, made = node.graph, dict[Node, Node]()
+
+    def whole(value: Node) -> Node:
+        if value in parts and value not in made:
+            with graph.inserting_before(node), graph.with_origin(value):
+                if pairs:
+                    made[value] = graph.call_function("stack", (parts[value],), {"axis": parts[value][0].type.rank})
+                else:
+                    made[value] = graph.call_function("complex", parts[value])
+        return made.get(value, value)
+
+    node.args = map_nodes(node.args, whole)
 
 
 def _weight(gm: GraphModule, node: Node) -> tuple[Any, Any]:
@@ -149,15 +200,15 @@ def _times(x: Any, y: Any) -> Any:
     return x * y
 
 
-def _squared(x: Parts) -> Any:
-    return x.real * x.real if x.imag is None else x.real * x.real + x.imag * x.imag
-
-
 def _inverse(x: Any) -> Any:
     if not isinstance(x, Parts):
         return 1 / x
-    length = _squared(x)
-    return Parts(x.real / length, None if x.imag is None else -x.imag / length)
+    if x.imag is None:
+        return Parts(1 / x.real)
+    largest = np.maximum(np.abs(x.real), np.abs(x.imag))  # of squares, those of large and small numbers are no floats
+    real, imag = x.real / largest, x.imag / largest
+    length = x.real * real + x.imag * imag
+    return Parts(real / length, -imag / length)
 
 
 def _zeros(value: Any) -> Any:
@@ -174,7 +225,41 @@ def _exp(x: Parts) -> Parts:
 
 
 def _log(x: Parts) -> Parts:
-    return Parts(ops.log(_squared(x)) * 0.5, ops.atan2(_imag(x), x.real))
+    return Parts(ops.log(np.hypot(x.real, _imag(x))), ops.atan2(_imag(x), x.real))
+
+
+def _sqrt(x: Parts) -> Parts:
+    """The root with a real part that is not negative, without a difference of numbers that are nearly alike."""
+    real, imag = x.real, _imag(x)
+    large = ops.sqrt((np.abs(real) + np.hypot(real, imag)) * 0.5)
+    small = np.abs(imag) / (ops.where(large == 0, 1.0, large) * 2)
+    turned = real < 0
+    return Parts(ops.where(turned, small, large), ops.copysign(ops.where(turned, large, small), imag))
+
+
+def _waves(real: tuple[Any, Any], imag: tuple[Any, Any], sign: int = 1) -> Callable[[Node, Parts], Parts]:
+    """A function whose parts are each a product of a function of the real and one of the imaginary part."""
+
+    def rule(node: Node, x: Parts) -> Parts:
+        second = imag[0](x.real) * imag[1](_imag(x))
+        return Parts(real[0](x.real) * real[1](_imag(x)), second if sign > 0 else -second)
+
+    return rule
+
+
+def _power(x: Parts, y: Any) -> Any:
+    """A power by a whole number, of squares."""
+    if isinstance(y, Parts) and isinstance(y.imag, (float, type(None))) and not y.imag:
+        y = y.real
+    if not isinstance(y, (int, float)) or not 0 < abs(y) <= _HIGHEST or y != int(y):
+        raise CodegenError(f"a power of complex numbers is written for whole exponents from 1 to {_HIGHEST}")
+    found, square, left = None, x, int(abs(y))
+    while left:
+        if left % 2:
+            found = square if found is None else _product(found, square, _times)
+        left //= 2
+        square = _product(square, square, _times) if left else square
+    return _inverse(found) if y < 0 else found
 
 
 def _cast(node: Node, x: Any, dtype: Any) -> Any:
@@ -255,12 +340,23 @@ _RULES: dict[str, Callable[..., Any]] = {
     "div": lambda node, x, y: _product(x, _inverse(y), _times),
     "square": lambda node, x: _product(x, x, _times),
     "reciprocal": lambda node, x: _inverse(x),
+    "pow": lambda node, x, y: _power(x, y),
     "exp": lambda node, x: _exp(x),
+    "exp2": lambda node, x: _exp(_product(x, math.log(2), _times)),
     "log": lambda node, x: _log(x),
+    "log2": lambda node, x: _product(_log(x), 1 / math.log(2), _times),
+    "log10": lambda node, x: _product(_log(x), 1 / math.log(10), _times),
+    "sqrt": lambda node, x: _sqrt(x),
+    "sin": _waves((np.sin, np.cosh), (np.cos, np.sinh)),
+    "cos": _waves((np.cos, np.cosh), (np.sin, np.sinh), -1),
+    "sinh": _waves((np.sinh, np.cos), (np.cosh, np.sin)),
+    "cosh": _waves((np.cosh, np.cos), (np.sinh, np.sin)),
     "matmul": lambda node, x, y: _product(x, y, ops.matmul),
     "eq": lambda node, x, y: _equal(x, y),
     "ne": lambda node, x, y: np.logical_not(_equal(x, y)),
     "isfinite": lambda node, x: np.logical_and(np.isfinite(x.real), np.isfinite(_imag(x))),
+    "isnan": lambda node, x: np.logical_or(np.isnan(x.real), np.isnan(_imag(x))),
+    "isinf": lambda node, x: np.logical_or(np.isinf(x.real), np.isinf(_imag(x))),
     "cast": _cast,
     "dft": _dft,
     "einsum": _einsum,
@@ -271,6 +367,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "sum": _apart,
     "mean": _apart,
     "cumsum": _apart,
+    "slice_update": _apart,
     "where": _where,
     "pad": _pad,
     "scatter_add": _apart,

@@ -86,6 +86,22 @@ def test_complex_numbers_come_back_as_their_parts() -> None:
         torch.testing.assert_close(back(x), model(x), rtol=1e-4, atol=1e-5)
 
 
+def test_complex_inputs_and_results_are_complex_tensors() -> None:
+    class Mixed(torch.nn.Module):
+        def forward(self, z: Any, x: Any) -> Any:
+            spectrum = torch.fft.fft(z) * (x + 1j)
+            return {"spectrum": spectrum, "same": z, "parts": (z.real + z.imag, spectrum.abs()), "power": z**-2 / z}
+
+    z, x = torch.randn(3, 8, dtype=torch.cfloat), torch.randn(8)
+    gm = fx.from_torch(Mixed(), z, x)
+    back = fx.to_torch(gm)
+    again = fx.from_torch(back, z, x)
+    for made in (back(z, x), fx.to_torch_fx(gm)(z, x), again(z.numpy(), x.numpy())):
+        torch.testing.assert_close(
+            torch.utils._pytree.tree_map(torch.as_tensor, made), Mixed()(z, x), rtol=1e-4, atol=1e-5
+        )
+
+
 class Controlled(torch.nn.Module):
     """A loop with a condition in it, one whose length is a value, and one over rows."""
 
