@@ -522,6 +522,17 @@ OPS = {
         x.put(i, x, accumulate=True),
         torch.cartesian_prod(x[0], x[1]),
     ),
+    "negative numbers for positions and exponents": lambda x, i, m: (
+        F.embedding_bag(i[0], x, i[1, :1] * 0, mode="sum", padding_idx=-1),
+        F.embedding_bag(i[0], x, i[1, :1] * 0, mode="mean", padding_idx=-3),
+        torch.pow(i - 1, i[:1] - 2),
+        3 ** (i - 1),
+        (-1) ** (i - 1),
+    ),
+    "half of a matrix": lambda x, i, m: (
+        torch.linalg.pinv(x[:, :3], hermitian=True),
+        torch.linalg.eigvalsh(x[:, :3], UPLO="U"),
+    ),
     "complex numbers": lambda x, i, m: (torch.dist(torch.complex(x, i * 1.0), torch.complex(x + 1, x)), torch.sign(m)),
     "core ATen": lambda x, i, m: (  # as programs have it that were taken apart
         torch.ops.aten._fft_r2c(x, [0, 1], 1, True).abs(),
@@ -545,6 +556,21 @@ def test_ops(name: str) -> None:
     gm = fx.from_torch(Ops(), *inputs)
     expected = Ops()(*inputs)
     close(gm(*map(array_of, inputs)), [*expected])
+
+
+def test_special_functions_where_little_is_left() -> None:
+    """Relative to their values: a difference of numbers that are nearly alike has none of its digits."""
+
+    class Functions(nn.Module):
+        def forward(self, x: Any) -> Any:
+            tails = torch.erfc(x), torch.special.erfcx(x), torch.special.log_ndtr(x), torch.special.ndtri(x.abs() / 30)
+            bessel = torch.special.i0e(x), torch.special.i1e(x), torch.special.i1(x / 10)
+            return *tails, *bessel, torch.special.bessel_j1(x / 10)
+
+    x = torch.tensor([-25, -6, -0.5, 0, 1e-30, 1e-9, 1e-5, 0.3, 1, 3.7, 5, 9, 24.5, math.inf, math.nan]).double()
+    gm = fx.from_torch(Functions(), x)
+    for found, expected in zip(gm(x.numpy()), Functions()(x)):
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -79,11 +79,6 @@ def _frac(c: Call, x: Any) -> Any:
     return x - op("trunc")(x)
 
 
-@aten("special_erfc", "erfc")
-def _erfc(c: Call, x: Any) -> Any:
-    return 1 - op("erf")(cast(x, c.dtype))
-
-
 @aten("logit", "special_logit")
 def _logit(c: Call, x: Any, eps: float | None = None) -> Any:
     x = cast(x, c.dtype)
@@ -114,12 +109,23 @@ def _binary(own: str) -> Any:
 
 
 for _name, _own in each(
-    "mul multiply=mul maximum minimum fmax fmin pow remainder fmod atan2 arctan2=atan2 hypot copysign logaddexp "
+    "mul multiply=mul maximum minimum fmax fmin remainder fmod atan2 arctan2=atan2 hypot copysign logaddexp "
     "logaddexp2 bitwise_and bitwise_or bitwise_xor __and__=bitwise_and __or__=bitwise_or __xor__=bitwise_xor "
     "bitwise_left_shift=left_shift bitwise_right_shift=right_shift __lshift__=left_shift __rshift__=right_shift "
     "floor_divide true_divide=div nextafter gcd lcm float_power"
 ):
     aten(_name)(_binary(_own))
+
+
+@aten("pow")
+def _pow(c: Call, x: Any, y: Any) -> Any:
+    """Of integers, powers by negative ones are fractions, of which torch has the whole part: 0, unless x is 1 or -1."""
+    x, y = _both(c, x, y)
+    if is_number(y) or not c.dtype.is_integer or c.dtype.is_unsigned:
+        return op("pow")(x, y)
+    x = as_array(x, c.dtype)
+    whole = op("where")(op("eq")(x, -1), 1 - 2 * op("bitwise_and")(y, 1), cast(op("eq")(x, 1), c.dtype))
+    return op("where")(y < 0, whole, op("pow")(x, op("maximum")(y, 0)))
 
 
 @aten("heaviside")

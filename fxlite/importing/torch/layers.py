@@ -373,8 +373,17 @@ def _embedding(c: Call, weight: Any, indices: Any, *_: Any) -> Any:
 same("one_hot", F.one_hot)
 
 
-@aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
-def _embedding_bag(
+@aten("embedding_bag")
+def _embedding_bag(c: Call, weight: Any, indices: Any, offsets: Any, *settings: Any, **named: Any) -> Any:
+    """Where it has a ``padding_idx``, a negative one counts from the end."""
+    given = [*settings]
+    if len(given) == 6 and given[5] is not None:
+        given[5] = given[5] % shape_of(weight)[0]
+    return _bags(c, weight, indices, offsets, *given, **named)
+
+
+@aten("_embedding_bag", "_embedding_bag_forward_only")
+def _bags(
     c: Call,
     weight: Any,
     indices: Any,
@@ -386,7 +395,8 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
 ) -> Any:
-    """Rows by their bag, of which each begins at its element of ``offsets``: their sum, mean or largest elements."""
+    """Rows by their bag, of which each begins at its element of ``offsets``: their sum, mean or largest elements.
+    A negative ``padding_idx`` is none."""
     starts = offsets[:-1] if include_last_offset else offsets
     place, bags = op("arange")(0, shape_of(indices)[0], 1, dtypes.int64), shape_of(starts)[0]
     bag = op("sum")(cast(starts <= place[:, None], dtypes.int64), 1) - 1

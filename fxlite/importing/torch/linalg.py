@@ -123,7 +123,9 @@ def _svd_or_values(
 
 @aten("linalg_pinv")
 def _pinv(c: Call, a: Any, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Any:
-    """Singular values count from a part of the largest one on."""
+    """Singular values count from a part of the largest one on. Of a Hermitian matrix the lower half is read."""
+    if hermitian:
+        a = op("tril")(a, 0) + _turned(op("tril")(a, -1))
     if atol is not None or not all(type(n) is int for n in shape_of(a)[-2:]):
         raise c.refuse("an absolute tolerance, or a matrix whose sizes may differ")
     part = rcond if rtol is None else rtol

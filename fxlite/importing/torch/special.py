@@ -28,6 +28,38 @@ _LANCZOS = (
     1.5056327351493116e-7,
 )
 
+#: Chebyshev's coefficients of :func:`_tail`.
+_TAIL = (
+    -1.3026537197817094,
+    6.4196979235649026e-1,
+    1.9476473204185836e-2,
+    -9.561514786808631e-3,
+    -9.46595344482036e-4,
+    3.66839497852761e-4,
+    4.2523324806907e-5,
+    -2.0278578112534e-5,
+    -1.624290004647e-6,
+    1.303655835580e-6,
+    1.5626441722e-8,
+    -8.5238095915e-8,
+    6.529054439e-9,
+    5.059343495e-9,
+    -9.91364156e-10,
+    -2.27365122e-10,
+    9.6467911e-11,
+    2.394038e-12,
+    -6.886027e-12,
+    8.94487e-13,
+    3.13092e-13,
+    -1.12708e-13,
+    3.81e-16,
+    7.106e-15,
+    -1.523e-15,
+    -9.4e-17,
+    1.21e-16,
+    -2.8e-17,
+)
+
 
 def _special(names: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """Enters a function of a float64 value."""
@@ -111,9 +143,41 @@ def _erfinv(y: Any) -> Any:
     return op("where")(op("eq")(size, 1.0), op("copysign")(math.inf, y), x)
 
 
+def _tail(size: Any) -> Any:
+    """erfc(size) times exp(size * size), of what is not negative: a Chebyshev series of its logarithm (W. H. Press et
+    al., Numerical Recipes, 3rd edition, section 6.2.2)."""
+    t = 2.0 / (2.0 + size)
+    y = 4.0 * t - 2.0
+    now, before = t * 0.0, t * 0.0
+    for each in _TAIL[:0:-1]:
+        now, before = y * now - before + each, now
+    return t * op("exp")(0.5 * (_TAIL[0] + y * now) - before)
+
+
+@_special("special_erfc erfc")
+def _erfc(x: Any) -> Any:
+    found = _tail(op("abs")(x)) * op("exp")(-x * x)
+    return op("where")(x < 0.0, 2.0 - found, found)
+
+
+@_special("special_erfcx")
+def _erfcx(x: Any) -> Any:
+    found = _tail(op("abs")(x))
+    return op("where")(x < 0.0, 2.0 * op("exp")(x * x) - found, found)
+
+
 @_special("special_ndtri")
 def _ndtri(p: Any) -> Any:
-    return math.sqrt(2) * _erfinv(2.0 * p - 1.0)
+    """The normal quantile: a rational approximation from the nearer end, and two steps of Halley's method."""
+    is_low = p < 0.5
+    rest = 2.0 * op("where")(is_low, p, 1.0 - p)
+    t = op("sqrt")(-2.0 * op("log")(rest / 2.0))
+    x = math.sqrt(0.5) * (t - (2.30753 + t * 0.27061) / (1.0 + t * (0.99229 + t * 0.04481)))
+    for _ in range(2):
+        error = _erfc(x) - rest
+        x = x + error / (2 / math.sqrt(math.pi) * op("exp")(-x * x) - x * error)
+    x = math.sqrt(2) * op("where")(op("eq")(rest, 0.0), math.inf, x)
+    return op("where")(is_low, -x, x)
 
 
 # -- Bessel functions: means over a circle, which the trapezoidal rule has exactly, or the series of Hankel --------
@@ -123,8 +187,8 @@ def _turns(x: Any) -> tuple[Any, Any]:
 
 
 def _hankel(x: Any, order: int) -> list[Any]:
-    """The terms of the asymptotic series at what is far enough."""
-    x = op("maximum")(x, _FAR)
+    """The terms of the asymptotic series at what is far enough, and not infinite."""
+    x = op("clip")(x, _FAR, 1e300)
     terms = [x * 0.0 + 1.0]
     for k in range(1, _TERMS):
         terms.append(terms[-1] * ((4 * order**2 - (2 * k - 1) ** 2) / (8 * k)) / x)
@@ -138,7 +202,7 @@ def _scaled_i(x: Any, order: int) -> Any:
     found = op("mean")(op("exp")(near * (np.cos(turns) - 1)) * np.cos(order * turns), (-1,))
     series = sum((-1) ** k * term for k, term in enumerate(_hankel(size, order)))
     found = op("where")(size <= _FAR, found, series / op("sqrt")(2 * math.pi * size))
-    return found * op("sign")(x) if order else found
+    return _odd(x, found * op("sign")(x), 0.5 * x * (1 + x * x / 8) * op("exp")(-size)) if order else found
 
 
 def _j(x: Any, order: int) -> Any:
@@ -150,7 +214,12 @@ def _j(x: Any, order: int) -> Any:
     even, odd = (sum((-1) ** k * term for k, term in enumerate(terms[first::2])) for first in (0, 1))
     far = (even * op("cos")(turn) - odd * op("sin")(turn)) * op("sqrt")(2 / (math.pi * size))
     found = op("where")(size <= _FAR, found, far)
-    return found * op("sign")(x) if order else found
+    return _odd(x, found * op("sign")(x), 0.5 * x * (1 - x * x / 8)) if order else found
+
+
+def _odd(x: Any, found: Any, near: Any) -> Any:
+    """A function of order 1; near 0 its series, as of sums of numbers around 1 nothing is left there."""
+    return op("where")(op("abs")(x) < 1e-4, near, found)
 
 
 def _enter(order: int) -> None:
