@@ -75,11 +75,11 @@ def reduction(b: Builder, type: TensorType, x: Value, axis: Any, keepdims: bool)
 
 @exports(any="any", all="all")
 def truth(b: Builder, type: TensorType, x: Value, axis: Any, keepdims: bool) -> str:
-    """The least of all; any is not all that are not, as the largest of no integers is true."""
+    """Whether there are some, by their number, which nothing has as well; all is not any that are not."""
     held = b.operand(x, dtypes.bool_)
-    held = b.cast(held if b.kind == "all" else b.op("Not", held), dtypes.bool_, dtypes.int32)
-    found = b.cast(_reduce(b, "ReduceMin", held, axis, keepdims, x.type.rank), dtypes.int32, dtypes.bool_)
-    return found if b.kind == "all" else b.op("Not", found)
+    held = b.cast(held if b.kind == "any" else b.op("Not", held), dtypes.bool_, dtypes.int64)
+    number = _reduce(b, "ReduceSum", held, axis, keepdims, x.type.rank)
+    return b.op("Greater" if b.kind == "any" else "Equal", number, b.number(0, dtypes.int64))
 
 
 @exports(argmax="ArgMax", argmin="ArgMin")

@@ -177,12 +177,13 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    threshold = min(threshold, 40.0)  # from there on the logarithm is its argument, in every dtype
     scaled = x if beta == 1 else x * beta
     soft = ops.log1p(ops.exp(ops.minimum(scaled, threshold)))
     return ops.where(scaled > threshold, x, soft if beta == 1 else soft * (1 / beta))
 
 
-@_activation(_softplus, "beta=2.0 threshold=5.0", nonnegative=True)
+@_activation(_softplus, "beta=2.0 threshold=5.0; f32[3,7](80,900) threshold=1000.0", nonnegative=True)
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
     return np.where(beta * x > threshold, x, np.logaddexp(0, beta * x) / beta)

@@ -10,6 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, passes
+from fxlite.base.errors import CodegenError
 
 torch = pytest.importorskip("torch")
 
@@ -100,6 +101,18 @@ def test_complex_inputs_and_results_are_complex_tensors() -> None:
         torch.testing.assert_close(
             torch.utils._pytree.tree_map(torch.as_tensor, made), Mixed()(z, x), rtol=1e-4, atol=1e-5
         )
+
+
+def test_what_torch_fx_cannot_follow_says_what_can_be_done() -> None:
+    def writes(x: Any) -> Any:
+        x[0] = 3.0
+        return x.sum()
+
+    for program in (writes, lambda x: x[x > 0]):
+        gm = fx.symbolic_trace(program, x="f32[3]")
+        assert fx.to_torch(gm)(torch.ones(3)).sum() > 2
+        with pytest.raises(CodegenError, match=r"(?s)torch\.fx cannot follow.*instead: fx\.to_torch"):
+            fx.to_torch_fx(gm)
 
 
 class Controlled(torch.nn.Module):

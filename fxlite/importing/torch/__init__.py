@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import CodegenError, FxliteError
 from fxlite.base.facade import above
 from fxlite.graph.graph_module import GraphModule
 
@@ -57,10 +57,18 @@ def to_torch(gm: GraphModule) -> Any:
 
 def to_torch_fx(gm: GraphModule) -> Any:
     """A ``torch.fx.GraphModule`` of the same, so that passes written for torch.fx can be used;
-    :func:`from_torch` takes it back. Raises as :func:`to_torch`."""
+    :func:`from_torch` takes it back. Raises as :func:`to_torch`, and CodegenError for loops, conditions and writes into
+    inputs, which torch.fx's graphs do not have."""
     with _needing_torch("to_torch_fx"):
         import torch
-    return torch.fx.symbolic_trace(to_torch(gm))
+    made = to_torch(gm)
+    try:
+        return torch.fx.symbolic_trace(made)
+    except Exception as error:
+        raise CodegenError(
+            f"torch.fx cannot follow the module of {gm.name}: {error}\n"
+            "  instead: fx.to_torch(gm) runs it; torch.export.export takes that, with example inputs, and has its loops"
+        ) from error
 
 
 @contextlib.contextmanager
