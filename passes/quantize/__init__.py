@@ -14,7 +14,8 @@ of integer ops with integer weights. The flow has torch's names::
 
 Or a plan of mixed precision within a budget: ``plan = q.plan(gm, batches, min_sqnr=25)``.
 ``equalize`` and ``smooth_quant`` before prepare, ``gptq`` and ``correct_bias`` before convert make
-the result more exact. docs/quantization.md says what the integers mean.
+the result more exact. ``integer_products`` takes programs that were quantized elsewhere.
+docs/quantization.md says what the integers mean.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fxlite.passes.quantize.conversion.convert import convert
 from fxlite.passes.quantize.conversion.error_correction import correct_bias, gptq
 from fxlite.passes.quantize.conversion.one_step import cast_floats, quantize, quantize_dynamic, quantize_weights
 from fxlite.passes.quantize.conversion.prepare import Decision, prepare, prepare_qat
+from fxlite.passes.quantize.conversion.stored_integers import integer_products
 from fxlite.passes.quantize.planning.mixed_plan import Measured, Plan, PlannedLayer, load_plan
 from fxlite.passes.quantize.planning.planner import PlanError, plan, results_sqnr
 from fxlite.passes.quantize.planning.quantization_report import FloatProduct, QuantizationReport, report
@@ -62,7 +64,8 @@ __all__ += ["MovingAverageMinMaxObserver", "Observer", "PercentileObserver", "QC
 __all__ += ["QConfigMapping", "QuantizationError", "Record", "Scheme", "bf16", "dynamic_int8", "fp16", "make_observer"]
 __all__ += ["record_of", "static_int8", "weight_only_int4", "weight_only_int8"]
 # making integer programs
-__all__ += ["Decision", "cast_floats", "convert", "correct_bias", "equalize", "gptq", "prepare", "prepare_qat"]
+__all__ += ["Decision", "cast_floats", "convert", "correct_bias", "equalize", "gptq"]
+__all__ += ["integer_products", "prepare", "prepare_qat"]
 __all__ += ["quantize", "quantize_dynamic", "quantize_weights", "smooth_quant"]
 # plans and reports
 __all__ += ["Choice", "FloatProduct", "Layer", "Measured", "Plan", "PlanError", "PlannedLayer", "QuantizationReport"]
