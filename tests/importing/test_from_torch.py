@@ -529,9 +529,19 @@ OPS = {
         3 ** (i - 1),
         (-1) ** (i - 1),
     ),
+    "rows that change places": lambda x, i, m: (
+        *torch.linalg.lu(x),
+        *torch.linalg.lu(torch.stack([x.mT, x.mT * 2 - 1])),
+        *torch.linalg.lu_factor(torch.stack([x[:, :3], x[:, 1:] + 2])),
+        torch.linalg.lu_solve(*torch.linalg.lu_factor(x[:, :3]), x),
+        torch.linalg.lu_solve(*torch.linalg.lu_factor(x[:, :3]), x.mT, left=False, adjoint=True),
+        *torch.linalg.lu_factor_ex(x[:, :3] * torch.tensor([1.0, 0.0, 1.0]))[:2],
+    ),
     "half of a matrix": lambda x, i, m: (
         torch.linalg.pinv(x[:, :3], hermitian=True),
         torch.linalg.eigvalsh(x[:, :3], UPLO="U"),
+        torch.cholesky_solve(x[:, 3:], x[:, :3] + torch.eye(3) * 2),
+        torch.cholesky_inverse(x[:, :3] + torch.eye(3) * 2, upper=True),
     ),
     "complex numbers": lambda x, i, m: (torch.dist(torch.complex(x, i * 1.0), torch.complex(x + 1, x)), torch.sign(m)),
     "core ATen": lambda x, i, m: (  # as programs have it that were taken apart

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.importing.torch.table import Call, aten, dtype_of_value, op, rank_of, same, same_sizes, shape_of
+import fxlite as fx
+from fxlite.base.errors import TraceError
+from fxlite.importing.torch.table import Call, aten, cast, dtype_of_value, op, rank_of, same, same_sizes, shape_of
 from fxlite.types import dtypes
 
 
@@ -55,9 +57,10 @@ def _cholesky(c: Call, a: Any, upper: bool = False, *, check_errors: bool = Fals
 
 @aten("cholesky_solve", "cholesky_inverse")
 def _cholesky_solve(c: Call, *args: Any) -> Any:
-    """The x of ``l @ l.mT @ x = b``; the inverse has no b."""
+    """The x of ``l @ l.mT @ x = b``, of whose factor the other half is not read; the inverse has no b."""
     first = args[0] if c.name == "cholesky_solve" else np.eye(shape_of(args[0])[-1], dtype=c.dtype.numpy)
     factor, upper = (args[1:] if c.name == "cholesky_solve" else args)[0], args[-1] is True
+    factor = op("triu" if upper else "tril")(factor, 0)
     return np.linalg.solve(_turned(factor) @ factor if upper else factor @ _turned(factor), first)
 
 
@@ -80,6 +83,89 @@ def _slogdet(c: Call, a: Any) -> Any:
 def _logdet(c: Call, a: Any) -> Any:
     sign, log = np.linalg.slogdet(a)
     return op("where")(sign < 0, np.nan, log)
+
+
+# -- factors with rows that change places ----------------------------------------------------------
+def _swapped(values: Any, one: Any, other: Any, axis: int) -> Any:
+    """Rows ``one`` and ``other`` of each matrix in each other's place; of vectors, elements."""
+    rows = np.arange(shape_of(values)[axis])
+    places = op("where")(rows == one, other[..., None], op("where")(rows == other[..., None], one, rows))
+    if axis == -1:
+        return np.take_along_axis(values, places, -1)
+    return np.take_along_axis(values, op("expand")(places[..., None], shape_of(values)), -2)
+
+
+def _factors(a: Any) -> tuple[Any, Any]:
+    """Both triangular factors in one matrix, and the row that each step took for its own, counted from 1."""
+    *outer, height, width = shape_of(a)
+    rows, columns, steps = np.arange(height), np.arange(width), min(height, width)
+
+    def step(k: Any, state: Any) -> Any:
+        a, taken = state
+        pivot = op("argmax")(op("where")(rows >= k, op("abs")(op("take")(a, k, -1)), -1), -1)
+        a = _swapped(a, k, pivot, -2)
+        row, column = op("take")(a, k, -2), op("take")(a, k, -1)
+        own = op("take")(row, k, -1)[..., None]
+        factor = op("where")(op("logical_and")(rows > k, own != 0), column / op("where")(own == 0, 1, own), 0)
+        rest = a - factor[..., None] * op("where")(columns > k, row, 0)[..., None, :]
+        a = op("where")(op("logical_and")((rows > k)[:, None], columns == k), factor[..., None], rest)
+        return a, op("where")(np.arange(steps) == k, cast(pivot + 1, dtypes.int32)[..., None], taken)
+
+    found = (cast(a, dtype_of_value(a)), op("full")((*outer, steps), 0, dtypes.int32))
+    both, pivots = fx.fori_loop(0, steps, step, found)
+    return both, pivots
+
+
+def _order(pivots: Any, height: int) -> Any:
+    """The row of the matrix that stands in each row after all steps."""
+    rows = op("expand")(np.arange(height), (*shape_of(pivots)[:-1], height))
+
+    def step(k: Any, rows: Any) -> Any:
+        return _swapped(rows, k, cast(op("take")(pivots, k, -1), dtypes.int64) - 1, -1)
+
+    return fx.fori_loop(0, shape_of(pivots)[-1], step, rows)
+
+
+def _triangles(both: Any) -> tuple[Any, Any]:
+    height, width = shape_of(both)[-2:]
+    lower = op("tril")(both[..., : min(height, width)], -1) + np.eye(height, min(height, width), dtype=both.dtype)
+    return lower, op("triu")(both[..., : min(height, width), :], 0)
+
+
+def _pivoting(a: Any, pivot: bool = True) -> Any:
+    """A matrix whose factors are computed. Raises TraceError for sizes that are names."""
+    if not pivot or not all(type(n) is int for n in shape_of(a)[-2:]) or dtype_of_value(a).is_complex:
+        raise TraceError("factors without pivots, of complex numbers, or of a matrix whose sizes may differ")
+    return a
+
+
+@aten("linalg_lu_factor", "linalg_lu_factor_ex")
+def _lu_factor(c: Call, a: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    return _filled(c, *_factors(_pivoting(a, pivot)))
+
+
+@aten("linalg_lu")
+def _lu(c: Call, a: Any, *, pivot: bool = True) -> Any:
+    return _lu_unpack(c, *_factors(_pivoting(a, pivot)))
+
+
+@aten("lu_unpack")
+def _lu_unpack(c: Call, both: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+    lower, upper = _triangles(_pivoting(both))
+    height = shape_of(both)[-2]
+    places = cast(np.arange(height)[:, None] == _order(pivots, height)[..., None, :], c.dtype)
+    return places if unpack_pivots else None, *((lower, upper) if unpack_data else (None, None))
+
+
+@aten("linalg_lu_solve")
+def _lu_solve(c: Call, both: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False) -> Any:
+    """The x of ``a @ x = b``, of the factors of ``a``."""
+    lower, upper = _triangles(_pivoting(both))
+    order = _order(pivots, shape_of(both)[-2])
+    places = cast(np.arange(shape_of(both)[-2])[:, None] == order[..., None, :], c.dtype)
+    whole = places @ lower @ upper
+    whole = whole.mT if adjoint else whole
+    return np.linalg.solve(whole, b) if left else np.linalg.solve(whole.mT, b.mT).mT
 
 
 @aten("linalg_matrix_exp", "matrix_exp")
