@@ -153,6 +153,16 @@ def _of_sizes(x: Any, y: Any) -> tuple[Any, ...]:
     return chosen, map_rows(lambda x, y: x.sin() + y, x, y), *x.cummax(0), *x.chunk(2, 1)
 
 
+def test_sizes_that_ops_keep_or_pick_from() -> None:
+    def program(x: Any) -> Any:
+        pooled = torch.nn.functional.adaptive_avg_pool2d(x, (None, 2))
+        return pooled, *x.kthvalue(2, 1), *x.kthvalue(3, 1, keepdim=True), *x.median(1)
+
+    torch.manual_seed(0)
+    calls = [(torch.randn(2, n, 6),) for n in (5, 8, 3)]
+    as_torch(program, *calls, dynamic_shapes=(({1: torch.export.Dim("height", min=3)},),))
+
+
 def test_sizes_that_are_asked_about() -> None:
     batch, half = torch.export.Dim("batch", min=2), torch.export.Dim("half", min=2)
     shapes = (({0: batch, 1: 2 * half}, {0: 2 * half}),)

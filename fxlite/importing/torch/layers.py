@@ -11,6 +11,7 @@ import torch
 import fxlite.nn.functional as F
 from fxlite.importing.torch.table import Call, aten, cast, ints, op, pair, rank_of, same, same_sizes, shape_of
 from fxlite.types import dtypes
+from fxlite.types.shapes import NamedDim
 
 
 # -- convolutions ----------------------------------------------------------------------------------
@@ -135,7 +136,8 @@ def _avg_pool(dims: int) -> Any:
 
 def _adaptive(name: str, dims: int) -> Any:
     def entry(c: Call, x: Any, output_size: Any) -> Any:
-        size = ints(output_size)
+        kept = zip(pair(output_size, dims), shape_of(x)[-dims:])  # a size that is named has to be said so
+        size = ints([None if isinstance(n, NamedDim) and same_sizes((n,), (own,)) else n for n, own in kept])
         found = _spatial(x, dims, lambda v: op(name)(v, size))
         return _with_positions(
             c, found, lambda: _spatial(x, dims, lambda v: op("adaptive_max_pool_positions")(v, size))
