@@ -537,6 +537,11 @@ OPS = {
         torch.linalg.lu_solve(*torch.linalg.lu_factor(x[:, :3]), x.mT, left=False, adjoint=True),
         *torch.linalg.lu_factor_ex(x[:, :3] * torch.tensor([1.0, 0.0, 1.0]))[:2],
     ),
+    "windows that reach beyond the end": lambda x, i, m: (
+        F.avg_pool2d(x[None], 2, ceil_mode=True, divisor_override=3),
+        F.avg_pool2d(x[None, None], 3, 2, 1, ceil_mode=True, divisor_override=-2),
+        F.avg_pool3d(x[None, None], (1, 2, 3), (1, 2, 2), ceil_mode=True, divisor_override=5),
+    ),
     "half of a matrix": lambda x, i, m: (
         torch.linalg.pinv(x[:, :3], hermitian=True),
         torch.linalg.eigvalsh(x[:, :3], UPLO="U"),
@@ -566,6 +571,16 @@ def test_ops(name: str) -> None:
     gm = fx.from_torch(Ops(), *inputs)
     expected = Ops()(*inputs)
     close(gm(*map(array_of, inputs)), [*expected])
+
+
+@pytest.mark.parametrize("how", [{"align_corners": True}, {"antialias": True}])
+def test_sizes_that_would_be_rounded_say_so(how: dict[str, bool]) -> None:
+    class Larger(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return F.interpolate(x, scale_factor=1.7, mode="bilinear", **how)
+
+    with pytest.raises(ModelImportError, match=r"a size that may differ, H, times 1.7, would have to be rounded"):
+        fx.from_torch(Larger(), "f32[1,2,H,8]")
 
 
 def test_special_functions_where_little_is_left() -> None:

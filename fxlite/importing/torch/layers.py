@@ -111,6 +111,19 @@ def _max_unpool(c: Call, x: Any, positions: Any, output_size: Any, *_: Any) -> A
     return found if batched else op("squeeze")(found, 0)
 
 
+def _filled_up(c: Call, x: Any, kernel: Any, stride: Any, padding: Any) -> Any:
+    """The operand of a pool with zeros around it, as many as its windows reach. Raises TraceError for sizes that may
+    differ."""
+    dims = len(kernel)
+    sizes, counts = shape_of(x)[-dims:], c.value.shape[-dims:]
+    if not all(type(n) is int for n in (*sizes, *counts)):
+        raise c.refuse("divisor_override with windows beyond a size that may differ")
+    before, steps = pair(padding, dims), pair(stride if stride else kernel, dims)
+    reached = [(n - 1) * s + k - p - own for n, s, k, p, own in zip(counts, steps, kernel, before, sizes)]
+    around = [(p, max(p, more)) for p, more in zip(before, reached)]
+    return op("pad")(x, ((0, 0),) * (rank_of(x) - dims) + tuple(around))
+
+
 def _avg_pool(dims: int) -> Any:
     def entry(
         c: Call,
@@ -123,12 +136,12 @@ def _avg_pool(dims: int) -> Any:
         divisor_override: int | None = None,
     ) -> Any:
         whole = count_include_pad or divisor_override is not None
+        if divisor_override is not None and ceil_mode:
+            x, padding, ceil_mode = _filled_up(c, x, pair(kernel, dims), stride, padding), 0, False
         settings = ints(kernel), ints(stride) if stride else None, ints(padding), ceil_mode, whole
         found = _spatial(x, dims, lambda v: op(f"avg_pool{dims}d")(v, *settings))
         if divisor_override is None:
             return found
-        if ceil_mode:
-            raise c.refuse("divisor_override with a count that differs between windows")
         return found * (math.prod(pair(kernel, dims)) / divisor_override)
 
     return entry
@@ -168,6 +181,18 @@ _BY_AXIS = {
 }
 
 
+def _length(c: Call, x: Any, axis: int, length: Any, scale: Any) -> Any:
+    """The size of an axis that torch says; of a named one, what it is a multiple of."""
+    if not isinstance(length, torch.SymInt):
+        return length
+    if scale is None or not float(scale).is_integer():
+        raise c.refuse(
+            f"a size that may differ, {shape_of(x)[axis]}, times {scale}, would have to be rounded in floating point; "
+            "give size= in the model, or export it with a number there"
+        )
+    return shape_of(x)[axis] * int(scale)
+
+
 def _resize(mode: str, aligned: bool) -> Any:
     def entry(c: Call, x: Any, size: Any, *args: Any, scale_factors: Any = None, **_: Any) -> Any:
         align_corners, rest = (bool(args[0]), args[1:]) if aligned and args else (False, args)
@@ -181,11 +206,9 @@ def _resize(mode: str, aligned: bool) -> Any:
             place = "align_corners" if align_corners else how[1]
             for i, length in enumerate(sizes or whole):
                 scale = scales[i] if scales and not align_corners else None
-                if isinstance(length, torch.SymInt):
-                    if not float(scales[i]).is_integer():
-                        raise c.refuse(f"a size that may differ, times {scales[i]}")
-                    length = shape_of(x)[2 + i] * int(scales[i])
-                x = op("resize")(x, length, 2 + i, how[0], place, how[2], scale)
+                x = op("resize")(
+                    x, _length(c, x, 2 + i, length, scales[i] if scales else None), 2 + i, how[0], place, how[2], scale
+                )
             return x
         if scales and not align_corners:
             exact = all(
@@ -193,7 +216,8 @@ def _resize(mode: str, aligned: bool) -> Any:
             )
             if not exact or sizes is None:
                 return op("interpolate")(x, None, tuple(scales), mode, align_corners)
-        return op("interpolate")(x, sizes or whole, None, mode, align_corners)
+        lengths = [_length(c, x, 2 + i, n, scales[i] if scales else None) for i, n in enumerate(sizes or whole)]
+        return op("interpolate")(x, tuple(lengths), None, mode, align_corners)
 
     return entry
 
@@ -222,7 +246,7 @@ def _resize_smoothly(mode: str) -> Any:
         for place, length in enumerate(sizes):
             x = op("resize")(
                 x,
-                length,
+                _length(c, x, 2 + place, length, given[place] if given else None),
                 2 + place,
                 mode,
                 scale=given[place] if given else None,
