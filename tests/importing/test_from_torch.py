@@ -548,6 +548,7 @@ OPS = {
         torch.cholesky_solve(x[:, 3:], x[:, :3] + torch.eye(3) * 2),
         torch.cholesky_inverse(x[:, :3] + torch.eye(3) * 2, upper=True),
     ),
+    "complex matrices": lambda x, i, m: (torch.logdet(torch.complex(x[:, 1:], x[:, :3])),),
     "complex numbers": lambda x, i, m: (torch.dist(torch.complex(x, i * 1.0), torch.complex(x + 1, x)), torch.sign(m)),
     "core ATen": lambda x, i, m: (  # as programs have it that were taken apart
         torch.ops.aten._fft_r2c(x, [0, 1], 1, True).abs(),

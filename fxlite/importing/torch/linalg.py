@@ -82,7 +82,7 @@ def _slogdet(c: Call, a: Any) -> Any:
 @aten("logdet")
 def _logdet(c: Call, a: Any) -> Any:
     sign, log = np.linalg.slogdet(a)
-    return op("where")(sign < 0, np.nan, log)
+    return op("where")(sign < 0, np.nan, log) if not c.dtype.is_complex else op("log")(sign) + log
 
 
 # -- factors with rows that change places ----------------------------------------------------------
