@@ -26,6 +26,7 @@ from fxlite.base.facade import above
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
+from fxlite.tracing.calls import Places
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 from fxlite.tracing.writes.aliasing import layout_of
@@ -68,6 +69,7 @@ class _LazyTracer(Tracer):
         root = Module()
         graph = Graph(root)
         self.attach(root, graph)
+        self._places = Places(holds_frames=False)
 
 
 class Recorder:

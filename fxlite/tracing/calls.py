@@ -24,9 +24,11 @@ _CAPTURE = frozenset(m.__file__ for m in (capture, answers, flow_answers, flow, 
 
 class Places:
     """The locations made so far, so that the rounds of a loop share one, and the functions of the
-    program that are running."""
+    program that are running. ``holds_frames`` is False for what outlives the program's functions: then
+    their local variables do not live on, and locations do not say which call of a function they are in."""
 
-    def __init__(self) -> None:
+    def __init__(self, holds_frames: bool = True) -> None:
+        self.holds_frames = holds_frames
         self._known: dict[tuple[int, int, int], Location] = {}
         #: By the identity of frames, which are held here and therefore no others.
         self._running: dict[int, tuple[FrameType, FunctionCall]] = {}
@@ -49,7 +51,7 @@ class Places:
         else:
             return None
         last_frame, call = self._last
-        if frame is not last_frame:
+        if self.holds_frames and frame is not last_frame:
             call = self._call(frame, scope)
             self._last = frame, call
         key = id(frame.f_code), frame.f_lasti, id(call)  # the location holds on to both

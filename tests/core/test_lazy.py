@@ -8,6 +8,7 @@ import pickle
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
@@ -309,6 +310,22 @@ def test_arrays_that_nobody_holds_are_forgotten() -> None:
     gc.collect()
     assert len(lazy.RECORDER.tracer.graph) < 2 * recorder.FEW_NODES + 50
     assert len(lazy.RECORDER.values) < 2 * recorder.FEW_NODES + 50
+
+
+def test_functions_that_have_returned_hold_no_arrays() -> None:
+    """Recording keeps no frame of the program: its arrays would live on, and be computed with all others."""
+
+    def inner(values: list[Any], function: Any) -> None:
+        held = lazy.arange(3.0) + 1
+        values.append(weakref.ref(held))
+        function(held)
+
+    values: list[Any] = []
+    lazy.apply_along_axis(lambda row: inner(values, lambda x: x * 2) or row, 0, lazy.ones((2, 2)))
+    inner(values, lambda x: x * 2)
+    lazy.ones(1) + 1  # another line is the last one
+    gc.collect()
+    assert [reference() for reference in values] == [None] * len(values)
 
 
 def test_an_error_names_the_line_that_recorded_it() -> None:
