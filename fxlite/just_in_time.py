@@ -254,7 +254,12 @@ class JitFunction:
     def _version(self, bound: dict[str, Any], fallback: bool, arrays: list[Any]) -> Version | None:
         """The version for bound arguments, of which the arrays are put into the list; None where it is to fall
         back."""
-        key = tuple([key_of(value, arrays) for value in bound.values()])
+        try:
+            key = tuple([key_of(value, arrays) for value in bound.values()])
+        except RecursionError:
+            for name, value in bound.items():
+                pytree.require_end(value, name)
+            raise
         shapes = tuple([array.shape for array in arrays])
         found = self._find(key, shapes)
         if found is not None:

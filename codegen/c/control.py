@@ -138,10 +138,10 @@ class _Function:
         return ControlFunction(text, tuple(arguments), dim_c(self.scratch) if used else "0")
 
     def _dims(self) -> set[str]:
-        found: set[str] = set()
-        for body in bodies_of(self.group.root).values():
-            found |= shapes.names(body)
-        return found
+        node = self.group.root
+        bounds = [n.arguments.values() for n in node.all_input_nodes if n.op == "call_function"]  # full(N)
+        parts = (*node.arguments.values(), *bodies_of(node).values(), *itertools.chain.from_iterable(bounds))
+        return {name for part in parts for name in shapes.names(part)}
 
     # -- loops and conditions ------------------------------------------------------------------
     def control(self, group: Group, program: Program | None, depth: int) -> list[str]:
@@ -429,7 +429,7 @@ class _Function:
     def _number(self, program: Program | None, value: Any) -> str:
         """An operand of a loop or condition: its variable, or a number."""
         if not isinstance(value, Node):
-            return str(value)
+            return dim_c(value)
         constant = constant_of(value)
         if constant is not None:
             return self.printer.narrow(self.printer.value(constant), value.type.dtype)

@@ -74,6 +74,10 @@ class TraceAttributeError(TraceError, AttributeError):
     """A traced value lacks an attribute; also an AttributeError, so that ``hasattr`` works."""
 
 
+class TruthError(TraceError, ValueError):
+    """An array of several elements stands where a program needs one truth; NumPy's ValueError, too."""
+
+
 class GraphError(FxliteError, RuntimeError):
     """A graph breaks an invariant (see ``Graph.lint``) or an edit would break one."""
 

@@ -33,6 +33,9 @@ from fxlite.types.tensor_type import TensorType
 #: Values that may stand in a structure as they are.
 CONSTANTS = (bool, int, float, complex, str, type(None))
 
+#: Containers in each other that a nested value may have.
+_DEEPEST = 100
+
 _CLASSES: dict[str, type] = {}
 
 
@@ -146,19 +149,25 @@ def children_of(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
 
 
 def structure_of(
-    value: Any, path: str, leaf: Callable[[Any, str, tuple[Any, ...]], Structure], keys: tuple[Any, ...] = ()
+    value: Any,
+    path: str,
+    leaf: Callable[[Any, str, tuple[Any, ...]], Structure],
+    keys: tuple[Any, ...] = (),
+    around: tuple[int, ...] = (),
 ) -> Structure:
-    """The structure of ``value``; ``leaf(value, path, keys)`` makes that of what is not a container.
-    Raises ArgumentError for a dict whose keys are not text or numbers."""
+    """The structure of ``value``; ``leaf(value, path, keys)`` makes that of what is not a container, and ``around``
+    are the ids of the containers that it is in. Raises ArgumentError for a dict whose keys are not text or numbers,
+    and for what holds itself."""
     found = children_of(value)
     if found is None:
         return leaf(value, path, keys)
     kind, own_keys, values = found
+    around = _within(value, path, around)
     if kind == "dict":
         for key in own_keys:
             if not isinstance(key, CONSTANTS):
                 raise ArgumentError(f"{path}: the key {key!r} of a dict must be text or a number")
-    children = tuple(structure_of(v, _step(kind, path, k), leaf, (*keys, k)) for k, v in zip(own_keys, values))
+    children = tuple(structure_of(v, _step(kind, path, k), leaf, (*keys, k), around) for k, v in zip(own_keys, values))
     if hasattr(value, "__fx_rebuilt__"):
         return Structure(kind, "", _Like(value), tuple(own_keys), children)
     if kind in ("namedtuple", "dataclass"):
@@ -167,14 +176,34 @@ def structure_of(
     return Structure(kind, "", value.axis or None if kind == "first" else None, tuple(own_keys), children)
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What is not a container in a nested value, by path."""
+def leaves(value: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """What is not a container in a nested value, by path. Raises ArgumentError for what holds itself; ``around`` are
+    the ids of the containers that the value is in."""
     found = children_of(value)
     if found is None:
         yield path, value
         return
+    around = _within(value, path, around)
     for key, part in zip(found[1], found[2]):
-        yield from leaves(part, _step(found[0], path, key))
+        yield from leaves(part, _step(found[0], path, key), around)
+
+
+def require_end(value: Any, path: str) -> None:
+    """Raise ArgumentError for a nested value that holds itself, or is nested very deeply."""
+    for _ in leaves(value, path):
+        pass
+
+
+def _within(value: Any, path: str, around: tuple[int, ...]) -> tuple[int, ...]:
+    """The ids of a container and of those that it is in. Raises ArgumentError where it is among them."""
+    if id(value) in around:
+        raise ArgumentError(
+            f"{path} is one of the containers that hold it, so that taking it apart has no end; leave that part out, "
+            "or give what the program reads of it as a parameter of its own"
+        )
+    if len(around) >= _DEEPEST:
+        raise ArgumentError(f"{path[:60]}... is nested more than {_DEEPEST} deep; use an array, or a flat list")
+    return (*around, id(value))
 
 
 def build(structure: Structure, leaf: Callable[[Structure], Any]) -> Any:

@@ -118,14 +118,14 @@ def _given(frame: FrameType) -> tuple[tuple[str, Structure], ...]:
     return tuple((n, form(values[n])) for n in code.co_varnames[:count] if n in values)
 
 
-def form(value: Any) -> Structure:
+def form(value: Any, around: tuple[int, ...] = ()) -> Structure:
     """The form of an argument, whose leaves are names of nodes. What no graph computes is a
-    constant: itself if it is plain, else None."""
+    constant: itself if it is plain, else None; so is a container that is in itself, as ``around`` shows."""
     if isinstance(value, Proxy):
         node = value.node
         return Structure("leaf", str(node.target) if node.op == "placeholder" else node.name)
     found = children_of(value)
-    if found is None:
+    if found is None or id(value) in around:
         return Structure("constant", "", value if isinstance(value, CONSTANTS) else None)
     kind, keys, values = found
-    return Structure(kind, "", None, tuple(keys), tuple(map(form, values)))
+    return Structure(kind, "", None, tuple(keys), tuple(form(part, (*around, id(value))) for part in values))

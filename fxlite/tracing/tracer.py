@@ -29,6 +29,7 @@ from fxlite.base.errors import (
     ShapeError,
     TraceAttributeError,
     TraceError,
+    TruthError,
     expect,
 )
 from fxlite.base.location import Location, Scope, definition_of, here, with_place
@@ -45,7 +46,7 @@ from fxlite.tracing.calls import Places
 from fxlite.tracing.capture.answers import holds_computed
 from fxlite.tracing.capture.capture import is_captured, why_plain
 from fxlite.tracing.capture.flow import Capturing
-from fxlite.tracing.capture.known import fold_known
+from fxlite.tracing.capture.known import fold_known, require_one_truth
 from fxlite.tracing.capture.lists import closed
 from fxlite.tracing.capture.raised import Raised, check_integer, checked, is_raised_by, unless
 from fxlite.tracing.inputs import (
@@ -89,6 +90,8 @@ if TYPE_CHECKING:
 
 #: What is traced.
 Program = Module | Callable[..., Any]
+#: Errors that are those of Python or NumPy, too.
+_KINDS: dict[Any, type[TraceError]] = {AttributeError: TraceAttributeError, ValueError: TruthError}
 #: What relations of sizes are of values.
 COMPARED = {symbol: getattr(operator, name) for name, (symbol, *_) in COMPARISONS.items()}
 
@@ -199,6 +202,7 @@ class Tracer(Capturing):
 
     def to_bool(self, obj: Proxy) -> bool:
         """``if x``: refused unless a subclass decides."""
+        require_one_truth(obj)
         self.needs_flow = self.was_asked = True
         reason = why_plain(sys._getframe(1)) if self.captures_flow else ""
         raise self.error(
@@ -682,7 +686,7 @@ class Tracer(Capturing):
         if instead:
             lines.append(f"  instead: {instead}")
         message = "\n".join(lines)
-        made = TraceAttributeError(message) if kind is AttributeError else TraceError(message)
+        made = _KINDS.get(kind, TraceError)(message)
         made.details = Details(problem, location, made_at, instead)
         return made
 
@@ -807,6 +811,7 @@ class Tracer(Capturing):
 
     def _finish(self, inputs: Inputs, result: Any) -> None:
         """Record the program's result, and what it has written into its inputs."""
+        pytree.require_end(result, "result")
         written = {t: p.node for t, p in self._inputs if p.node is not p._node}
         states = self.states.written(self)
         changes = inputs.lent.refills(result) if self.is_finished else None

@@ -416,6 +416,14 @@ def test_texts_are_results() -> None:
         same(found["x"], floats(size))
 
 
+def test_texts_of_values_are_copied() -> None:
+    def program(x: Any) -> Any:
+        found = {"x": x * 2, "said": f"{x[0]}", "more": [str(x[1])]}
+        return copy.deepcopy(found)["x"] + copy.copy(found)["x"] + len(copy.deepcopy([f"{x[2]}"]))
+
+    check(program, *SETS, versions=None)
+
+
 def test_texts_of_values_are_refused_and_those_of_sizes_are_of_their_size() -> None:
     with pytest.raises(fx.errors.TraceError, match="a text of what is not known"):
         fx.jit(lambda x: f"mean {x.mean():.2f}")(floats(4))

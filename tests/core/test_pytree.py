@@ -245,3 +245,55 @@ def test_what_a_program_may_return() -> None:
     assert first.shape == (3,)
     with pytest.raises(ArgumentError, match="must be text or a number"):
         fx.symbolic_trace(lambda x: {(1, 2): x}, "f32[3]")
+
+
+@dataclass
+class Link:
+    value: Any
+    to: Any = None
+
+
+def test_what_holds_itself_has_no_form() -> None:
+    link, pile, deep = Link(np.ones(3)), [np.ones(3)], np.ones(3)
+    link.to = link
+    pile.append(pile)  # type: ignore[arg-type]
+    for _ in range(3000):
+        deep = [deep]  # type: ignore[assignment]
+
+    def gives_itself(x: Any) -> Any:
+        made = [x + 1]
+        made.append(made)
+        return made
+
+    for program, given, match in (
+        (lambda a: a.value, link, r"a\.to is one of the containers that hold it"),
+        (lambda a: a[0], pile, r"a\[1\] is one of the containers that hold it"),
+        (lambda a: a[0], {"pile": pile}, r"a\['pile'\]\[1\] is one"),
+        (lambda a: a[0], deep, "is nested more than 100 deep"),
+        (gives_itself, np.ones(3), r"result\[1\] is one of the containers"),
+    ):
+        for run in (lambda a, p=program: fx.symbolic_trace(p, a), fx.jit(program)):
+            with pytest.raises(ArgumentError, match=match):
+                run(given)
+
+
+def test_a_program_may_make_what_holds_itself() -> None:
+    def total(link: Any) -> Any:
+        return link.value + link.to.value
+
+    def program(x: Any) -> Any:
+        one = Link(x)
+        one.to = Link(x * 2, one)
+        return total(one) + total(one.to)
+
+    def of_one_of_them(x: Any) -> Any:
+        one = Link(x)
+        other = one.to = Link(x * 2, one)
+        for number in range(3):
+            if x[number] > 0:
+                other = other.to
+        return other.value
+
+    np.testing.assert_array_equal(fx.symbolic_trace(program, "f64[3]")(np.ones(3)), np.full(3, 6.0))
+    with pytest.raises(TraceError, match="is an object that holds itself"):
+        fx.symbolic_trace(of_one_of_them, "f64[3]")

@@ -35,6 +35,9 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "root of a quotient": lambda x: x * np.sqrt(x.shape[0] / 2),
     "complex": lambda x: np.exp(-2j * np.pi * np.arange(x.shape[0]) / x.shape[0]) * x,
     "complex number": lambda x: x * (1j * x.shape[0]),
+    "smallest and largest": lambda x: (
+        x[: min(x.shape[0], 3)].sum() + x * max(x.shape[0], 9, 2) + np.ones(min([x.shape[0] - 1, 4])).sum()
+    ),
     "compared with a float": lambda x: x * (x.shape[0] / 2 > 3.5),
     "shapes of powers": lambda x: np.zeros(x.shape[0] ** 2) + x.sum(),
 }

@@ -10,6 +10,7 @@ that the builtin itself could not take.
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 import math
 import operator
@@ -24,7 +25,7 @@ from fxlite.base.errors import DTypeError
 from fxlite.base.location import here
 from fxlite.base.state import UNKNOWN_TEXT, is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
-from fxlite.tracing.capture.known import as_known_number, known_value
+from fxlite.tracing.capture.known import as_known_number, known_value, require_one_truth
 from fxlite.tracing.selections.masked import Masked, first_of
 from fxlite.tracing.selections.spans import at_least, highest, sum_of
 from fxlite.tracing.writes.shared_memory import fresh, is_number
@@ -433,11 +434,15 @@ def _extreme(relation: str) -> Call:
 
     def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = list(args if len(args) != 1 else args[0])
-        if kwargs or not any(map(is_traced, values)):
+        if kwargs or not any(map(holds_computed, values)):
             return function(*(args if len(args) != 1 else (values,)), **kwargs)
+        if all(isinstance(value, (int, NamedDim)) for value in values):
+            of_sizes = shapes.maximum if relation == "gt" else shapes.minimum
+            return shapes.for_user(functools.reduce(of_sizes, map(shapes.normalize, values)))
         best = values[0]
         for value in values[1:]:
             better = lookup(relation)(value, best)
+            require_one_truth(better)
             best = lookup("where")(better, value, best)
         return best
 
@@ -452,6 +457,9 @@ def _truths(name: str) -> Call:
         if kwargs or not any(map(is_traced, values)):
             return function(values) if len(args) == 1 else function(*args, **kwargs)
         result = values[0]
+        for value in values:
+            if is_traced(value):
+                require_one_truth(value)
         for value in values[1:]:
             result = lookup(name)(result, value)
         return _python_bool(tracer, result)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import math
 import operator
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ from fxlite.tracing.capture.answers import ARRAYS, stacked
 from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
 from fxlite.tracing.capture.control import fori_loop, while_loop
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, counted, list_of, number_of
-from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.capture.known import known_value, require_one_truth
 from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, Contents, Maybe, as_array, is_open, length, refuse
 from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.raised import can_note, is_raised_by, note_raised
@@ -98,13 +99,8 @@ class Expressions(Caller):
             return tracer.decide(value)
         if not value.is_typed:
             return tracer.to_bool(value)
+        require_one_truth(value)
         if value.ndim:
-            if any(size != 1 for size in value.type.shape):
-                raise tracer.error(
-                    f"the truth of an array is not one bool: {value.node.name} is {value.type}",
-                    "take x.any() or x.all()",
-                    value.node,
-                )
             value = lookup("reshape")(value, ())
         return value if value.type.dtype.is_bool else lookup("cast")(value, bool)
 
@@ -185,15 +181,18 @@ class Expressions(Caller):
         """The list that a comprehension makes of such elements."""
         return self.made([value for value in values if value is not DROPPED])
 
-    def folded(self, function: Any, plain: Callable[[Any], Any], values: Any, element: Callable[[Any], Any]) -> Any:
-        """``sum``, ``any`` or ``all`` of a comprehension: a loop, where how many elements there are is no number
-        while tracing. ``element``: of one value, whether it counts, and a function that computes what it gives."""
+    def folded(
+        self, function: Any, plain: Callable[[Any], Any], values: Any, element: Callable[[Any], Any], *default: Any
+    ) -> Any:
+        """``sum``, ``any``, ``max``, ``next`` of a comprehension: a loop, where how many elements there are is no
+        number while tracing, or which one is the first. ``element``: of one value, whether it counts, and a function
+        that computes what it gives."""
         tracer = active_tracer.get()
         fold = _FOLDS.get(function) if tracer is not None else None
         over = counted(tracer, values) if tracer is not None and fold is not None else None
-        if fold is None or over is None or type(over.count) is int:
+        if fold is None or over is None or (type(over.count) is int and function is not next):
             return plain(values)
-        return fold(self, over, lambda number: element(number if over.is_range else over.item(number)))
+        return fold(self, over, lambda number: element(number if over.is_range else over.item(number)), *default)
 
     def choose(self, test: Any, one: Part, other: Part) -> Any:
         truth = self.truth(test)
@@ -428,10 +427,12 @@ class Expressions(Caller):
         if (
             type(function) is BuiltinFunctionType
             and len(args) == 1
-            and not kwargs
+            and (not kwargs or (kwargs.keys() == {"key"} and function in (max, min)))
+            and function is not next
             and type(args[0]) in (Proxy, Counted)
         ):
-            return self.folded(function, partial(super().call, function), args[0], lambda v: (True, lambda: v))
+            plain = partial(super().call, function, **kwargs)
+            return self.folded(function, plain, args[0], lambda v: (True, lambda: v), *kwargs.values())
         numbers = [v for v in (*args, *kwargs.values()) if type(v) is PythonNumber]
         if not numbers or isinstance(function, FunctionType | MethodType | type(np.sum) | np.ufunc):
             return super().call(function, *args, **kwargs)
@@ -495,34 +496,107 @@ def _refuse_several(value: Any) -> None:
         )
 
 
-def _sum(flow: Any, over: Counted, element: Callable[[Any], Any]) -> Any:
-    def add(number: Any, total: Any) -> Any:
-        counts, then = element(number)
-        return flow.choose(counts, lambda: flow.operated("Add", total, then()), lambda: total)
+Element = Callable[[Any], Any]
 
-    first, last = over.bounds
-    return fori_loop(first, last, add, 0)
+
+def _total(symbol: str, start: int) -> Callable[..., Any]:
+    """All elements added up or multiplied."""
+
+    def fold(flow: Any, over: Counted, element: Element) -> Any:
+        def add(number: Any, total: Any) -> Any:
+            counts, then = element(number)
+            return flow.choose(counts, lambda: flow.operated(symbol, total, then()), lambda: total)
+
+        first, last = over.bounds
+        return fori_loop(first, last, add, start)
+
+    return fold
+
+
+def _first(flow: Any, over: Counted, is_it: Callable[[Any], Any], start: Any) -> tuple[Any, ...]:
+    """The first number from ``start`` on for which ``is_it``; and whether there is none."""
+    last = over.bounds[1]
+
+    def look(number: Any, none: Any) -> Any:
+        is_one = is_it(number)
+        return flow.choose(is_one, lambda: number, lambda: number + 1), flow.not_(is_one)
+
+    return while_loop(lambda number, none: flow.and_(none, lambda: number < last), look, (start, True))
 
 
 def _until(found: bool) -> Callable[..., Any]:
     """Whether an element is true or not, as ``found`` says."""
 
-    def fold(flow: Any, over: Counted, element: Callable[[Any], Any]) -> Any:
-        first, last = over.bounds
-
-        def look(number: Any, none: Any) -> Any:
+    def fold(flow: Any, over: Counted, element: Element) -> Any:
+        def is_it(number: Any) -> Any:
             counts, then = element(number)
-            is_one = flow.and_(counts, lambda: flow.truth(then()) if found else flow.not_(then()))
-            return number + 1, flow.not_(is_one)
+            return flow.and_(counts, lambda: flow.truth(then()) if found else flow.not_(then()))
 
-        none = while_loop(lambda number, none: flow.and_(none, lambda: number < last), look, (first, True))[1]
+        none = _first(flow, over, is_it, over.bounds[0])[1]
         return flow.not_(none) if found else none
 
     return fold
 
 
+def _next(flow: Any, over: Counted, element: Element, *default: Any) -> Any:
+    """The first element; ``default``, or an exception, where there is none."""
+    start, last = over.bounds
+    while type(start) is int and type(last) is int and start < last:
+        counts, then = element(start)
+        truth = flow.truth(counts)
+        if truth is True:
+            return then()
+        if is_traced(truth):
+            break
+        start += 1
+    if type(start) is type(last) is int and start >= last:
+        return next(iter(()), *default)
+    place, none = _first(flow, over, lambda number: flow.truth(element(number)[0]), start)
+    if default:
+        return flow.choose(none, lambda: default[0], lambda: element(place)[1]())
+    return _at(flow, over, element, place, none, StopIteration())
+
+
+def _at(flow: Any, over: Counted, element: Element, place: Any, none: Any, error: Exception) -> Any:
+    """The element at a place, or an exception where there is none, which has the place behind the last one."""
+    found = element(flow.choose(none, lambda: over.bounds[0], lambda: place))[1]()
+    return active_tracer.get().unless(found, none, error)  # type: ignore[union-attr]
+
+
+def _extreme(symbol: str) -> Callable[..., Any]:
+    """The first of the elements that no other is greater, or less, than."""
+
+    def fold(flow: Any, over: Counted, element: Element, key: Any = None) -> Any:
+        def ranked(value: Any) -> tuple[Any, Any]:
+            return value if key is None else flow.call(key, value), value
+
+        def better(number: Any, best: tuple[Any, Any]) -> Any:
+            counts, then = element(number)
+
+            def chosen() -> Any:
+                one = ranked(then())
+                return flow.choose(_COMPARED[symbol](one[0], best[0]), lambda: one, lambda: best)
+
+            return flow.choose(counts, chosen, lambda: best)
+
+        place, none = _first(flow, over, lambda number: flow.truth(element(number)[0]), over.bounds[0])
+        error = ValueError(f"{'max' if symbol == 'Gt' else 'min'}() arg is an empty sequence")
+        first = ranked(_at(flow, over, element, place, none, error))
+        return fori_loop(place + 1, over.bounds[1], better, first)[1]
+
+    return fold
+
+
 #: What makes one value of elements of which there are any number: ``f(flow, over, element)``.
-_FOLDS: dict[Any, Callable[..., Any]] = {builtins.sum: _sum, builtins.any: _until(True), builtins.all: _until(False)}
+_FOLDS: dict[Any, Callable[..., Any]] = {
+    builtins.sum: _total("Add", 0),
+    math.prod: _total("Mult", 1),
+    builtins.any: _until(True),
+    builtins.all: _until(False),
+    builtins.max: _extreme("Gt"),
+    builtins.min: _extreme("Lt"),
+    builtins.next: _next,
+}
 
 
 #: Functions that give a new list or dict.

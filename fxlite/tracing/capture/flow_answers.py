@@ -9,6 +9,7 @@ Where Python raises (``math.sqrt(-1)``, ``int(nan)``) they are what NumPy comput
 
 from __future__ import annotations
 
+import bisect
 import builtins
 import cmath
 import functools
@@ -350,6 +351,33 @@ def _is_close(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) ->
     return (a == b) | ((abs(a - b) <= largest) & np.isfinite(a) & np.isfinite(b))
 
 
+def _bisected(side: Any) -> Answer:
+    """``bisect.bisect_left(values, x)``: the position in values that ascend."""
+
+    def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+        if len(args) < 2 or not any(map(holds_computed, args)):
+            return function(*args, **kwargs)
+        if len(args) > 2 or kwargs:
+            problem = f"{function.__name__}() of values that are not known while tracing is given lo, hi or key"
+            raise tracer.error(problem, f"np.searchsorted(values[lo:hi], x, {side!r}) + lo")
+        values: Any = args[0] if is_traced(args[0]) else stacked(tracer, list(args[0]))
+        return _number(np.searchsorted(values, args[1], side), int)
+
+    return call
+
+
+def _exact_sum(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+    """``math.fsum``, which rounds once."""
+    if len(args) == 1 and not is_traced(args[0]):
+        args = ([*args[0]],)
+    if any(map(holds_computed, args)):
+        raise tracer.error(
+            "math.fsum() rounds once, at the end, and a graph rounds each sum of two numbers",
+            "sum(values) or np.sum(values), if that will do",
+        )
+    return function(*args, **kwargs)
+
+
 #: Of the numbers that 64 bits hold.
 _LARGEST_ROOT = 3037000499
 
@@ -411,6 +439,9 @@ CONVERSIONS: dict[Any, Answer] = {
     math.isqrt: _mathematical(_whole_root, int, of=int),
     math.isclose: _mathematical(_is_close, bool),
     math.dist: _distance,
+    math.fsum: _exact_sum,
+    bisect.bisect: _bisected("right"),
+    bisect.bisect_left: _bisected("left"),
     **{
         getattr(math, n): _mathematical(getattr(np, n), kind)
         for kind, text in _MATHEMATICAL.items()

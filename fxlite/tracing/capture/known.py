@@ -34,6 +34,17 @@ def known_value(proxy: Proxy) -> np.ndarray[Any, Any] | None:
     return found
 
 
+def require_one_truth(value: Proxy) -> None:
+    """Raise the error of ``if x`` of an array that has not one element, as NumPy does."""
+    if value.is_typed and any(size != 1 for size in value.type.shape):
+        raise value.tracer.error(
+            f"the truth of an array is not one bool: {value.node.name} is {value.type}",
+            "take x.any() or x.all()",
+            value.node,
+            ValueError,
+        )
+
+
 def as_known_number(value: Any) -> Any:
     """A traced number of NumPy or Python that is known while tracing as that number, which may be an axis, a
     size or a count; anything else as it is."""

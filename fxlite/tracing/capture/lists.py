@@ -2,14 +2,15 @@
 and ``found.append(v)`` in a branch.
 
 In: the conditions and values of these elements. Out: a list of Python with a :class:`Maybe` in the place of each
-of them. Python's ``len``, ``sum``, ``any``, ``all``, ``min`` and ``max`` of such a list are computed; for NumPy, for
-loops and as a result of the program it is an array of the selected elements
+of them. Python's ``len``, ``sum``, ``math.prod``, ``any``, ``all``, ``min`` and ``max`` of such a list are computed;
+for NumPy, for loops and as a result of the program it is an array of the selected elements
 (:mod:`fxlite.tracing.selections.masked`). Whatever else reads an element that may not be there is an error.
 """
 
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -133,11 +134,14 @@ def length(tracer: Tracer, values: list[Any]) -> Any:
     return tracer.python_number(number)
 
 
-def _sum(flow: Any, tracer: Tracer, values: list[Any], start: Any = 0) -> Any:
-    total = start
-    for truth, value in zip(*_parts(values)):
-        total = flow.choose(truth, lambda v=value, t=total: flow.operated("Add", t, v), lambda t=total: t)
-    return total
+def _total(symbol: str, empty: int) -> Callable[..., Any]:
+    def call(flow: Any, tracer: Tracer, values: list[Any], start: Any = empty) -> Any:
+        total = start
+        for truth, value in zip(*_parts(values)):
+            total = flow.choose(truth, lambda v=value, t=total: flow.operated(symbol, t, v), lambda t=total: t)
+        return total
+
+    return call
 
 
 def _any(flow: Any, tracer: Tracer, values: list[Any]) -> Any:
@@ -175,7 +179,8 @@ def _same(flow: Any, tracer: Tracer, values: list[Any]) -> Any:
 #: ``f(flow, tracer, list, ...)`` by what a program calls with such a list.
 OF_OPEN: dict[Any, Callable[..., Any]] = {
     builtins.len: lambda flow, tracer, values: length(tracer, values),
-    builtins.sum: _sum,
+    builtins.sum: _total("Add", 0),
+    math.prod: _total("Mult", 1),
     builtins.any: _any,
     builtins.all: _all,
     builtins.max: _extreme("gt"),

@@ -85,7 +85,7 @@ def _extreme(function: Any, reverse: bool) -> Callable[..., Any]:
 
     def call(tracer: Tracer, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values, keys = _with_keys(args, kwargs)
-        if not any(map(_holds_traced, keys)):
+        if not any(map(_holds_traced, keys)) and not (keys is values and any(isinstance(k, NamedDim) for k in keys)):
             return function(values, **kwargs)
         if keys is values and not any(isinstance(k, (tuple, list)) for k in keys):
             return BUILTINS[function](tracer, function, (values,), {})

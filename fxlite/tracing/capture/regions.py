@@ -120,6 +120,7 @@ class Merging:
     paths: list[str] = field(default_factory=list)
     masks: list[int] = field(default_factory=list)  # the numbers of those that select
     before: Any = None  # what a place held before the ways
+    inside: list[tuple[int, int]] = field(default_factory=list)  # the pairs of containers that are being merged
 
     def leaf(self, path: str, one: Any, other: Any, kind: Kind) -> Callable[[Sequence[Any]], Any]:
         """A pair of leaves; how to take its result."""
@@ -164,7 +165,15 @@ class Merging:
             )
         parts, more = pytree.children_of(one), pytree.children_of(other)
         if parts is not None and more is not None and type(one) is type(other):
+            pair = id(one), id(other)
+            if pair in self.inside:
+                return self._unavailable(
+                    f"{path} is an object that holds itself, or another one, and which is not known while tracing",
+                    "keep the objects in a list, and their numbers in variables",
+                )
+            self.inside.append(pair)
             maker = self._container(path, one, other, parts, more)
+            self.inside.pop()
             return maker if parts[0] not in ("list", "dict") else self._in_place_of(one, other, maker)
         return self._unavailable(
             f"{path} is {shown(one)} {self.ways[0]}, and {shown(other)} {self.ways[1]}",

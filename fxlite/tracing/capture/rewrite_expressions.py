@@ -21,9 +21,9 @@ NEEDS_FRAME = frozenset("super locals globals vars dir eval exec breakpoint __im
 #: NumPy's objects whose subscripts make arrays.
 MADE_BY_SUBSCRIPTS = frozenset("r_ c_ mgrid ogrid".split())
 #: Functions that take all elements of what they are given.
-_OF_LISTS = frozenset("sum any all min max list".split())
-#: Of these, such that make one value of a known kind of any number of elements.
-_FOLDS = frozenset("sum any all".split())
+_OF_LISTS = frozenset("sum any all min max list math.fsum math.prod".split())
+#: Functions that make one value of any number of elements.
+_FOLDS = frozenset("sum any all min max next math.prod".split())
 _Statements = list[ast.stmt]
 
 
@@ -194,12 +194,13 @@ class Expressions(Calls):
         )
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if isinstance(node.func, ast.Name) and node.func.id in _OF_LISTS and node.args:
+        name = ast.unparse(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) else ""
+        if name in _OF_LISTS | _FOLDS and node.args:
             given = node.args[0]
-            is_folded = node.func.id in _FOLDS and len(node.args) == 1 and not node.keywords and self._scopes
+            is_folded = name in _FOLDS and len(node.args) <= 1 + (name == "next") and not node.keywords and self._scopes
             if is_folded and isinstance(given, (ast.GeneratorExp, ast.ListComp)) and _is_simple(given):
                 return self._folded(node, given)
-            if isinstance(given, ast.GeneratorExp) and given.generators[-1].ifs:
+            if name in _OF_LISTS and isinstance(given, ast.GeneratorExp) and given.generators[-1].ifs:
                 node.args[0] = placed(ast.ListComp(given.elt, given.generators), given)
         return self._call(node)
 
@@ -209,7 +210,7 @@ class Expressions(Calls):
         around, copied = self.visit(part.iter), copy.deepcopy(node)
         copied.args[0].generators[0].iter = placed(ast.Name(value, ast.Load()), given)  # type: ignore[attr-defined]
         inner = copied.args[0]
-        if isinstance(inner, ast.GeneratorExp) and part.ifs:
+        if isinstance(inner, ast.GeneratorExp) and part.ifs and not is_name(node.func, "next"):
             copied.args[0] = placed(ast.ListComp(inner.elt, inner.generators), inner)
         plain = _function_of(value, self._call(copied), node)
         test = (
@@ -218,7 +219,8 @@ class Expressions(Calls):
         pair = ast.Tuple([self.visit(placed(test, given)), _later(self.visit(given.elt))], ast.Load())
         one = ast.comprehension(self.visit(part.target), ast.List([ast.Name(value, ast.Load())], ast.Load()), [], 0)
         element = ast.Subscript(ast.ListComp(pair, [one]), ast.Constant(0), ast.Load())
-        return ask("folded", node, node.func, plain, around, _function_of(value, element, node))
+        default = [self.visit(other) for other in node.args[1:]]
+        return ask("folded", node, node.func, plain, around, _function_of(value, element, node), *default)
 
     def _call(self, node: ast.Call) -> ast.AST:
         made = super().visit_Call(node)

@@ -34,9 +34,10 @@ class UnknownText(str):
         return UnknownText(str.__add__(other, self))
 
 
-_SHOWS = "str repr format new init init_subclass class getattribute reduce reduce_ex getnewargs doc sizeof dir".split()
-for _name in dir(str):
-    if _name.strip("_") not in (*_SHOWS, "setattr", "delattr", "subclasshook", "add", "join", "mod"):
+#: What shows, copies or joins a text; all else of str reads it.
+_SHOWS = frozenset("str repr format new getattribute getnewargs doc sizeof add join mod".split())
+for _name in vars(str):
+    if _name.strip("_") not in _SHOWS:
         setattr(UnknownText, _name, UnknownText._read)
 
 
