@@ -442,7 +442,12 @@ def _contract(
     def reshaped(value: Any, *groups: Labels | int) -> Any:
         """One axis for each group of letters (an int: axes of size 1)."""
         shape = [shapes.product(sizes[c] for c in g) for g in groups if not isinstance(g, int)]
-        return value if list(value.shape) == shape else lookup("reshape")(value, tuple(shape))
+        own = tuple(map(shapes.normalize, value.shape))
+        return (
+            value
+            if shapes.shapes_equal(own, tuple(map(shapes.normalize, shape)))
+            else lookup("reshape")(value, tuple(shape))
+        )
 
     a = _arrange(a, a_labels, (*batch, *rows, *inner))
     single = [(c,) for c in batch]

@@ -21,7 +21,7 @@ from fxlite.base.errors import number_of
 from fxlite.base.state import is_traced, stands_for_any
 from fxlite.ops.op import lookup, normalize_axes, normalize_axis
 from fxlite.tracing.writes.aliasing import layout_of, take_order_for_granted
-from fxlite.tracing.writes.shared_memory import attach, contiguous, fresh, is_number, view_of
+from fxlite.tracing.writes.shared_memory import attach, attach_whole, contiguous, fresh, is_number, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -65,8 +65,10 @@ def angle(z: Any, deg: bool = False) -> Any:
     return lookup("mul")(found, 180 / math.pi) if deg else found
 
 
-def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
+def reshape(x: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
     """``x.reshape(2, -1)`` and ``np.reshape(x, (2, -1))``."""
+    if copy:
+        x = fresh(x)
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
         shape = tuple(shape[0])
     if _order_of(x, order) == "F":
@@ -140,7 +142,9 @@ def _order_in_memory(x: Any) -> str | None:
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    return lookup("reshape")(transpose(x) if _order_of(x, order) == "F" else x, (-1,))
+    whole = transpose(x) if _order_of(x, order) == "F" else x
+    found = lookup("reshape")(whole, (-1,))
+    return attach_whole(found, whole) if is_traced(whole) and whole.is_typed else found
 
 
 def flatten(x: Any, order: str = "C") -> Any:
@@ -577,6 +581,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         places = _positions(x, rows)
         found = x[..., places, places]
         attach(found, whole, None, {})
+        view_of(found).read_only = True
         return found
     start = offset if offset >= 0 else -offset * columns
     count = max(min(columns - max(offset, 0), rows + min(offset, 0)), 0)
@@ -584,6 +589,8 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     found = lookup("slice")(flat, axis=len(others), start=start, stop=start + count * (columns + 1), step=columns + 1)
     if is_traced(whole) and (x is not whole or not _is_contiguous(x)):
         attach(found, whole, None, {})  # a view of what may have been copied here
+    if is_traced(found):
+        view_of(found).read_only = True
     return found
 
 
@@ -665,5 +672,6 @@ def result_type(*operands: Any) -> Any:
 FUNCTIONS = by_name(np, reshape, swapaxes, moveaxis, ravel, squeeze, expand_dims, split, array_split, clip, tile, where)
 FUNCTIONS |= by_name(np, flip, roll, einsum, dot, outer, broadcast_to, full_like, copy, average, diag, diagonal, trace)
 FUNCTIONS |= by_name(np, inner, vdot, count_nonzero, result_type, angle)
+FUNCTIONS[np.astype] = lambda x, dtype, *, copy=True, device=None: astype(x, dtype, copy=copy)
 #: Methods of ndarray of the same names.
 METHODS = (reshape, transpose, swapaxes, ravel, flatten, squeeze, clip, dot, diagonal, trace, astype, conj)

@@ -141,6 +141,15 @@ class Proxy:
         return self.size * self.itemsize
 
     @property
+    def strides(self) -> tuple[Any, ...]:
+        layout = aliasing.layout_of(self)
+        if layout is None:
+            problem = f"the strides of {self._node.name}, which depend on where memory has its elements, are not known"
+            raise self.tracer.error(problem, "copy it: np.ascontiguousarray(x)", self._node)
+        aliasing.take_order_for_granted(memory.view_of(self), self.tracer, always=True)
+        return tuple(shapes.for_user(step) * self.itemsize for step in layout.strides)
+
+    @property
     def real(self) -> Any:
         return numpy_functions.real_(self)
 

@@ -88,6 +88,25 @@ def test_bisect() -> None:
     agree(found_in_order, X)
 
 
+def longest_ascent(x: Any) -> Any:
+    tails, length = np.full(len(x), np.inf), 0
+    for v in x:
+        k = np.searchsorted(tails[:length], v)
+        tails[k] = v
+        length = max(length, k + 1)
+    return length
+
+
+def in_selections(x: Any, q: Any) -> Any:
+    line = np.sort(x[x > 0])
+    return np.searchsorted(line, q), np.searchsorted(line, q, "right"), np.searchsorted(np.sort(q), x[x > 1]).sum()
+
+
+def test_searchsorted_in_parts() -> None:
+    agree(longest_ascent, X, types=["f64[N]"])
+    agree(in_selections, X, np.array([3.0, 0.1, np.inf, np.nan, -9.0]), types=["f64[N]", "f64[M]"])
+
+
 @pytest.mark.parametrize(
     "program",
     [lambda x: math.fsum(v * 2 for v in x), lambda x: math.fsum(x), lambda x: bisect.bisect([1.0, 2.0], x[0], 1)],

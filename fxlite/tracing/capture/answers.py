@@ -27,8 +27,9 @@ from fxlite.base.state import UNKNOWN_TEXT, is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import as_known_number, known_value, require_one_truth
 from fxlite.tracing.selections.masked import Masked, first_of
-from fxlite.tracing.selections.spans import at_least, highest, sum_of
-from fxlite.tracing.writes.shared_memory import fresh, is_number
+from fxlite.tracing.selections.spans import at_least, counting, highest, sum_of
+from fxlite.tracing.writes.aliasing import laid_out, layout_of, take_order_for_granted
+from fxlite.tracing.writes.shared_memory import attach, contiguous, fresh, is_number, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 
@@ -80,6 +81,7 @@ def _made(symbolic: Make) -> Make:
             result = function(*args, **kwargs)
             return fresh_array(tracer, result, args) if type(result) is np.ndarray else result
         tracer.makes_arrays = True
+        order = kwargs.get("order")
         for name in ("order", "device", "like", "subok"):
             kwargs.pop(name, None)
         try:
@@ -88,7 +90,7 @@ def _made(symbolic: Make) -> Make:
             raise tracer.error(f"np.{function.__name__}: {error}") from None
         result = symbolic(*arguments.args, **arguments.kwargs)
         is_given = any(result is a for a in args) and kwargs.get("copy", True) in (False, None, np._CopyMode.IF_NEEDED)
-        return fresh(result) if is_traced(result) and not is_given else result
+        return laid_out(result, order, copies=not is_given) if is_traced(result) else result
 
     return make
 
@@ -304,11 +306,22 @@ def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     if args and isinstance(args[0], Masked):
         wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
         return args[0] if wanted is None else args[0].astype(wanted)
-    if args and is_traced(args[0]):
-        wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
-        same = wanted is None or dtypes.dtype(wanted) is args[0].type.dtype
-        return args[0] if same else lookup("cast")(args[0], dtypes.dtype(wanted))
-    return _ARRAY(tracer, function, args, kwargs)
+    if not (args and is_traced(args[0])):
+        return _ARRAY(tracer, function, args, kwargs)
+    x, wanted = args[0], kwargs.get("dtype", args[1] if len(args) > 1 else None)
+    if wanted is not None and dtypes.dtype(wanted) is not x.type.dtype:
+        x = lookup("cast")(x, dtypes.dtype(wanted))
+    order = _ORDERS.get(function) or kwargs.get("order", args[2] if len(args) > 2 else None)
+    if function is np.require:
+        asked = "".join(kwargs.get("requirements", args[2] if len(args) > 2 else None) or "").upper()
+        order = next((name for name in "CF" if name in asked), None)
+    if function in _ORDERS and not x.ndim:
+        return lookup("reshape")(x, (1,))
+    return laid_out(x, order)
+
+
+#: Functions that give an array in an order of memory, of at least one axis.
+_ORDERS = {np.ascontiguousarray: "C", np.asfortranarray: "F"}
 
 
 def _from_iterable(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -319,6 +332,42 @@ def _from_iterable(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs:
         return fresh_array(tracer, function(values, **{k: v for k, v in given.items() if k != "iter"}), ())
     count = given.get("count", -1)
     return _ARRAY(tracer, np.array, (values if count < 0 else values[:count],), {"dtype": given["dtype"]})
+
+
+def _as_strided(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``np.lib.stride_tricks.as_strided``, as a copy, which may not be written into: elements of what lies in memory
+    without gaps."""
+    given: dict[str, Any] = dict(zip(("x", "shape", "strides", "subok", "writeable"), args)) | kwargs
+    x = given["x"]
+    if not is_traced(x):
+        return function(*args, **kwargs)
+    if layout_of(x) != contiguous(x.type.shape):
+        raise tracer.error(
+            f"as_strided() of {x.node.name}, whose elements do not lie in memory one behind the other",
+            "copy it: np.ascontiguousarray(x)",
+            x.node,
+        )
+    sizes = x.shape if given.get("shape") is None else _shape(tracer, given["shape"])
+    steps = x.strides if given.get("strides") is None else tuple(given["strides"])
+    if len(sizes) != len(steps):
+        raise ValueError(f"there are {len(sizes)} sizes and {len(steps)} strides")
+    take_order_for_granted(view_of(x), tracer, always=True)
+    numbers = [step // x.itemsize for step in steps]
+    if any(bool(step % x.itemsize) for step in steps):
+        raise ValueError(f"strides {steps} that are no multiples of the {x.itemsize} bytes of an element")
+    if all(type(n) is int for n in (*sizes, *numbers, x.size)) and 0 not in sizes:
+        ends = [(size - 1) * step for size, step in zip(sizes, numbers)]
+        if sum(e for e in ends if e < 0) < 0 or sum(e for e in ends if e > 0) >= x.size:
+            raise ValueError(f"shape {sizes} and strides {steps} reach outside of the {x.size} elements of the array")
+    places = _record(tracer, "full", (), 0, dtypes.int64)
+    for axis, (size, step) in enumerate(zip(sizes, numbers)):
+        line = counting(tracer, shapes.normalize(size)) * step
+        for _ in sizes[axis + 1 :]:
+            line = lookup("unsqueeze")(line, line.ndim)
+        places = places + line
+    found = lookup("take")(lookup("reshape")(x, (-1,)), places, axis=0)
+    attach(found, x, None, {})
+    return found
 
 
 def _broadcast(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
@@ -357,6 +406,7 @@ ARRAYS: dict[Any, Make] = {
     np.broadcast: _broadcast,
     np.asarray: _as_array,
     np.asanyarray: _as_array,
+    np.lib.stride_tricks.as_strided: _as_strided,
     np.ascontiguousarray: _as_array,
     np.asfortranarray: _as_array,
     np.require: _as_array,

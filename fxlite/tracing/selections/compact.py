@@ -171,6 +171,17 @@ def _arg(name: str) -> Callable[..., Any]:
     return call
 
 
+def _searched(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+    """np.searchsorted in what is selected, or for it."""
+    if isinstance(v, Masked):
+        return v.like(np.searchsorted(a, v.values, side, sorter))
+    if sorter is not None:
+        raise a.refusal("np.searchsorted with sorter=", "put them in order: np.sort(y)")
+    m = _line(a, "np.searchsorted")
+    found = np.searchsorted(m.filled(_last(m.values.type.dtype)), v, side)
+    return lookup("minimum")(found, m.count)
+
+
 def _diff(a: Masked, n: int = 1, axis: int = -1) -> Any:
     m = _line(a, "np.diff")
     for _ in range(n):
@@ -484,6 +495,7 @@ OF_MASKED.update(
         np.argmax: _arg("argmax"),
         np.argmin: _arg("argmin"),
         np.diff: _diff,
+        np.searchsorted: _searched,
         np.concatenate: _joined,
         np.hstack: _joined,
         np.append: lambda arr, values, axis=None: _joined((_whole_line(arr, values), _whole_line(values, arr)), axis),

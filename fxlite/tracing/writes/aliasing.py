@@ -23,8 +23,11 @@ from fxlite.ops.op import Op, lookup, normalize_axis
 from fxlite.tracing.writes.shared_memory import (
     Layout,
     View,
+    attach_whole,
     contiguous,
     copied,
+    fresh,
+    is_contiguous,
     node_layout,
     reshaped,
     root_of,
@@ -96,9 +99,13 @@ def _shares_memory(view: View, tracer: Tracer) -> bool | None:
     old, new = view.parent.node.type, view.node.type
     if not isinstance(old, TensorType) or not isinstance(new, TensorType):
         return None
-    if _moves_ones(old.shape, new.shape):
+    layout = _layout(view.parent, tracer)
+    if view.is_whole:
+        shares = None if layout is None else is_contiguous(layout, old.shape)
+    elif _moves_ones(old.shape, new.shape):
         return True
-    shares = reshaped(_layout(view.parent, tracer), old.shape, new.shape)[0]
+    else:
+        shares = reshaped(layout, old.shape, new.shape)[0]
     if shares is not None:
         take_order_for_granted(view.parent, tracer)
     return shares
@@ -134,6 +141,21 @@ def layout_of(proxy: Proxy) -> Layout | None:
     return _layout(view, proxy.tracer)
 
 
+def laid_out(x: Proxy, order: str | None, copies: bool = False) -> Proxy:
+    """A value whose elements memory has in the order of rows ("C") or of columns ("F"), as ``np.ascontiguousarray``
+    gives it: itself where that is so and nothing ``copies`` it, else a copy."""
+    order, rank = (order or "K").upper(), x.type.rank
+    if order not in ("C", "F") or not rank:
+        return fresh(x) if copies else x
+    axes = tuple(reversed(range(rank)))
+    turned: Proxy = lookup("permute")(x, axes) if order == "F" and rank > 1 else x
+    if copies:
+        made = fresh(turned, in_c_order=True)
+    else:
+        made = attach_whole(x.tracer.proxy(turned.node), turned)
+    return made if turned is x else lookup("permute")(made, axes)
+
+
 def _moves_ones(old: Sequence[Any], new: Sequence[Any]) -> bool:
     """True if only axes of size 1 come or go, which NumPy does without a copy in any layout."""
     before, after = ([d for d in shape if not (type(d) is int and d == 1)] for shape in (old, new))
@@ -165,6 +187,8 @@ def _layout(view: View, tracer: Tracer) -> Layout | None:
             return None
         found = view_layout(found, v.op, v.attributes, before, v.node.type)
         before = v.node.type
+        if v.is_whole and isinstance(before, TensorType):
+            found = contiguous(before.shape)
     return found
 
 
@@ -293,6 +317,8 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
         )
     if any(v.op is not None and v.op.name == "expand" for v in chain):
         raise _refused(tracer, what, view.node, "is broadcast: NumPy makes it read-only")
+    if any(v.read_only for v in chain):
+        raise _refused(tracer, what, view.node, "NumPy makes read-only, as all diagonals; see np.fill_diagonal")
     for other in memory.kin:
         other.doubt = f"{view.node.name} was written to, and may or may not share its memory"
     return chain

@@ -63,9 +63,14 @@ class Memory:
 class View:
     """How a value is read from the memory of another: ``op`` applied to ``parent``. A root has
     ``memory`` instead. ``node`` is its value, derived from the node ``source`` of the parent.
-    ``home`` is the graph in which the program made it: that of a body, or the whole."""
+    ``home`` is the graph in which the program made it: that of a body, or the whole. ``is_whole``: a view only
+    where the parent lies in memory in C order without gaps, as of ``np.ravel`` and ``np.ascontiguousarray``.
+    ``read_only``: NumPy lets nobody write there."""
 
-    __slots__ = ("attributes", "copied", "home", "made", "memory", "node", "op", "parent", "seen", "source")
+    __slots__ = (
+        *("attributes", "copied", "home", "is_whole", "made", "memory", "node", "op", "parent", "read_only", "seen"),
+        "source",
+    )
 
     def __init__(self, node: Node, memory: Memory, seen: int = -1) -> None:
         self.node = node
@@ -77,6 +82,7 @@ class View:
         self.op: Op | None = None  # None below a parent: perhaps a view, perhaps a copy
         self.attributes: Mapping[str, Any] = {}
         self.source: Node | None = None
+        self.is_whole = self.read_only = False
         self.seen = seen
 
     def detach(self) -> None:
@@ -205,6 +211,14 @@ def attach(result: Proxy, base: Proxy, op: Op | None, attributes: Mapping[str, A
     result._view = view
 
 
+def attach_whole(result: Proxy, base: Proxy) -> Proxy:
+    """``result``, a reshaped value, is a view of ``base`` where that lies in memory in C order without gaps."""
+    if result is not base:
+        attach(result, base, lookup("reshape"), {"shape": result.type.shape})
+        view_of(result).is_whole = True
+    return result
+
+
 def may_be_same(one: Proxy, other: Proxy) -> bool:
     """Whether two values have one memory, or may have."""
     memory, found = (root_of(view_of(value)).memory for value in (one, other))
@@ -235,6 +249,12 @@ def contiguous(shape: Sequence[Dim]) -> Layout:
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = shapes.normalize(strides[axis + 1] * shape[axis + 1])
     return Layout(tuple(strides))
+
+
+def is_contiguous(layout: Layout, shape: Sequence[Dim]) -> bool:
+    """Whether a value with that layout lies in memory in C order without gaps."""
+    steps = zip(shape, layout.strides, contiguous(shape).strides)
+    return any(_is(size, 0) for size in shape) or all(_is(n, 1) or shapes.equal(a, b) for n, a, b in steps)
 
 
 def copied(layout: Layout | None, shape: Sequence[Dim]) -> Layout | None:
