@@ -12,6 +12,7 @@ import pytest
 import fxlite as fx
 from fxlite.base.errors import TraceError
 from tests.core.test_programs_people_write import floats, same
+from tests.oracle import flatten
 
 SETS = (floats(6), floats(9, seed=3))
 
@@ -203,8 +204,88 @@ def changes_a_copy(x: Any) -> Any:
 
 def test_a_list_that_a_condition_gives_another_name() -> None:
     x = np.array([0.3, 0.7, 0.2])
-    for program, why in ((names_either, "may name or not"), (grows_under_another_name, "a list of 2 values where")):
-        with pytest.raises(TraceError, match=why):
+    for program in (names_either, changes_what_has_two_names):
+        with pytest.raises(TraceError, match="may name or not"):
             fx.jit(program, backend="python", dynamic=False)(x)
     for given in (x, -x):
-        assert fx.jit(changes_a_copy, backend="python", dynamic=False)(given) == changes_a_copy(given)
+        for program in (changes_a_copy, grows_under_another_name):
+            assert fx.jit(program, backend="python", dynamic=False)(given) == program(given)
+
+
+def changes_what_has_two_names(x: Any) -> Any:
+    found = [1.0]
+    other = found
+    if x[0] > 0.1:
+        found = [2.0]
+    found.append(3.0)
+    return sum(other)
+
+
+# -- of one length or another ------------------------------------------------------------------------
+def longer_on_one_way(x: Any) -> Any:
+    found = [1.0, 2.0]
+    if x[0] > 0:
+        found = [1.0, x[1], 3.0]
+    return np.array(found), len(found), sum(found), found[1]
+
+
+def selected_on_one_way(x: Any) -> Any:
+    found = [v for v in x if v > 1] if x[0] > 0 else [v for v in x if v < -2]
+    other = [1.0, 2.0]
+    if x[1] > 0:
+        other = [v for v in x if v > 0.6]
+    return sum(found), len(found), np.array(found), sum(other), len(other)
+
+
+def made_on_each_way(x: Any) -> Any:
+    if x[0] > 0:
+        found = [x[0]]
+    else:
+        found = [x[1], x[2]]
+    total = 0.0
+    for v in found:
+        total += v * 2
+    found.append(5.0)
+    return total, max(found), np.array(found)
+
+
+def empty_or_not(x: Any) -> Any:
+    run: list[Any] = []
+    for v in x:
+        if v > 0:
+            run = [*run, v]
+        else:
+            run = []
+    return np.array(run)
+
+
+def returned_or_none(x: Any) -> Any:
+    def picked() -> list[Any]:
+        if x[0] > 0:
+            return [x[0], x[1]]
+        return []
+
+    found = picked()
+    if found:
+        return found[0]
+    return 0.0
+
+
+@pytest.mark.parametrize(
+    "program", [longer_on_one_way, selected_on_one_way, made_on_each_way, empty_or_not, returned_or_none]
+)
+def test_lists_of_one_length_or_another(program: Any) -> None:
+    for x in ([3.0, 2.0, 0.5, 7.0], [3.0, -2.0, 0.5, 7.0], [-3.0, -2.0, -0.5, 7.0], [-3.0, 2.0, 0.5, -7.0]):
+        for backend in ("python", "c"):
+            found, expected = fx.jit(program, backend=backend)(np.array(x)), program(np.array(x))
+            for a, b in zip(flatten(found), flatten(expected), strict=True):
+                np.testing.assert_allclose(a, b)
+
+
+def test_tuples_of_lists_of_one_length_or_another_are_not_compared() -> None:
+    def program(x: Any) -> Any:
+        found = [(x[0], 1)] if x[0] > 0 else [(x[1], 2), (x[2], 3)]
+        return max(found)[1]
+
+    with pytest.raises(TraceError, match="compares what are no numbers"):
+        fx.symbolic_trace(program, "f64[3]")

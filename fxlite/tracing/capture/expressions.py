@@ -29,8 +29,8 @@ from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
 from fxlite.tracing.capture.control import fori_loop, while_loop
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, counted, list_of, number_of
 from fxlite.tracing.capture.known import known_value, require_one_truth
-from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, Contents, Maybe, as_array, is_open, length, refuse
-from fxlite.tracing.capture.places import Attribute, Item, Place, Unavailable, mutated_by, outer_variables
+from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, Contents, as_array, is_open, length, refuse
+from fxlite.tracing.capture.places import Attribute, Item, Maybe, Place, Unavailable, mutated_by, outer_variables
 from fxlite.tracing.capture.raised import can_note, is_raised_by, note_raised
 from fxlite.tracing.capture.regions import FILLER, Outcome, Region, WayRaises, conditional, is_leaf, is_total, note, run
 from fxlite.tracing.capture.texts import as_text

@@ -17,28 +17,15 @@ from typing import TYPE_CHECKING, Any
 from fxlite.graph import pytree
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.answers import stacked
-from fxlite.tracing.capture.bodies import number_kind
-from fxlite.tracing.capture.places import Place, Unavailable
+from fxlite.tracing.capture.places import HOW_TO_TAKE, Maybe, Place
 from fxlite.tracing.capture.regions import Merging, is_leaf
 from fxlite.types import dtypes
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
-_REASON = "whether a list has one of its elements is not known while tracing, and it is asked for element by element"
-_ADVICE = "take it whole (len, sum, max, np.array(found)), or write into an array of the largest size"
 #: Stands for an element that a comprehension leaves out.
 DROPPED: Any = object()
-
-
-class Maybe(Unavailable):
-    """An element that a list has where ``truth`` holds."""
-
-    __slots__ = ("truth", "value")
-
-    def __init__(self, tracer: Tracer, truth: Any, value: Any) -> None:
-        super().__init__(tracer, _REASON, _ADVICE)
-        self.truth, self.value = truth, value
 
 
 class Contents(Place):
@@ -53,7 +40,7 @@ class Contents(Place):
         self.owner[:] = value
 
     def merged(self, merging: Merging, one: Any, other: Any) -> Callable[[Any], Any]:
-        return merged_contents(merging, self.name, one, other)
+        return merging.lists(self.name, one, other)
 
 
 def is_open(value: Any) -> bool:
@@ -63,25 +50,7 @@ def is_open(value: Any) -> bool:
 
 def refuse(tracer: Tracer, what: str) -> Any:
     """Raise the error for what is done to such a list."""
-    raise tracer.error(f"{what} a list of which it is not known while tracing which elements it has", _ADVICE)
-
-
-def merged_contents(merging: Merging, path: str, one: Any, other: Any) -> Callable[[Any], Any]:
-    """How to make the contents of a list behind two ways: what both have, then what either has."""
-    both = 0
-    while both < min(len(one), len(other)) and one[both] is other[both]:
-        both += 1
-    makers: list[tuple[Any, Any]] = []
-    for number, rest in enumerate((one[both:], other[both:])):
-        is_there = merging.leaf(path, number == 0, number == 1, number_kind(bool)) if rest else None
-        for part in rest:
-            truth, value = is_there, part
-            if type(part) is Maybe:
-                pair = (part.truth, False) if number == 0 else (False, part.truth)
-                truth, value = merging.leaf(path, pair[0], pair[1], number_kind(bool)), part.value
-            makers.append((truth, merging.filled(path, value, number == 1)))
-    tracer = merging.tracer
-    return lambda results: (*one[:both], *(Maybe(tracer, t(results), v(results)) for t, v in makers))
+    raise tracer.error(f"{what} a list of which it is not known while tracing which elements it has", HOW_TO_TAKE)
 
 
 # -- as an array -----------------------------------------------------------------------------------
@@ -159,6 +128,8 @@ def _extreme(relation: str) -> Callable[..., Any]:
         if options.get("key") is not None:
             refuse(tracer, "max() or min() with key= of")
         truths, parts = _parts(values)
+        if not all(map(is_leaf, parts)):
+            refuse(tracer, "max() or min() compares what are no numbers, of")
         found, best = truths[0], parts[0]
         for truth, value in zip(truths[1:], parts[1:]):
             better = lookup("logical_or")(flow.not_(found), lookup(relation)(value, best))

@@ -156,6 +156,21 @@ for _name in (*_READS, *(f"{side}{n}" for n in OPERATORS for side in ("", "r", "
     setattr(Unavailable, f"__{_name}__", Unavailable.refuse)
 
 
+_OPEN = "whether a list has one of its elements is not known while tracing, and it is asked for element by element"
+#: What to do with a list that may not have some of its elements.
+HOW_TO_TAKE = "take it whole (len, sum, max, np.array(found)), or write into an array of the largest size"
+
+
+class Maybe(Unavailable):
+    """An element that a list has where ``truth`` holds; of such lists: :mod:`fxlite.tracing.capture.lists`."""
+
+    __slots__ = ("truth", "value")
+
+    def __init__(self, tracer: Tracer, truth: Any, value: Any) -> None:
+        super().__init__(tracer, _OPEN, HOW_TO_TAKE)
+        self.truth, self.value = truth, value
+
+
 def outer_variables(function: Any) -> list[Place]:
     """The variables of functions around it that a function sets."""
     function = getattr(function, "__func__", function)

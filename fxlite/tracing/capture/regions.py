@@ -22,9 +22,9 @@ from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.ops.op import lookup
-from fxlite.tracing.capture.bodies import Body, Kind, as_value, joined, kind_of
+from fxlite.tracing.capture.bodies import Body, Kind, as_value, joined, kind_of, number_kind
 from fxlite.tracing.capture.control import record_control
-from fxlite.tracing.capture.places import MISSING, Place, Unavailable, Variable
+from fxlite.tracing.capture.places import MISSING, Maybe, Place, Unavailable, Variable
 from fxlite.tracing.proxy import DTYPES, PythonNumber
 from fxlite.tracing.selections.masked import same_mask
 from fxlite.tracing.writes.aliasing import replace_root
@@ -184,7 +184,7 @@ class Merging:
         """A list or dict that stands for one of two; where a way has given it to another name, what is changed later
         in one of them would have to change in both."""
         ways = zip((one, other), self.found)
-        outer = [value for value, way in ways if value is not self.before and not way.region.owns(value)]
+        outer = [value for value, way in ways if not way.region.owns(value)]
 
         def make(results: Any) -> Any:
             made = maker(results)
@@ -201,6 +201,8 @@ class Merging:
             makers = [self.merged(f"{path}.values", *(v.values for v in (one, other)))]
             makers.append(self.mask(path, one.mask, other.mask))
             return lambda results: one.__fx_rebuilt__([m(results) for m in makers])
+        if kind == "list" and (len(one) != len(other) or any(type(part) is Maybe for part in (*one, *other))):
+            return self.lists(path, one, other)
         if tuple(keys) == tuple(more[1]):
             named = kind in ("dataclass", "namedtuple")
             makers = [
@@ -213,6 +215,29 @@ class Merging:
             f"{path} is a {type(one).__name__} of {sizes}",
             "make it as long on both ways, or an array of the final size, written into",
         )
+
+    def lists(self, path: str, one: Sequence[Any], other: Sequence[Any]) -> Callable[[Any], list[Any]]:
+        """The elements of two lists: those at the places that both have, then what one of them has."""
+        both = 0
+        for a, b in zip(one, other):
+            if a is not b and Maybe in (type(a), type(b)):
+                break
+            both += 1
+        makers = [self.merged(f"{path}[{k}]", one[k], other[k]) for k in range(both)]
+        more: list[tuple[Any, Any]] = []
+        for number, rest in enumerate((one[both:], other[both:])):
+            is_there = self.leaf(path, number == 0, number == 1, number_kind(bool)) if rest else None
+            for part in rest:
+                truth, value = is_there, part
+                if type(part) is Maybe:
+                    truths = (part.truth, False) if number == 0 else (False, part.truth)
+                    truth, value = self.leaf(path, truths[0], truths[1], number_kind(bool)), part.value
+                more.append((truth, self.filled(path, value, number == 1)))
+
+        def make(results: Any) -> list[Any]:
+            return [*(m(results) for m in makers), *(Maybe(self.tracer, t(results), v(results)) for t, v in more)]
+
+        return make
 
     def filled(self, path: str, value: Any, first: bool) -> Callable[[Sequence[Any]], Any]:
         """A value that one way has, and that is read only where it is that way."""
