@@ -129,3 +129,17 @@ def test_a_write_under_another_mask_is_refused() -> None:
 
     with pytest.raises(TraceError, match="another one says"):
         fx.symbolic_trace(program, "f64[6]")
+
+
+def test_all_of_a_selection_is_written() -> None:
+    def program(x: Any, n: Any) -> Any:
+        y, z, w = x[x > 1], x[x > 1], x[x < 2].astype(int)
+        y[:] = 0
+        z[...] = x[x > 1] * 2
+        w[:] = 2.7
+        part = x[1 : n[0]]
+        part[:] = 7
+        part[...] = part * 2
+        return y.sum(), z.sum(), w.sum(), x
+
+    agree(program, np.array([1.0, 2.0, 3.0, 0.0, 5.0]), np.array([3]))

@@ -198,3 +198,22 @@ def test_with_named_sizes(name: str) -> None:
         pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
         for one, other in pairs:
             np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+def test_complex_numbers_in_order(dtype: str) -> None:
+    nan = np.nan
+    parts = [(1, 2), (1, -2), (nan, 1), (1, nan), (0, nan), (nan, nan), (-3, 0), (nan, -1), (0, 2)]
+    z = np.array([complex(*part) for part in parts], np.complex64 if dtype == "c64" else np.complex128)
+
+    def program(z: Any, x: Any, k: Any) -> Any:
+        places = np.argsort(z)
+        return np.sort(z), places, np.sort(z.reshape(3, 3), axis=0), np.sort_complex(x), np.sort_complex(k)
+
+    agree(
+        program,
+        z,
+        np.array([2.0, -1.0], np.float32),
+        np.array([3, 1], np.int8),
+        types=[f"{dtype}[9]", "f32[N]", "i8[M]"],
+    )

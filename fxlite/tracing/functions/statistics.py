@@ -34,12 +34,33 @@ def _sorting(name: str) -> Callable[..., Any]:
             raise ValueError(f"kind={kind!r} and order={order!r} are not traced")
         if axis is None:
             a, axis = ravel(a), -1
-        return lookup(name)(a, axis=normalize_axis(axis, value_type(a).rank))
+        axis = normalize_axis(axis, value_type(a).rank)
+        if value_type(a).dtype.is_complex:
+            order = _complex_order(a, axis)
+            return order if name == "argsort" else lookup("gather")(a, order, axis=axis)
+        return lookup(name)(a, axis=axis)
 
     return call
 
 
 sort, argsort = _sorting("sort"), _sorting("argsort")
+
+
+def _complex_order(a: Any, axis: int) -> Any:
+    """The positions of complex numbers in order: by real parts, then imaginary ones; behind them those of which the
+    imaginary part is NaN, then the real one, then both."""
+    places = lookup("cast")(np.isnan(a.imag), "i8") + lookup("cast")(np.isnan(a.real), "i8") * 2
+    return lexsort((a.imag, a.real, places), axis)
+
+
+def sort_complex(a: Any) -> Any:
+    """np.sort_complex."""
+    found = sort(a)
+    kind = value_type(found).dtype
+    if kind.is_complex:
+        return found
+    is_small = kind.is_integer and kind.itemsize < 4
+    return lookup("cast")(found, dtypes.complex64 if is_small else dtypes.complex128)
 
 
 def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
@@ -471,11 +492,23 @@ def _flat_as(value: Any, dtype: dtypes.DType) -> Any:
     return np.ravel(value).astype(dtype.numpy)
 
 
-FUNCTIONS = by_name(np, partition, argpartition, lexsort, searchsorted, digitize, nanmean, nanvar, nanstd, nancumprod)
-FUNCTIONS |= by_name(
-    np, bincount, cov, histogram, histogram2d, histogramdd, histogram_bin_edges, interp, correlate, convolve
+FUNCTIONS = by_name(
+    np, sort_complex, partition, argpartition, lexsort, searchsorted, digitize, nanmean, nanvar, nanstd, nancumprod
 )
-FUNCTIONS |= by_name(np, convolve, ediff1d) | {
+FUNCTIONS |= by_name(
+    np,
+    sort_complex,
+    bincount,
+    cov,
+    histogram,
+    histogram2d,
+    histogramdd,
+    histogram_bin_edges,
+    interp,
+    correlate,
+    convolve,
+)
+FUNCTIONS |= by_name(np, sort_complex, convolve, ediff1d) | {
     np.sort: sort,
     np.argsort: argsort,
     np.nanmax: _nan_extreme("max", -math.inf),

@@ -376,6 +376,13 @@ class Masked:
             condition = lookup("reshape")(index.values, self.condition.type.shape)
             self.changed(self.like(chosen(condition, lookup("cast")(value, self.values.type.dtype), self.values)))
             return
+        is_all = index is Ellipsis or (type(index) is slice and index == slice(None))
+        if is_all and (isinstance(value, Masked) or not np.ndim(value)):
+            kind = self.values.type.dtype
+            if not isinstance(value, Masked):
+                value = self.like(lookup("expand")(self.tracer.constant(value), self.values.type.shape))
+            stored(self, value.like(lookup("cast")(value.values, kind)), "a write into a selection")
+            return
         is_one = isinstance(index, (int, np.integer)) or (is_traced(index) and not index.ndim)
         if self.before or self.origin is not None or not is_one or (self.span is None and self.parts):
             raise self.refusal("a write into x[mask], which is a copy")
