@@ -22,9 +22,11 @@ import numpy
 
 from fxlite.backend import find_backend
 from fxlite.base.errors import ArgumentError
+from fxlite.base.state import is_traced
 from fxlite.lazy.array import Array, by_numpy, constant, run
 from fxlite.lazy.recorder import RECORDER
 from fxlite.tracing.capture.answers import ARRAYS
+from fxlite.tracing.writes.aliasing import laid_out
 
 Array._namespace = sys.modules[__name__]
 __array_api_version__ = "2024.12"
@@ -69,13 +71,22 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None,
         raise ValueError(f'the device of lazy arrays is "cpu", not {device!r}')
     if isinstance(a, Array):
         if dtype is None or a.dtype == numpy.dtype(dtype):
-            return a.copy() if copy else a
+            return _in_order(a.copy() if copy else a, order)
         if copy is False:
             raise ValueError(f"{a.dtype} cannot be {numpy.dtype(dtype)} without a copy")
-        return a.astype(dtype)
+        return _in_order(a.astype(dtype), order)
     if copy is False and not isinstance(a, numpy.ndarray):
         raise ValueError(f"a {type(a).__name__} cannot be an array without a copy")
     return array(a, dtype=dtype)
+
+
+def _in_order(a: Array, order: Any) -> Any:
+    """The array itself where memory has its elements in that order, else a copy."""
+    return a if order not in ("C", "F") or not a.ndim else run(_laid_out, (a, order), {}, "asarray")
+
+
+def _laid_out(a: Any, order: str) -> Any:
+    return laid_out(a, order) if is_traced(a) else numpy.asarray(a, order=order)  # type: ignore[call-overload]
 
 
 def array(
@@ -84,7 +95,7 @@ def array(
     """As numpy.array: a new lazy array of numbers, lists or arrays, with traced arrays in them."""
     if isinstance(object, Array):
         found = object if dtype is None else object.astype(dtype)
-        found = found.copy() if found is object and copy else found
+        found = _in_order(found.copy() if found is object and copy else found, order)
         return found.reshape((1,) * (ndmin - found.ndim) + found.shape) if ndmin else found
     if _has_arrays(object):
         return run(_array_of, (object, dtype, ndmin), {}, "array")
@@ -167,12 +178,12 @@ def _of_numpy(result: Any) -> Any:
 
 def asanyarray(a: Any, dtype: Any = None, order: Any = None) -> Any:
     """As :func:`asarray`."""
-    return asarray(a, dtype)
+    return asarray(a, dtype, order)
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
     """As :func:`asarray`, with one axis at least."""
-    found = asarray(a, dtype)
+    found = asarray(a, dtype, "C")
     return found if found.ndim else found.reshape(1)
 
 

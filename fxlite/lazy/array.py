@@ -99,6 +99,15 @@ class Array:
         return self.size * self.itemsize
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """As NumPy's array of the same operations has them, not what is computed in the end."""
+        return self.__array__().strides if self._proxy is None else self._proxy.strides
+
+    @property
+    def flags(self) -> Any:
+        return np.lib.stride_tricks.as_strided(np.empty(1, self.dtype), self.shape, self.strides).flags
+
+    @property
     def flat(self) -> Flat:
         return Flat(self)
 

@@ -11,6 +11,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import fxlite as fx
+from fxlite import lazy
 from fxlite.base.errors import ArgumentError, TraceError
 from tests.core.test_programs_people_write import check
 from tests.oracle import agree
@@ -67,6 +68,28 @@ def test_a_write_into_what_a_function_gives(name: str, array: str) -> None:
         return
     for a, b in zip((*found, mine), (*expected, eager), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("copied", ["ascontiguousarray", "asfortranarray", "asarray", "array", "ravel"])
+def test_a_write_into_what_a_function_of_lazy_arrays_gives(copied: str) -> None:
+    def program(numpy: Any) -> Any:
+        x = numpy.arange(6.0)
+        options: Any = {"array": {"copy": None, "order": "F"}, "asarray": {"order": "F"}}.get(copied, {})
+        one, other = x[::2], x.reshape(2, 3)
+        for number, part in enumerate((one, other, other.T)):
+            getattr(numpy, copied)(part, **options)[...] = 70 + number
+        return np.array(x)
+
+    np.testing.assert_array_equal(program(lazy), program(np))
+
+
+def test_strides_of_lazy_arrays() -> None:
+    def program(numpy: Any) -> Any:
+        x = numpy.arange(24.0).reshape(4, 6)
+        parts = (x, x.T, x[:, ::2], x + 1, x[0], numpy.ascontiguousarray(x.T), x.sum(), numpy.zeros((0, 3)))
+        return [(p.strides, p.flags.c_contiguous, p.flags.f_contiguous) for p in parts]
+
+    assert program(lazy) == program(np)
 
 
 def in_loops(x: Any, y: Any) -> Any:
