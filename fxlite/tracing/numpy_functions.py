@@ -342,7 +342,9 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
 
 def like(value: float) -> Callable[..., Any]:
     """np.zeros_like and np.ones_like."""
-    return lambda x, dtype=None, order="K", subok=True, shape=None, device=None: full_like(x, value, dtype, shape=shape)
+    return lambda x, dtype=None, order="K", subok=True, shape=None, device=None: full_like(
+        x, value, dtype, order, shape=shape
+    )
 
 
 def full_like(
@@ -355,6 +357,8 @@ def full_like(
     device: Any = None,
 ) -> Any:
     if shape is None and value_type(x).rank > 1 and _is_turned(x, order):
+        if order.upper() in ("A", "K"):
+            return transpose(full_like(transpose(x), fill_value, dtype))
         return transpose(full_like(x, fill_value, dtype, shape=value_type(x).shape[::-1]))
     known = value_type(x)
     if shape is not None:
@@ -364,7 +368,11 @@ def full_like(
         return fresh(lookup("expand")(lookup("cast")(fill_value, target), known.shape))
     full = lookup("full")
     if is_traced(x):  # sizes may be named, and a proxy of a graph's node has no running trace
-        return x.tracer.record(full, full.bind((known.shape, fill_value), {"dtype": target}))
+        made = x.tracer.record(full, full.bind((known.shape, fill_value), {"dtype": target}))
+        if shape is None and known.rank > 1 and order.upper() in ("A", "K") and x.tracer.runs_program:
+            view = view_of(made)  # in the order of x
+            view.made, view.copied = x.node, True
+        return made
     return full(known.shape, fill_value, dtype=target)
 
 

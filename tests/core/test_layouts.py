@@ -41,6 +41,10 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "require columns": lambda x: np.require(x.T, requirements="C"),
     "astype": lambda x: x.astype(x.dtype, copy=False),
     "np.astype": lambda x: np.astype(x, x.dtype, copy=False),
+    "zeros like": lambda x: np.zeros_like(x).ravel(),
+    "zeros like columns": lambda x: np.zeros_like(x.T).ravel(),
+    "ones like in C": lambda x: np.ones_like(x.T, order="C").reshape(-1),
+    "empty like": lambda x: np.empty_like(x).T.ravel() * 0,
     "np.astype that copies": lambda x: np.astype(x, x.dtype),
 }
 ARRAYS = {
@@ -90,6 +94,31 @@ def test_strides_of_lazy_arrays() -> None:
         return [(p.strides, p.flags.c_contiguous, p.flags.f_contiguous) for p in parts]
 
     assert program(lazy) == program(np)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    "like",
+    [
+        lambda x: np.zeros_like(x),
+        lambda x: np.zeros_like(x.T),
+        lambda x: np.ones_like(x.T, order="C"),
+        lambda x: np.full_like(x, 3, order="F"),
+    ],
+)
+def test_arrays_like_others_are_laid_out_like_them(like: Any, order: Any) -> None:
+    def program(x: Any) -> Any:
+        made = like(x)
+        made.ravel()[0] = 50
+        return made
+
+    x = np.arange(12.0).reshape(3, 4).copy(order)
+    try:
+        found = fx.jit(program, backend="python")(x)
+    except ArgumentError as error:
+        assert order == "F" and "must be in the order of rows" in str(error)
+    else:
+        np.testing.assert_array_equal(found, program(x))
 
 
 def in_loops(x: Any, y: Any) -> Any:
