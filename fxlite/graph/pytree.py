@@ -188,10 +188,13 @@ def leaves(value: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator
         yield from leaves(part, _step(found[0], path, key), around)
 
 
-def require_end(value: Any, path: str) -> None:
+def require_end(value: Any, path: str, around: tuple[int, ...] = ()) -> None:
     """Raise ArgumentError for a nested value that holds itself, or is nested very deeply."""
-    for _ in leaves(value, path):
-        pass
+    found = None if hasattr(value.__class__, "__fx_children__") else children_of(value)
+    if found is not None:
+        around = _within(value, path, around)
+        for key, part in zip(found[1], found[2]):
+            require_end(part, _step(found[0], path, key), around)
 
 
 def _within(value: Any, path: str, around: tuple[int, ...]) -> tuple[int, ...]:
