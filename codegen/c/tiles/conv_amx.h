@@ -315,7 +315,7 @@ static inline void sum_places_KIND(
     int64_t x_low, int64_t x_step, int64_t row_step, const int64_t *run, const uint32_t *b,
     const uint32_t *ends, float *restrict tile)
 {
-    (void)x_low;
+    (void)x_low, (void)ends;
     int in_tiles = 0;
     /* Runs that fill whole tiles have nothing behind their ends; products of parts may be NaN. */
     const int is_exact = PARTS == 1 && numbers % 32 == 0;
