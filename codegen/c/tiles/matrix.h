@@ -516,7 +516,8 @@ TILE_FUNCTION static void multiply_blocks_T(
 static inline int64_t count_weight_blocks(int64_t depth, int64_t steps, int64_t step_bytes)
 {
     if (VECTOR_BYTES == 64) {
-        const int64_t for_cache = L2_BYTES / 2 / step_bytes, for_few = depth / 64 + 1;
+        const int64_t for_few = depth / 64 + 1;
+        const int64_t for_cache = step_bytes > 0 ? L2_BYTES / 2 / step_bytes : depth; /* no rows */
         steps = for_cache > for_few ? for_cache : for_few;
     }
     return (depth + steps - 1) / steps;
