@@ -63,7 +63,6 @@ class TorchText(NumpyText):
         hardtanh F.hardtanh x min_val max_val
         elu|celu F.NAME x alpha=
         leaky_relu F.leaky_relu x negative_slope=
-        softplus F.softplus x beta= threshold=
         hardshrink|softshrink F.NAME x lambd=
         threshold F.threshold x threshold value
         glu F.glu x dim=axis
@@ -208,6 +207,12 @@ class TorchText(NumpyText):
     @uses("remainder")
     def op_remainder(self, node: Node, x: Any, y: Any) -> tuple[str, int]:
         return self.op_floor_divide(node, x, y)
+
+    def op_softplus(self, node: Node, x: Any, beta: float, threshold: float) -> str:
+        """torch takes the exponential up to any threshold; from 40 on the result is x in any case."""
+        given = {"beta": (beta, 1.0), "threshold": (min(threshold, 40.0), 20.0)}
+        options = "".join(f", {name}={value!r}" for name, (value, default) in given.items() if value != default)
+        return f"{self.function('F.softplus')}({self.value(x)}{options})"
 
     def op_where(self, node: Node, condition: Any, x: Any, y: Any) -> str:
         if not isinstance(x, Node) and not isinstance(y, Node):

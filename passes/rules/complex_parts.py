@@ -211,6 +211,16 @@ def _inverse(x: Any) -> Any:
     return Parts(real / length, -imag / length)
 
 
+def _as_result(node: Node, x: Any) -> Any:
+    """An operand in the precision of the result: that of an integer and a complex64 is a complex128."""
+    kind = node.type.dtype.real
+
+    def cast(part: Any) -> Any:
+        return ops.cast(part, kind.name) if isinstance(part, Proxy) and part.type.dtype is not kind else part
+
+    return Parts(*map(cast, _split(x))) if isinstance(x, Parts) else cast(x)
+
+
 def _zeros(value: Any) -> Any:
     return ops.full(value.type.shape, 0, value.type.dtype.name)
 
@@ -337,7 +347,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "add": lambda node, x, y: Parts(*(_sum(a, b) for a, b in zip(_split(x), _split(y)))),
     "sub": lambda node, x, y: Parts(*(_sum(a, b, -1) for a, b in zip(_split(x), _split(y)))),
     "mul": lambda node, x, y: _product(x, y, _times),
-    "div": lambda node, x, y: _product(x, _inverse(y), _times),
+    "div": lambda node, x, y: _product(x, _inverse(_as_result(node, y)), _times),
     "square": lambda node, x: _product(x, x, _times),
     "reciprocal": lambda node, x: _inverse(x),
     "pow": lambda node, x, y: _power(x, y),

@@ -65,7 +65,7 @@ def test_packed() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     text = plain_text(memory, 80)
     assert re.search(r"^arena    [\d,]+ bytes, for \d values of [\d,]+ bytes$", text, re.M)
-    assert re.search(r"^\S+ +[\d.]+kB  at [\d.]+kB +█+$", text, re.M)
+    assert re.search(r"^\S+ +[\d.]+ kB  at [\d.]+ kB +█+$", text, re.M)
     assert " bytes from byte " in memory.to_svg() and "slot" not in memory.to_svg()
 
 
@@ -86,7 +86,7 @@ def test_text_and_picture() -> None:
         lines = plain_text(plan, width).splitlines()
         assert max(map(len, lines)) <= width
     assert lines[1].startswith("arena    2,097,152 bytes in 3 slots, for 6 values of")
-    assert any(line.startswith("slot 2     1.05MB") for line in lines)
+    assert any(line.startswith("slot 2    1.05 MB") for line in lines)
     assert plan.to_svg().count("<title>") == len(plan.buffers)
 
 
