@@ -293,7 +293,7 @@ def gemm_medium_fused(x, weight="f32[32,40]"):
 
 
 @case("f32[40,64]", precision="high", march="sapphirerapids")
-def gemm_high(x, weight="f32[32,64]"):
+def gemm_high(x, weight="f32[64,64]"):
     return F.linear(x, weight)
 
 

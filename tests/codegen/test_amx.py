@@ -418,15 +418,16 @@ def test_high_is_nearly_float_and_alike_on_all_threads(tiles: None, tmp_path: Pa
             assert np.abs(got - expected).max() < 4e-5 * np.abs(expected).max()
 
 
-def test_high_is_highest_for_few_rows_and_where_there_are_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = nn.Linear(63, 40)
+def test_high_is_highest_for_small_sides_and_where_there_are_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = {k: nn.Linear(k, n) for k, n in ((63, 70), (65, 70), (66, 63))}
 
     def source(precision: str, x: str) -> str:
+        layer = layers[int(x.strip("]").replace("[", ",").split(",")[-1])]
         return emit(fx.symbolic_trace(layer, x=x), matmul_precision=precision).sources["linear.c"]
 
     monkeypatch.setattr(templates, "has_bf16_tiles", lambda: False)
-    assert source("high", "f32[B,63]") == source("highest", "f32[B,63]")
+    assert source("high", "f32[B,65]") == source("highest", "f32[B,65]")
     monkeypatch.setattr(templates, "has_bf16_tiles", lambda: True)
-    for x in ("f32[3,63]", "f32[63]", "f64[40,63]"):
+    for x in ("f32[3,65]", "f32[65]", "f64[40,65]", "f32[40,63]", "f32[40,66]"):
         assert source("high", x) == source("highest", x)
-    assert source("high", "f32[40,63]") != source("highest", "f32[40,63]")
+    assert source("high", "f32[40,65]") != source("highest", "f32[40,65]")

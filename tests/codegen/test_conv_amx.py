@@ -25,6 +25,7 @@ from fxlite.codegen.c.conv.conv import TileConvSpec, pack_conv_tiles, render_con
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.codegen.c.render import conv_template
 from fxlite.ops.image.spatial import TO_LAST
+from fxlite.scalar.index import Index
 from tests.codegen import test_conv_int8
 from tests.codegen.compiling import SANITIZED, compile_c, evaluate, run_sanitized, with_tiles
 from tests.codegen.test_amx import EMULATED, FLAGS, amx_library
@@ -187,6 +188,8 @@ def test_kernels_of_few_words_take_vectors() -> None:
     """One channel and three columns are two pairs: the template of tiles has a slow stand-in for them."""
     few, enough = (Float(last(c, 20, 3, 1, SAME, (2, 8, 8)), 1).spec for c in (1, 3))
     assert not suits_tiles(few, 1) and suits_tiles(enough, 1)
+    turned = [replace(enough, x_last=False, k=Index.of(k)) for k in (20, 64)]  # which takes time, too
+    assert [suits_tiles(spec, 2) for spec in turned] == [False, True]
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,10 @@ SPLIT_ROWS = 16
 """Rows from which products of split operands are taken. With fewer, to read the weight is what
 takes the time, and split it is as large as it was."""
 
+SPLIT_SIDES = 64
+"""Columns and steps of K from which they are. Measured with AMX, by the time of floats: 12544 x 16 x 96 3.0,
+784 x 144 x 32 1.8, 3136 x 64 x 64 1.05, 784 x 128 x 128 0.63."""
+
 
 def render_gemm_node(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0, choice: Choice = NO_CHOICE
@@ -81,6 +85,7 @@ def render_gemm_node(
     if weight is not None and not (expr.free_variables(p.b) - {k, n}):
         key = derived(buffer_name(weight), "packed")
         few = m is None or (m.extent.constant or SPLIT_ROWS) < SPLIT_ROWS
+        few |= any(side is None or (side.extent.constant or 0) < SPLIT_SIDES for side in (n, k))
         if ctype != "float" or (parts == 2 and few):
             parts = 0
         bf16 = "b" if parts else ""
