@@ -7,10 +7,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import platform
-import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.conv import conv_panels, conv_walk
 from fxlite.codegen.c.conv.conv import TileConvSpec, pack_conv_tiles, render_conv_tiles, suits_tiles
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.codegen.c.render import conv_template
@@ -31,7 +28,7 @@ from tests.codegen.compiling import SANITIZED, compile_c, evaluate, run_sanitize
 from tests.codegen.test_amx import EMULATED, FLAGS, amx_library
 from tests.codegen.test_conv_bf16 import Net, case, rounded
 from tests.codegen.test_conv_int8 import functions
-from tests.codegen.test_conv_template import Case, reference
+from tests.codegen.test_conv_template import Case, check_orders, reference, small_cache
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX is of x86-64")
 
@@ -58,6 +55,8 @@ INTEGERS = [
 
 
 # ---- floats -------------------------------------------------------------------------------------
+__all__ = ["small_cache"]  # a fixture for all tests here, too
+
 Array = np.ndarray[Any, Any]
 
 
@@ -168,20 +167,8 @@ def check_floats(library: ctypes.CDLL, cases: list[Float], n_threads: int) -> No
         assert error <= limit * np.abs(expected).max(), one.spec.name
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_cache() -> Iterator[None]:
-    """Few images are copied at once, and most weights are large: panels of them stay while images pass by."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (conv_walk, conv_panels):
-            patch.setattr(module, "COPIED", 4096)
-        yield
-
-
 def test_loops_go_both_ways() -> None:
-    texts = [render_conv_tiles(one.spec).text for one in FLOATS]
-    panels_first = re.compile(r"int64_t panel = .*\n *for \(int64_t (n|row_block) = ")
-    assert {panels_first.search(text) is not None for text in texts} == {True, False}
-    assert {"n_0 += most_images" in text for text in texts} == {True, False}
+    check_orders([render_conv_tiles(one.spec).text for one in FLOATS])
 
 
 def test_kernels_of_few_words_take_vectors() -> None:

@@ -15,20 +15,10 @@ rounded; nothing is unrolled into columns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, number, plan_of, reads_pairs
-from fxlite.codegen.c.conv.conv_walk import (
-    COPIED,
-    Axis,
-    Loop,
-    Walk,
-    conv_function,
-    fetch,
-    finish,
-    finish_joined,
-    finish_tile,
-)
+from fxlite.codegen.c.conv.conv_walk import COPIED, Axis, Walk, conv_function, fetch, finish, finish_joined, finish_tile
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PACKED_BLOCK, PAIR_BYTES, panel_columns
 from fxlite.codegen.c.product.gemm_walk import MOST_TILES
 from fxlite.codegen.kernel.builder import Pointer, Rendered, Size, bare, divide_up, smaller, symbol
@@ -58,17 +48,14 @@ class Panels(Walk):
         """Names for sizes; how the image is read."""
         raise NotImplementedError
 
-    def workspace(self) -> Index:
-        """Bytes of the copy of all images; 0 if there is none."""
+    @property
+    def copy_size(self) -> Index:
+        """Bytes of the copy of an image."""
         raise NotImplementedError
 
     def copy(self) -> None:
         """All images into the workspace."""
         raise NotImplementedError
-
-    def blocks_of_images(self) -> AbstractContextManager[None]:
-        """A loop over blocks of images, if they are not copied all at once."""
-        return nullcontext()
 
     def declare_image(self, n: Index, group: Index) -> None:
         """Where image n of those that were copied begins, for the group; and what else a task needs."""
@@ -87,6 +74,10 @@ class Panels(Walk):
     row_name = "oh"
     row_bytes: Index
     """Bytes of the image that belong to one of these."""
+    padded: bool
+    """Whether images are copied before they are read."""
+    slack: Size = 0
+    """Bytes behind copies that may be read."""
 
     @property
     def width(self) -> int:
@@ -99,8 +90,9 @@ class Panels(Walk):
         self.panels = self.name("panels", divide_up(self.spec.group_outputs, self.width))
         if self.spec.computed:
             self.pack()
-        workspace = self.workspace() + self.weight_bytes
-        with self.blocks_of_images():
+        copies = self.meaning(self.most_images(self.copy_size) * self.copy_size + self.slack) if self.padded else 0
+        workspace = copies + self.weight_bytes
+        with self.image_blocks(self.copy_size) if self.padded else nullcontext():
             self.walk()
         return conv_function(self.spec, self.note(), self.body, workspace)
 
@@ -123,12 +115,12 @@ class Panels(Walk):
         others = self.images * spec.groups * self.panels
         blocks = self.row_blocks(self.rows, self.row_bytes, others)
         self.copy()
-        loops: list[Loop] = [("n", self.images), ("group", spec.groups), ("row_block", blocks), ("panel", self.panels)]
+        extents: dict[str, Size] = {"n": self.images, "group": spec.groups, "row_block": blocks, "panel": self.panels}
+        order = [*extents]
         if self.is_large and self.images != 1:
-            loops = [loops[number] for number in (1, 3, 0, 2)]
-        with self.parallel(*loops) as found:
-            index = dict(zip([name for name, _ in loops], found, strict=True))
-            n, group, block, panel = (index[name] for name in ("n", "group", "row_block", "panel"))
+            order = ["group", "panel", "n", "row_block"]
+        with self.parallel(*((name, extents[name]) for name in order)) as found:
+            n, group, block, panel = (found[order.index(name)] for name in extents)
             rest = spec.group_outputs - panel * width
             self.columns = body.let("columns", smaller(rest, width), "int")
             first = (group * self.panels + panel) * (self.panel_rows * width)
@@ -141,8 +133,8 @@ class Panels(Walk):
     @property
     def is_large(self) -> bool:
         """Whether the weight does not stay in a second-level cache beside images."""
-        size = Index.of(self.panel_rows * self.panels * self.spec.groups) * self.width
-        size = size * (8 if self.ctype == "double" else 4)
+        item = ITEM_BYTES.get(self.ctype, PAIR_BYTES)  # words of integers are as large as pairs
+        size = Index.of(self.panel_rows * self.panels * self.spec.groups) * (self.width * item)
         return size.constant is not None and size.constant > COPIED
 
     def task(self, block: Index, blocks: Index, n: Index, k_0: Index) -> None:
@@ -206,20 +198,10 @@ class Taps(Panels):
         self.rows = self.out_h
         self.row_bytes = self.pitch * (down * self.item * (1 if spec.x_last else self.inputs))
 
-    def workspace(self) -> Index:
-        if not self.padded:
-            return Index.of(0)
-        size = self.copy_size
-        return self.meaning(self.most_images(size) * size)
-
     @property
     def copy_size(self) -> Index:
-        """Bytes of the copy of an image."""
         planes = 1 if self.spec.x_last else self.planes
         return planes * self.image_h * self.pitch * self.item
-
-    def blocks_of_images(self) -> AbstractContextManager[None]:
-        return self.image_blocks(self.copy_size) if self.padded else nullcontext()
 
     def copy(self) -> None:
         if not self.padded:

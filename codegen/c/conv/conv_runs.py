@@ -13,7 +13,6 @@ several short rows; see `tiles/conv_amx.h`.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,9 +132,10 @@ class Runs(Panels):
 
     def prepare(self) -> None:
         spec, body = self.spec, self.body
-        self.copied = self.copies()
+        self.padded = self.copies()
+        self.slack = REGISTER * spec.stride[1] * spec.c * spec.item_bytes + 64  # tiles may read it
         self.name_result()
-        self.name_image(self.copied, spec.stride)
+        self.name_image(self.padded, spec.stride)
         self.pitch = self.image_w * spec.c
         item = spec.item_bytes
         columns = range(1 if spec.joins_columns else spec.s)
@@ -149,25 +149,14 @@ class Runs(Panels):
         self.rows = body.let("row_groups", divide_up(self.out_h, self.at_once))
         self.row_bytes = self.at_once * self.row_step
 
-    def workspace(self) -> Index:
-        spec = self.spec
-        if not self.copied:
-            return Index.of(0)
-        slack = REGISTER * spec.stride[1] * spec.c * spec.item_bytes + 64  # tiles may read it
-        return self.meaning(self.most_images(self.copy_size) * self.copy_size + slack)
-
     @property
     def copy_size(self) -> Index:
-        """Bytes of the copy of an image."""
         return self.image_h * self.pitch * (self.parts * self.spec.item_bytes)
 
     @property
     def image_numbers(self) -> Index:
         """Numbers of those images that are copied at once."""
         return self.images * self.image_h * self.pitch
-
-    def blocks_of_images(self) -> AbstractContextManager[None]:
-        return self.image_blocks(self.copy_size) if self.copied else nullcontext()
 
     def copies(self) -> bool:
         """Whether the image is copied before it is read: not if it is stored as it is multiplied,
@@ -186,7 +175,7 @@ class Runs(Panels):
     def copy(self) -> None:
         """Images, with their padding, into the workspace."""
         spec, body = self.spec, self.body
-        if not self.copied:
+        if not self.padded:
             return
         body.assign(f"{self.image_type} *const padded", "workspace")
         if spec.has_ends and spec.item_bytes > 1:  # an integer times 0 is 0, whatever it is
@@ -201,7 +190,7 @@ class Runs(Panels):
 
     def declare_image(self, n: Index, group: Index) -> None:
         spec, body, words = self.spec, self.body, 16 * PANEL_COLUMNS
-        start = "padded" if self.copied else f"(const {self.image_type} *){spec.x}"
+        start = "padded" if self.padded else f"(const {self.image_type} *){spec.x}"
         image = Pointer(start) + (n * self.image_h * self.pitch + group * spec.group_inputs)
         bytes_ = image if self.image_type == "uint8_t" else f"(const uint8_t *)({image})"
         self.image = body.pointer("const uint8_t", "image", bytes_)
