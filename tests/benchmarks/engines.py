@@ -193,10 +193,11 @@ ENGINES = {engine.name: engine for engine in _LIST}
 
 
 def find_engine(name: str) -> Engine:
-    """An engine of this benchmark or of the one of quantized models."""
-    from tests.benchmarks.quantized_engines import QUANTIZED  # it builds on this module
+    """An engine of this benchmark, or of those of quantized and of imported models."""
+    from tests.benchmarks.imported import COMPARED  # they build on this module
+    from tests.benchmarks.quantized_engines import QUANTIZED
 
-    return (ENGINES | QUANTIZED)[name]
+    return (ENGINES | QUANTIZED | COMPARED)[name]
 
 
 def offered() -> list[str]:

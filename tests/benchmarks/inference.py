@@ -198,7 +198,7 @@ def measure_all(
     output = console()
     chosen = [n for n in names if any(part in n for part in options.only)]
     for name in list(chosen):
-        if missing := workloads()[name].missing:
+        if name in workloads() and (missing := workloads()[name].missing):
             output.print(f"{name} is left out: {missing}")
             chosen.remove(name)
     roofs = _roofs(options.quick)
