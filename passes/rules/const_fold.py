@@ -38,7 +38,8 @@ def const_fold(
 ) -> None:
     """Evaluate nodes whose inputs are all weights and numbers, and keep the results as buffers.
 
-    Values of more than ``limit`` bytes are not computed; values that only repeat a smaller one
+    Values of more than ``limit`` bytes are computed only if they are no larger than the weights
+    that they are made of (a permuted weight, say); values that only repeat a smaller one
     (``expand``, ``full``) are not stored. Random ops and sizes with named dims are not constant,
     nor are nodes for which ``skip_folding_node_fn`` is true, and what reads them.
     The folded buffers no longer follow the weights: fold after training."""
@@ -113,8 +114,18 @@ class _Transposed(nn.Module):
         return x @ (self.weight.T * 0.5)
 
 
+class _Product(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(np.ones((8, 1), np.float32))
+        self.columns = nn.Parameter(np.ones(4, np.float32))
+
+    def forward(self, x: Any) -> Any:
+        return x + self.rows * self.columns
+
+
 const_fold.example(_Transposed, "the weight is transposed and scaled once", x="f32[B,4]")
-const_fold.counterexample(_Transposed, "the result is larger than the limit", options={"limit": 64}, x="f32[B,4]")
+const_fold.counterexample(_Product, "the result is larger than the limit", options={"limit": 64}, x="f32[8,4]")
 const_fold.counterexample(lambda x: x + np.zeros((1000, 4), np.float32), "nothing is computed", x="f32[1000,4]")
 
 
@@ -125,14 +136,22 @@ def _is_constant(gm: GraphModule, node: Node, constant: dict[Node, str], limit: 
         return False
     if node.type is None or shapes.names(list(node.kwargs.values())):
         return False
-    types = node.type if isinstance(node.type, tuple) else (node.type,)
-    if not all(isinstance(t, TensorType) and t.is_concrete for t in types):
+    if not all(isinstance(t, TensorType) and t.is_concrete for t in _types(node)):
         return False
-    size = sum(t.nbytes for t in types)
+    size = _bytes(node)
+    limit = max(limit, sum(map(_bytes, node.all_input_nodes)))
     if size > limit and not _repeats(node):
         reason = f"the result has {size} bytes, more than {limit}"
         refuse(gm, "const_fold", node, reason, [node])
     return bool(size <= limit)
+
+
+def _types(node: Node) -> tuple[Any, ...]:
+    return node.type if isinstance(node.type, tuple) else (node.type,)
+
+
+def _bytes(node: Node) -> int:
+    return sum(t.nbytes for t in _types(node))
 
 
 def _repeats(node: Node) -> bool:
