@@ -121,7 +121,7 @@ def is_flat(value: Expr, variable: Var, shapes: Mapping[str, MultiIndex]) -> boo
 
 # -- cut -------------------------------------------------------------------------------------------
 #: Most loops that one is cut into.
-MOST_PARTS = 8
+MOST_PARTS = 64
 
 
 @dataclass(frozen=True)

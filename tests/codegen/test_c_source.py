@@ -254,8 +254,9 @@ def test_what_is_joined_is_a_loop_for_each_part() -> None:
 
     check(of_two_axes, 4, "f32[B,3]", "f32[B,W]")
     check(of_totals, 2, "f32[T,4]", "f32[T,3]")
+    check(lambda *xs: np.concatenate(xs, 1), 24, *(f"f32[B,{1 + n % 2}]" for n in range(24)))
     # more loops than one reads
-    check(lambda *xs: np.concatenate(xs, 1), 1, *(f"f32[B,{1 + n % 2}]" for n in range(12)))
+    check(lambda *xs: np.concatenate(xs, 1), 1, *(f"f32[B,{1 + n % 2}]" for n in range(66)))
 
 
 def test_what_is_rolled_is_two_loops() -> None:
