@@ -182,6 +182,8 @@ def all_cases() -> list[Case]:
         Case("float", 8, 8, (3, 5), (1, 2), (0, 4, 1, 5), (1, 1), 8, None),
         Case("float", 5, 5, (3, 3), (1, 1), (1,) * 4, (1, 1), 5, None),
         Case("double", 4, 4, (5, 5), (1, 1), (2,) * 4, (1, 1), 4, None),
+        Case("float", 3, 3, (7, 7), (1, 1), (3,) * 4, (1, 1), 3, (1, 9, 18)),
+        Case("float", 3, 3, (9, 11), (2, 2), (4, 5, 4, 5), (1, 1), 3, (1, 19, 37)),
         # a first layer: few products per output, rows that fill vectors
         Case("float", 3, 10, (3, 3), (2, 2), (1,) * 4, (1, 1), 1, (2, 11, 32)),
         # copied a few images at a time; few outputs and short rows
@@ -226,6 +228,12 @@ def channels_last_cases() -> list[Case]:
         Case("float", 79, 79, (5, 3), (3, 2), (2, 1, 0, 1), (1, 1), 79, (2, 9, 9), True, False),
         Case("float", 80, 80, (3, 3), (1, 1), same, (1, 1), 80, None, True, True),
         Case("float", 5, 5, (3, 5), (1, 2), (0, 4, 1, 5), (1, 1), 5, None, True, True),
+        # its kernel in parts, with dilations, a larger stride
+        Case("float", 20, 20, (7, 7), (1, 1), (3,) * 4, (1, 1), 20, (2, 9, 14), True, True),
+        Case("float", 17, 17, (2, 31), (1, 1), (1, 15, 1, 15), (1, 1), 17, (1, 5, 40), True, True),
+        Case("float", 33, 33, (5, 7), (1, 2), (6, 9, 6, 9), (3, 3), 33, (1, 11, 19), True, False),
+        Case("float", 16, 16, (3, 3), (4, 4), same, (2, 6), 16, None, True, True),
+        Case("double", 9, 9, (9, 6), (2, 3), (4,) * 4, (1, 2), 9, (1, 12, 23), True, True),
         # Winograd's: in place, read or stored channels last alone
         Case("float", 48, 40, (3, 3), (1, 1), same, (1, 1), 1, (2, 9, 14), True, True),
         Case("float", 32, 33, (3, 3), (1, 1), (1, 0, 2, 3), (1, 1), 1, (1, 13, 7), True, False),

@@ -114,7 +114,8 @@ class DepthwiseLast(Walk):
             place = spec.h, spec.w, spec.c, oh * down - top, ow_0 * across - left
             weights = self.weight + first
             name = f"sum_depthwise_{kind}_{item}"
-            body.call(name, step, spec.r, spec.s, across, image, *place, weights, channels, "sums")
+            kernel = spec.r, spec.s, across, *spec.dilation
+            body.call(name, step, *kernel, image, *place, weights, channels, "sums")
             pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", first, channels, "j")
             finish_tile(body, spec, Pointer("sums"), TILE_PITCH, pixel, channel, n, oh)
         note = (

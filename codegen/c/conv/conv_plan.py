@@ -22,7 +22,7 @@ SEGMENT = 64
 """Pixels of an output row that are finished together, in an array on the stack."""
 
 LARGEST_KERNEL = constant("depthwise", "MOST_COLUMNS")
-"""Most rows and columns of a depthwise kernel."""
+"""Most rows and columns of the kernel of a depthwise convolution whose channels are first."""
 
 Plan = Literal["product", "channels", "pixels", "depthwise", "winograd", "implicit product", "depthwise last"]
 
@@ -199,9 +199,13 @@ def _is_depthwise(spec: ConvSpec) -> bool:
 
 
 def _is_depthwise_last(spec: ConvSpec) -> bool:
-    """Whether each channel of a channels-last image has a small kernel of its own."""
-    alone = spec.x_last and spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
-    return alone and max(spec.r, spec.s) <= LARGEST_KERNEL and spec.stride[1] <= 2
+    """Whether each channel of a channels-last image has a kernel of its own, whose rows a tile can unroll."""
+    places, kept, parts, columns = (
+        constant("channels_last", name) for name in ("MOST_PLACES", "KEPT_COLUMNS", "MOST_PARTS", "MOST_COLUMNS")
+    )
+    under = (places - 1) * spec.stride[1] + (min(spec.s, kept) - 1) * spec.dilation[1] + 1
+    alone = spec.x_last and spec.c == spec.k == spec.groups
+    return alone and spec.s <= kept * parts and under <= columns
 
 
 PENDING = 8

@@ -5,12 +5,14 @@
  * is one output row's next few pixels: a pixel of the input is loaded once for all of them, a
  * vector of weights once for the tile. */
 
-/* Most output pixels of a depthwise tile: 8 sums, the weights of a row of the kernel and a pixel
- * stay in 16 registers. Most rows and columns of its kernel, and most columns of the image under a
- * tile. Distance of the pixels in the array of a tile's sums. */
+/* Most output pixels of a depthwise tile, and columns of its kernel whose weights are kept: 8 sums,
+ * 5 weights and a pixel stay in 16 registers. Wider kernels are read in parts of so many columns, at
+ * most MOST_PARTS. Most columns of the image under a tile and a part. Distance of the pixels in the
+ * array of a tile's sums. */
 #define MOST_PLACES 8
-#define LARGEST_KERNEL 5
-#define MOST_COLUMNS 19
+#define KEPT_COLUMNS 5
+#define MOST_PARTS 8
+#define MOST_COLUMNS 64
 #define PITCH 80
 
 /* Images of IMAGE have elements ELEMENT. Their sums, of type T, are computed as V: in vectors, by
@@ -76,36 +78,44 @@ static void pad_row_T(
 }
 
 /* sums[p][lane] = sum over rows r and columns s of the kernel of
- *     weight[r][s][lane] * x[top + r][left + p * across + s][lane]
+ *     weight[r][s][lane] * x[top + r * under][left + p * across + s * beside][lane]
  * for `places` pixels of an output row; x is 0 outside of its h rows and w columns. Pixels of x and
- * weights are `channels` apart. `inside` promises that no column is outside. */
+ * weights are `channels` apart. `across` is the stride, `under` and `beside` are the dilations.
+ * `inside` promises that no column is outside. */
 static TILE_INLINE void sum_last_KIND(
-    const int places, const int rows, const int columns, const int across, const int inside,
-    const ELEMENT *x, int64_t h, int64_t w, int64_t channels, int64_t top, int64_t left,
-    const T *weight, T *restrict sums)
+    const int places, const int rows, const int columns, const int across, const int under,
+    const int beside, const int inside, const ELEMENT *x, int64_t h, int64_t w, int64_t channels,
+    int64_t top, int64_t left, const T *weight, T *restrict sums)
 {
-    V sum[MOST_PLACES], weights[LARGEST_KERNEL];
+    V sum[MOST_PLACES], weights[KEPT_COLUMNS];
     for (int j = 0; j < places * across; j++)
-        PREFETCH(x + ((top + rows) * w + left + j) * channels, 0, 3);
+        PREFETCH(x + ((top + rows * under) * w + left + j) * channels, 0, 3);
     #pragma GCC unroll MOST_PLACES
     for (int p = 0; p < places; p++)
         sum[p] = (V){0};
     for (int r = 0; r < rows; r++) {
-        if (top + r < 0 || top + r >= h)
+        const int64_t y = top + r * under;
+        if (y < 0 || y >= h)
             continue;
-        const ELEMENT *const row = x + ((top + r) * w + left) * channels;
-        #pragma GCC unroll LARGEST_KERNEL
-        for (int s = 0; s < columns; s++)
-            weights[s] = *(const volatile V *)(weight + (r * columns + s) * channels);
-        #pragma GCC unroll MOST_COLUMNS
-        for (int j = 0; j < (places - 1) * across + columns; j++) {
-            if (!inside && (left + j < 0 || left + j >= w))
-                continue;
-            const V pixel = PIXEL;
-            #pragma GCC unroll MOST_PLACES
-            for (int p = 0; p < places; p++) {
-                if (j >= p * across && j < p * across + columns)
-                    sum[p] += weights[j - p * across] * pixel;
+        const ELEMENT *const row = x + (y * w + left) * channels;
+        #pragma GCC unroll MOST_PARTS
+        for (int first = 0; first < columns; first += KEPT_COLUMNS) {
+            const int kept = columns - first < KEPT_COLUMNS ? columns - first : KEPT_COLUMNS;
+            #pragma GCC unroll KEPT_COLUMNS
+            for (int s = 0; s < kept; s++)
+                weights[s] = *(const volatile V *)(weight + (r * columns + first + s) * channels);
+            #pragma GCC unroll MOST_COLUMNS
+            for (int i = 0; i < (places - 1) * across + (kept - 1) * beside + 1; i++) {
+                const int64_t j = i + first * beside;
+                if (!inside && (left + j < 0 || left + j >= w))
+                    continue;
+                const V pixel = PIXEL;
+                #pragma GCC unroll MOST_PLACES
+                for (int p = 0; p < places; p++) {
+                    const int s = (i - p * across) / beside;
+                    if (s * beside == i - p * across && s >= 0 && s < kept)
+                        sum[p] += weights[s] * pixel;
+                }
             }
         }
     }
@@ -117,30 +127,31 @@ static TILE_INLINE void sum_last_KIND(
 /* sums[places][PITCH], the same for `count` channels, at least a vector of them: the last
  * vectors overlap. */
 static TILE_INLINE void sum_depthwise_last_IMAGE(
-    const int places, const int rows, const int columns, const int across,
-    const ELEMENT *x, int64_t h, int64_t w, int64_t channels, int64_t top, int64_t left,
-    const T *weight, int64_t count, T *restrict sums)
+    const int places, const int rows, const int columns, const int across, const int under,
+    const int beside, const ELEMENT *x, int64_t h, int64_t w, int64_t channels, int64_t top,
+    int64_t left, const T *weight, int64_t count, T *restrict sums)
 {
-    const int inside = left >= 0 && left + (places - 1) * across + columns <= w;
+    const int reach = (places - 1) * across + (columns - 1) * beside + 1;
+    const int inside = left >= 0 && left + reach <= w;
     for (int64_t i = 0; inside && i < count; i += T_lanes) {
         const int64_t c = i + T_lanes <= count ? i : count - T_lanes;
-        sum_last_VECTORS(places, rows, columns, across, 1, x + c, h, w, channels, top, left,
-                       weight + c, sums + c);
+        sum_last_VECTORS(places, rows, columns, across, under, beside, 1, x + c, h, w, channels, top,
+                         left, weight + c, sums + c);
     }
     for (int64_t i = 0; !inside && i < count; i += T_lanes) {
         const int64_t c = i + T_lanes <= count ? i : count - T_lanes;
-        sum_last_VECTORS(places, rows, columns, across, 0, x + c, h, w, channels, top, left,
-                       weight + c, sums + c);
+        sum_last_VECTORS(places, rows, columns, across, under, beside, 0, x + c, h, w, channels, top,
+                         left, weight + c, sums + c);
     }
 }
 
 /* The same for fewer channels than a vector has. */
 static TILE_INLINE void sum_depthwise_few_T(
-    const int places, const int rows, const int columns, const int across,
-    const T *x, int64_t h, int64_t w, int64_t channels, int64_t top, int64_t left,
+    const int places, const int rows, const int columns, const int across, const int under,
+    const int beside, const T *x, int64_t h, int64_t w, int64_t channels, int64_t top, int64_t left,
     const T *weight, int64_t count, T *restrict sums)
 {
     for (int64_t c = 0; c < count; c++)
-        sum_last_T(places, rows, columns, across, 0, x + c, h, w, channels, top, left, weight + c,
-                   sums + c);
+        sum_last_T(places, rows, columns, across, under, beside, 0, x + c, h, w, channels, top, left,
+                   weight + c, sums + c);
 }

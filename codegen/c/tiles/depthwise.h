@@ -9,9 +9,9 @@
 
 /* Most rows and columns of a kernel. Most output rows of a tile: with a 3x3 kernel 8 sums, 9
  * weights and 3 masks stay in registers. Most rows of the image under a tile. */
-#define MOST_COLUMNS 5
+#define MOST_COLUMNS 11
 #define MOST_PLACES 8
-#define MOST_ROWS 19
+#define MOST_ROWS 25
 
 #if INSTANCE == 0
 #define T float

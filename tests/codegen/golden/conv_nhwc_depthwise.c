@@ -13,8 +13,8 @@ static void k0_conv2d(const float *restrict x, const float *restrict weight_pack
                 const int64_t ow_0 = tile_index*4;
                 const int64_t pixels = fx_min(W - ow_0, 4);
                 float sums[320];
-                sum_depthwise_last_float(4, 3, 3, 1, x + n*H*W*16, H, W, 16, oh - 1, ow_0 - 1,
-                    weight_packed, 16, sums);
+                sum_depthwise_last_float(4, 3, 3, 1, 1, 1, x + n*H*W*16, H, W, 16, oh - 1,
+                    ow_0 - 1, weight_packed, 16, sums);
                 for (int64_t i = 0; i < pixels; ++i) {
                     const int64_t ow = ow_0 + i;
                     #pragma omp simd
