@@ -19,7 +19,8 @@ A back end with a template for it never has the matrix of scores in memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.passes.rewrite.rule import is_call, number_of
 from fxlite.passes.rules.redundant import why_dropout_stays
 from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim, Shape
 from fxlite.types.tensor_type import TensorType
 
 MOST_ELEMENTS = 2**24
@@ -40,17 +42,27 @@ MOST_ELEMENTS = 2**24
 
 
 @dataclass
+class Mask:
+    """A mask of scores whose batch axes are ``batch``: ``added`` to them, or it chooses, and is True
+    where they are kept or where they are not."""
+
+    node: Node
+    batch: Shape
+    added: bool
+    keeps: bool = True
+
+
+@dataclass
 class Spelling:
     """What was found of an attention, from its result upwards. ``calls`` are the calls it
-    replaces."""
+    replaces, ``batch`` the batch axes it is computed with."""
 
     calls: list[Node]
     query: Node | None = None
     key: Node | None = None  # the right operand of the scores: [..., features, keys]
     scale: float = 1.0
-    mask: Node | None = None
-    added: bool = False  # the mask, to the scores; else it chooses
-    keeps: bool = True  # a mask that chooses is True where scores are kept
+    masks: list[Mask] = field(default_factory=list)
+    batch: Shape = ()
     masked_score: float = -np.inf
     causal: bool = False
 
@@ -59,13 +71,15 @@ class Spelling:
 def fuse_attention(gm: GraphModule) -> None:
     """Replace ``softmax(q @ k.T * scale + mask) @ v`` by ``scaled_dot_product_attention``.
 
-    The scale may be a factor or divisor of the scores or of q; the mask is added, or chosen by
-    ``where`` against -inf or another number; softmax may be written with exp and sum; dropout that
+    The scale may be a factor or divisor of the scores or of q; masks are added, or chosen by
+    ``where`` against -inf, one alone also against another number; several become one. Batch axes may
+    be parted for a mask and joined again; softmax may be written with exp and sum; dropout that
     does nothing is passed over. A mask that is known to be a lower triangle becomes ``is_causal``.
     A row without anything kept gives what it gave, with -inf NaN (``empty_rows="nan"``).
 
     Refused, with the reason in the ledger: scores or weights that are read elsewhere too, several
-    masks, dtypes other than float32 and float64 throughout, no types."""
+    masks of which one chooses a finite number, dtypes other than float32 and float64 throughout, no
+    types."""
     rewiring = Rewiring(gm.graph)
     for node in list(gm.graph.nodes):
         rewiring.refresh(node)
@@ -129,35 +143,41 @@ def _is_last(node: Node, axis: Any) -> bool:
 def _read_scores(scores: Any, found: Spelling) -> str | None:
     """Take apart what the softmax is of: masks, scale, product. Returns why that is no attention,
     "" where nothing like one is there."""
-    masks = 0
     while not is_call(scores, "matmul"):
         if not isinstance(scores, Node) or scores.op != "call_function":
             return ""
         name = scores.target.name
         if name == "where" and found.scale == 1.0:
-            mask, kept, other = scores.args
-            numbers = number_of(kept), number_of(other)
-            found.keeps = numbers[0] is None
-            masked_score = numbers[found.keeps]
+            condition, kept, other = scores.args
+            keeps = number_of(kept) is None
+            masked_score = number_of(other if keeps else kept)
             if masked_score is None:
                 return ""
             found.masked_score = masked_score
-            masks, found.mask, following = masks + 1, mask, kept if found.keeps else other
+            mask, added, following = condition, False, kept if keeps else other
         elif name == "add" and found.scale == 1.0:
             a, b = scores.args
-            inner, mask = (a, b) if _leads_to_product(a) else (b, a)
-            masks, found.mask, found.added, following = masks + 1, mask, True, inner
+            following, mask = (a, b) if _leads_to_product(a) else (b, a)
+            added, keeps = True, True
+        elif name == "reshape":
+            mask, following = None, scores.args[0]
+            if not _keeps_matrices(scores):
+                return ""
         else:
             scaled = _factor(scores)
             if scaled is None:
                 return ""
-            following, found.scale = scaled[0], found.scale * scaled[1]
+            mask, following, found.scale = None, scaled[0], found.scale * scaled[1]
+        if mask is not None:
+            if not _is_typed(mask, scores, following):
+                return "it needs tensors with types"
+            if not shapes.shapes_equal(scores.type.shape, following.type.shape):
+                return "the mask has batch axes that the scores do not have"
+            found.masks.append(Mask(mask, scores.type.shape[:-2], added, keeps))
         found.calls.append(scores)
         scores = following
     found.calls.append(scores)
     found.query, found.key = scores.args
-    if masks > 1:
-        return "there are several masks; join them to one"
     if is_call(found.query, "mul", "div") and len(found.query.users) == 1:
         scaled = _factor(found.query)
         if scaled is not None:
@@ -165,13 +185,30 @@ def _read_scores(scores: Any, found: Spelling) -> str | None:
     return None
 
 
+def _is_typed(*values: Any) -> bool:
+    return all(isinstance(v, Node) and isinstance(v.type, TensorType) for v in values)
+
+
+def _keeps_matrices(node: Node) -> bool:
+    """Whether a reshape leaves the last two axes as they are."""
+    value = node.args[0]
+    if not _is_typed(node, value) or min(node.type.rank, value.type.rank) < 2:
+        return False
+    return shapes.shapes_equal(node.type.shape[-2:], value.type.shape[-2:])
+
+
 def _leads_to_product(value: Any) -> bool:
-    """True for a product of matrices, scaled or not."""
-    while is_call(value, "mul", "div"):
-        scaled = _factor(value)
+    """True for a product of matrices, scaled or not, whose batch axes may be other ones, and to
+    which another mask may be added."""
+    while is_call(value, "mul", "div", "reshape"):
+        scaled = (value.args[0], 1.0) if value.target.name == "reshape" else _factor(value)
         if scaled is None:
             return False
         value = scaled[0]
+    if is_call(value, "add"):
+        return any(map(_leads_to_product, value.args))
+    if is_call(value, "where"):
+        return any(map(_leads_to_product, value.args[1:]))
     return is_call(value, "matmul")
 
 
@@ -194,10 +231,8 @@ def _why_not(node: Node, found: Spelling) -> str | None:
     """Why a spelling cannot be replaced."""
     operands = [found.query, found.key, node.args[1]]
     scores = found.calls[-1]
-    mask = found.mask
-    for value in (*operands, scores, node, *([] if mask is None else [mask])):
-        if not isinstance(value, Node) or not isinstance(value.type, TensorType):
-            return "it needs tensors with types"
+    if not _is_typed(*operands, scores, node):
+        return "it needs tensors with types"
     inside = set(found.calls)
     for call in found.calls[1:]:
         others = [u.name for u in call.users if u not in inside]
@@ -210,22 +245,57 @@ def _why_not(node: Node, found: Spelling) -> str | None:
         return f"{names.pop()} would be rounded elsewhere"
     if min(v.type.rank for v in operands) < 2:
         return "an operand is a vector"
-    if mask is not None:
-        if mask.type.dtype is not (node.type.dtype if found.added else dtypes.bool_):
-            return f"a mask {mask.type} is {'added' if found.added else 'chosen by'}"
-        joint = found.calls[1:]
-        widened = any(
-            not shapes.shapes_equal(c.type.shape, scores.type.shape) for c in joint if is_call(c, "where", "add")
-        )
-        if widened:
-            return "the mask has batch axes that the scores do not have"
+    found.batch = max((m.batch for m in found.masks), key=len, default=scores.type.shape[:-2])
+    for mask in found.masks:
+        if mask.node.type.dtype is not (node.type.dtype if mask.added else dtypes.bool_):
+            return f"a mask {mask.node.type} is {'added' if mask.added else 'chosen by'}"
+        if _in_batch(mask.node.type.shape, mask.batch, found.batch) is None:
+            return f"a mask {mask.node.type} does not fit the batch axes of the other"
+    batches = [v.type.shape[:-2] for v in (*operands, scores)]
+    if any(not shapes.shapes_equal(b, batches[-1]) for b in batches) and _is_parted(found):
+        return "the scores' batch axes are parted, and an operand has others"
+    if len(found.masks) > 1 and found.masked_score != -np.inf:
+        return f"there are several masks, and one of them chooses {found.masked_score}"
+    if len(found.masks) == 1 and not found.masks[0].added and found.masked_score == -np.inf:
         # A causal row never sees later keys; with a finite score they would still weigh something.
-        found.causal = (
-            mask.type.dtype.is_bool
-            and found.masked_score == -np.inf
-            and _is_triangle(mask, found.keeps, scores.type.shape[-2:])
-        )
+        found.causal = _is_triangle(found.masks[0].node, found.masks[0].keeps, scores.type.shape[-2:])
     return None
+
+
+def _is_parted(found: Spelling) -> bool:
+    """Whether the batch axes of the attention are others than those of the product of queries and keys."""
+    return not shapes.shapes_equal(found.batch, found.calls[-1].type.shape[:-2])
+
+
+def _in_batch(shape: Shape, batch: Shape, wanted: Shape) -> Shape | None:
+    """The shape of a mask with which it means for scores of the batch axes ``wanted`` what it means
+    for those of ``batch``, which are as many elements; None where its elements would have to be
+    repeated for that. Along axes that are parted or joined it has all elements or one."""
+    if shapes.shapes_equal(batch, wanted):
+        return shape
+    *axes, rows, columns = (1,) * (len(batch) + 2 - len(shape)) + tuple(shape)
+    made: list[Dim] = []
+    i = j = 0
+    while i < len(batch) or j < len(wanted):
+        first, other = i, j
+        i, j = min(i + 1, len(batch)), min(j + 1, len(wanted))
+        while not shapes.equal(math.prod(batch[first:i]), math.prod(wanted[other:j])):
+            if i == len(batch) and j == len(wanted):
+                return None
+            if j == len(wanted) or (i < len(batch) and i - first < j - other):
+                i += 1
+            else:
+                j += 1
+        part = axes[first:i]
+        if all(d == 1 for d in part):
+            made += [1] * (j - other)
+        elif all(d == 1 or shapes.equal(d, s) for d, s in zip(part, batch[first:i])) and all(
+            d != 1 or s == 1 for d, s in zip(part, batch[first:i])
+        ):
+            made += wanted[other:j]
+        else:
+            return None
+    return (*made, rows, columns)
 
 
 def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
@@ -271,19 +341,50 @@ def _make(gm: GraphModule, node: Node, found: Spelling) -> Node:
     """The one call, before ``node``."""
     graph = gm.graph
     assert found.query is not None and found.key is not None
+
+    def in_batch(value: Node) -> Node:
+        shape = (*found.batch, *value.type.shape[-2:])
+        if is_parted and not shapes.shapes_equal(value.type.shape, shape):
+            return graph.call_function(ops.reshape, (value,), {"shape": shape})
+        return value
+
+    is_parted = _is_parted(found)
     with graph.inserting_before(node), graph.with_origin(node):
-        mask, attributes = found.mask, dict[str, Any](scale=found.scale)
+        attributes = dict[str, Any](scale=found.scale)
+        mask = None if found.causal else _joined(found)
         if found.causal:
-            mask = None
             attributes["is_causal"] = True
         elif mask is not None:
             attributes["empty_rows"] = "nan"
             if found.masked_score != -np.inf:
                 attributes["masked_score"] = found.masked_score
-            if not found.keeps:
-                mask = graph.call_function(ops.bitwise_not, (mask,))
-        operands = (found.query, _swapped(found.key), node.args[1], mask)
-        return graph.call_function(ops.scaled_dot_product_attention, operands[: 3 + (mask is not None)], attributes)
+        operands = [in_batch(v) for v in (found.query, _swapped(found.key), node.args[1])]
+        if mask is not None:
+            operands.append(mask)
+        made = graph.call_function(ops.scaled_dot_product_attention, tuple(operands), attributes)
+        if not is_parted or shapes.shapes_equal(made.type.shape, node.type.shape):
+            return made
+        return graph.call_function(ops.reshape, (made,), {"shape": node.type.shape})
+
+
+def _joined(found: Spelling) -> Node | None:
+    """The masks as one: what is added has -inf where one that chooses keeps nothing."""
+    added: Node | None = None
+    keeps: Node | None = None
+    for mask in found.masks:
+        node, graph = mask.node, mask.node.graph
+        shape = _in_batch(node.type.shape, mask.batch, found.batch)
+        if shape is not None and not shapes.shapes_equal(shape, node.type.shape):
+            node = graph.call_function(ops.reshape, (node,), {"shape": shape})
+        if mask.added:
+            added = node if added is None else graph.call_function(ops.add, (node, added))
+            continue
+        if not mask.keeps:
+            node = graph.call_function(ops.bitwise_not, (node,))
+        keeps = node if keeps is None else graph.call_function(ops.bitwise_and, (node, keeps))
+    if added is None or keeps is None:
+        return keeps if added is None else added
+    return added.graph.call_function(ops.where, (keeps, added, -np.inf))
 
 
 def _swapped(value: Node) -> Node:
@@ -328,9 +429,9 @@ def _bool_added(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return F.softmax(q @ k.transpose(0, 1, 3, 2) + mask, -1) @ v  # 1 more where it is True
 
 
-def _two_masks(q: Any, k: Any, v: Any, mask: Any) -> Any:
-    scores = np.where(mask, q @ k.transpose(0, 1, 3, 2), -np.inf)
-    return F.softmax(np.where(mask.transpose(0, 1, 3, 2), scores, -np.inf), -1) @ v
+def _two_finite(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+    scores = np.where(mask, q @ k.transpose(0, 1, 3, 2) + bias, -1e9)
+    return F.softmax(scores, -1) @ v
 
 
 fuse_attention.example(_masked, "a mask", **_QKV, mask="bool[B,1,1,5]")
@@ -338,4 +439,6 @@ fuse_attention.example(_written_softmax, "softmax written out, causal", **_QKV)
 fuse_attention.counterexample(_weights_too, "the weights are a result, too", **_QKV)
 fuse_attention.example(_finite, "masked scores become a number", **_QKV, mask="bool[B,1,1,5]")
 fuse_attention.counterexample(_bool_added, "a bool is added", **_QKV, mask="bool[B,1,1,5]")
-fuse_attention.counterexample(_two_masks, "two masks", **_QKV, mask="bool[B,1,1,5]")
+fuse_attention.counterexample(
+    _two_finite, "masked scores become a number, whatever the bias", **_QKV, mask="bool[B,1,1,5]", bias="f32[2,5,5]"
+)

@@ -132,6 +132,60 @@ def test_masked_scores_may_become_a_number(number: float) -> None:
         agree(program, *arrays, mask, types=(*QKV, "bool[B,1,T,T]"))
 
 
+def test_several_masks_become_one() -> None:
+    def both(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+        return F.softmax(np.where(mask, q @ turned(k) * 0.5 + bias, -np.inf), -1) @ v
+
+    def before(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+        return F.softmax(bias + np.where(~mask, -np.inf, q @ turned(k)), -1) @ v
+
+    def added(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+        return F.softmax(q @ turned(k) + bias + np.where(mask, np.float32(0), np.float32(-100)), -1) @ v
+
+    def chosen(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+        kept = np.where(bias > -1, np.where(mask, q @ turned(k), -np.inf), -np.inf)
+        return F.softmax(kept, -1) @ v
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2, 2, 5, 4)).astype(np.float32) for _ in range(3)]
+    mask, bias = rng.random((2, 1, 5, 5)) < 0.7, rng.standard_normal((2, 5, 5)).astype(np.float32)
+    mask[..., 0], bias[..., 0] = True, 0
+    types = (*QKV, "bool[B,1,T,T]", "f32[2,T,T]")
+    for program in (both, before, added, chosen):
+        assert len(calls(passes.fuse_attention(fx.symbolic_trace(program, *types)))) == 1, program.__name__
+        agree(program, *arrays, mask, bias, types=types)
+
+
+def test_windows_of_images_have_a_mask_each() -> None:
+    """As in Swin: batch axes are parted for the mask and joined again."""
+
+    def windows(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+        scores = q * 0.5 @ turned(k) + bias
+        scores = scores.reshape(q.shape[0] // 3, 3, 2, 5, 5) + mask.reshape(1, 3, 1, 5, 5)
+        return F.softmax(scores.reshape(q.shape[0], 2, 5, 5), -1) @ v
+
+    def parted(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+        scores = (q @ turned(k)).reshape(-1, 2, 5, 5) + bias
+        return F.softmax(scores + np.where(mask[0, 0, 0] > 0, np.float32(1), np.float32(0)), -1) @ v.reshape(
+            -1, 2, 5, 4
+        )
+
+    rng = np.random.default_rng(0)
+    mask, bias = (rng.standard_normal(s).astype(np.float32) for s in ((3, 1, 5, 5), (2, 5, 5)))
+    for batch in (1, 2):
+        arrays = [rng.standard_normal((3 * batch, 2, 5, 4)).astype(np.float32) for _ in range(3)]
+        others = [a.reshape(batch, 3, 2, 5, 4) for a in arrays]
+        for first in (3 * batch, "3*B"):
+            types = (*(f"f32[{first},2,5,4]",) * 3, "f32[3,1,5,5]", "f32[2,5,5]")
+            gm = passes.fuse_attention(fx.symbolic_trace(windows, *types))
+            (call,) = calls(gm)
+            assert call.type.rank == 5 and "softmax" not in str(gm.graph)
+            agree(windows, *arrays, mask, bias, types=types)
+        types = (*("f32[B,3,2,5,4]",) * 3, "f32[3,1,5,5]", "f32[2,5,5]")
+        assert not calls(passes.fuse_attention(fx.symbolic_trace(parted, *types)))
+        agree(parted, *others, mask, bias, types=types)
+
+
 def double_scores(q: Any, k: Any, v: Any) -> Any:
     return F.softmax(q @ turned(k) / np.sqrt(4.0), -1) @ v
 
@@ -141,8 +195,18 @@ def scores_read_twice(q: Any, k: Any, v: Any) -> Any:
     return F.softmax(scores, -1) @ v, scores.max()
 
 
-def two_masks(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
-    return F.softmax(np.where(mask, q @ turned(k) + bias, -np.inf), -1) @ v
+def two_finite(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+    return F.softmax(np.where(mask, q @ turned(k) + bias, -1e9), -1) @ v
+
+
+WINDOWS = ("f32[3*B,2,5,4]",) * 3
+
+
+def joined_windows(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """Batch axes that are parted in two ways, each with a mask."""
+    scores = (q @ turned(k)).reshape(-1, 3, 2, 5, 5) + mask
+    scores = scores.reshape(3, -1, 2, 5, 5) + np.arange(3, dtype=np.float32).reshape(3, 1, 1, 1, 1)
+    return F.softmax(scores.reshape(-1, 2, 5, 5), -1) @ v
 
 
 def over_queries(q: Any, k: Any, v: Any) -> Any:
@@ -154,7 +218,8 @@ def over_queries(q: Any, k: Any, v: Any) -> Any:
     [
         (double_scores, QKV, "several dtypes, f32 and f64"),
         (scores_read_twice, QKV, "matmul is read by max too"),
-        (two_masks, (*QKV, "bool[T,T]", "f32[T,T]"), "several masks"),
+        (two_finite, (*QKV, "bool[T,T]", "f32[T,T]"), "several masks"),
+        (joined_windows, (*WINDOWS, "f32[B,1,1,5,5]"), "does not fit the batch axes"),
         (scaled_scores, ("f16[2,T,4]",) * 3, "f16 would be rounded elsewhere"),
         (over_queries, QKV, ""),
     ],
