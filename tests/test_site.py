@@ -52,7 +52,7 @@ def test_every_op_has_an_entry(site: Path) -> None:
     assert not missing and len(REGISTRY) > 200
     assert text.count("Loops in C") > 200
     softmax = text[text.index('<h2 id="softmax"') :].partition("<h2")[2].partition("<h2")[0]
-    assert "f32[B,5]" in softmax and "B" in softmax and "fx_exp_f32" in softmax
+    assert "f32[B,5]" in softmax and "B" in softmax and "fx_exp_weight_f32" in softmax
 
 
 def test_public_names_are_documented(site: Path) -> None:

@@ -376,7 +376,8 @@ class _Rows(_Attention):
             body.assign("most", f"{highest[block * step]} > most ? {highest[block * step]} : most")
         body.assign(f"const {t} shift", "most == -INFINITY ? 0 : most")
         with body.loop("key_block", self.key_blocks) as block:
-            body.assign(f"const {t} rescale", f"exp_weight_{t}({highest[block * step]} - shift)")
+            kind = "f32" if t == "float" else "f64"
+            body.assign(f"const {t} rescale", f"fx_exp_weight_{kind}({highest[block * step]} - shift)")
             body.assign("total", f"{highest[block * step + 1]} * rescale", "+=")
             with body.loop("column", spec.columns, pragma="#pragma omp simd") as column:
                 own, joined = sums[block * step + column], sums[column]

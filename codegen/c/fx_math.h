@@ -357,6 +357,13 @@ FX_FN float fx_exp_moderate(float x) {
     return p * fx_power_of_two(fx_bits_f32(rounder) - FX_ROUNDER_BITS);
 }
 
+/* exp(min(x, 0)), and 0 where that is nearly subnormal: processors multiply by subnormal numbers many
+   times slower */
+FX_FN float fx_exp_weight_f32(float x) {
+    float weight = fx_exp_moderate(fx_select_f32(x > 0.0f, 0.0f, x));
+    return fx_select_f32(x < -87.0f, 0.0f, weight);
+}
+
 /* expm1(r) = r + r^2 P(r) [expm1]; with h = 2^n / 2 it is 2 (h expm1(r) + (h - 1/2)) */
 FX_FN float fx_expm1_f32(float x) {
     float bounded = fx_select_f32(x > 88.8f, 88.8f, x);
@@ -1312,6 +1319,10 @@ FX_FN FX_INTO_LOOPS double fx_pow_f64(double x, double y) {
 }
 #endif
 
+FX_FN double fx_exp_weight_f64(double x) {
+    double weight = fx_exp_f64(fx_select_f64(x > 0.0, 0.0, x));
+    return fx_select_f64(x < -708.0, 0.0, weight);
+}
 FX_FN double fx_sigmoid_f64(double x) {
     double z = fx_exp_f64(-fabs(x));
     return (x < 0.0 ? z : 1.0) / (1.0 + z);

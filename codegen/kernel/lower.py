@@ -22,6 +22,7 @@ from fxlite.codegen.kernel.nest import Nest
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group, element_of, invert
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.index import DimVar, Index, Value, Var, flatten
@@ -76,6 +77,8 @@ class Lowering:
                 found = Load(node.type.dtype, self.renamed[node], index)
             elif node in self.group.members:
                 found = expr.rounded(element_of(node, index, self.read))
+                if _is_weight(node) and isinstance(found, Apply):
+                    found = expr.apply("exp_weight", *found.args)
                 expr.with_label(found, buffer_name(node))
             elif _is_number(node):
                 owner = node.graph.owning_module
@@ -92,6 +95,14 @@ def index_of(node: Node) -> Index | None:
     """The value of a node that was noted to be an index: the number of an iteration, and what is
     computed of it and sizes alone."""
     return node._meta.get("index") if node._meta is not None else None
+
+
+def _is_weight(node: Node) -> bool:
+    """Whether a node is the numerator of a softmax, e^(x - the maximum of x)."""
+    if not is_call(node, "exp") or not is_call(difference := node.args[0], "sub"):
+        return False
+    x, most = difference.args
+    return is_call(most, "max") and most.args[0] is x and not node.type.dtype.is_half
 
 
 def _is_number(node: Node) -> bool:

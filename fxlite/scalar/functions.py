@@ -86,6 +86,12 @@ def _part(dtype: DType) -> DType:
     return dtype.real
 
 
+def _exp_weight(x: Any) -> Any:
+    x = np.asarray(x)
+    least = -708 if x.dtype == np.float64 else -87
+    return np.where(x < least, x.dtype.type(0), np.exp(np.minimum(x, 0)))[()]
+
+
 for _function in (
     Function("and", 2, np.bitwise_and, operator="&"),
     Function("or", 2, np.bitwise_or, operator="|"),
@@ -103,6 +109,8 @@ for _function in (
     Function(
         "saturate", 3, lambda x, low, high: np.where(x > low, np.where(x < high, x, high), low), result=dtypes.int32
     ),
+    # exp(min(x, 0)), and 0 where that is nearly subnormal
+    Function("exp_weight", 1, _exp_weight, cost=8, ulp=1.1),
     # the maximum of a number that is not negative, or -inf, and abs(x)
     Function("larger_magnitude", 2, lambda largest, x: np.maximum(largest, np.abs(x))),
 ):

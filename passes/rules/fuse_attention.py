@@ -61,6 +61,7 @@ class Spelling:
     query: Node | None = None
     key: Node | None = None  # the right operand of the scores: [..., features, keys]
     scale: float = 1.0
+    factors: list[tuple[Node, Shape]] = field(default_factory=list)  # of whole matrices of scores, with batch axes
     masks: list[Mask] = field(default_factory=list)
     batch: Shape = ()
     masked_score: float = -np.inf
@@ -71,10 +72,10 @@ class Spelling:
 def fuse_attention(gm: GraphModule) -> None:
     """Replace ``softmax(q @ k.T * scale + mask) @ v`` by ``scaled_dot_product_attention``.
 
-    The scale may be a factor or divisor of the scores or of q; masks are added, or chosen by
-    ``where`` against -inf, one alone also against another number; several become one. Batch axes may
-    be parted for a mask and joined again; softmax may be written with exp and sum; dropout that
-    does nothing is passed over. A mask that is known to be a lower triangle becomes ``is_causal``.
+    The scale may be a factor or divisor of the scores or of q, and a factor for each head; masks are
+    added, or chosen by ``where`` against -inf, one alone also against another number; several become
+    one. Batch axes may be parted for a mask and joined again; softmax may be written with exp and
+    sum; dropout that does nothing is passed over. A mask that is known to be a lower triangle becomes ``is_causal``.
     A row without anything kept gives what it gave, with -inf NaN (``empty_rows="nan"``).
 
     Refused, with the reason in the ledger: scores or weights that are read elsewhere too, several
@@ -147,7 +148,8 @@ def _read_scores(scores: Any, found: Spelling) -> str | None:
         if not isinstance(scores, Node) or scores.op != "call_function":
             return ""
         name = scores.target.name
-        if name == "where" and found.scale == 1.0:
+        is_scaled = found.scale != 1.0 or found.factors
+        if name == "where" and not is_scaled:
             condition, kept, other = scores.args
             keeps = number_of(kept) is None
             masked_score = number_of(other if keeps else kept)
@@ -155,7 +157,7 @@ def _read_scores(scores: Any, found: Spelling) -> str | None:
                 return ""
             found.masked_score = masked_score
             mask, added, following = condition, False, kept if keeps else other
-        elif name == "add" and found.scale == 1.0:
+        elif name == "add" and not is_scaled:
             a, b = scores.args
             following, mask = (a, b) if _leads_to_product(a) else (b, a)
             added, keeps = True, True
@@ -163,6 +165,9 @@ def _read_scores(scores: Any, found: Spelling) -> str | None:
             mask, following = None, scores.args[0]
             if not _keeps_matrices(scores):
                 return ""
+        elif (tensors := _tensor_factor(scores)) is not None:
+            mask, following = None, tensors[0]
+            found.factors.append((tensors[1], scores.type.shape[:-2]))
         else:
             scaled = _factor(scores)
             if scaled is None:
@@ -201,6 +206,8 @@ def _leads_to_product(value: Any) -> bool:
     """True for a product of matrices, scaled or not, whose batch axes may be other ones, and to
     which another mask may be added."""
     while is_call(value, "mul", "div", "reshape"):
+        if is_call(value, "mul") and not any(number_of(a) is not None for a in value.args):
+            return any(map(_leads_to_product, value.args))
         scaled = (value.args[0], 1.0) if value.target.name == "reshape" else _factor(value)
         if scaled is None:
             return False
@@ -210,6 +217,15 @@ def _leads_to_product(value: Any) -> bool:
     if is_call(value, "where"):
         return any(map(_leads_to_product, value.args[1:]))
     return is_call(value, "matmul")
+
+
+def _tensor_factor(node: Node) -> tuple[Node, Node] | None:
+    """(x, c) for ``x * c`` with a product of matrices x and numbers c for whole matrices of it."""
+    if not is_call(node, "mul") or not _is_typed(node, *node.args):
+        return None
+    x, c = node.args if _leads_to_product(node.args[0]) else node.args[::-1]
+    is_whole = c.type.rank > 2 and c.type.shape[-2:] == (1, 1)
+    return (x, c) if is_whole and shapes.shapes_equal(x.type.shape, node.type.shape) else None
 
 
 def _factor(node: Node) -> tuple[Node, float] | None:
@@ -251,6 +267,9 @@ def _why_not(node: Node, found: Spelling) -> str | None:
             return f"a mask {mask.node.type} is {'added' if mask.added else 'chosen by'}"
         if _in_batch(mask.node.type.shape, mask.batch, found.batch) is None:
             return f"a mask {mask.node.type} does not fit the batch axes of the other"
+    for factor, batch in found.factors:
+        if factor.type.dtype is not node.type.dtype or _in_batch(factor.type.shape, batch, found.batch) is None:
+            return f"a factor {factor.type} does not fit the batch axes of the masks"
     batches = [v.type.shape[:-2] for v in (*operands, scores)]
     if any(not shapes.shapes_equal(b, batches[-1]) for b in batches) and _is_parted(found):
         return "the scores' batch axes are parted, and an operand has others"
@@ -359,6 +378,8 @@ def _make(gm: GraphModule, node: Node, found: Spelling) -> Node:
             if found.masked_score != -np.inf:
                 attributes["masked_score"] = found.masked_score
         operands = [in_batch(v) for v in (found.query, _swapped(found.key), node.args[1])]
+        for factor, batch in found.factors:
+            operands[0] = graph.call_function(ops.mul, (operands[0], _moved(factor, batch, found)))
         if mask is not None:
             operands.append(mask)
         made = graph.call_function(ops.scaled_dot_product_attention, tuple(operands), attributes)
@@ -372,10 +393,7 @@ def _joined(found: Spelling) -> Node | None:
     added: Node | None = None
     keeps: Node | None = None
     for mask in found.masks:
-        node, graph = mask.node, mask.node.graph
-        shape = _in_batch(node.type.shape, mask.batch, found.batch)
-        if shape is not None and not shapes.shapes_equal(shape, node.type.shape):
-            node = graph.call_function(ops.reshape, (node,), {"shape": shape})
+        graph, node = mask.node.graph, _moved(mask.node, mask.batch, found)
         if mask.added:
             added = node if added is None else graph.call_function(ops.add, (node, added))
             continue
@@ -385,6 +403,14 @@ def _joined(found: Spelling) -> Node | None:
     if added is None or keeps is None:
         return keeps if added is None else added
     return added.graph.call_function(ops.where, (keeps, added, -np.inf))
+
+
+def _moved(value: Node, batch: Shape, found: Spelling) -> Node:
+    """A mask or factor of scores of the batch axes ``batch``, for those of the attention."""
+    shape = _in_batch(value.type.shape, batch, found.batch)
+    if shape is None or shapes.shapes_equal(shape, value.type.shape):
+        return value
+    return value.graph.call_function(ops.reshape, (value,), {"shape": shape})
 
 
 def _swapped(value: Node) -> Node:

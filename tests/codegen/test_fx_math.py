@@ -25,6 +25,7 @@ import ml_dtypes
 import mpmath  # type: ignore[import-untyped]
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
@@ -37,7 +38,7 @@ Array = NDArray[Any]
 FOLDER = Path(__file__).parents[2] / "codegen" / "c"
 
 # Largest errors in ulp that the records promise, over all floats and all three builds.
-ERRORS = {f.name: f.ulp for f in FUNCTIONS.values() if f.ulp and f.arity == 1}
+ERRORS = {f.name: f.ulp for f in FUNCTIONS.values() if f.ulp and f.arity == 1 and f.name != "exp_weight"}
 PAIR_ERRORS = {f.name: f.ulp for f in FUNCTIONS.values() if f.ulp and f.arity == 2}
 
 FLOATS = {"f32": "float", "f64": "double"}
@@ -74,7 +75,7 @@ def functions() -> dict[str, tuple[tuple[str, ...], str]]:
     """Parameter types and result type of each function that the driver applies to arrays."""
     found: dict[str, tuple[tuple[str, ...], str]] = {}
     for name, c in FLOATS.items():
-        for f in [*EXACT_UNARY, *ERRORS]:
+        for f in [*EXACT_UNARY, *ERRORS, "exp_weight"]:
             found[f"{f}_{name}"] = ((c,), "int" if f in ("isnan", "isinf") else c)
         for f in [*EXACT_BINARY, *PAIR_ERRORS]:
             found[f"{f}_{name}"] = ((c, c), c)
@@ -404,6 +405,19 @@ def test_double_errors(function: str, native: Driver, no_fma: Driver) -> None:
             errors = ulps(driver.call(f"{function}_f64", *arguments), exact)
             worst = int(np.argmax(errors))
             assert errors[worst] <= ERROR_F64, [a[worst] for a in arguments]
+
+
+@pytest.mark.parametrize(("name", "least"), [("f32", -87), ("f64", -708)])
+def test_weights_of_softmax(name: str, least: int, native: Driver, no_fma: Driver) -> None:
+    """They are those of exp, but for the ones that are nearly subnormal, which are 0."""
+    x = np.concatenate([-doubles().astype(dtype(name).numpy), specials(name)])
+    x = np.concatenate([x, np.linspace(-760, 1, 4001, dtype=x.dtype)])
+    for driver in (native, no_fma):
+        found = driver.call(f"exp_weight_{name}", x)
+        expected = np.where(x < least, 0, driver.call(f"exp_{name}", np.minimum(x, 0)))
+        assert_allclose(found, expected, rtol=2 * np.finfo(x.dtype).eps)
+        assert_allclose(found, numpy_of("exp_weight")(x), rtol=4 * np.finfo(x.dtype).eps)
+        assert not (found[found > 0] < np.finfo(x.dtype).tiny).any()
 
 
 def test_parts_of_two_over_pi() -> None:

@@ -186,6 +186,28 @@ def test_windows_of_images_have_a_mask_each() -> None:
         agree(parted, *others, mask, bias, types=types)
 
 
+def test_a_factor_for_each_head() -> None:
+    """As in Swin V2: scores are cosines, times a learned number."""
+
+    def cosines(q: Any, k: Any, v: Any, scale: Any, mask: Any) -> Any:
+        scores = (q @ turned(k)) * np.exp(scale)
+        scores = (scores * 2).reshape(q.shape[0] // 3, 3, 2, 5, 5) + mask
+        return F.softmax(scores.reshape(q.shape[0], 2, 5, 5), -1) @ v
+
+    def of_rows(q: Any, k: Any, v: Any, scale: Any, mask: Any) -> Any:
+        return F.softmax(q @ turned(k) * np.exp(scale[..., :1]) * mask[0, :1, 0, :, :1], -1) @ v
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((6, 2, 5, 4)).astype(np.float32) for _ in range(3)]
+    scale, mask = (rng.standard_normal(s).astype(np.float32) for s in ((2, 1, 1), (1, 3, 1, 5, 5)))
+    types = (*("f32[3*B,2,5,4]",) * 3, "f32[2,1,1]", "f32[1,3,1,5,5]")
+    (call,) = calls(passes.fuse_attention(fx.symbolic_trace(cosines, *types)))
+    assert call.kwargs["scale"] == 2
+    agree(cosines, *arrays, scale, mask, types=types)
+    assert not calls(passes.fuse_attention(fx.symbolic_trace(of_rows, *types)))
+    agree(of_rows, *arrays, scale, mask, types=types)
+
+
 def double_scores(q: Any, k: Any, v: Any) -> Any:
     return F.softmax(q @ turned(k) / np.sqrt(4.0), -1) @ v
 

@@ -5,17 +5,14 @@
  * costs 1 % of the products, and the sums of the block stay in the second-level cache. */
 #define BLOCK_TILES 32
 
-/* exp(LEAST) is nearly subnormal. */
 #if INSTANCE == 0
 #define T float
 #define PANEL 32
-#define EXP fx_exp_moderate
-#define LEAST -87
+#define EXP_WEIGHT fx_exp_weight_f32
 #else
 #define T double
 #define PANEL 16
-#define EXP fx_exp_f64
-#define LEAST -708
+#define EXP_WEIGHT fx_exp_weight_f64
 #endif
 
 /* ---- Attention ------------------------------------------------------------------------------ */
@@ -70,13 +67,6 @@ static inline T add_lanes_T(T_vec sums)
     return LANE(sums, 0);
 }
 
-/* exp(x) for x <= 0 and NaN; 0 where it would be nearly subnormal */
-static inline T exp_weight_T(T x)
-{
-    const T weight = EXP(x);
-    return x < LEAST ? 0 : weight;
-}
-
 /* Turn scores into weights: exp(score - highest), where `highest` is the highest score of the row
  * so far, these included. Their sum joins `total`. Returns the factor that brings what was summed
  * up with the former highest score to the new one. (The maximum passes over NaN, the weights do
@@ -92,11 +82,11 @@ static T soften_T(int64_t count, T *restrict scores, T *highest, T *total)
     const T shift = now == -INFINITY ? 0 : now; /* nothing kept so far: all weights are 0 */
     #pragma omp simd
     for (int64_t j = 0; j < count; j++)
-        scores[j] = exp_weight_T(scores[j] - shift);
+        scores[j] = EXP_WEIGHT(scores[j] - shift);
     T_vec sums = {0};
     for (int64_t j = 0; j < count; j += T_lanes)
         sums += *(const T_vec *)(scores + j);
-    const T factor = *highest == -INFINITY ? 0 : exp_weight_T(*highest - shift);
+    const T factor = *highest == -INFINITY ? 0 : EXP_WEIGHT(*highest - shift);
     *total = *total * factor + add_lanes_T(sums);
     *highest = now;
     return factor;

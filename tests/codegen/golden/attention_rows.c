@@ -48,7 +48,7 @@ static void k0_scaled_dot_product_attention(const float *restrict q, const float
         }
         const float shift = most == -INFINITY ? 0 : most;
         for (int64_t key_block = 0; key_block < key_blocks; ++key_block) {
-            const float rescale = exp_weight_float(highest[key_block*share] - shift);
+            const float rescale = fx_exp_weight_f32(highest[key_block*share] - shift);
             total += highest[key_block*share + 1] * rescale;
             #pragma omp simd
             for (int64_t column = 0; column < 8; ++column) {

@@ -50,13 +50,14 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
             for (int64_t block1 = 0; block1 < count2; block1 += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    const float softmax_exp = fx_exp_f32(x[i*N + block + block1 + lane] - total);
+                    const float softmax_exp = fx_exp_weight_f32(x[i*N + block + block1 + lane]
+                        - total);
                     softmax[i*N + block + block1 + lane] = softmax_exp;
                     lanes1[lane] += softmax_exp;
                 }
             }
             for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-                const float softmax_exp = fx_exp_f32(x[i*N + block + count2 + rest] - total);
+                const float softmax_exp = fx_exp_weight_f32(x[i*N + block + count2 + rest] - total);
                 softmax[i*N + block + count2 + rest] = softmax_exp;
                 others1 += softmax_exp;
             }

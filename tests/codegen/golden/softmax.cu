@@ -16,12 +16,12 @@ extern "C" __global__ void __launch_bounds__(256) softmax_k0_softmax(const float
         total = fx_block_max(total);
         double wide = 0.0;
         for (int64_t r = threadIdx.x; r < N; r += blockDim.x) {
-            wide += (double)fx_exp_f32(x[i*N + r] - total);
+            wide += (double)fx_exp_weight_f32(x[i*N + r] - total);
         }
         wide = fx_block_sum(wide);
         const float total1 = (float)wide;
         for (int64_t j = threadIdx.x; j < N; j += blockDim.x) {
-            softmax[i*N + j] = fx_exp_f32(x[i*N + j] - total) / total1;
+            softmax[i*N + j] = fx_exp_weight_f32(x[i*N + j] - total) / total1;
         }
     }
 }
