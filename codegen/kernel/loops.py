@@ -244,6 +244,7 @@ _STEMS = {
     "_best": "best",
     "_tile": "tile",
     "_where": "where",
+    "_table": "of_place",
     "_wide": "wide",
     "_left": "left",
     "_others": "others",

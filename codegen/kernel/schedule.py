@@ -10,8 +10,10 @@ touches that part alone, and reads the array where it stores.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -42,7 +44,7 @@ from fxlite.ops.indexing import parts_of_update
 from fxlite.ops.view import fill_value
 from fxlite.passes.group import Group, loops_of
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Apply, CheckedIndex, Expr, IndexValue, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import DimVar, Extremum, Index, Quotient, Value, Var, product
 from fxlite.types import dtypes
@@ -51,6 +53,9 @@ from fxlite.types import dtypes
 SHORT_ROW = 1024
 #: Cost of a term from which it is stored rather than computed twice: that of an exponential.
 WORTH_STORING = 8
+#: Cost of what is computed of the place in a row alone from which it is kept for all rows, the longest such row
+#: and the fewest rows.
+WORTH_A_TABLE, LONGEST_TABLE, FEWEST_ROWS = 4, 1024, 8
 #: Least elements beside each other that a thread puts to a position that it looked up.
 PART = 32
 
@@ -94,6 +99,8 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
         value = _computed_once(nest, space, value, store, output)
     body = transposed_rows(space, value, store, output.name, nest) if lanes and not has_parts else None
     if body is None:
+        if lanes and not has_parts:
+            value = _in_tables(nest, space, value)
         fill(nest, space, value, store, output.name)
         body = nest.levels[0]
     if is_inside is not expr.TRUE:
@@ -126,6 +133,46 @@ def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIn
             nest.kept[id(total)] = output.name, tuple(i.substitute({row: Index.of(variable)}) for i in store)
             return made
     return value
+
+
+def _in_tables(nest: Nest, space: Sequence[Var], value: Expr) -> Expr:
+    """What is computed of the place in a row alone, as the weights and neighbours of a resized image, is computed
+    once for all rows, into local arrays that are read in its place."""
+    rows, count = product(v.extent for v in space[:-1]).constant, space[-1].extent.constant if space else None
+    if count is None or not PART <= count <= LONGEST_TABLE or (rows is not None and rows < FEWEST_ROWS):
+        return value
+    row = space[-1]
+    memo: dict[int, frozenset[Var]] = {}
+    expr.free_variables(value, memo)
+    cost: dict[int, float] = {}
+    for node in expr.walk(value, (Reduction,)):
+        own = FUNCTIONS[node.function].cost if isinstance(node, Apply) else isinstance(node, Cast)
+        is_read = isinstance(node, (Load, Local, CheckedIndex, Reduction)) or node.dtype.is_half
+        cost[id(node)] = -math.inf if is_read else own + sum(cost[id(c)] for c in node.children)
+    tables: list[tuple[Expr, Local]] = []
+    found: dict[int, Expr] = {}
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in found or isinstance(node, Reduction):
+            continue
+        if memo[id(node)] != {row} or cost[id(node)] < WORTH_A_TABLE:
+            waiting += reversed(node.children)
+            continue
+        table = next((t for known, t in tables if expr.is_same(known, node, {})), None)
+        if table is None:
+            table = replace(fresh_local(node.dtype, "_table"), index=(Index.of(row),))
+            tables.append((node, table))
+        found[id(node)] = table
+    if tables:
+        nest.levels[0] += [Alloc(t.name, t.dtype, expr.const(0, t.dtype), count) for _, t in tables]
+        inner = nest.within((row,))
+        filled = [Assign(table, inner.bind(node)) for node, table in tables]
+        nest.add(inner, filled)
+        loop = nest.levels[0].pop()
+        assert isinstance(loop, For)
+        nest.levels[0].append(replace(loop, kind="lanes"))
+    return expr.transform(value, lambda node: node, dict(found))
 
 
 def _in_words(value: Expr) -> Expr:

@@ -6,9 +6,9 @@
  * vector of weights once for the tile. */
 
 /* Most output pixels of a depthwise tile, and columns of its kernel whose weights are kept: 8 sums,
- * 5 weights and a pixel stay in 16 registers. Wider kernels are read in parts of so many columns, at
- * most MOST_PARTS. Most columns of the image under a tile and a part. Distance of the pixels in the
- * array of a tile's sums. */
+ * 5 weights and a pixel stay in 16 registers. Wider kernels are read in parts of so many columns,
+ * at most MOST_PARTS. Most columns of the image under a tile and a part. Distance of the pixels in
+ * the array of a tile's sums. */
 #define MOST_PLACES 8
 #define KEPT_COLUMNS 5
 #define MOST_PARTS 8
@@ -135,13 +135,13 @@ static TILE_INLINE void sum_depthwise_last_IMAGE(
     const int inside = left >= 0 && left + reach <= w;
     for (int64_t i = 0; inside && i < count; i += T_lanes) {
         const int64_t c = i + T_lanes <= count ? i : count - T_lanes;
-        sum_last_VECTORS(places, rows, columns, across, under, beside, 1, x + c, h, w, channels, top,
-                         left, weight + c, sums + c);
+        sum_last_VECTORS(places, rows, columns, across, under, beside, 1, x + c, h, w, channels,
+                         top, left, weight + c, sums + c);
     }
     for (int64_t i = 0; !inside && i < count; i += T_lanes) {
         const int64_t c = i + T_lanes <= count ? i : count - T_lanes;
-        sum_last_VECTORS(places, rows, columns, across, under, beside, 0, x + c, h, w, channels, top,
-                         left, weight + c, sums + c);
+        sum_last_VECTORS(places, rows, columns, across, under, beside, 0, x + c, h, w, channels,
+                         top, left, weight + c, sums + c);
     }
 }
 
@@ -152,6 +152,6 @@ static TILE_INLINE void sum_depthwise_few_T(
     const T *weight, int64_t count, T *restrict sums)
 {
     for (int64_t c = 0; c < count; c++)
-        sum_last_T(places, rows, columns, across, under, beside, 0, x + c, h, w, channels, top, left,
-                   weight + c, sums + c);
+        sum_last_T(places, rows, columns, across, under, beside, 0, x + c, h, w, channels, top,
+                   left, weight + c, sums + c);
 }
