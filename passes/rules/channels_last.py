@@ -20,6 +20,7 @@ Weights stay as they are (torch's OIHW).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.spatial import TO_FIRST, TO_LAST
 from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.layout_forms import (
     READ_AND_STORED,
     STORED_ALONG,
@@ -44,6 +46,8 @@ from fxlite.passes.rules.layout_forms import (
     has_layouts,
     is_permute,
 )
+from fxlite.types import shapes
+from fxlite.types.shapes import Shape
 from fxlite.types.tensor_type import TensorType
 
 _NEAR = 8  # nodes that are looked at for the reason why an image is as it is
@@ -63,6 +67,8 @@ def channels_last(gm: GraphModule, bf16: bool = False) -> None:
     for each image that is converted, and for each convolution or pool that would gain but stays. With
     ``bf16`` the costs are those of ``matmul_precision="medium"``. Run it after decompose and
     fuse_conv_bn."""
+    if any(n.op == "call_function" and has_layouts(n.target) for n in gm.graph.nodes):
+        _find_images(gm)
     forms = forms_of(gm, bf16)
     if not any(form.gain.saved > 0 for form in forms.values()):
         return
@@ -76,6 +82,60 @@ def channels_last(gm: GraphModule, bf16: bool = False) -> None:
             refuse(gm, "channels_last", form.node, reason, [form.node])
     if any(form.last for form in forms.values()):
         _rewrite(gm, plan)
+
+
+# -- images made of tokens -------------------------------------------------------------------------
+def _find_images(gm: GraphModule) -> None:
+    """Tokens [N, H*W, C] that become an image by a permute and a reshape are reshaped first, and permuted
+    last where an image becomes tokens: both are then a channels-last image that is permuted."""
+    rewiring = Rewiring(gm.graph)
+    for node in list(gm.graph.nodes):
+        rewiring.refresh(node)
+        if is_call(node, "reshape") and node.type.rank == 4 and is_call(node.args[0], "permute"):
+            inner = node.args[0]
+            groups = _split(inner.type.shape, node.type.shape)
+            if groups is None:
+                continue
+            sizes, tokens = node.type.shape, inner.args[0]
+            stored = [j for axis in np.argsort(_axes(inner)) for j in groups[axis]]
+            with gm.graph.inserting_before(node), gm.graph.with_origin(node):
+                shape = {"shape": tuple(sizes[j] for j in stored)}
+                made = gm.graph.call_function("reshape", (tokens,), shape)
+                axes = tuple(stored.index(j) for j in range(4))
+                rewiring.replace(node, gm.graph.call_function("permute", (made,), {"axes": axes}))
+        elif is_call(node, "permute") and is_call(node.args[0], "reshape"):
+            image = node.args[0].args[0]
+            if not isinstance(image.type, TensorType) or image.type.rank != 4:
+                continue
+            groups = _split(node.args[0].type.shape, image.type.shape)
+            if groups is None or all(len(group) == 1 for group in groups):
+                continue
+            with gm.graph.inserting_before(node), gm.graph.with_origin(node):
+                axes = tuple(j for axis in _axes(node) for j in groups[axis])
+                made = gm.graph.call_function("permute", (image,), {"axes": axes})
+                shape = {"shape": node.type.shape}
+                rewiring.replace(node, gm.graph.call_function("reshape", (made,), shape))
+    rewiring.finish()
+
+
+def _axes(permute: Node) -> list[int]:
+    return [axis % permute.type.rank for axis in permute.kwargs["axes"]]
+
+
+def _split(joined: Shape, sizes: Shape) -> list[list[int]] | None:
+    """For each axis of a shape the neighbouring axes of another one that it is joined from, all of
+    them in order; None where there is no such way."""
+    groups: list[list[int]] = []
+    first = 0
+    for size in joined:
+        end = first + 1
+        while end < len(sizes) and not shapes.equal(math.prod(sizes[first:end]), size):
+            end += 1
+        if first >= len(sizes) or not shapes.equal(math.prod(sizes[first:end]), size):
+            return None
+        groups.append([*range(first, end)])
+        first = end
+    return groups if first == len(sizes) else None
 
 
 # -- which of them are -----------------------------------------------------------------------------

@@ -228,6 +228,8 @@ def channels_last_cases() -> list[Case]:
         Case("float", 79, 79, (5, 3), (3, 2), (2, 1, 0, 1), (1, 1), 79, (2, 9, 9), True, False),
         Case("float", 80, 80, (3, 3), (1, 1), same, (1, 1), 80, None, True, True),
         Case("float", 5, 5, (3, 5), (1, 2), (0, 4, 1, 5), (1, 1), 5, None, True, True),
+        Case("float", 20, 20, (3, 3), (1, 1), same, (1, 1), 20, (2, 9, 14), False, True),
+        Case("float", 17, 17, (5, 5), twice, (2,) * 4, (1, 1), 17, None, False, True),
         # its kernel in parts, with dilations, a larger stride
         Case("float", 20, 20, (7, 7), (1, 1), (3,) * 4, (1, 1), 20, (2, 9, 14), True, True),
         Case("float", 17, 17, (2, 31), (1, 1), (1, 15, 1, 15), (1, 1), 17, (1, 5, 40), True, True),

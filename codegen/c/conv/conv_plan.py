@@ -174,6 +174,8 @@ def plan_of(spec: ConvSpec) -> Plan:
     if spec.x_last or spec.y_last:
         if _is_depthwise_last(spec):
             return "depthwise last"
+        if not spec.x_last and _is_depthwise(spec):
+            return "depthwise"
         return "winograd" if winograd_tile(spec) else "implicit product"
     if spec.measured:
         return MEASURED[spec.measured][0]
