@@ -21,6 +21,7 @@ sub, exp, sum, div) is one group of loops.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,6 +122,8 @@ def loops_of(type: TensorType) -> tuple[tuple[Var, ...], MultiIndex]:
 #: Most different indices by which one producer may be read inside a group before it is stored
 #: instead.
 MOST_READS = 3
+#: Most elementwise ops that are computed where a sliding window reads them, once for each of its places.
+MOST_IN_WINDOWS = 2
 #: Operations of an element that is computed wherever it is read, if it depends on places alone.
 MOST_STEPS = 6
 #: Kinds of ops whose elements may so depend.
@@ -258,6 +261,7 @@ class _Grouping:
         self.readers: dict[Node, list[Group]] = {}
         self.costs: dict[Node, bool] = {}
         self.places: dict[Node, int] = {}  # of `_steps_of_places`
+        self.in_windows = Counter[int]()  # elementwise ops that sliding windows of a group compute, by its id
 
     def run(self) -> list[Group]:
         output = self.graph.output_node()
@@ -398,8 +402,10 @@ class _Grouping:
         for index in indices:
             used = frozenset[Var]().union(*(i.variables() for i in index))
             inner = used.difference(found.space)
-            if inner and not cheap and _overlaps(index):
-                return False  # a sliding window would compute it several times
+            if inner and _overlaps(index):  # a sliding window computes it several times
+                if not cheap or self.in_windows[id(found)] >= MOST_IN_WINDOWS:
+                    return False
+                self.in_windows[id(found)] += 1
             outer = [v for v in found.space if v.extent.constant != 1]
             prefix = outer[: len(used.intersection(outer))]
             broadcast = not inner and set(prefix) != used.intersection(outer)
