@@ -71,7 +71,7 @@ class Gain:
 
 def gain_of(node: Node, bf16: bool = False) -> Gain | None:
     """What a convolution or pooling saves; None for those that gain nothing by any measure, such as
-    grouped convolutions, of which the kernels are for channels-first images. ``bf16``: products
+    convolutions in groups that are no whole vectors of channels. ``bf16``: products
     are those of ``matmul_precision="medium"``."""
     if node.target.name == "conv2d":
         return _conv_gain(node, bf16 and node.type.dtype.name == "f32")
@@ -112,9 +112,13 @@ def _conv_gain(node: Node, bf16: bool) -> Gain | None:
     strides = per_axis(arguments["stride"], 2, "stride")
     dilations = per_axis(arguments["dilation"], 2, "dilation")
     pixels = n * out_h * out_w
-    if groups > 1:
-        if not groups == c == k:
+    if groups > 1 and not groups == c == k:
+        if k / groups % LANES:
             return None
+        wasted = _whole(out_w) / out_w - 1 if c * taps / groups <= LANES * 2 and max(strides) <= 2 else 0
+        saved = 1.1 * wasted * pixels * k * taps * c / groups
+        return Gain(saved, "the channels of a group are whole vectors")
+    if groups > 1:
         if bf16:
             saved = DEPTHWISE_BF16 * pixels * k * taps
             return Gain(saved, "channels-last images are stored as bf16")
