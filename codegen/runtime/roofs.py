@@ -21,6 +21,7 @@ from fxlite.codegen.runtime.build import build_executable
 from fxlite.codegen.runtime.cache import cache_folder, find_note, keep_note
 from fxlite.codegen.runtime.toolchain import (
     cache_sizes,
+    compile_flags,
     cpu_identity,
     find_compiler,
     instruction_sets,
@@ -139,7 +140,7 @@ def _source() -> str:
 
 
 def _key() -> str:
-    facts = (cpu_identity(), find_compiler().identity, usable_cpus(), last_level_cache(), _source())
+    facts = (cpu_identity(), find_compiler().identity, compile_flags(), usable_cpus(), last_level_cache(), _source())
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 

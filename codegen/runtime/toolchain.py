@@ -10,7 +10,7 @@ compiler knows for ``-march=`` (``-mcpu=`` on ARM and POWER): ``haswell``, ``x86
 the compiler's flags, the processor's sets of instructions, by which kernels and cost models choose,
 and the text that tells one processor from another in keys of the cache. Whatever depends on the
 processor asks here, so that the variable makes this machine compile, predict and measure as one
-with fewer instructions does.
+with fewer instructions does. `$FXLITE_CFLAGS` adds flags to every build, such as ``-g`` for a debugger.
 """
 
 from __future__ import annotations
@@ -60,14 +60,16 @@ def march_flag() -> str:
 
 
 def compile_flags() -> tuple[str, ...]:
-    """What compiles every file: the flags for any processor, and those for this one.
+    """What compiles every file: the flags for any processor, those for this one, and then those in
+    `$FXLITE_CFLAGS`, separated by spaces.
 
     Raises as `instruction_sets` and `find_compiler`."""
     if march() != "native":
         instruction_sets()
     l2 = cache_sizes().get(2) or 1 << 20
     own = GCC_FLAGS if find_compiler().is_gcc else ()
-    return (*COMPILE_FLAGS, *own, march_flag(), f"-DL2_BYTES={l2}")  # by which products are cut
+    cut = f"-DL2_BYTES={l2}"  # products are cut by it
+    return (*COMPILE_FLAGS, *own, march_flag(), cut, *os.environ.get("FXLITE_CFLAGS", "").split())
 
 
 @cache

@@ -31,7 +31,7 @@ from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.program.program import plan
 from fxlite.codegen.runtime.build import build_shared
 from fxlite.codegen.runtime.cache import cache_folder, find_note, keep_note
-from fxlite.codegen.runtime.toolchain import cpu_identity, find_compiler, processor_name, usable_cpus
+from fxlite.codegen.runtime.toolchain import compile_flags, cpu_identity, find_compiler, processor_name, usable_cpus
 from fxlite.codegen.tuning.harness import Candidate, Harness, Option, check_outputs, race, source
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -86,7 +86,7 @@ def keep_measured(key: Sequence[Any], kernel: str, sizes: str, threads: int, ent
 
 
 def _name(key: Sequence[Any]) -> str:
-    facts = (*key, cpu_identity(), find_compiler().identity, _templates())
+    facts = (*key, cpu_identity(), find_compiler().identity, compile_flags(), _templates())
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 

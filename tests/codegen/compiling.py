@@ -23,8 +23,11 @@ WARN = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-W
 QUICK = "-Og"
 """GCC inlines and folds what tiles are made of, and takes less than half of the time of -O1."""
 
+#: Those of fxlite, and then those of the suite (tests/conftest.py).
+OPTIMIZED = ("-O3", *os.environ.get("FXLITE_CFLAGS", "").split())
+
 FLAGS = {
-    "native": ("-O3", march_flag(), "-fopenmp"),
+    "native": (*OPTIMIZED, march_flag(), "-fopenmp"),
     "native, no OpenMP": (QUICK, march_flag()),
     "AVX2": (QUICK, "-march=haswell", "-fopenmp"),
     "SSE2": (QUICK,),
@@ -89,7 +92,7 @@ def flags_of(instructions: str) -> tuple[str, ...]:
     needed = {"AVX2": "avx2"}.get(instructions, "avx512bw" if without else "")
     if needed and needed not in instruction_sets():
         pytest.skip(f"no {needed} here")
-    return ("-O3", "-march=skylake-avx512", "-fopenmp") if without else FLAGS[instructions]
+    return (*OPTIMIZED, "-march=skylake-avx512", "-fopenmp") if without else FLAGS[instructions]
 
 
 def flag_of(march: str) -> str:

@@ -26,6 +26,7 @@ from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
+    OPTIMIZED,
     QUICK,
     SANITIZED,
     compile_c,
@@ -180,7 +181,7 @@ def translation_unit(cases: list[Case]) -> str:
 
 
 ALWAYS = ("-Wno-unused-function", "-fno-math-errno", "-fno-trapping-math")
-FLAGS = {"native": (*ALWAYS, "-O2", march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, QUICK)}
+FLAGS = {"native": (*ALWAYS, *OPTIMIZED, march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, QUICK)}
 
 
 @pytest.fixture(scope="module", params=FLAGS)

@@ -410,28 +410,36 @@ def test_a_matrix_by_its_own_transpose(dtype: str, rows: int, columns: int) -> N
         np.testing.assert_allclose(other, plain * 2 + np.arange(rows), rtol=1e-5 if dtype == "f32" else 1e-13)
 
 
+@pytest.mark.parametrize("k", [1, 16, 33, 64, 130, 257])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_dot_products_of_rows(dtype: str) -> None:
+def test_dot_products_of_rows(dtype: str, k: int) -> None:
     """Of few rows by rows that lie along k, whatever the sizes: operands are read where they are. An infinity shows
     in its own row alone, also where the last vector of a row begins among elements that were added before."""
 
-    def program(x: Any, y: Any) -> Any:
-        return x @ y.swapaxes(-1, -2) + 1
+    def by_rows(pairs: Any) -> Any:
+        return [x @ y.swapaxes(-1, -2) + 1 for x, y in pairs]
+
+    def by_columns(pairs: Any) -> Any:
+        return [x @ y + 1 for x, y in pairs]
 
     rng = np.random.default_rng(8)
     sizes = [(1, 1), (1, 37), (2, 3), (3, 9), (5, 70), (40, 5), (13, 4), (14, 3), (9, 2), (4, 1)]
-    for (m, n), k in itertools.product(sizes, [1, 16, 33, 64, 130, 257]):
-        x, y = (rng.normal(size=(2, rows, k)).astype(dtype) for rows in (m, n))
+    rows = [tuple(rng.normal(size=(2, count, k)).astype(dtype) for count in size) for size in sizes]
+    for x, y in rows:
         x[1, -1, k // 2] = np.inf
         y[0, 0, -1] = np.nan
-        columns = np.ascontiguousarray(y.swapaxes(-1, -2))
-        with np.errstate(invalid="ignore"):
-            expected = program(x, y)
-        for function, other in ((program, y), (lambda x, y: x @ y + 1, columns)):
-            compiled = fx.compile(function, x, other, threads=2)
-            if k > 256 and max(m, n) >= 8 and (n < 6 or other is y):
-                assert "multiply_dots_" in "".join(compiled.sources.values())
-            np.testing.assert_allclose(compiled(x, other), expected, rtol=0, atol=k * np.finfo(dtype).eps * 8)
+    columns = [(x, np.ascontiguousarray(y.swapaxes(-1, -2))) for x, y in rows]
+    with np.errstate(invalid="ignore"):
+        expected = by_rows(rows)
+    for program, given in ((by_rows, rows), (by_columns, columns)):
+        compiled = fx.compile(program, given, threads=2)
+        for result, right in zip(compiled(given), expected, strict=True):
+            np.testing.assert_allclose(result, right, rtol=0, atol=k * np.finfo(dtype).eps * 8)
+        if k > 256:  # each product is one kernel
+            kernels = "".join(compiled.sources.values()).split("\nstatic void k")[1:]
+            for (m, n), kernel in zip(sizes, kernels, strict=True):
+                if max(m, n) >= 8 and (n < 6 or program is by_rows):
+                    assert "multiply_dots_" in kernel
 
 
 def test_few_columns_of_a_transposed_matrix() -> None:

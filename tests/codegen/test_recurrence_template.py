@@ -28,6 +28,7 @@ from fxlite.ops.recurrent import GATES
 from fxlite.scalar.index import Index
 from tests.codegen.compiling import (
     FILLED,
+    OPTIMIZED,
     QUICK,
     SANITIZED,
     compile_c,
@@ -190,7 +191,7 @@ def run(
     return states[: rows * batch * size].reshape(rows, batch, size)
 
 
-FLAGS = {"native": (*ALWAYS, "-O3", march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, QUICK)}
+FLAGS = {"native": (*ALWAYS, *OPTIMIZED, march_flag(), "-fopenmp"), "SSE2, no OpenMP": (*ALWAYS, QUICK)}
 
 
 @pytest.mark.parametrize("flags", FLAGS)

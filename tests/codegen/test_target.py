@@ -18,7 +18,7 @@ import fxlite as fx
 from fxlite.codegen.runtime import roofs, toolchain
 from fxlite.codegen.runtime.toolchain import find_compiler
 from fxlite.passes import quantize as q
-from tests.codegen.compiling import QUICK
+from tests.conftest import SUITE_FLAGS
 from tests.oracle import compare
 from tests.tiers import ROOT, TIERS, runs_here
 from tests.zoo.registry import by_name
@@ -118,13 +118,38 @@ def test_programs_agree_with_numpy(march: str, programs: Any, monkeypatch: pytes
     """Emitted, compiled and run as on each processor; `test_amx.py` adds the tiles of AMX."""
     if not runs_here(march):
         pytest.skip(f"this machine lacks instructions of {march}")
-    quick = [QUICK if flag == "-O3" else flag for flag in toolchain.COMPILE_FLAGS]
-    monkeypatch.setattr(toolchain, "COMPILE_FLAGS", tuple(quick))
     monkeypatch.setenv("FXLITE_MARCH", march)
     for module, inputs in programs:
         function = fx.compile(module, backend="c")
         with np.errstate(all="ignore"):
             compare(march, function(*inputs), module(*inputs))
+
+
+def test_the_suite_rounds_as_fxlite_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are compiled with less optimization in tests. Products and sums are fused in the same places all the
+    same, and loops add in the same order: with -O1 alone or -Og hundreds of these elements are others."""
+    if not find_compiler().is_gcc:
+        pytest.skip("the flags are those of GCC")
+
+    def program(x: Any, y: Any, z: Any) -> Any:
+        fused = x * y + z, x * y - z * z, np.sqrt(x * x + y * y), np.exp(x) * y + np.tanh(z)
+        return *fused, x @ y.T, np.sum(x * y), np.mean(x, axis=0), np.cumsum(x, axis=1)
+
+    inputs = [np.random.default_rng(n).normal(size=(37, 53)).astype(np.float32) for n in range(3)]
+    found = []
+    for flags in ("", SUITE_FLAGS):
+        monkeypatch.setenv("FXLITE_CFLAGS", flags)
+        found.append([value.tobytes() for value in fx.compile(program, *inputs, backend="c")(*inputs)])
+    assert found[0] == found[1]
+
+
+def test_flags_of_the_environment_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are part of what builds, programs and measurements are kept by."""
+    monkeypatch.setenv("FXLITE_CFLAGS", "")
+    measured = roofs._key()
+    monkeypatch.setenv("FXLITE_CFLAGS", " -g  -Og")
+    assert toolchain.compile_flags()[-2:] == ("-g", "-Og")
+    assert roofs._key() != measured
 
 
 @pytest.mark.parametrize("march", ["sandybridge", "knl", *TIERS])

@@ -18,7 +18,6 @@ from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.program.program import optimize
-from fxlite.codegen.runtime import toolchain
 from fxlite.codegen.tuning import tune as tuning_module
 from fxlite.codegen.tuning.harness import Harness, check_outputs
 from fxlite.codegen.tuning.tune import Option, Tuning, tune
@@ -29,10 +28,7 @@ from tests.oracle import compare
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder in which nothing was measured yet. Builds, which are quick here, are shared by
-    all tests."""
-    quick = ["-O1" if flag == "-O3" else flag for flag in toolchain.COMPILE_FLAGS]
-    monkeypatch.setattr(toolchain, "COMPILE_FLAGS", tuple(quick))
+    """A cache folder in which nothing was measured yet. Builds are shared by all tests."""
     folder = tmp_path_factory.getbasetemp() / "tuned"
     for file in folder.glob("tuning/*.json"):
         file.unlink()

@@ -214,17 +214,22 @@ def apart(text: str) -> tuple[str, dict[str, str]]:
     a C file that defines it. The files do not depend on the text, so that programs may share their
     objects: most of what the compiler does for a product or a convolution is the same for all."""
     sources: dict[str, str] = {}
-    for name, tile in _tiles().items():
-        if tile.text in text:
-            text = text.replace(tile.text, _declared(tile))
-            sources[name] = _alone(name)
+    for name, tile in _tiles_in(text):
+        text = text.replace(tile.text, _declared(tile))
+        sources[name] = _alone(name)
     return text, sources
+
+
+def _tiles_in(text: str) -> list[tuple[str, Definition]]:
+    """The tiles that text defines, and their names. Only those that it mentions are instantiated."""
+    words = _words(text)
+    return [(name, tile) for name, tile in _tiles().items() if name in words and tile.text in text]
 
 
 @cache
 def _tiles() -> dict[str, Definition]:
     """The definitions of tiles, by their names."""
-    return {n: d for d in library() for n in d.names if _TILE.search(d.text)}
+    return {n: d for d in library() for n in d.names if _TILE.search(d.template)}
 
 
 def _declared(tile: Definition) -> str:
@@ -235,7 +240,7 @@ def _declared(tile: Definition) -> str:
 def _alone(name: str) -> str:
     """The C file of a tile, in which other tiles are declared only."""
     text = needed(_tiles()[name].text)
-    for other, tile in _tiles().items():
+    for other, tile in _tiles_in(text):
         if other != name:
             text = text.replace(tile.text, _declared(tile))
     return _INCLUDES + text.replace("TILE_FUNCTION static", f"{_HIDDEN} TILE_FUNCTION")
