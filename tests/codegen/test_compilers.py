@@ -15,7 +15,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import fxlite as fx
@@ -34,6 +36,12 @@ from tests.zoo import ZOO
 WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror")
 
 
+def routines(z: Any, x: Any) -> Any:
+    """Transforms, sorting and factors of matrices."""
+    transforms = np.fft.ifft(np.fft.fft(z) * 2), np.fft.rfft(x, n=11)
+    return *transforms, np.argsort(x, axis=0), *np.linalg.qr(x), np.linalg.inv(x.T @ x)
+
+
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of folders: the C of every golden program and of the zoo, and some self-tests."""
@@ -45,6 +53,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     programs += [(f"zoo_{e.name}", *e.make()[:2], "highest", False) for e in ZOO]
     cached = (Cached().eval(), ["f32[B,T,8]", "f32[4,2,B,2,S,4]"])
     programs += [("cached", *cached, "highest", False), ("gpt", GPT(12).eval(), ["i64[B,T]"], "highest", False)]
+    programs += [("routines", routines, ["c128[4,8]", "f32[5,4]"], "highest", False)]
     root = tmp_path_factory.mktemp("sources")
     for number, (label, program, types, precision, profile) in enumerate(programs):
         module = fx.symbolic_trace(program, *types)

@@ -414,7 +414,7 @@ def render_fourier_node(group: Group, name: str, weights: dict[Node, Any], locat
         f"const {ctype} *restrict factors",
         f"{complex_type} *restrict y",
         "int64_t rows",
-        f"{ctype} *restrict workspace",
+        "void *restrict workspace",
         "int n_threads",
     ]
     ends = f"radices, {inverse}, workspace, n_threads"
