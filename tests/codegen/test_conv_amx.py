@@ -18,7 +18,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.conv.conv import TileConvSpec, pack_conv_tiles, render_conv_tiles, suits_tiles
+from fxlite.codegen.c.conv.conv import TileConvSpec, pack_conv_tiles, render_conv_tiles, tile_spec
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.codegen.c.render import conv_template
 from fxlite.ops.image.spatial import TO_LAST
@@ -174,9 +174,9 @@ def test_loops_go_both_ways() -> None:
 def test_kernels_of_few_words_take_vectors() -> None:
     """One channel and three columns are two pairs: the template of tiles has a slow stand-in for them."""
     few, enough = (Float(last(c, 20, 3, 1, SAME, (2, 8, 8)), 1).spec for c in (1, 3))
-    assert not suits_tiles(few, 1) and suits_tiles(enough, 1)
+    assert tile_spec(few, 1) is None and tile_spec(enough, 1) is not None
     turned = [replace(enough, x_last=False, k=Index.of(k)) for k in (20, 64)]  # which takes time, too
-    assert [suits_tiles(spec, 2) for spec in turned] == [False, True]
+    assert [tile_spec(spec, 2) is not None for spec in turned] == [False, True]
 
 
 @pytest.fixture(scope="module")

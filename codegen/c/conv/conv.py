@@ -152,16 +152,17 @@ TURNED_PRODUCTS = 512
 fewer, MobileNet's first layers took six times as long as in float32)."""
 
 
-def suits_tiles(spec: ConvSpec, parts: int) -> bool:
-    """Whether a convolution of floats is computed this way where there are tiles: one group, runs of some
+def tile_spec(spec: ConvSpec, parts: int) -> TileConvSpec | None:
+    """A convolution of floats as it is computed where there are tiles, if it is: one group, runs of some
     words, more than a few output channels, and no product already whose operands are rounded."""
     if spec.ctype != "float" or spec.groups > 1 or spec.k <= FEW_OUTPUTS:
-        return False
-    if TileConvSpec(**{**vars(spec), "parts": parts}).words < FEWEST_WORDS:
-        return False
+        return None
     if not spec.x_last and number(spec.k) * spec.r * spec.s < TURNED_PRODUCTS * math.prod(spec.stride):
-        return False
-    return parts == 2 or plan_of(spec) != "product"
+        return None
+    if parts == 1 and plan_of(spec) == "product":
+        return None
+    made = TileConvSpec(**{**vars(spec), "parts": parts})
+    return made if made.words >= FEWEST_WORDS else None
 
 
 def pack_conv_tiles(weight: Array, spec: TileConvSpec) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.conv.conv import TileConvSpec, packed_conv_tiles, render_conv, render_conv_tiles, suits_tiles
+from fxlite.codegen.c.conv.conv import TileConvSpec, packed_conv_tiles, render_conv, render_conv_tiles, tile_spec
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, packed_conv_int8_size, render_conv_int8
 from fxlite.codegen.c.conv.conv_plan import (
     ConvSpec,
@@ -197,8 +197,8 @@ def render_conv_node(
 
         if vectors("sum", "count", **_SYMBOLS):
             spec = replace(spec, vector_epilogue=vectors)
-    if parts and not choice and not spec.computed and has_bf16_tiles() and suits_tiles(spec, parts):
-        spec = TileConvSpec(**{**vars(spec), "parts": parts})
+    if parts and not choice and not spec.computed and has_bf16_tiles():
+        spec = tile_spec(spec, parts) or spec
     parameters = found.emitter.parameters([spec.x], [found.packed_name])
     packed: Packed = {}
     if found.weight is not None:
