@@ -85,6 +85,40 @@ class Flat(nn.Module):
         return self.linear(rows) * self.other(rows)
 
 
+@pytest.mark.parametrize(("groups", "layout"), [(4, "NHWC"), (16, "NCHW")])
+def test_groups_of_whole_vectors_follow_their_neighbours(groups: int, layout: str) -> None:
+    class Grouped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.narrow = nn.Linear(24, 128), nn.Conv2d(128, 40, 1)
+            self.deep = nn.Conv2d(128, 128, 3, padding=1, groups=groups)
+
+        def forward(self, x: Any) -> Any:
+            return self.narrow(np.maximum(self.deep(self.wide(x).transpose(0, 3, 1, 2)), 0)).mean((2, 3))
+
+    assert layouts(changed(Grouped(), image(1, 7, 7, 24)))[0] == layout
+
+
+def test_tokens_that_become_an_image_are_channels_last_already() -> None:
+    """As in vision transformers with depthwise convolutions: no image is turned."""
+
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.narrow = nn.Linear(32, 64), nn.Linear(64, 32)
+            self.deep = nn.Conv2d(64, 64, 3, padding=1, groups=64)
+            self.single = nn.Conv2d(64, 64, 1)
+
+        def forward(self, x: Any) -> Any:
+            y = self.wide(x).transpose(0, 2, 1).reshape(x.shape[0], 64, 5, 6)
+            y = self.single(self.deep(y))
+            return x + self.narrow(F.gelu(y.reshape(x.shape[0], 64, -1).transpose(0, 2, 1)))
+
+    after = changed(Tokens(), image(2, 30, 32))
+    assert layouts(after) == ["NHWC", "NHWC"]
+    assert not [n for n in calls(after, "permute") if n.type.rank > 2]
+
+
 def test_flattening_permutes_the_columns_of_linear_layers() -> None:
     after = changed(Flat(), image(5, 1, 6, 8), types=["f32[B,1,6,8]"])
     assert layouts(after) == ["NHWC"]
