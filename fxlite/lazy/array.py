@@ -117,8 +117,8 @@ class Array:
 
     T = property(lambda self: run(np.transpose, (self,), {}))
     mT = property(lambda self: run(lambda x: x.mT, (self,), {}, "mT"))
-    real = property(lambda self: run(np.real, (self,), {}))
-    imag = property(lambda self: run(np.imag, (self,), {}))
+    real = property(lambda self: run(np.real, (self,), {}), lambda self, value: _set_part(self, "real", value))
+    imag = property(lambda self: run(np.imag, (self,), {}), lambda self, value: _set_part(self, "imag", value))
 
     @property
     def device(self) -> str:
@@ -225,6 +225,10 @@ class Array:
 
 def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     return getattr(x, name)(*args, **kwargs)
+
+
+def _set_part(x: Array, name: str, value: Any) -> None:
+    run(setattr, (x, name, value), {}, f"x.{name} = value")
 
 
 def _operator(function: Callable[..., Any], name: str) -> Callable[..., Any]:

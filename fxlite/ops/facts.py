@@ -71,7 +71,8 @@ class Facts:
     #: Which triangle of each matrix stays, ``lower`` or ``upper``; the rest becomes zero.
     keeps_triangle: str = ""
     #: Whether writing into the result changes the operand, in NumPy: ``always``; if the operand is
-    #: ``contiguous`` enough; ``perhaps``, in ways that are not followed. Empty: never.
+    #: ``contiguous`` enough; always, the ``parts`` of its complex numbers; ``perhaps``, in ways that are not
+    #: followed. Empty: never.
     shares_memory: str = ""
     #: Whether the result is the first operand with a part of it written anew.
     writes_part: bool = False

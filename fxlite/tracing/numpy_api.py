@@ -20,7 +20,7 @@ from fxlite.ops.op import REGISTRY, Op, lookup, normalize_axis
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.capture.answers import holds_computed
 from fxlite.tracing.capture.capture import captured
-from fxlite.tracing.capture.known import as_known_number
+from fxlite.tracing.capture.known import as_known_number, known_value
 from fxlite.tracing.functions import fourier, linear, padding, quantiles, rearranging, selecting, statistics
 from fxlite.tracing.functions.padding import part_of
 from fxlite.tracing.functions.rearranging import known_size
@@ -173,6 +173,8 @@ def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any 
     """``ufunc.reduceat``: of slices from each index to the next, or of one element where that is
     none."""
     axis = normalize_axis(axis, value_type(x).rank)
+    if is_traced(indices) and known_value(indices) is None:
+        return _reduced_at_computed(ufunc, x, indices, axis, {} if dtype is None else {"dtype": dtype})
     size = known_size(x, axis, "reduceat")
     starts = [int(i) for i in np.asarray(indices)]
     if any(not 0 <= i < size for i in starts):
@@ -185,6 +187,24 @@ def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any 
         options = {} if dtype is None else {"dtype": dtype}
         found.append(ufunc.reduce(part, axis=axis, keepdims=True, **options))
     return lookup("concat")(tuple(found), axis=axis)
+
+
+def _reduced_at_computed(ufunc: np.ufunc, x: Any, indices: Any, axis: int, options: dict[str, Any]) -> Any:
+    """The same in a loop over indices that are computed, of a ufunc with a reduction."""
+    if ufunc not in _REDUCE:
+        raise ValueError("of computed indices it is traced for add, multiply, maximum, minimum and the logical ones")
+    rows = np.moveaxis(indices.tracer.constant(x), axis, 0)
+    size = shapes.for_user(rows.type.shape[0])
+    starts = rearranging.within(lookup("cast")(indices, "i64"), size, "raise")
+    ends = np.maximum(np.concatenate([starts[1:], np.full_like(starts, size)[:1]]), starts + 1)
+    whole = ufunc.reduce(rows, axis=0, **options).type  # which nobody reads
+
+    def body(i: Any, out: Any) -> Any:
+        out[i] = ufunc.reduce(rows[starts[i] : ends[i]], axis=0, **options)
+        return out
+
+    out = lookup("full")((starts.type.shape[0], *whole.shape), 0, whole.dtype)
+    return np.moveaxis(indices.tracer.loop(0, shapes.for_user(starts.type.shape[0]), body, out), 0, axis)
 
 
 # -- ufuncs ----------------------------------------------------------------------------------------
@@ -369,8 +389,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.stack: functions.join("stack"),
     np.vstack: functions.stacked(0, 2),
     np.hstack: functions.stacked(1, 1),
-    np.tril: lambda x, k=0: lookup("tril")(x, k),
-    np.triu: lambda x, k=0: lookup("triu")(x, k),
+    np.tril: functions.triangle("tril"),
+    np.triu: functions.triangle("triu"),
     np.zeros_like: functions.like(0),
     np.empty_like: functions.like(0),
     np.ones_like: functions.like(1),

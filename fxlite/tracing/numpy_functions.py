@@ -59,6 +59,16 @@ def conj(x: Any) -> Any:
     return lookup("conj")(x) if is_complex(x) or not getattr(x, "is_typed", True) else x
 
 
+def triangle(name: str) -> Callable[..., Any]:
+    """np.tril and np.triu: of a line, of the matrix whose rows it is."""
+
+    def call(m: Any, k: int = 0) -> Any:
+        shape = m.type.shape
+        return lookup(name)(lookup("expand")(m, shape * 2) if len(shape) == 1 else m, k)
+
+    return call
+
+
 def angle(z: Any, deg: bool = False) -> Any:
     """np.angle, in radians or degrees."""
     found = lookup("atan2")(imag_(z), real_(z))

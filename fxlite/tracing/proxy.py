@@ -155,8 +155,7 @@ class Proxy:
 
     @real.setter
     def real(self, value: Any) -> None:
-        is_complex = numpy_functions.is_complex(self)
-        self[...] = lookup("complex")(value, self.imag) if is_complex else value
+        self.real[...] = value
 
     @property
     def imag(self) -> Any:
@@ -166,7 +165,7 @@ class Proxy:
     def imag(self, value: Any) -> None:
         if not numpy_functions.is_complex(self):
             raise TypeError("a value of real numbers has no imaginary part to set")
-        self[...] = lookup("complex")(self.real, value)
+        self.imag[...] = value
 
     @property
     def flat(self) -> Flat:
@@ -421,6 +420,23 @@ def _growing(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
 for _name in ("add", "sub", "mul", "pow", "lshift"):
     for _reflected in (False, True):
         setattr(PythonNumber, f"__{'r' * _reflected}{_name}__", _growing(_name, _reflected))
+
+
+def _beyond_64_bits(name: str) -> Callable[[Any, Any], Any]:
+    """``x & n`` or ``x % n``, also of an ``n`` that more than 64 bits hold: which is above ``x``."""
+    compute = getattr(Proxy, f"__{name}__")
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) is not int or other < 1 << 63 or self.python_type is not int:
+            return compute(self, other)
+        kept = self if name == "mod" else compute(self, other % (1 << 63))
+        return self.tracer.unless_negative(kept, self)
+
+    return method
+
+
+for _name in ("and", "rand", "mod"):
+    setattr(PythonNumber, f"__{_name}__", _beyond_64_bits(_name))
 
 
 def kind_of_number(value: Any) -> type | None:

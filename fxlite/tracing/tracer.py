@@ -45,10 +45,11 @@ from fxlite.ops.wrapping import Autowrap, activate_wrapped_names
 from fxlite.tracing.calls import Places
 from fxlite.tracing.capture.answers import holds_computed
 from fxlite.tracing.capture.capture import is_captured, why_plain
+from fxlite.tracing.capture.control import fori_loop
 from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import fold_known, require_one_truth
 from fxlite.tracing.capture.lists import closed
-from fxlite.tracing.capture.raised import Raised, check_integer, checked, is_raised_by, unless
+from fxlite.tracing.capture.raised import Raised, check_integer, checked, is_raised_by, too_large, unless
 from fxlite.tracing.inputs import (
     PLAIN,
     Inputs,
@@ -177,6 +178,7 @@ class Tracer(Capturing):
         #: that they stand for.
         self.ranges: dict[Node, tuple[Any, Any]] = {}
         self.outside: dict[Node, Node] = {}
+        self.aside: set[Node] = set()  # which elements are selected, what often nobody reads
         self.magnitudes: dict[Node, float] = {}  # of integers
         self.numbers: dict[Any, Node] = {}  # by what they compute
         self.writes, self.states, self._libraries = Writes(), States(), 0
@@ -281,7 +283,7 @@ class Tracer(Capturing):
     def create_arg(self, a: Any) -> Any:
         """A value of the program as a node's argument: proxies become nodes, arrays constants. What
         has a method ``__fx_create_arg__(tracer)`` says itself what it is."""
-        value = a
+        value = np.asarray(a) if type(a) is range else a
         if is_traced(value):
             if value.tracer is not self:
                 raise self.error(f"{value.node.name} comes from another trace", "trace the whole program at once")
@@ -496,9 +498,17 @@ class Tracer(Capturing):
         """A traced number as one of Python's."""
         return PythonNumber(value.node, self)
 
+    def loop(self, first: Any, last: Any, body: Callable[[Any, Any], Any], start: Any) -> Any:
+        """``for i in range(first, last): value = body(i, value)``, from ``start`` on."""
+        return fori_loop(first, last, body, start)
+
     def unless(self, value: Any, pred: Any, error: Exception) -> Any:
         """A value where ``pred`` does not hold; where it does, the program fails with ``error``."""
         return unless(self, value, pred, error)
+
+    def unless_negative(self, value: Any, x: Any) -> Any:
+        """A value that more than 64 bits hold where the integer ``x`` of Python is below 0: an OverflowError there."""
+        return unless(self, value, x < 0, too_large())
 
     def check_integer(self, op: Op, x: Any, y: Any, result: Any) -> None:
         """Where an integer of Python, ``op`` of two others, may need more than 64 bits, an OverflowError is due."""
@@ -724,8 +734,8 @@ class Tracer(Capturing):
                 raise self._changed(own, node)
         if self.makes_arrays or self.known:
             fold_known(self)
-        for node in self.graph.find_nodes(op="get_attr"):
-            if not node.users:
+        for node in reversed(self.graph.nodes):
+            if not node.users and (node.op == "get_attr" or node in self.aside):
                 self.graph.erase_node(node)
         return self.graph
 

@@ -274,6 +274,22 @@ def loops(x: Any) -> Any:
     return y
 
 
+def parts_of_complex_numbers(x: Any) -> Any:
+    z, w = x + 1j * x[::-1], x.T * 1j
+    z.imag[0] = 7
+    z.real[...] += 3
+    row = z[1:].T.real
+    row[0] = -1
+    np.add(z.real, 1, out=z.imag)
+    z.real[z.imag > 2] = 9
+    w.real = 5
+    w.imag -= 2
+    np.imag(w).sort(axis=0)
+    for i in range(3):
+        z.imag[i, 0] = x[i, 1] * i
+    return z, z.real, w
+
+
 PROGRAMS: list[Callable[[Any], Any]] = [
     write_then_view,
     view_then_write,
@@ -302,6 +318,7 @@ PROGRAMS: list[Callable[[Any], Any]] = [
     parts_are_views,
     ravel_is_a_view_or_not,
     loops,
+    parts_of_complex_numbers,
 ]
 
 

@@ -140,6 +140,20 @@ def test_what_stays_small_is_not_checked(program: Callable[..., Any]) -> None:
     assert not any("exception" in n.name for n in graph.nodes) and "the_exception" not in graph.text(full=True)
 
 
+def below_64_bits(x: Any) -> Any:
+    n, mask = int(x), 0xFFFFFFFFFFFFFFFF
+    return n & mask, mask & n, n % (1 << 64), n & (mask << 3)
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_masks_and_divisors_of_more_than_64_bits(backend: str) -> None:
+    jitted = fx.jit(below_64_bits, backend=backend)
+    for n in (5, 2**50 + 3, 0):
+        assert jitted(np.int64(n)) == below_64_bits(np.int64(n))
+    with pytest.raises(OverflowError, match="larger than 64 bits"):
+        jitted(np.int64(-1))
+
+
 def test_integers_that_are_known_and_too_large_are_said_to_be() -> None:
     def known(x: Any) -> Any:
         return x, 2**70

@@ -82,7 +82,16 @@ def unless(tracer: Tracer, value: Any, pred: Any, error: Exception) -> Any:
         note_raised(tracer, pred, error, (place.file, place.line))
         return value
     lost = lookup("take")(np.zeros(1, np.int64), lookup("cast")(pred, "i64"), axis=0)
-    return lookup("where")(lost == 0, value, lookup("cast")(0, value.type.dtype))
+    found = lookup("where")(lost == 0, value, lookup("cast")(0, value.type.dtype))
+    return tracer.python_number(found) if hasattr(value, "python_type") else found
+
+
+def too_large() -> OverflowError:
+    """The exception for an integer of Python that 64 bits do not hold."""
+    return OverflowError(
+        "an integer of Python has become larger than 64 bits hold, with which fxlite computes; take the remainder in "
+        "each round, count in floats (1.0 in place of 1), or compute it before tracing"
+    )
 
 
 def check_integer(tracer: Tracer, op: Op, x: Any, y: Any, result: Any) -> None:
@@ -101,11 +110,7 @@ def check_integer(tracer: Tracer, op: Op, x: Any, y: Any, result: Any) -> None:
         a, b = (lookup("cast")(v, "f64") if is_traced(v) else float(v) for v in (x, y))
         size = lookup("mul")(a, lookup("exp2")(b) if is_traced(b) else 2.0**b) if op.symbol == "<<" else op(a, b)
         pred = lookup("ge")(lookup("abs")(size), _TOO_LARGE)
-    error = OverflowError(
-        "an integer of Python has become larger than 64 bits hold, with which fxlite computes; take the remainder in "
-        "each round, count in floats (1.0 in place of 1), or compute it before tracing"
-    )
-    note_raised(tracer, pred, error, (place.file, place.line))
+    note_raised(tracer, pred, too_large(), (place.file, place.line))
     tracer.magnitudes[result.node] = _TOO_LARGE
 
 

@@ -13,7 +13,7 @@ whether NumPy made a view or a copy, where that is not known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,6 +212,14 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
     ops += [(op, attributes) for op, attributes, _ in steps]
     if ops and not all(isinstance(t, TensorType) for t in types):
         raise tracer.untyped(f"{what} through a view needs types")
+    at_part = next((n for n, (op, _) in enumerate(ops) if op.shares_memory == "parts"), None)
+    if at_part is not None:  # which elements these are is the same of the numbers as of their parts
+        if any(op is lookup("bitcast") for op, _ in ops[at_part:]):
+            raise tracer.error(f"{what} changes bits of real or imaginary parts", "change the numbers", proxy.node)
+        value, kind = _of_numbers(tracer, ops.pop(at_part)[0], value), types[at_part].dtype
+        types[at_part + 1 :] = [TensorType(t.shape, kind) for t in types[at_part + 2 :]]
+        views[at_part + 1 :] = [None] * (len(types) - at_part - 1)
+        del chain[at_part + 1 :]
     nodes: dict[int, Node] = {level: v.node for level, v in enumerate(chain)}
 
     def present(level: int) -> Node:
@@ -237,6 +245,18 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
         done[level] = new
     done[0] = _fitted(tracer, new, types[0])
     _replace(tracer, views, done, given=value)
+
+
+def _of_numbers(tracer: Tracer, part: Op, value: Any) -> Callable[[Node], Node]:
+    """What makes complex numbers of those that there are, of which one ``part`` becomes ``value``."""
+
+    def changed(node: Node) -> Node:
+        new = value(_call(tracer, part, (node,), {})) if callable(value) else value
+        is_real = part is lookup("real")
+        other = _call(tracer, lookup("imag") if is_real else lookup("real"), (node,), {})
+        return _call(tracer, lookup("complex"), (new, other) if is_real else (other, new), {})
+
+    return changed
 
 
 def updated(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:
@@ -318,7 +338,7 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
     if any(v.op is not None and v.op.name == "expand" for v in chain):
         raise _refused(tracer, what, view.node, "is broadcast: NumPy makes it read-only")
     if any(v.read_only for v in chain):
-        raise _refused(tracer, what, view.node, "NumPy makes read-only, as all diagonals; see np.fill_diagonal")
+        raise _refused(tracer, what, view.node, "NumPy makes read-only (of a diagonal, see np.fill_diagonal)")
     for other in memory.kin:
         other.doubt = f"{view.node.name} was written to, and may or may not share its memory"
     return chain

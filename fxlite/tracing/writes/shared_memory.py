@@ -144,6 +144,10 @@ def note_view(result: Proxy, op: Op, bound: Mapping[str, Any]) -> None:
         # a row at a number of NumPy or Python is a view
         attach(result, operands[0], op, {"axis": node.bound["axis"], "index": node.args[1]})
         return
+    if op.shares_memory == "parts" and not operands[0].type.dtype.is_complex:
+        attach(result, operands[0], node.target, {})
+        view_of(result).read_only = True
+        return
     known = op.shares_memory != "perhaps" and number is False
     attach(result, operands[0], node.target if known else None, node.kwargs if known else {})
 
@@ -285,6 +289,8 @@ def view_layout(layout: Layout | None, op: Op, attributes: Mapping[str, Any], ol
         return Layout((0,) * extra + tuple(kept), in_order)
     if op is lookup("bitcast"):
         return layout
+    if op.shares_memory == "parts":
+        return Layout(tuple(shapes.normalize(2 * step) for step in strides), in_order)
     rank = old.rank + max(op.added_axes, 0)
     axis = normalize_axis(attributes["axis"], rank)
     if op.name == "slice":
@@ -378,7 +384,7 @@ def _layout(node: Node, known: Mapping[Node, Layout | None]) -> Layout | None:
     if node.op != "call_function":
         return contiguous(kind.shape)
     inputs = node.all_input_nodes
-    if node.target.kind == "view" and len(inputs) == 1 and node.target.shares_memory:
+    if len(inputs) == 1 and node.target.shares_memory in ("always", "contiguous", "parts"):
         return view_layout(known[inputs[0]], node.target, node.kwargs, inputs[0].type, kind)
     if sum(not _is(size, 1) for size in kind.shape) < 2:
         return contiguous(kind.shape)  # memory of its own, with one order only
