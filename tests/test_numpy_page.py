@@ -71,7 +71,7 @@ def test_calls_compiled(start: int, backend: str) -> None:
         ("np.pad(x, 1, mode=lambda *a: None)", "is not traced"),
         ("np.quantile(x, 1.5)", "between 0 and 1"),
         ("np.quantile(x, 0.5, method='mean')", "is none of"),
-        ("np.bincount(i)", "minlength="),
+        ("np.bincount(i * i)", "minlength="),
         ("np.histogram(v, bins='auto')", "give a number"),
         ("np.histogram(v, bins=[3, 1])", "must ascend"),
         ("np.convolve(v, w, 'all')", 'mode is "valid"'),

@@ -162,13 +162,15 @@ class _Writer:
         """Name and type of each result; those that are inputs, weights or stand twice are copied."""
         b, found = self.b, list[tuple[str, TensorType]]()
         seen = {b.values[n] for n in self.inputs} | b.weights.keys()
-        for value, form, count in result_leaves(self.gm.graph):
-            if isinstance(value, Node) and form is not None:  # elements of which the first ones are the result
-                b.result, axis = f"{value.name}_first", form.value or 0
-                end = b.reshape(b.operand(Value(b.values[count], count.type), dtypes.int64), (1,))
-                name = b.op("Slice", b.values[value], b.integers(0), end, b.integers(axis))
-                size = shapes.parse(f"{name}_size")
-                type = TensorType((*value.type.shape[:axis], size, *value.type.shape[axis + 1 :]), value.type.dtype)
+        for value, cuts in result_leaves(self.gm.graph):
+            if isinstance(value, Node) and cuts:  # elements of which the first ones are the result
+                name, type = b.values[value], value.type
+                for axis, count in cuts:
+                    b.result = f"{value.name}_first"
+                    end = b.reshape(b.operand(Value(b.values[count], count.type), dtypes.int64), (1,))
+                    name = b.op("Slice", name, b.integers(0), end, b.integers(axis))
+                    size = shapes.parse(f"{name}_size")
+                    type = TensorType((*type.shape[:axis], size, *type.shape[axis + 1 :]), type.dtype)
             elif isinstance(value, Node):
                 name, type = b.values[value], value.type
             else:

@@ -452,11 +452,11 @@ def _reduced(node: Node) -> tuple[int, ...]:
 
 def first_elements(graph: Graph) -> dict[Node, list[tuple[int, Any]]]:
     """Along which axis the first elements of a result count, and how many, for each time that it is one; an axis
-    that there is not where all of them do."""
+    that there is not where all of them do, or those along several axes."""
     found: dict[Node, list[tuple[int, Any]]] = {}
-    for value, form, count in pytree.result_leaves(graph):
+    for value, cuts in pytree.result_leaves(graph):
         if isinstance(value, Node):
-            found.setdefault(value, []).append((-1, None) if form is None else (form.value or 0, count))
+            found.setdefault(value, []).append(cuts[0] if len(cuts) == 1 else (-1, None))
     return found
 
 

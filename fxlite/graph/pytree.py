@@ -591,9 +591,9 @@ _PARAMETER_KINDS = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL"
 
 
 # -- what a graph returns --------------------------------------------------------------------------
-def result_leaves(graph: Any) -> Iterator[tuple[Any, Structure | None, Any]]:
-    """Nodes and numbers of a graph's result, in order. Of what is selected, whose size is only known when the program
-    runs, its elements, the structure that says the axis, and the node of its size."""
+def result_leaves(graph: Any) -> Iterator[tuple[Any, tuple[tuple[int, Any], ...]]]:
+    """Nodes and numbers of a graph's result, in order; and of what is selected, whose size is only known when the
+    program runs, along which axes the first elements count, and the nodes of how many."""
     value, interface = graph.output_node().args[0], graph.interface
     form = None if interface is None else interface.result
     if form is None or not fits(form, value[0] if interface.writes else value):
@@ -603,9 +603,10 @@ def result_leaves(graph: Any) -> Iterator[tuple[Any, Structure | None, Any]]:
     return _leaves_of(value, form)
 
 
-def _leaves_of(value: Any, form: Structure | None) -> Iterator[tuple[Any, Structure | None, Any]]:
+def _leaves_of(value: Any, form: Structure | None) -> Iterator[tuple[Any, tuple[tuple[int, Any], ...]]]:
     if form is not None and form.kind == "first":
-        yield value[0], form, value[1]
+        for inner, cuts in _leaves_of(value[0], form.children[0]):
+            yield inner, (*cuts, (form.value or 0, value[1]))
         return
     if isinstance(value, Mapping):
         value = tuple(value.values())
@@ -614,4 +615,4 @@ def _leaves_of(value: Any, form: Structure | None) -> Iterator[tuple[Any, Struct
         for part, own in itertools.zip_longest(value, forms):
             yield from _leaves_of(part, own)
     elif value is not None:
-        yield value, None, None
+        yield value, ()

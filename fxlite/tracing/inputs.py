@@ -60,13 +60,15 @@ def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, An
 
 
 def with_lists_as_arrays(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
-    """Lists and tuples of numbers among the operands as the arrays that NumPy makes of them, as in
+    """Lists, tuples and ranges of numbers among the operands as the arrays that NumPy makes of them, as in
     ``x * [1, 2, 3]``; those that hold traced values are stacked. Raises TraceError for what is no
     array."""
-    if not any(type(v) in (list, tuple) for v in bound.values()):
+    if not any(type(v) in (list, tuple, range) for v in bound.values()):
         return bound
     lists = {
-        n: v for n, v in bound.items() if type(v) in (list, tuple) and op.tensor_kinds.get(n, "Tensors") != "Tensors"
+        n: v
+        for n, v in bound.items()
+        if type(v) in (list, tuple, range) and op.tensor_kinds.get(n, "Tensors") != "Tensors"
     }
     return {**bound, **{name: _array_of_list(tracer, op.name, value) for name, value in lists.items()}}
 

@@ -30,6 +30,7 @@ from fxlite.ops.view import flip, permute, unsqueeze
 from fxlite.tracing.capture.answers import stacked
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.blocks import several
+from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
 from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.selections.spans import Span, is_computed, mask_of, span_of, taken
 from fxlite.tracing.writes.shared_memory import fresh, is_number
@@ -114,6 +115,8 @@ def _require_fit(mask: Any, covered: Any, tracer: Tracer) -> None:
 
 def _looked_up(x: Any, items: list[Any]) -> Masked:
     """``x[m]`` for selected integers: what they point to, selected so."""
+    if any(isinstance(item, Masked) and item.ndim > 1 for item in items):
+        return OF_MASKED["mesh"](x, items)  # type: ignore[no-any-return]
     found = looked_up(items)
     first, lead = found[0], next(n for n, item in enumerate(items) if isinstance(item, Masked))
     x = first.tracer.constant(x)

@@ -168,7 +168,6 @@ def _carried(x: Any, n: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "two of them as a result": (lambda x, n: x.reshape(3, 3)[:n, :n], "several axes as a result"),
     "a step": (lambda x, n: x[:n:2].sum(), "step"),
     "a float": (lambda x, n: x[: n * 0.5].sum(), "integers"),
     "a mask as a bound": (lambda x, n: x[: x > 0].sum(), "by a mask in brackets"),

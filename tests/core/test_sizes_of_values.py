@@ -89,6 +89,60 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "nested branches": (lambda x: _escaping(x), [RNG.uniform(0, 1.3, 12)]),
     "branch": (lambda x: _either(x), [X]),
     "compact loop": (lambda x: _longest(x), [X]),
+    "counted": (
+        lambda k, d, x: (
+            np.bincount(k % 5),
+            np.bincount(np.abs(k).astype(np.uint8)).sum(),
+            np.bincount(np.argmin(d, axis=1)),
+            np.bincount((d > 0).sum(axis=1), weights=x[:4]),
+            np.bincount(np.unique(k, return_inverse=True)[1]),
+            np.bincount(np.digitize(x, [-1.0, 0.0, 1.0])),
+            np.bincount(np.array([0, 2, 2, 1]), weights=x[:4]),
+            len(np.bincount(k % 5)),
+        ),
+        [K, RNG.normal(size=(4, 6)), X],
+    ),
+    "trimmed": (
+        lambda x, a: (
+            np.trim_zeros(np.round(x / 4)),
+            np.trim_zeros(np.round(x / 4), "f").sum(),
+            np.trim_zeros(x * 0, "b"),
+            np.trim_zeros(np.maximum(a, 1) - 1),
+            np.trim_zeros(a * 0, axis=1),
+        ),
+        [X, RNG.normal(size=(4, 5))],
+    ),
+    "places in a selection": (
+        lambda x, k: (
+            np.nonzero(k[x > 0])[0],
+            np.flatnonzero(x[x < 1] > 0),
+            np.argwhere(k[k < 2]),
+            np.bincount(np.flatnonzero(x > 0) % 3, weights=x[np.flatnonzero(x > 0)]),
+            np.bincount(np.flatnonzero(x > 0)),
+            np.bincount(k[k > 0], minlength=9),
+            np.bincount(k % 4)[np.bincount(k % 4).nonzero()],
+            np.where(x[x > 0] < 2)[0].sum(),
+        ),
+        [X, K[:11]],
+    ),
+    "meshes": (
+        lambda a, m: (
+            a[np.ix_(m, m)],
+            a[np.ix_(m, ~m)].sum(axis=0),
+            a[np.ix_(m, [0, 1])] * 2,
+            a[np.ix_(m, m)] @ a[np.ix_(m, m)].T,
+            a[m][:, m],
+            a[:, m][m],
+            a[np.flatnonzero(m)][:, np.flatnonzero(~m)],
+            a[m][:, 0],
+            a[:, m][[1, 0]],
+        ),
+        [RNG.normal(size=(5, 5)), np.array([True, False, True, True, False])],
+    ),
+    "cut along two axes": (
+        lambda a, i: (a[i[0] :, : i[1]], a[1 : i[1], i[0] : i[1]] * 2, a[i[1] :, i[1] :]),
+        [RNG.normal(size=(5, 6)), np.array([1, 3])],
+    ),
 }
 
 
@@ -187,6 +241,34 @@ def test_along_an_axis_in_source_and_file(tmp_path: Any) -> None:
         _same(rung(x, m), x[:, m] * 2)
 
 
+def test_along_two_axes_in_source_and_file(tmp_path: Any) -> None:
+    module = fx.symbolic_trace(lambda x, m: x[np.ix_(m, ~m)], x="f64[N,N]", m="bool[N]")
+    assert "f64[sum ≤ N, sum_1 ≤ N]" in module.graph.text(full=True)
+    module.to_folder(str(tmp_path))
+    fx.save(module, tmp_path / "m.fxl")
+    (source,) = tmp_path.glob("*.py")
+    space = runpy.run_path(str(source))
+    x, m = RNG.normal(size=(7, 7)), K[:7] > 0
+    model = next(v for v in space.values() if isinstance(v, type) and v.__module__ == "<run_path>")
+    for rung in (module, fx.compile(module), fx.load(tmp_path / "m.fxl"), model()):
+        _same(rung(x, m), x[np.ix_(m, ~m)])
+
+
+def test_what_nobody_reads_of_a_selection_is_not_in_the_graph() -> None:
+    graph = fx.symbolic_trace(lambda x: (x[x > 0].sum(), np.flatnonzero(x > 0), np.unique(x)), "f64[N]").graph
+    assert not [node.name for node in graph.nodes if node.op == "call_function" and not node.users]
+
+
+def test_the_number_of_elements_is_a_number_of_python() -> None:
+    def counts(x: Any, i: Any) -> Any:
+        return len(x[i:]), len(x[x > 0]), len(np.bincount(np.arange(6) % 4 + (x > 9).sum())), np.ones(len(x[i:])).sum()
+
+    function = fx.jit(counts, backend="python")
+    for i in (np.int64(2), np.int64(-3)):
+        found, expected = function(X.astype(np.float32), i), counts(X.astype(np.float32), i)
+        assert found == expected and [*map(type, found)] == [*map(type, expected)]
+
+
 def test_the_text_says_how_many() -> None:
     graph = fx.symbolic_trace(lambda x: x[x > 0], "f32[N]").graph
     assert "f32[sum ≤ N]" in graph.text(full=True)
@@ -202,6 +284,7 @@ def test_kept_in_a_file(tmp_path: Any) -> None:
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a mask as a shape": (lambda x: np.zeros(x > 0), "shape|integer|value"),
+    "counts without a bound": (lambda x: np.bincount(x.astype(int)), "minlength="),
     "repeat without a bound": (lambda x: np.repeat(x, x.astype(int)), "np.minimum"),
     "a list that grows": (lambda x: _grown(x), "final size|length|shape"),
     "a product over other axes": (lambda x: x.reshape(3, 3)[:, x[:3] > 0] @ x, "product|mask"),

@@ -157,7 +157,8 @@ are integers, `b` and `z` bools, `u` bytes.
 - Where NumPy raises an error because of values (a singular matrix, a position out of range),
   compiled C and the graph do so, too; on CUDA a matrix that cannot be factored gives NaN or
   infinities, and may have up to 64 columns.
-- `np.bincount` needs `minlength=`, which must be larger than all numbers; `np.partition` sorts.
+- `np.bincount` needs `minlength=`, which must be larger than all numbers, unless it can be seen how large they
+  can be (`x % n`, `np.argmin(d, axis=1)`, bytes); `np.partition` sorts.
 - A reduction or scan by a ufunc that has no op (`np.subtract.reduce`) is unrolled, for up to 256
   elements.
 """

@@ -21,7 +21,7 @@ from typing import Any
 from fxlite.base import outside_text
 from fxlite.base.on_demand import is_expression, sympy
 from fxlite.graph.graph import Graph, Node, nodes_in
-from fxlite.graph.pytree import fits, state_target
+from fxlite.graph.pytree import result_leaves, state_target
 from fxlite.show.text.blocks import Writer
 from fxlite.show.text.words import USUAL, Words, words_of
 from fxlite.types import shapes
@@ -220,26 +220,13 @@ def state_text(target: str, path: str) -> str:
 
 def _counted(output: Node) -> str:
     """A comment that says of which results the first elements count: ``take: f32[sum ≤ N]``."""
-    interface, values = output.graph.interface, output.args[0]
-    if interface is None or interface.result is None:
-        return ""
-    values = values[0] if interface.writes and isinstance(values, tuple) and values else values
     said: list[str] = []
-
-    def walk(structure: Any, value: Any) -> None:
-        if not fits(structure, value):
-            return
-        if structure.kind == "first":
-            elements, count = value
+    for elements, cuts in result_leaves(output.graph):
+        if cuts and isinstance(elements, Node):
             sizes = [*map(str, elements.type.shape)]
-            axis = structure.value or 0
-            sizes[axis] = f"{count} ≤ {sizes[axis]}"
+            for axis, count in cuts:
+                sizes[axis] = f"{count} ≤ {sizes[axis]}"
             said.append(f"{elements}: {elements.type.dtype}[{', '.join(sizes)}]")
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
-        for child, part in zip(structure.children, parts):
-            walk(child, part)
-
-    walk(interface.result, values)
     return f"  # {', '.join(said)}" if said else ""
 
 

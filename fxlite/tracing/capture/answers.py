@@ -494,7 +494,8 @@ def _extreme(relation: str) -> Call:
             better = lookup(relation)(value, best)
             require_one_truth(better)
             best = lookup("where")(better, value, best)
-        return best
+        are_python = all(hasattr(v, "python_type") or type(v) in (bool, int, float, NamedDim) for v in values)
+        return tracer.python_number(best) if are_python else best
 
     return call
 

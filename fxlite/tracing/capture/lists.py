@@ -12,8 +12,10 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.answers import stacked
@@ -123,22 +125,41 @@ def _all(flow: Any, tracer: Tracer, values: list[Any]) -> Any:
     )
 
 
+def _is_beyond(tracer: Tracer, relation: str, one: Any, other: Any) -> Any:
+    """``one > other`` or ``one < other``, of numbers, or of tuples of them from the first parts on."""
+    if is_leaf(one) and is_leaf(other):
+        return lookup(relation)(one, other)
+    if not (isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other)):
+        refuse(tracer, "max() or min() compares what are no numbers, or tuples of as many, of")
+    found: Any = False
+    for a, b in zip(one[::-1], other[::-1]):
+        equal = lookup("logical_and")(_equal(tracer, a, b), found)
+        found = lookup("logical_or")(_is_beyond(tracer, relation, a, b), equal)
+    return found
+
+
+def _equal(tracer: Tracer, one: Any, other: Any) -> Any:
+    if is_leaf(one) and is_leaf(other):
+        return lookup("eq")(one, other)
+    return reduce(lookup("logical_and"), (_equal(tracer, a, b) for a, b in zip(one, other)), True)
+
+
 def _extreme(relation: str) -> Callable[..., Any]:
-    def call(flow: Any, tracer: Tracer, values: list[Any], **options: Any) -> Any:
-        if options.get("key") is not None:
-            refuse(tracer, "max() or min() with key= of")
+    def call(flow: Any, tracer: Tracer, values: list[Any], key: Any = None, **options: Any) -> Any:
         truths, parts = _parts(values)
-        if not all(map(is_leaf, parts)):
-            refuse(tracer, "max() or min() compares what are no numbers, of")
-        found, best = truths[0], parts[0]
-        for truth, value in zip(truths[1:], parts[1:]):
-            better = lookup("logical_or")(flow.not_(found), lookup(relation)(value, best))
-            best = flow.choose(lookup("logical_and")(truth, better), lambda v=value: v, lambda b=best: b)
+        keys = parts if key is None else [flow.call(key, part) for part in parts]
+        found, first, best = truths[0], keys[0], parts[0]
+        for truth, own, value in zip(truths[1:], keys[1:], parts[1:]):
+            better = lookup("logical_or")(flow.not_(found), _is_beyond(tracer, relation, own, first))
+            one, other = (own, value), (first, best)
+            better = lookup("logical_and")(truth, better)
+            first, best = flow.choose(better, lambda one=one: one, lambda other=other: other)
             found = lookup("logical_or")(found, truth)
         if "default" in options:
             return flow.choose(found, lambda: best, lambda: options["default"])
         what = f"{'max' if relation == 'gt' else 'min'}() arg is an empty sequence"
-        return tracer.unless(best, flow.not_(found), ValueError(what))
+        none = flow.not_(found)
+        return pytree.plain(best, lambda v: tracer.unless(v, none, ValueError(what)) if is_traced(v) else v)
 
     return call
 

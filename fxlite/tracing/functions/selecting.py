@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.state import is_traced
-from fxlite.ops.op import broadcast_shapes, lookup
+from fxlite.ops.op import broadcast_shapes, lookup, normalize_axis
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions.rearranging import within
@@ -165,6 +165,8 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
             if other is None:
                 raise ValueError(f"{name} of some elements needs initial=, as in NumPy")
             x = chosen(where, x, other)
+        if initial is not None and neutral is None:
+            x = _with_elements(x, axis, initial)
         found = plain(x, axis, **options)
         is_infinite = type(initial) is float and math.isinf(initial)
         if initial is None or (is_infinite and initial == COMBINATIONS[name].neutral):  # changes nothing
@@ -172,6 +174,21 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
         return lookup(combined)(found, initial)
 
     return call
+
+
+def _with_elements(x: Any, axis: Any, initial: Any) -> Any:
+    """``x``, with one element along each axis that is reduced and has none: the result of an empty one."""
+    shape = value_type(x).shape
+    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    gone = {normalize_axis(a, len(shape)) for a in axes}
+    if not any(type(shape[a]) is int and shape[a] == 0 for a in gone):
+        return x
+    sizes = tuple(1 if a in gone else size for a, size in enumerate(shape))
+    return (
+        lookup("full")(sizes, initial, value_type(x).dtype)
+        if not is_traced(initial)
+        else lookup("expand")(initial, sizes)
+    )
 
 
 def average(

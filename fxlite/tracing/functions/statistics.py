@@ -3,7 +3,7 @@ leave NaN out.
 
 In: traced values and the arguments of NumPy's functions. Out: compositions of ``sort``,
 ``searchsorted``, ``gather``, ``scatter_add`` and reductions. Results have a size that is known
-while tracing; where NumPy's depends on values (``np.bincount``), the size must be given.
+while tracing.
 """
 
 from __future__ import annotations
@@ -223,22 +223,6 @@ def _counted(places: Any, count: Any, addends: Any, tracer: Any) -> Any:
     kind = value_type(addends)
     zeros = tracer.constant(lookup("full")((count,), 0, dtype=kind.dtype))
     return lookup("scatter_add")(zeros, places, addends, axis=0)
-
-
-def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
-    """np.bincount of ``minlength`` numbers; others are an IndexError when the program runs."""
-    if type(minlength) is int and minlength < 1:
-        raise ValueError(
-            "how many counts there are depends on values; give minlength=, which must be larger than all numbers"
-        )
-    tracer = next(v.tracer for v in (x, weights) if is_traced(v))
-    x = _traced(tracer, x, dtypes.int64)
-    x = lookup("where")(x < 0, minlength, x)  # negative ones are none either
-    if weights is None:
-        addends = np.ones_like(x)
-    else:
-        addends = _traced(tracer, weights, dtypes.float64)
-    return _counted(x, minlength, addends, tracer)
 
 
 def _as(value: Any, dtype: dtypes.DType) -> Any:
@@ -496,17 +480,7 @@ FUNCTIONS = by_name(
     np, sort_complex, partition, argpartition, lexsort, searchsorted, digitize, nanmean, nanvar, nanstd, nancumprod
 )
 FUNCTIONS |= by_name(
-    np,
-    sort_complex,
-    bincount,
-    cov,
-    histogram,
-    histogram2d,
-    histogramdd,
-    histogram_bin_edges,
-    interp,
-    correlate,
-    convolve,
+    np, sort_complex, cov, histogram, histogram2d, histogramdd, histogram_bin_edges, interp, correlate, convolve
 )
 FUNCTIONS |= by_name(np, sort_complex, convolve, ediff1d) | {
     np.sort: sort,

@@ -99,7 +99,7 @@ class Block:
 
     def __fx_children__(self) -> Any:
         raise self.refusal(
-            "a part of several axes as a result, from round to round of a loop, or out of a branch",
+            "a part of several axes from round to round of a loop, or out of a branch",
             "hand on the whole array and the bounds, and cut it where it is read",
         )
 
@@ -133,8 +133,8 @@ class Block:
 
     def mask(self, axes: Any) -> Any:
         """Which places count along some axes, to stand beside the values; None where all do."""
-        found = [_beside(mask_of(self.tracer, span), axis) for axis, span in self.spans.items() if axis in axes]
-        return reduce(lookup("logical_and"), found) if found else None
+        found = {axis: span for axis, span in self.spans.items() if axis in axes}
+        return mask_of_all(self.values, found) if found else None
 
     def dot(self, other: Any) -> Any:
         return product(self, other)
@@ -266,22 +266,57 @@ def product(x: Any, y: Any) -> Any:
 
 # -- subscripts ------------------------------------------------------------------------------------
 def part(x: Any, index: Any) -> Any:
-    """``m[:, None]``, ``m[:, 0]``, ``m[..., a:b]``: parts of a part along axes that are whole."""
+    """``m[:, None]``, ``m[:, 0]``, ``m[..., a:b]``, ``m[:, places]``: parts of a part along axes that are whole."""
     values, spans = taken_apart(x)
     items = with_all_axes(index if isinstance(index, tuple) else (index,), values.ndim)
     axis, left = -values.ndim, {}
     for number, item in enumerate(items):
         if item is None:
             continue
+        behind = sum(map(_axes_left, items[number + 1 :]))
         if axis in spans:
             if not (isinstance(item, slice) and item == slice(None)):
                 raise x.refusal("a part of it along an axis of computed size, beside other axes")
-            left[-1 - sum(i is None or isinstance(i, slice) for i in items[number + 1 :])] = spans[axis]
-        elif not (isinstance(item, (slice, int, np.integer)) or (is_traced(item) and not item.ndim)):
-            raise x.refusal("index arrays beside an axis of computed size")
+            left[-1 - behind] = spans[axis]
+        elif not isinstance(item, slice) and _axes_left(item):
+            if any(i is not item and not isinstance(i, slice) for i in items):
+                raise x.refusal("index arrays beside an axis of computed size, and other ones or numbers")
+            if isinstance(item, Masked):
+                places = FUNCTIONS["compact"](item)
+                items[number], left[-1 - behind] = places.filled(0), places.span
         axis += 1
     found, more = taken_apart(values[tuple(items)])
     return made(found, {**left, **more})
+
+
+def _axes_left(item: Any) -> int:
+    """How many axes of the result an item of a subscript makes."""
+    if item is None or isinstance(item, slice):
+        return 1
+    return int(item.ndim if hasattr(item, "ndim") else np.ndim(item))
+
+
+def mesh(x: Any, items: list[Any]) -> Any:
+    """``x[np.ix_(a, b)]`` of places of which it is computed how many there are: each along an axis of its own."""
+    lead = next(n for n, item in enumerate(items) if isinstance(item, (Masked, Block)))
+    apart = [taken_apart(FUNCTIONS["compact"](i) if isinstance(i, Masked) else i) for i in items]
+    indices = [v for v, _ in apart if not isinstance(v, slice) and v is not Ellipsis]
+    one = items[lead]
+    if any(isinstance(i, slice) for i, _ in apart[:lead]) or any(v is None for v in indices) or items[0] is Ellipsis:
+        raise one.refusal("places in one axis for each of another one, beside other parts of a subscript")
+    spans: dict[int, Span] = {}
+    for _, own in apart:
+        for axis, span in own.items():
+            if not spans.setdefault(axis, span).same(span):
+                raise one.refusal("places of two selections along one axis")
+    whole = x[tuple(masked.chosen(mask_of_all(v, own), v, 0) if own else v for v, own in apart)]
+    behind = whole.ndim - max(v.ndim if is_traced(v) else np.ndim(v) for v in indices)
+    return made(whole, {axis - behind: span for axis, span in spans.items()})
+
+
+def mask_of_all(values: Any, spans: Spans) -> Any:
+    """Which places count, to stand beside the values."""
+    return reduce(lookup("logical_and"), (_beside(mask_of(values.tracer, span), axis) for axis, span in spans.items()))
 
 
 def several(x: Any, items: list[Any], subscript: Callable[..., Any], takes: bool = True) -> Any:
@@ -310,4 +345,4 @@ def several(x: Any, items: list[Any], subscript: Callable[..., Any], takes: bool
 
 give_operators(Block, lambda out, result, what: out.changed(result, what))
 Block.__hash__ = None  # type: ignore[assignment]
-FUNCTIONS |= {"applied": applied, "product": product, "part of axes": part, np.outer: outer}
+FUNCTIONS |= {"applied": applied, "product": product, "part of axes": part, "mesh": mesh, np.outer: outer}

@@ -11,19 +11,20 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from fxlite.base.state import is_traced
-from fxlite.graph.graph import Node
-from fxlite.ops.op import lookup
+from fxlite.ops.op import lookup, normalize_axis
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.functions import rearranging
 from fxlite.tracing.numpy_functions import astype, by_name, ravel, value_type
+from fxlite.tracing.selections.bounds import most_of
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
-from fxlite.tracing.selections.masked import Masked, chosen, first_of
+from fxlite.tracing.selections.masked import Masked, aligned, chosen, first_of, is_block
 from fxlite.tracing.selections.spans import Span, counting, mask_of, sum_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
@@ -40,9 +41,11 @@ def compact(m: Masked) -> Masked:
         source = lookup("minimum")(places, shapes.for_user(size) - 1)
     else:
         size = shapes.product(mask.type.shape)
-        sizes = m.values.type.shape
-        values = lookup("reshape")(m.values, (*sizes[:axis], size, *sizes[axis + mask.ndim :]))
-        source, count = _positions(lookup("reshape")(mask, (size,)))
+        sizes, values = m.values.type.shape, m.values
+        if mask.ndim > 1:
+            values = lookup("reshape")(values, (*sizes[:axis], size, *sizes[axis + mask.ndim :]))
+            mask = lookup("reshape")(mask, (size,))
+        source, count = _positions(mask)
     tracer.ranges[count._node] = (0, shapes.for_user(shapes.normalize(size + 1)))
     chosen = source if _is_counting(m.values) else lookup("take")(values, source, axis=axis)
     return first_of(chosen, count, m.after)
@@ -62,23 +65,32 @@ def _positions(mask: Any) -> tuple[Any, Any]:
 
 class Result:
     """What is selected as a result of the program: ``elements`` of an array, of which along an
-    ``axis`` the first ``count`` ones count."""
+    ``axis`` the first ``count`` ones count; of several axes, one inside of the other."""
 
-    def __init__(self, m: Masked) -> None:
-        made = compact(m)
-        self.axis = made.before
-        self.elements, self.count = made.values, made.count
-        if not is_traced(self.count):
-            self.count = made.tracer.size(self.count) if isinstance(self.count, shapes.NamedDim) else self.count
+    def __init__(self, elements: Any, axis: int, count: Any) -> None:
+        self.elements, self.axis, self.count = elements, axis, count
 
     def __fx_children__(self) -> tuple[str, Sequence[str], Sequence[Any]]:
         return "first", ("elements", "count"), (self.elements, self.count)
 
 
+def _result(values: Any, parts: Sequence[tuple[Any, int, Span | None]]) -> Any:
+    """``values`` cut to what counts along each axis: a mask, how many axes are behind it, and a span."""
+    counts = []
+    for mask, after, span in parts:
+        made = compact(Masked(values, mask, after, span))
+        values, count = made.values, made.count
+        counts.append((made.before, made.tracer.size(count) if isinstance(count, shapes.NamedDim) else count))
+    return reduce(lambda inner, cut: Result(inner, *cut), counts, values)
+
+
 def with_results(value: Any) -> Any:
     """A nested result with a :class:`Result` in place of what is selected."""
     if isinstance(value, Masked):
-        return Result(value)
+        return _result(value.values, [(value.mask, value.after, value.span)])
+    if is_block(value):
+        cuts = [(mask_of(value.tracer, span), -axis - 1, span) for axis, span in value.spans.items()]
+        return _result(value.values, cuts)
     if isinstance(value, dict):
         return {key: with_results(part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
@@ -226,7 +238,9 @@ def _unique_of(a: Masked, *options: Any, **named: Any) -> Any:
 # -- made of whole arrays --------------------------------------------------------------------------
 def nonzero(a: Any) -> tuple[Masked, ...]:
     """np.nonzero."""
-    a = _whole(a)
+    if isinstance(a, Masked):
+        m = _line(a, "np.nonzero")
+        return (Masked(counting(m.tracer, m.span.size), lookup("logical_and")(m.mask, lookup("ne")(m.values, 0))),)  # type: ignore[union-attr]
     mask = lookup("ne")(a, 0) if not a.type.dtype.is_bool else a
     sizes, found = a.type.shape, []
     for axis, size in enumerate(sizes):
@@ -240,19 +254,13 @@ def nonzero(a: Any) -> tuple[Masked, ...]:
 
 def flatnonzero(a: Any) -> Masked:
     """np.flatnonzero."""
-    return nonzero(ravel(_whole(a)))[0]
+    return nonzero(a if isinstance(a, Masked) else ravel(a))[0]
 
 
 def argwhere(a: Any) -> Masked:
     """np.argwhere."""
     found = nonzero(a)
     return Masked(lookup("stack")(tuple(m.values for m in found), axis=-1), found[0].mask, 1)
-
-
-def _whole(a: Any) -> Any:
-    if isinstance(a, Masked):
-        raise a.refusal("the places of what is not 0")
-    return a
 
 
 def compress(condition: Any, a: Any, axis: Any = None) -> Masked:
@@ -411,7 +419,8 @@ def _with_returns(
     (count, shape), found = known, [values]
     if index:
         found.append(compact(Masked(order, is_new)))
-    number = lookup("cumsum")(lookup("cast")(is_new, "i64"), axis=0) - 1
+    if inverse or counts:
+        number = lookup("cumsum")(lookup("cast")(is_new, "i64"), axis=0) - 1
     if inverse:
         places = lookup("scatter_set")(lookup("full")((size,), 0, dtypes.int64), order, number, axis=0)
         if count is not None:
@@ -434,7 +443,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         a, axis = ravel(a), 0
     axis %= value_type(a).rank
     tracer, size = repeats.tracer, value_type(a).shape[axis]
-    most = _most(repeats.node)
+    most = most_of(repeats)
     if most is None:
         raise tracer.error(
             "np.repeat by numbers that are computed: how large its result can be is not known",
@@ -452,25 +461,73 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     return first_of(lookup("take")(tracer.constant(a), source, axis=axis), total, value_type(a).rank - axis - 1)
 
 
-def _most(node: Any) -> int | None:
-    """A number that no element is above, where one can be seen."""
-    if not isinstance(node, Node):
-        return node if type(node) is int else None
-    if node.type.dtype.is_bool:
-        return 1
-    if node.op != "call_function":
-        return None
-    bound = node.bound
-    if node.target is lookup("cast"):
-        return _most(bound["x"])
-    if node.target is lookup("clip"):
-        return bound["max"] if type(bound.get("max")) is int else None
-    if node.target is lookup("remainder"):
-        return bound["y"] - 1 if type(bound["y"]) is int and bound["y"] > 0 else None
-    if node.target is lookup("minimum"):
-        found = [m for m in (_most(bound["x"]), _most(bound["y"])) if m is not None]
-        return min(found) if found else None
-    return None
+def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
+    """np.bincount: of ``minlength`` numbers, others are an IndexError when the program runs; of as many as there
+    are where that is not given, of which it is known how large they can be."""
+    some = _line(x, "np.bincount") if isinstance(x, Masked) else None
+    if some is not None:
+        x = some.filled(-1)
+        weights = aligned(compact(weights) if isinstance(weights, Masked) else weights, some)
+    tracer = next(v.tracer for v in (x, weights) if is_traced(v))
+    known = known_value(x) if is_traced(x) else np.asarray(x)
+    x = lookup("cast")(tracer.constant(x), dtypes.int64)
+    size, count = minlength, None
+    if known is not None:
+        size = max(minlength, 1 + int(known.max(initial=-1)))
+    elif type(minlength) is int and minlength < 1:
+        most = most_of(x)
+        if most is None:
+            raise tracer.error(
+                "np.bincount: how many counts there are depends on values, and how large they can be is not known",
+                "give minlength=, which must be larger than all numbers, or a bound: np.bincount(x % n)",
+                x.node,
+            )
+        size = shapes.for_user(shapes.normalize(most + 1))
+        largest = np.max(x, initial=-1)
+        tracer.ranges[largest.node] = (-1, size)
+        count = tracer.python_number(largest + 1)
+    places = lookup("where")(x < 0, size, x)  # negative ones are none either
+    addends = np.ones_like(x) if weights is None else lookup("cast")(tracer.constant(weights), dtypes.float64)
+    if some is not None:
+        places, addends = (chosen(some.mask, v, 0) for v in (places, addends))
+    zeros = tracer.constant(lookup("full")((size,), 0, dtype=addends.type.dtype))
+    counts = lookup("scatter_add")(zeros, places, addends, axis=0)
+    return counts if count is None else first_of(counts, count)
+
+
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+    """np.trim_zeros: a slice along each axis, with bounds that are computed."""
+    ends, rank, there = trim.lower(), filt.ndim, lookup("ne")(filt, 0)
+    if ends not in ("f", "b", "fb", "bf"):
+        raise ValueError(f'trim is "f", "b" or "fb", not {trim!r}')
+    items: list[Any] = [slice(None)] * rank
+    for number in range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,):
+        number = normalize_axis(number, rank)
+        size = shapes.for_user(filt.type.shape[number])
+        found = np.any(there, axis=tuple(a for a in range(rank) if a != number))
+        places: Any = counting(filt.tracer, filt.type.shape[number])
+        first = np.min(lookup("where")(found, places, size), initial=size)
+        last = np.max(lookup("where")(found, places + 1, 0), initial=0)
+        for bound in (first, last):
+            filt.tracer.ranges[bound.node] = (0, shapes.for_user(shapes.normalize(filt.type.shape[number] + 1)))
+        items[number] = slice(first if "f" in ends else None, last if "b" in ends else None)
+    return filt[tuple(items)]
+
+
+def open_mesh(*args: Any) -> tuple[Any, ...]:
+    """np.ix_: what a mask that is computed selects are its places."""
+    found = []
+    for number, line in enumerate(args):
+        if is_traced(line) and line.type.dtype.is_bool and known_value(line) is None:
+            line = compact(nonzero(line)[0])
+        elif not isinstance(line, Masked):
+            line = line if is_traced(line) else np.asarray(line)
+            line = np.flatnonzero(line) if line.dtype == bool else line
+        if line.ndim != 1:
+            raise ValueError(f"np.ix_ takes lines, not an array of {line.ndim} axes")
+        new = [None] * (len(args) - 1)
+        found.append(line[(*new[:number], slice(None), *new[number:])])
+    return tuple(found)
 
 
 def _histogram(a: Masked, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
@@ -501,6 +558,10 @@ OF_MASKED.update(
         np.append: lambda arr, values, axis=None: _joined((_whole_line(arr, values), _whole_line(values, arr)), axis),
         np.unique: _unique_of,
         np.histogram: _histogram,
+        np.nonzero: nonzero,
+        np.bincount: bincount,
+        np.flatnonzero: flatnonzero,
+        np.argwhere: argwhere,
         np.median: lambda a, axis=None: _median(a),
     }
 )
@@ -521,8 +582,11 @@ def _median(a: Masked) -> Any:
 _SETS = by_name(np, intersect1d, setdiff1d, setxor1d, union1d)
 OF_MASKED.update({**_SETS, np.isin: lambda a, b, assume_unique=False, invert=False: _among(a, b, invert=invert)})
 
-FUNCTIONS = by_name(np, nonzero, flatnonzero, argwhere, unique, repeat) | {
+OF_MASKED[np.ix_] = open_mesh
+
+FUNCTIONS = by_name(np, nonzero, flatnonzero, argwhere, unique, repeat, bincount, trim_zeros) | {
     **_SETS,
+    np.ix_: open_mesh,
     np.unique_all: lambda x: unique(x, True, True, True, equal_nan=False),
     np.unique_counts: lambda x: unique(x, return_counts=True, equal_nan=False),
     np.unique_inverse: lambda x: unique(x, return_inverse=True, equal_nan=False),

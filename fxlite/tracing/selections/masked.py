@@ -355,11 +355,11 @@ class Masked:
             return flipped(self)
         if type(index) is slice and index == slice(None):
             return self
-        items = index if isinstance(index, tuple) else ()
-        has_new = index is None or any(item is None for item in items)
-        if (self.span is not None or has_new) and (index is None or (items and self._has_whole(items))):
+        items = tuple(map(_places, index if isinstance(index, tuple) else (index,)))
+        others = self.before or len(items) > 1 or index is None
+        if (self.span is not None or others) and self._has_whole(items):
             one_by_one = self if self.span is not None else FUNCTIONS["compact"](self)
-            return FUNCTIONS["part of axes"](one_by_one, index)
+            return FUNCTIONS["part of axes"](one_by_one, items)
         found = FUNCTIONS["part"](self, index)
         if isinstance(index, slice):
             self.parts.append(weakref.ref(found))
@@ -395,6 +395,12 @@ class Masked:
         whole = made.values.copy()
         whole[place] = value
         self.changed(made.like(whole))
+
+
+def _places(item: Any) -> Any:
+    """What stands in a subscript, a mask of one axis as the places that it selects."""
+    is_mask = is_traced(item) and item.ndim == 1 and item.type.dtype.is_bool
+    return np.nonzero(item)[0] if is_mask else item
 
 
 def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
@@ -444,7 +450,7 @@ def give_operators(kind: type, store: Callable[[Any, Any, str], Any]) -> None:
         setattr(kind, reduces.__name__, _reduction(reduces))
 
 
-_METHODS: tuple[Any, ...] = (np.argsort, np.cumsum, np.cumprod, np.argmax, np.argmin)
+_METHODS: tuple[Any, ...] = (np.nonzero, np.argsort, np.cumsum, np.cumprod, np.argmax, np.argmin)
 for _called in _METHODS:
     setattr(Masked, _called.__name__, _method(_called))
 give_operators(Masked, lambda out, result, what: stored(out, result, what))

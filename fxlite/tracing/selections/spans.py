@@ -193,10 +193,13 @@ class Span:
         length = self.stop.minus(self.start)
         if first is self.first and last is self.last and length.size is not None:
             return max(length.size, 0) if type(length.size) is int else shapes.for_user(length.size)
-        if type(first) is int and first == 0:
-            return last
-        number = last - first
-        return number if at_least(tracer, number, 0) else lookup("maximum")(number, 0)
+        number = last if type(first) is int and first == 0 else last - first
+        number = number if at_least(tracer, number, 0) else lookup("maximum")(number, 0)
+        if not is_traced(number):
+            return number
+        number = tracer.python_number(number)
+        tracer.ranges.setdefault(number.node, (0, shapes.for_user(shapes.normalize(self.size + 1))))
+        return number
 
     def same(self, other: Span | None) -> bool:
         """Whether both are the same positions in every run."""
@@ -266,11 +269,24 @@ def taken(x: Proxy, axis: int, span: Span) -> Proxy | None:
 def counting(tracer: Tracer, size: Dim) -> Proxy:
     """0, 1, ... to before a size: no constant, so that back ends know what they are."""
     bound = {"start": 0, "stop": size, "step": 1, "dtype": dtypes.int64}
-    return tracer.record(lookup("arange"), bound)  # type: ignore[no-any-return]
+    made: Proxy = tracer.record(lookup("arange"), bound)
+    tracer.aside.add(made.node)
+    return made
 
 
 def mask_of(tracer: Tracer, span: Span) -> Proxy:
-    """Which positions of the axis are in the span."""
+    """Which positions of the axis are in the span; where nobody asks, the program's graph leaves it out."""
+    mask = _mask_of(tracer, span)
+    bounds = {bound.node for bound in (span.first, span.last) if is_traced(bound)}
+    stack = [mask.node]
+    while stack:
+        node = stack.pop()
+        tracer.aside.add(node)
+        stack += [n for n in node.all_input_nodes if n not in bounds and n not in tracer.aside]
+    return mask
+
+
+def _mask_of(tracer: Tracer, span: Span) -> Proxy:
     size, start, stop = span.size, span.first, span.last
     places = counting(tracer, size)
     from_start, to_stop = at_most(tracer, start, 0), at_least(tracer, stop, size)

@@ -1,0 +1,119 @@
+"""How large the integers of an array can be, where that can be seen from how they are computed: what is counted or
+repeated by them has a size with that bound.
+
+In: a traced value. Out: a size that no element is above, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxlite.graph.graph import Node
+from fxlite.ops.op import lookup, normalize_axis
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
+
+#: Calls above a value that are looked at.
+_DEEPEST = 20
+
+
+def most_of(value: Any) -> Dim | None:
+    """A size that no element of a traced value is above, where one can be seen."""
+    return _most(value.node, _DEEPEST)
+
+
+def _most(node: Any, depth: int) -> Dim | None:
+    if not isinstance(node, Node):
+        return shapes.normalize(node) if type(node) is int or shapes.names(node) else None
+    kind = node.type
+    if not isinstance(kind, TensorType) or not (kind.dtype.is_bool or kind.dtype.is_integer):
+        return None
+    found = _of_call(node, depth) if depth and node.op == "call_function" else None
+    if found is None and (kind.dtype.is_bool or kind.dtype.itemsize <= 2):
+        found = 1 if kind.dtype.is_bool else int(np.iinfo(kind.dtype.numpy).max)
+    return found
+
+
+def _of_call(node: Node, depth: int) -> Dim | None:
+    op, bound = node.target, node.bound
+
+    def of(*names: str) -> list[Any]:
+        return [_most(bound[name], depth - 1) for name in names]
+
+    for known, rule in _RULES.items():
+        if op is lookup(known):
+            found = rule(bound, of)
+            return None if found is None else shapes.normalize(found)
+    if op.moves_values and op.kind != "reduction":
+        operands = [name for name in op.tensor_kinds if name not in ("index", "indices")]
+        return _largest(of(*operands)) if all(isinstance(bound[name], Node) for name in operands) else None
+    return None
+
+
+def _largest(found: list[Any]) -> Dim | None:
+    """A bound of all that has one of these bounds."""
+    return None if None in found or not found else shapes.maximum(*found) if len(found) > 1 else found[0]
+
+
+def _smallest(found: list[Any]) -> Dim | None:
+    """A bound of what has all bounds that there are."""
+    known = [f for f in found if f is not None]
+    return None if not known else shapes.minimum(*known) if len(known) > 1 else known[0]
+
+
+def _less(bound: Any, of: Any) -> Dim | None:
+    """Of ``x % n``: below it."""
+    y = bound["y"]
+    if type(y) is int:
+        return y - 1 if y > 0 else None
+    return _most(y, 1) if isinstance(y, Node) and y.target is lookup("full") else None
+
+
+def _scaled(bound: Any, of: Any, by: Callable[[Any, int], Any]) -> Dim | None:
+    """Of what does not become larger with a number: ``x * 3``, ``x // 2``."""
+    y, (most,) = bound["y"], of("x")
+    return by(most, y) if type(y) is int and y > 0 and most is not None and shapes.at_least(most, 0) else None
+
+
+def _along(bound: Any, of: Any) -> Dim | None:
+    """The largest position along an axis, or in all of them."""
+    shape, axis = bound["x"].type.shape, bound["axis"]
+    return (shapes.product(shape) if axis is None else shape[normalize_axis(axis, len(shape))]) - 1
+
+
+def _added_up(bound: Any, of: Any) -> Dim | None:
+    """A sum of as many elements as there are along axes."""
+    x, (most,) = bound["x"], of("x")
+    shape, axis = x.type.shape, bound["axis"]
+    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    count = shapes.product(shape[normalize_axis(a, len(shape))] for a in axes)
+    return None if most is None or not shapes.at_least(most, 0) else count * most
+
+
+_RULES: dict[str, Callable[[Any, Any], Any]] = {
+    "cast": lambda bound, of: None if np.issubdtype(bound["dtype"].numpy, np.unsignedinteger) else of("x")[0],
+    "clip": lambda bound, of: bound["max"] if type(bound.get("max")) is int else of("x")[0],
+    "remainder": _less,
+    "minimum": lambda bound, of: _smallest(of("x", "y")),
+    "maximum": lambda bound, of: _largest(of("x", "y")),
+    "where": lambda bound, of: _largest(of("x", "y")),
+    "scatter_set": lambda bound, of: _largest(of("x", "source")),
+    "bitwise_and": lambda bound, of: bound["y"] if type(bound["y"]) is int and bound["y"] >= 0 else None,
+    "add": lambda bound, of: None if None in of("x", "y") else sum(of("x", "y")),
+    "sub": lambda bound, of: of("x")[0] - bound["y"] if type(bound["y"]) is int and None not in of("x") else None,
+    "mul": lambda bound, of: _scaled(bound, of, lambda most, y: most * y),
+    "floor_divide": lambda bound, of: _scaled(bound, of, lambda most, y: most // y),
+    "sum": _added_up,
+    "cumsum": _added_up,
+    "argmax": _along,
+    "argmin": _along,
+    "argsort": _along,
+    "flatnonzero": lambda bound, of: shapes.product(bound["x"].type.shape) - 1,
+    "searchsorted": lambda bound, of: bound["x"].type.shape[-1],
+    "arange": lambda bound, of: bound["stop"] - 1 if type(bound["step"]) is int and bound["step"] > 0 else None,
+    "full": lambda bound, of: _most(bound["value"], 1),
+}
