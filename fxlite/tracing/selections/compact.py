@@ -295,13 +295,13 @@ def unique(
     shape = None if count is not None else value_type(ar).shape
     values = ar.filled(_last(ar.values.type.dtype)) if isinstance(ar, Masked) else ravel(ar)
     tracer, size, kind = values.tracer, values.type.shape[0], values.type.dtype
-    order = lookup("argsort")(values, axis=0)
+    order = np.argsort(values, axis=0)
     ranked = lookup("take")(values, order, axis=0)
     place: Any = counting(tracer, size)
     before = lookup("take")(ranked, lookup("maximum")(place - 1, 0), axis=0)
     differs = lookup("ne")(ranked, before)
-    if kind.is_float and equal_nan:
-        differs = lookup("logical_and")(differs, lookup("logical_not")(lookup("isnan")(before)))
+    if kind.is_inexact and equal_nan:
+        differs = lookup("logical_and")(differs, lookup("logical_not")(np.isnan(before)))
     is_new = lookup("logical_or")(differs, place == 0)
     if count is not None:
         is_new = lookup("logical_and")(is_new, counting(tracer, size) < count)
