@@ -83,6 +83,17 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     ),
     "looped over by number": (lambda x: _by_number(x), [X]),
     "repeat": (lambda x, n: (np.repeat(x, np.minimum(n, 3)), np.repeat(x, n % 2), x.repeat(n > 0)), [X[:5], K[:5] % 5]),
+    "repeat by bounds": (
+        lambda x, n: (
+            np.repeat(x, np.clip(np.minimum(n, 1), 2, None)),
+            np.repeat(x, np.maximum(np.minimum(n, 2) * 2 - 3, 0)),
+            np.repeat(x, (n % 3 + 1) // 2),
+            np.repeat(x, np.where(n > 0, n & 1, 2)),
+            np.repeat(x, np.argsort(n)[::-1]),
+            np.repeat(x, np.minimum(n.max() - n, 3)),
+        ),
+        [X[:5], K[:5]],
+    ),
     "compress": (lambda x, k: (np.compress(k > 0, x), np.extract(x > 0, x) * 2), [X[:6], K[:6]]),
     "loop": (lambda x: _halved(x), [X]),
     "loop of lists": (lambda x: _escaping(x), [RNG.uniform(0, 1.3, 12)]),
@@ -122,6 +133,29 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
             np.bincount(k[k > 0], minlength=9),
             np.bincount(k % 4)[np.bincount(k % 4).nonzero()],
             np.where(x[x > 0] < 2)[0].sum(),
+        ),
+        [X, K[:11]],
+    ),
+    "products and parts of two axes": (
+        lambda x, a, i: (
+            np.outer(x[x > 0], x[x > 1]),
+            a[x[:5] > 0] @ a[x[:5] > -1].T,
+            a[x[:5] > 0] @ a,
+            a[:, x[:5] > 0] @ x[x > 0][: len(x[:5][x[:5] > 0])],
+            a[i:, i:][1:, 0],
+            a[i:, :i][:, -1:],
+            a[x[:5] > 0][:, x[:5] > 0][0, :1],
+            a[i:, i:][-1],
+        ),
+        [X, RNG.normal(size=(5, 5)), np.int64(2)],
+    ),
+    "beside itself in another order": (
+        lambda x, k: (
+            np.cumsum(x[x > 0])[x[x > 0] < 2],
+            x[k > 1][::-1],
+            np.ptp(x[k > 0]),
+            x[x > 99][np.flatnonzero(x[x > 99])],
+            x[k[0] % 2 :][::-1].sum(),
         ),
         [X, K[:11]],
     ),
@@ -261,7 +295,9 @@ def test_what_nobody_reads_of_a_selection_is_not_in_the_graph() -> None:
 
 def test_the_number_of_elements_is_a_number_of_python() -> None:
     def counts(x: Any, i: Any) -> Any:
-        return len(x[i:]), len(x[x > 0]), len(np.bincount(np.arange(6) % 4 + (x > 9).sum())), np.ones(len(x[i:])).sum()
+        cut = np.outer(x, x)[i:, :i], np.outer(x, x)[:, x > 0]
+        sizes = cut[0].size, len(cut[0]), cut[1].size, len(np.bincount(np.arange(6) % 4 + (x > 9).sum()))
+        return *sizes, len(x[i:]), len(x[x > 0]), np.ones(len(x[i:])).sum()
 
     function = fx.jit(counts, backend="python")
     for i in (np.int64(2), np.int64(-3)):
@@ -287,7 +323,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "counts without a bound": (lambda x: np.bincount(x.astype(int)), "minlength="),
     "repeat without a bound": (lambda x: np.repeat(x, x.astype(int)), "np.minimum"),
     "a list that grows": (lambda x: _grown(x), "final size|length|shape"),
-    "a product over other axes": (lambda x: x.reshape(3, 3)[:, x[:3] > 0] @ x, "product|mask"),
     "numbers apart from the mask": (lambda x: x.reshape(1, 3, 3)[0, :, x[:3] > 0], "mask"),
     "iterated": (lambda x: sum(x[x > 0]), r"(?s)known before.*loop over positions: for i in range"),
     "a size without a bound": (lambda x: np.zeros(int(x.sum())), "largest size"),

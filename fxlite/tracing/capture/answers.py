@@ -26,7 +26,7 @@ from fxlite.base.location import here
 from fxlite.base.state import UNKNOWN_TEXT, is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import as_known_number, known_value, require_one_truth
-from fxlite.tracing.selections.masked import Masked, first_of
+from fxlite.tracing.selections.masked import Masked, first_of, is_block
 from fxlite.tracing.selections.spans import at_least, counting, highest, sum_of
 from fxlite.tracing.writes.aliasing import laid_out, layout_of, take_order_for_granted
 from fxlite.tracing.writes.shared_memory import attach, contiguous, fresh, is_number, view_of
@@ -532,7 +532,7 @@ def _bool(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str
 
 def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``len(x)``, which may be a named dim."""
-    if len(args) == 1 and (isinstance(args[0], Masked) or (is_traced(args[0]) and args[0].ndim)):
+    if len(args) == 1 and (isinstance(args[0], Masked) or is_block(args[0]) or (is_traced(args[0]) and args[0].ndim)):
         return args[0].shape[0]
     return function(*args, **kwargs)
 

@@ -64,6 +64,11 @@ class Block:
         return tuple(s if span is None else span.count(self.tracer) for s, span in zip(sizes, spans))
 
     @property
+    def size(self) -> Any:
+        """How many elements there are: a traced number."""
+        return self.tracer.python_number(reduce(lookup("mul"), self.shape))
+
+    @property
     def T(self) -> Any:
         return made(self.values.T, {-self.ndim - 1 - axis: span for axis, span in self.spans.items()})
 
@@ -198,8 +203,7 @@ def taken_apart(value: Any) -> tuple[Any, Spans]:
     if isinstance(value, Block):
         return value.values, value.spans
     if isinstance(value, Masked):
-        if value.span is None:
-            raise value.refusal("what a mask selects beside a part of several axes")
+        value = value if value.span is not None else FUNCTIONS["compact"](value)
         return value.values, {-value.after - 1: value.span}
     return value, {}
 
@@ -269,6 +273,7 @@ def part(x: Any, index: Any) -> Any:
     """``m[:, None]``, ``m[:, 0]``, ``m[..., a:b]``, ``m[:, places]``: parts of a part along axes that are whole."""
     values, spans = taken_apart(x)
     items = with_all_axes(index if isinstance(index, tuple) else (index,), values.ndim)
+    values, spans, items = _cut_again(values, spans, items)
     axis, left = -values.ndim, {}
     for number, item in enumerate(items):
         if item is None:
@@ -287,6 +292,30 @@ def part(x: Any, index: Any) -> Any:
         axis += 1
     found, more = taken_apart(values[tuple(items)])
     return made(found, {**left, **more})
+
+
+def _cut_again(values: Any, spans: Spans, items: list[Any]) -> tuple[Any, Spans, list[Any]]:
+    """Slices and numbers along axes of computed size are applied, and whole axes or none left there."""
+    spans, items, axis = dict(spans), list(items), 0
+    for number in reversed(range(len(items))):
+        item = items[number]
+        if item is None:
+            continue
+        axis -= 1
+        is_number = isinstance(item, (int, np.integer)) or (is_traced(item) and not item.ndim)
+        if axis not in spans or not (is_number or (isinstance(item, slice) and item.step in (None, 1))):
+            continue
+        if isinstance(item, slice) and item == slice(None):
+            continue
+        span = spans.pop(axis)
+        found = FUNCTIONS["along"](Masked(values, mask_of(values.tracer, span), -axis - 1, span), item)
+        if isinstance(found, Masked):
+            values, spans[axis], items[number] = found.values, found.span, slice(None)
+        else:
+            values, spans = found, {a + (a < axis): span for a, span in spans.items()}
+            del items[number]
+            axis += 1
+    return values, spans, items
 
 
 def _axes_left(item: Any) -> int:

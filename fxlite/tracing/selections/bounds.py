@@ -96,7 +96,8 @@ def _added_up(bound: Any, of: Any) -> Dim | None:
 
 _RULES: dict[str, Callable[[Any, Any], Any]] = {
     "cast": lambda bound, of: None if np.issubdtype(bound["dtype"].numpy, np.unsignedinteger) else of("x")[0],
-    "clip": lambda bound, of: bound["max"] if type(bound.get("max")) is int else of("x")[0],
+    "clip": lambda bound, of: bound["max"] if type(bound["max"]) is int else _largest([*of("x"), bound["min"]]),
+    "relu": lambda bound, of: _largest([*of("x"), 0]),
     "remainder": _less,
     "minimum": lambda bound, of: _smallest(of("x", "y")),
     "maximum": lambda bound, of: _largest(of("x", "y")),

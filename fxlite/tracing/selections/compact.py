@@ -111,15 +111,29 @@ def part(m: Masked, index: Any) -> Any:
     if m.before or isinstance(index, tuple) or index is None or index is Ellipsis:
         raise m.refusal("a part of it beside others axes")
     m = compact(m)
+    if isinstance(index, Masked):  # a place that is not selected may lie anywhere
+        found = _at_places(m, index.filled(0), lookup("logical_not")(index.condition))
+        return index.like(found, m.after)
+    return along(m, index)
+
+
+def along(m: Masked, index: Any) -> Any:
+    """A slice of the axis of computed size, or what stands at places there."""
+    m = compact(m)
+    if not isinstance(index, slice):
+        return _at_places(m, index)
+    if index.step not in (None, 1):
+        raise m.refusal(f"a part of it with step {index.step}")
     count = m.count
-    if isinstance(index, slice):
-        if index.step not in (None, 1):
-            raise m.refusal(f"a part of it with step {index.step}")
-        start, stop = (_clipped(b, count, other) for b, other in ((index.start, 0), (index.stop, count)))
-        span = Span(m.span.size, sum_of(m.tracer, start), sum_of(m.tracer, stop), start, stop, start, None)  # type: ignore[union-attr]
-        return Masked(m.tracer.proxy(m.values.node), mask_of(m.tracer, span), m.after, span)
-    if isinstance(index, Masked):
-        return index.like(part(m, index.filled(0)), m.after)
+    start, stop = (_clipped(b, count, other) for b, other in ((index.start, 0), (index.stop, count)))
+    span = Span(m.span.size, sum_of(m.tracer, start), sum_of(m.tracer, stop), start, stop, start, None)  # type: ignore[union-attr]
+    return Masked(m.tracer.proxy(m.values.node), mask_of(m.tracer, span), m.after, span)
+
+
+def _at_places(m: Masked, index: Any, anywhere: Any = False) -> Any:
+    """Elements of the first ones along an axis; an IndexError when the program runs for places without one, but where
+    they may lie ``anywhere``."""
+    count, size = m.count, shapes.for_user(m.span.size)  # type: ignore[union-attr]
     if not is_traced(index):
         index = np.asarray(index)
     if value_type(index).dtype.is_bool or not value_type(index).dtype.is_integer:
@@ -130,7 +144,9 @@ def part(m: Masked, index: Any) -> Any:
     if is_traced(index) or isinstance(index, np.ndarray):
         wrapped = lookup("where")(negative, index + count, index)
     inside = lookup("logical_and")(wrapped >= 0, wrapped < count)
-    return lookup("take")(m.values, lookup("where")(inside, wrapped, shapes.for_user(m.span.size)), axis=0)  # type: ignore[union-attr]
+    if anywhere is not False:
+        inside = lookup("logical_or")(inside, anywhere)
+    return lookup("take")(m.values, lookup("where")(inside, wrapped, size), axis=m.before)
 
 
 def _clipped(bound: Any, count: Any, otherwise: Any) -> Any:
@@ -544,6 +560,7 @@ def _histogram(a: Masked, bins: Any = 10, range: Any = None, density: Any = None
 OF_MASKED.update(
     {
         "part": part,
+        "along": along,
         "compact": compact,
         np.sort: _ordered("sort"),
         np.argsort: _ordered("argsort"),
@@ -559,6 +576,7 @@ OF_MASKED.update(
         np.unique: _unique_of,
         np.histogram: _histogram,
         np.nonzero: nonzero,
+        np.ptp: lambda a, axis=None: np.max(a, axis=axis) - np.min(a, axis=axis),
         np.bincount: bincount,
         np.flatnonzero: flatnonzero,
         np.argwhere: argwhere,

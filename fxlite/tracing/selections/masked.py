@@ -117,7 +117,7 @@ class Masked:
         """How many elements there are: a traced number."""
         sizes = self.values.type.shape
         rest = shapes.product((*sizes[: self.before], *sizes[self.values.ndim - self.after :]))
-        return self.count if rest == 1 else lookup("mul")(self.count, shapes.for_user(rest))
+        return self.count if rest == 1 else self.tracer.python_number(lookup("mul")(self.count, shapes.for_user(rest)))
 
     def same(self, other: Masked) -> bool:
         """Whether both select the same positions, of as many."""
@@ -348,9 +348,11 @@ class Masked:
 
     def __getitem__(self, index: Any) -> Any:
         index = index[0] if isinstance(index, tuple) and len(index) == 1 else index
-        if isinstance(index, Masked) and index.dtype == bool and index.after == 0 and index.same(self):
-            mask = lookup("logical_and")(self.mask, index.values)
-            return Masked(self.tracer.proxy(self.values.node), mask, self.after)
+        if isinstance(index, Masked) and index.dtype == bool and index.after == 0:
+            some, those = (self, index) if index.same(self) else map(FUNCTIONS["compact"], (self, index))
+            if those.same(some):
+                mask = lookup("logical_and")(some.mask, those.values)
+                return Masked(self.tracer.proxy(some.values.node), mask, self.after)
         if type(index) is slice and index == slice(None, None, -1) and not self.before:
             return flipped(self)
         if type(index) is slice and index == slice(None):
@@ -493,24 +495,19 @@ def product(x: Any, y: Any) -> Any:
     one = x if isinstance(x, Masked) else y
     if any(map(is_block, (x, y))):
         return FUNCTIONS["product"](x, y)
-    are_cut = all(isinstance(v, Masked) and v.span is not None for v in (x, y))
     ranks = [v.ndim if isinstance(v, Masked | np.ndarray) or is_traced(v) else np.ndim(v) for v in (x, y)]
     if 0 in ranks or one.mask.ndim != 1:
         raise one.refusal("a matrix product")
     summed = [isinstance(x, Masked) and not x.after, isinstance(y, Masked) and y.after == (ranks[1] > 1)]
     if any(summed):
         if not all(summed) or not x.same(y):
-            if are_cut:
-                return FUNCTIONS["product"](x, y)
-            raise one.refusal("a sum of products with values that another mask selects, or all of an axis")
+            return FUNCTIONS["product"](x, y)
         if ranks == [1, 1]:
             kind = dtypes.result_type(x.values.type.dtype, y.values.type.dtype)
             return np.sum(x.like(lookup("mul")(x.values, y.values)).filled(0), dtype=kind.numpy)
         return lookup("matmul")(x.filled(0), y.filled(0))
-    if are_cut:
-        return FUNCTIONS["product"](x, y)
     if isinstance(x, Masked) and isinstance(y, Masked):
-        raise one.refusal("a product of two selections")
+        return FUNCTIONS["product"](x, y)
     if isinstance(x, Masked):
         return x.like(lookup("matmul")(x.values, y), x.after - (ranks[1] == 1))
     return y.like(lookup("matmul")(x, y.values))
@@ -582,11 +579,10 @@ def cut_axis(x: Any, axis: int, item: slice, takes: bool = True) -> Any:
 
 
 def flipped(x: Masked) -> Masked:
-    """The selected elements of the first axis from the last one to the first: at the start of the
-    axis, where they all stand there."""
-    start = None if x.span is None else x.span.start.size
-    if x.before or x.mask.ndim > 1 or type(start) is not int or start:
+    """The selected elements of the first axis from the last one to the first, at the start of the axis."""
+    if x.before:
         raise x.refusal("np.flip")
+    x = FUNCTIONS["compact"](x)
     places = x.count - 1 - counting(x.tracer, x.values.type.shape[0])
     return x.like(lookup("take")(x.values, lookup("where")(x.mask, places, 0), axis=0))
 
