@@ -569,6 +569,24 @@ def test_views_that_a_graph_module_makes() -> None:
         fx.symbolic_trace(unclear, x="f32[4,3]")
 
 
+def _parts_on_conditions(z: Any, x: Any) -> Any:
+    for k in range(x.shape[0]):
+        if x[k] > 0:
+            z.real *= -1
+        else:
+            z.imag = x[k]
+        z.flat = z + 1
+    return z
+
+
+def test_attributes_of_arrays_are_written_in_branches() -> None:
+    jitted, z = fx.jit(_parts_on_conditions, backend="c"), np.arange(4) + 1j
+    for x in ([1.0, -1, 2], [-1.0, 1, -2]):
+        found, expected = z.copy(), z.copy()
+        np.testing.assert_array_equal(jitted(found, np.array(x)), _parts_on_conditions(expected, np.array(x)))
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_a_wrapped_function_may_keep_what_it_is_given() -> None:
     @fx.wrap
     def same(x: Any) -> Any:

@@ -343,7 +343,8 @@ class Expressions(Caller):
 
     def set_attribute(self, owner: Any, name: str, value: Any) -> None:
         region = _region()
-        if region is not None and not region.owns(owner):
+        is_write = is_traced(owner) and name != "shape"  # ``z.real = x`` goes into the memory of z
+        if region is not None and not is_write and not region.owns(owner):
             note(region.tracer, Attribute(owner, name, f"{type(owner).__name__}.{name}"))
         setattr(owner, name, value)
 
