@@ -320,6 +320,7 @@ def test_kept_in_a_file(tmp_path: Any) -> None:
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a mask as a shape": (lambda x: np.zeros(x > 0), "shape|integer|value"),
+    "places without axes": (lambda x: np.nonzero(x.sum()), "np.atleast_1d"),
     "counts without a bound": (lambda x: np.bincount(x.astype(int)), "minlength="),
     "repeat without a bound": (lambda x: np.repeat(x, x.astype(int)), "np.minimum"),
     "a list that grows": (lambda x: _grown(x), "final size|length|shape"),

@@ -310,7 +310,8 @@ def _cut_again(values: Any, spans: Spans, items: list[Any]) -> tuple[Any, Spans,
         span = spans.pop(axis)
         found = FUNCTIONS["along"](Masked(values, mask_of(values.tracer, span), -axis - 1, span), item)
         if isinstance(found, Masked):
-            values, spans[axis], items[number] = found.values, found.span, slice(None)
+            values, (spans[axis], *_) = found.values, taken_apart(found)[1].values()
+            items[number] = slice(None)
         else:
             values, spans = found, {a + (a < axis): span for a, span in spans.items()}
             del items[number]

@@ -259,6 +259,8 @@ def nonzero(a: Any) -> tuple[Masked, ...]:
         return (Masked(counting(m.tracer, m.span.size), lookup("logical_and")(m.mask, lookup("ne")(m.values, 0))),)  # type: ignore[union-attr]
     mask = lookup("ne")(a, 0) if not a.type.dtype.is_bool else a
     sizes, found = a.type.shape, []
+    if not sizes:
+        raise ValueError("an array without axes has no places: np.nonzero(np.atleast_1d(x))")
     for axis, size in enumerate(sizes):
         numbers = counting(a.tracer, size)
         if len(sizes) > 1:
