@@ -236,7 +236,7 @@ def test_an_installed_pass_runs_by_name(
     assert main(["compile", *model, "--passes", "double_negation,other:nothing", "-o", "out"]) == 0
     assert main(["bisect", *model, "--passes", "double_negation"]) == 0
     assert main(["passes", "double_negation"]) == 0
-    assert "Replace ``-(-x)`` by ``x``." in capsys.readouterr().out
+    assert "Replace `-(-x)` by `x`." in capsys.readouterr().out
 
 
 def test_a_broken_entry_is_reported_when_it_is_asked_for(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,20 +18,80 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.table import Table
 
 
 def show(console: Console, thing: Any) -> None:
-    """Print a table, without the spaces at the ends of its lines."""
+    """Print a table, without the spaces at the ends of its lines. One whose numbers would be cut by the
+    width of the console is printed as records, a line for each cell."""
     with console.capture() as captured:
-        console.print(thing)
+        for part in _parts(thing, console):
+            console.print(_as_records(part) if _is_too_wide(part, console.width) else part)
     console.file.write(re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
+
+
+def _parts(thing: Any, console: Console) -> Iterator[Any]:
+    """What is printed below each other: tables, and all else."""
+    from rich.console import Group
+    from rich.table import Table
+
+    if isinstance(thing, Group):
+        for part in thing.renderables:
+            yield from _parts(part, console)
+    elif not isinstance(thing, Table) and hasattr(thing, "__rich__"):
+        yield from _parts(thing.__rich__(), console)
+    elif isinstance(thing, Printed):
+        for part in thing.__rich_console__(console, console.options):  # type: ignore[attr-defined]
+            yield from _parts(part, console)
+    else:
+        yield thing
+
+
+#: So many columns are enough for a cell of text, which is folded or shortened.
+_ENOUGH = 12
+
+
+def _is_too_wide(part: Any, width: int) -> bool:
+    """Whether a table with headings has no room for all of its numbers."""
+    from rich.table import Table
+
+    if not isinstance(part, Table) or not part.show_header:
+        return False
+    needed = 2 * (len(part.columns) - 1)
+    for column in part.columns:
+        cells = [str(column.header), *column.cells] if column.no_wrap else column.cells
+        widest = max((len(line) for cell in cells for line in str(cell).splitlines()), default=0)
+        needed += widest if column.justify == "right" else min(widest, _ENOUGH)
+    return needed > width
+
+
+def _as_records(table: Table) -> Group:
+    """Each row as lines of ``heading  value``, below its first cell."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    headings = [str(column.header).replace("\n", "") for column in table.columns]
+    records = []
+    for row, (first, *cells) in zip(table.rows, zip(*(column.cells for column in table.columns))):
+        title = first if isinstance(first, Text) else Text(str(first))
+        if title.plain.isdecimal():
+            title = Text(f"{headings[0]} {title}")
+        title.no_wrap, title.overflow = False, "fold"
+        record = Table.grid(padding=(0, 2, 0, 0))
+        record.add_column(min_width=max(map(len, headings)) + 2)
+        record.add_column(overflow="fold")
+        for heading, cell in zip(headings[1:], cells):
+            if str(cell):
+                record.add_row(f"  {heading}", cell)
+        records.append(Group(Text.assemble(title, style=row.style or ""), record))
+    return Group(*records)
 
 
 def plain_text(thing: Any, width: int = 100) -> str:

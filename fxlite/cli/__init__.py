@@ -15,6 +15,7 @@ import argparse
 import importlib
 import io
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -52,15 +53,14 @@ _EXAMPLES = {
     "completion": 'eval "$(fxlite completion bash)"',
 }
 
-_ABOUT = f"""\
-A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
-runs. dtypes: {" ".join(d.name for d in ALL)}. A program is FILE.py:NAME (a Module class,
-an instance, a function, or a function without arguments that makes a model), or a FILE.fxl.
-
-exit status: 0 all is well; 1 the program or its files are at fault, or what was asked about is not
-so (fxlite check, trace --doctor, doctor); 2 the arguments are; 130 interrupted. fxlite diff: 0 the
-same, 1 different, 2 something is at fault.
-"""
+_ABOUT = (
+    "A type is a dtype and a shape, such as f32[B,3,4*D]; a name in it stands for a size that is known when "
+    f"the model runs. The dtypes are {' '.join(d.name for d in ALL)}. A program is FILE.py:NAME (a Module class, an "
+    "instance, a function, or a function without arguments that makes a model) or FILE.fxl.",
+    "Exit status: 0 all is well; 1 the program or one of its files is at fault, or what was asked about does not "
+    "hold (check, trace --doctor, doctor); 2 the arguments are wrong; 130 interrupted. fxlite diff: 0 the graphs "
+    "are the same, 1 they differ, 2 something is at fault.",
+)
 
 #: In the order in which help lists the commands, what each does. The file of its name has its
 #: parser and body, ``add_arguments`` and ``run``, and is imported when the command is given.
@@ -184,12 +184,27 @@ def _complain(message: str) -> None:
     console.print(message, markup=False, soft_wrap=True)
 
 
+def _filled(text: str) -> str:
+    """A paragraph of help, in lines as wide as the terminal or as is good to read."""
+    return textwrap.fill(text, min(95, output_width() - 2), break_on_hyphens=False)
+
+
+def _example(text: str) -> str:
+    """A command line of help, which a shell takes as it stands where it is broken, too; an option and its value
+    stay together."""
+    whole = re.sub(r"(?<= )(--?[a-z][a-z-]*) (?=[^-])", "\\1\0", text)
+    lines = textwrap.wrap(
+        whole, output_width() - 8, initial_indent="  ", break_on_hyphens=False, break_long_words=False
+    )
+    return " \\\n      ".join(lines).replace("\0", " ")
+
+
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of all commands, with the options of the one that is given."""
     parser = argparse.ArgumentParser(
         prog="fxlite",
         description="See, rewrite and compile models written with NumPy.",
-        epilog="\n".join(["examples:", *(f"  {text}" for text in _EXAMPLES.values()), "", _ABOUT]),
+        epilog="\n\n".join(["\n".join(["examples:", *map(_example, _EXAMPLES.values())]), *map(_filled, _ABOUT)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     import fxlite
@@ -211,10 +226,11 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
                 repeated(command, "--import", metavar="MODULE", dest="imports", help=what)
             command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
             is_raw = command.formatter_class is argparse.RawDescriptionHelpFormatter
-            rest = command.epilog if is_raw else textwrap.fill(command.epilog or "", min(95, output_width() - 2))
+            rest = command.epilog if is_raw else _filled(command.epilog or "")
             if command.description and not is_raw:
-                command.description = textwrap.fill(command.description, min(95, output_width() - 2))
-            command.epilog = "\n\n".join(filter(None, [f"example:\n  {_EXAMPLES[name]}", rest, _STATUS.get(name)]))
+                command.description = _filled(command.description)
+            example = f"example:\n{_example(_EXAMPLES[name])}"
+            command.epilog = "\n\n".join(filter(None, [example, rest, _STATUS.get(name)]))
             command.formatter_class = argparse.RawDescriptionHelpFormatter
             command.description = command.description or f"{text[0].upper()}{text[1:]}."
             run = getattr(found, f"{start}run")

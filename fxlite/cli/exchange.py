@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.base.console import show
+from fxlite.base.console import borderless, show
 from fxlite.base.errors import ArgumentError, number_of
 from fxlite.cli.shared import after_passes, passes_option, program_options, repeated, say
 
@@ -41,9 +41,9 @@ def import_run(options: argparse.Namespace, console: Console) -> int:
     from fxlite.importing.onnx.model import coverage, from_onnx
 
     rows = coverage(options.model)
-    table = Table("op", "count", "")
+    table = borderless(("op", "support"), ("count",))
     for op, count, verdict in rows:
-        table.add_row(op, str(count), verdict)
+        table.add_row(Text(op), verdict, str(count))
     show(console, table)
     if options.check:
         return int(any(verdict == "not" for _, _, verdict in rows))
@@ -91,7 +91,7 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
     module = after_passes(module, options.passes)
     model = to_onnx(module, options.output, options.opset, options.external_data or None)
     held = number_of(len(model.graph.node), "node"), number_of(len(model.graph.initializer), "weight")
-    say(console, f"{options.output} written: {', '.join(held)}, opset {options.opset}")
+    say(console, f"{options.output} written", f"{', '.join(held)}, opset {options.opset}")
     return 0
 
 

@@ -58,11 +58,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
 def _table() -> Table:
     table = Table.grid(padding=(0, 2))
     for name, item in sorted(PASSES.items()):
-        table.add_row(name, _origin(item), Text(item.summary))
+        table.add_row(name, _origin(item), Text(_plain(item.summary)))
     for found in installed_passes():
         name = found.full_name if found.name in PASSES else found.name
         table.add_row(Text(name), Text(f"{found.distribution} {found.version}"), Text(f"({found.where})"))
     return table
+
+
+def _plain(text: str) -> str:
+    """A text of the documentation as a terminal shows it."""
+    return text.removesuffix(".").replace("``", "`")
 
 
 def _origin(item: Pass) -> str:
@@ -80,8 +85,11 @@ def _describe(console: Console, name: str, item: Pass) -> None:
     lines = [f"{name} ({item.exactness}), from {_origin(item)}"]
     if options:
         lines.append(f"options: {', '.join(map(str, options))}")
-    lines += ["", inspect.cleandoc(item.__doc__ or "It says nothing of itself.")]
     say(console, "\n".join(lines))
+    for paragraph in inspect.cleandoc(item.__doc__ or "It has no documentation.").replace("``", "`").split("\n\n"):
+        console.print()
+        is_text = not any(line.startswith(" ") for line in paragraph.splitlines())
+        show(console, Text(" ".join(paragraph.split()) if is_text else paragraph))
 
 
 # -- new-pass --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from fxlite.backend import DEFAULT, find_backend
 from fxlite.base.console import show
@@ -181,5 +182,6 @@ def report_run(options: argparse.Namespace, console: Console) -> int:
     with steps("page") as step:
         found.to_html(path)
         step.said.append(str(path))
-    say(console, str(found), f"{path} written")
+    show(console, Text(str(found)))
+    say(console, f"{path} written")
     return 0

@@ -41,7 +41,17 @@ def profile_table(profile: Profile, by: str, width: int) -> Group:
     else:
         found = profile.by_op() if by == "op" else profile.by_line()
         table = _groups(profile, found, by)
-    return Group(*fact_lines(profile), "", table, *_legend(profile, by))
+    head, *facts = fact_lines(profile)
+    return Group(head, _hanging(facts), "", table, _hanging(_legend(profile, by)))
+
+
+def _hanging(lines: list[Text]) -> Table:
+    """Lines whose first seven columns say what they are of; where they are wrapped, those stay free."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=6, no_wrap=True)
+    for line in (part for whole in lines for part in whole.split()):
+        table.add_row(line[:6], line[7:])
+    return table
 
 
 def seconds_text(value: float) -> str:
@@ -111,7 +121,7 @@ def _legend(profile: Profile, by: str) -> list[Text]:
                 "       when its roofs were measured",
             ]
     if by != "kernel" and profile.target.part == "kernel":
-        lines = ["a kernel's time is shared among its nodes by their FLOPs"]
+        lines = ["note   a kernel's time is shared among its nodes by their FLOPs"]
     return [Text(line, style="dim") for line in lines]
 
 
@@ -148,10 +158,13 @@ def _rows(profile: Profile, width: int) -> Table:
 
 
 def _fitted(rows: list[list[str]], columns: list[_Column], width: int) -> list[list[str]]:
-    """The rows with text cut so that the table fits: the widest column gives way first."""
+    """The rows with text cut so that the table fits, if it can: the widest column gives way first."""
     widths = [max(map(len, [c.heading, *cells])) for c, *cells in zip(columns, *rows)]
     texts = [i for i, column in enumerate(columns) if column.cut is not None]
-    for _ in range(sum(widths) + 2 * (len(widths) - 1) - width):
+    wide = sum(widths) + 2 * (len(widths) - 1)
+    if wide - sum(max(0, widths[i] - 8) for i in texts) > width:
+        return rows  # which are printed as records
+    for _ in range(wide - width):
         widest = max(texts, key=lambda i: widths[i])
         widths[widest] = max(8, widths[widest] - 1)
     return [[c.cut(cell, size) if c.cut else cell for c, cell, size in zip(columns, row, widths)] for row in rows]

@@ -371,7 +371,7 @@ def diff_lines(diff: GraphDiff, width: int = 100) -> Iterator[Line]:
             else:
                 yield from _code(" ", line(part), width)
     yield from _weight_lines(diff.weights, width)
-    yield Line("", diff.summary)
+    yield from (Line("", part) for part in _wrap(diff.summary, width))
     yield from _total_lines(diff, width)
 
 

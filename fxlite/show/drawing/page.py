@@ -32,8 +32,10 @@ def page_text(drawn: Picture, heading: str) -> str:
     held = sum(part["kind"] == "node" for part in data["parts"])
     drawn_nodes = len(set(drawn.outline.drawn_as))
     rest = f"; {held:,} are on this page" if held != drawn_nodes else ""
-    legend, width = legend_row(drawn.colours.legend, 2)
-    key = f'<svg class="{ROOT}" aria-hidden="true" width="{width:.0f}" height="16">{legend}</svg>' if legend else ""
+    key = "".join(  # one picture for each colour, so that a narrow window breaks the line
+        f'<svg class="{ROOT}" aria-hidden="true" width="{width:.0f}" height="16">{square}</svg>'
+        for square, width in (legend_row((row,), 2) for row in drawn.colours.legend)
+    )
     caption = f"<p>{markup(drawn.caption)}</p>" if drawn.caption else ""
     return f"""\
 <!doctype html>

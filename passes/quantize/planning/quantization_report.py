@@ -88,7 +88,8 @@ class QuantizationReport(Printed):
         kept = Counter((k.op, k.reason) for k in self.kept)
         example = {(k.op, k.reason): k.name for k in self.kept}
         for (op, reason), times in kept.items():
-            more = f" ×{times}" if times > 1 else f" ({example[op, reason]})"
+            name = example[op, reason]
+            more = f" ×{times}" if times > 1 else f" ({name})" if name != op else ""
             lines.append(f"float: {op}{more}: {reason}")
         if self.others:
             counted = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in self.others.items())

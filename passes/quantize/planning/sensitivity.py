@@ -401,7 +401,8 @@ def _totals(found: Sensitivity) -> Iterator[str]:
         yield f"all {scheme}: {found.bytes(scheme):,} bytes{time}"
     if found.roofs is not None:
         sizes = "".join(f", {name}={size}" for name, size in found.sizes.items())
-        yield (f"times: what the measured rates of {found.roofs.cpu} allow, {found.roofs.threads} threads{sizes}")
+        threads = number_of(found.roofs.threads, "thread")
+        yield f"times: what the measured rates of {found.roofs.cpu} allow, {threads}{sizes}"
 
 
 def _refusals(found: Sensitivity) -> Iterator[str]:

@@ -64,7 +64,7 @@ def test_it_prints() -> None:
         "scheme: activation × weight; weights i8 per channel; MACs for T=10",
         "of the multiply-adds are integer arithmetic; weights",
         "float, no products: layer_norm",
-        "float: scaled_dot_product_attention (scaled_dot_product_attention): object type",
+        "float: scaled_dot_product_attention: object type",
     ):
         assert part in text
 
