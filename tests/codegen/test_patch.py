@@ -282,6 +282,53 @@ def f(x, y):
     assert "model.py:8: `x.transpose(axes)` would become `x`, which is right for axes=(0, 1, 2)" in error
 
 
+@pytest.mark.parametrize(
+    "passes, said",
+    [
+        ("fuse_conv_bn", "blocks.py:10: conv is made in a file that is"),
+        ("simplify", "blocks.py:13: `mul` would change"),
+    ],
+)
+@pytest.mark.parametrize("head", ["", "        x = x * 1\n"])
+def test_files_elsewhere_stay_and_are_named(
+    head: str, passes: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A base class in a file above the program's folder, alone and with a statement that could change."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "blocks.py").write_text(
+        HEAD
+        + """class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)
+
+    def convolve(self, x):
+        return self.bn(self.conv(x * 1))
+"""
+    )
+    text = f"class Net(Block):\n    def forward(self, x):\n{head}        return self.convolve(x)\n"
+    (tmp_path / "own/model.py").write_text(f"{HEAD}from blocks import Block\n\n\n{text}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path / "own")
+    status, shown, error = run(capsys, "optimize", "model.py:Net", "-i", "x=f32[B,3,6,6]", "--passes", passes)
+    if head and passes == "simplify":
+        assert status == 0 and "-        x = x * 1" in shown
+    else:
+        assert status == 1 and not shown
+        assert said in error and f"not below {tmp_path / 'own'}" in error
+
+
+def test_paths_of_a_patch_of_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """git apply takes no path with .. in it."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "own/model.py").write_text(f"{HEAD}def f(x):\n    return x * 1\n")
+    monkeypatch.chdir(tmp_path / "here")
+    status, shown, error = run(capsys, "optimize", "../own/model.py:f", "-i", "x=f32[4]", "--passes", "simplify")
+    assert status == 0, error
+    assert shown.startswith("--- a/model.py\n+++ b/model.py\n")
+
+
 SHARED = """class Net(nn.Module):
     def __init__(self):
         super().__init__()

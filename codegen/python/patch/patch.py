@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from fxlite.nn.module import Module
 from fxlite.passes.base import Pass
 from fxlite.passes.derived import Derivation, derivations, sources_in
 from fxlite.passes.manager import PassManager
+from fxlite.show.comparison.graph_diff import diff
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.types.agreement import Exactness, compare, computed, leaves
 
@@ -80,11 +81,14 @@ class Patch:
 
     def diff(self, hunks: Sequence[Hunk] | None = None) -> str:
         """A unified diff with paths relative to the working folder, as ``patch -p1`` and
-        ``git apply`` take it."""
+        ``git apply`` take it; where a file is elsewhere, relative to the folder of all files."""
         chosen = self.hunks() if hunks is None else hunks
         lines: list[str] = []
+        start = os.getcwd()
+        if any(os.path.relpath(file).startswith(os.pardir) for file in self.new):
+            start = os.path.commonpath([os.path.dirname(file) for file in self.new])
         for file in dict.fromkeys(h.file for h in chosen):
-            shown = os.path.relpath(file).replace(os.sep, "/")
+            shown = os.path.relpath(file, start).replace(os.sep, "/")
             lines += [f"--- a/{shown}\n", f"+++ b/{shown}\n"]
             lines += [h.text for h in chosen if h.file == file]
         return "".join(lines)
@@ -212,18 +216,29 @@ def make_patch(name: str, folder: Path, load: Load, inputs: Mapping[str, Any], p
     if lossy:
         made = replace(made, promise=min(lossy, key=lambda e: e.db or 0))
     made = replace(made, left=tuple(dict.fromkeys(plan.left.values())))
-    if not new and made.left:
-        raise PatchError(made.left[0])
     if not new:
+        why = made.left or tuple(_outside(before, after, recording))
+        if why:
+            raise PatchError(why[0])
         return made
     try:
         converter = made.prove(new, after)
     except Exception as error:
         said = str(error) if isinstance(error, PatchError) else f"{type(error).__name__}: {error}"
-        left = "".join(f"\n  {text}" for text in made.left[:5])
+        why = (*made.left, *_outside(before, after, recording))
+        left = "".join(f"\n  {text}" for text in why[:5])
         because = f"; it may be because of what stayed as it was:{left}" if left else ""
         raise PatchError(f"the patch is not proven: {said}{because}") from error
     return replace(made, converter=converter, names=converter.names if converter else frozenset())
+
+
+def _outside(before: GraphModule, after: GraphModule, recording: Recording) -> Iterator[str]:
+    """For each node that passes removed or changed and whose text may not be: why it may not."""
+    found = diff(before, after)
+    for node in (change.old for change in (*found.removed, *found.changed)):
+        place = node.loc if node is not None else None
+        if place is not None and recording.text(place.file) is None:
+            yield f"{place.short}: `{node}` would change, but {place.file} {recording.not_below}"
 
 
 def _applied(steps: Sequence[Derivation], before: set[str], names: set[str], whole: Container[str]) -> list[Derivation]:

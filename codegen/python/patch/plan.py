@@ -238,11 +238,12 @@ class Plan(Spelling):
             if set(found) == {"same"}:
                 continue
             text = self.recording.text(file)
-            call = text.by_span.get(span) if text is not None else None
-            if text is None or not isinstance(call, ast.Call):
-                raise PatchError(
-                    f"{file}:{span[0]}: what makes {next(iter(found.values()))[0]} is not a call; {ADVICE}"
-                )
+            one = next(iter(found.values()))[0]
+            if text is None:
+                raise PatchError(f"{file}:{span[0]}: {one} is made in a file that {self.recording.not_below}; {ADVICE}")
+            call = text.by_span.get(span)
+            if not isinstance(call, ast.Call):
+                raise PatchError(f"{file}:{span[0]}: what makes {one} is not a call; {ADVICE}")
             if set(found) == {"unused"}:
                 self._leave_out(file, text, call, found["unused"])
             elif len(found) > 1:

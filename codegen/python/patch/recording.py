@@ -176,6 +176,11 @@ class Recording:
                 self.texts[file] = None
         return self.texts[file]
 
+    @property
+    def not_below(self) -> str:
+        """What is said of a file without :meth:`text`."""
+        return f"is not below {self.folder}, and only files there are edited"
+
     # -- events --------------------------------------------------------------------------------
     def _event(self, frame: FrameType, kind: str, argument: Any) -> Any:
         code = frame.f_code
