@@ -540,8 +540,8 @@ def _count(node: Expr, memo: dict[int, Any]) -> Any:
     if isinstance(node, expr.Reduction):
         step = FUNCTIONS[COMBINATIONS[node.kind].function].operations(node.body.dtype)
         return shapes.product(_loop_size(v.extent) for v in node.variables) * (inner + step)
-    if not isinstance(node, expr.Apply) or node.function in ("where", "and"):
-        return inner
+    if not isinstance(node, expr.Apply) or node.function == "where" or node.args[-1].dtype.is_bool:
+        return inner  # choices and conditions are no arithmetic
     is_made = node.dtype.is_complex and not node.args[-1].dtype.is_complex  # of two parts
     return inner + FUNCTIONS[node.function].operations(node.dtype if is_made else node.args[-1].dtype)
 

@@ -29,6 +29,12 @@ def count(program: Any, *types: str) -> Any:
         (lambda x, y: x @ y, ["f32[7]", "f32[7]"], 14),
         (lambda x: x + 1, ["f32[B,3]"], "3*B"),
         (lambda x: np.exp(x) * x, ["f32[N]"], "2*N"),
+        *(
+            (f, ["i32[N]", "i32[N]"], "N")
+            for f in (np.add, np.left_shift, np.bitwise_and, np.bitwise_or, np.bitwise_xor)
+        ),
+        (lambda x: ~x, ["u8[N]"], "N"),
+        *((f, ["bool[N]", "bool[N]"], 0) for f in (np.bitwise_and, np.logical_or, np.bitwise_xor)),
         (lambda x: x.sum(axis=1), ["f32[B,T]"], "B*T"),
         (lambda x: x.reshape(-1).transpose(), ["f32[B,T]"], 0),
         (lambda x: x.astype("float64"), ["f32[B]"], 0),
