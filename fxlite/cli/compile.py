@@ -172,14 +172,16 @@ def _write(options: argparse.Namespace, backend: Backend, function: Any, cases: 
 def _print_files(console: Console, options: argparse.Namespace, module: GraphModule) -> None:
     folder = Path(options.output)
     table = Table.grid(padding=(0, 2))
+    name = module_name(module.name)
     listed = {
         "README.txt": f"how to build and call it; make -C {folder} test",
-        f"{options.backend}/": "sources",
-        "python/": f"{module_name(module.name)}.py, the model as Python, and its weights",
+        f"{name}.c": f"the program; {name}.h says how to call it",
+        f"{name}.cu": "its kernels",
+        "python/": f"{name}.py, the model as Python, and its weights",
         "graph.txt": "the graph as printed above",
     }
-    for name, text in listed.items():
-        if (folder / name).exists():
-            table.add_row(name, text)
+    for file, text in listed.items():
+        if (folder / file).exists():
+            table.add_row(file, text)
     console.print(f"[bold]{folder}[/] holds")
     show(console, table)
