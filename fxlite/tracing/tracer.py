@@ -834,6 +834,8 @@ class Tracer(Capturing):
             raise self.error("the program returns None", "return the arrays it computes", location=self._definition)
         else:
             self.finish = finish_of(result)
+        if self._definition is not None and self.origin is None:  # the program has returned: no line of it runs
+            self.origin = (None, self._definition)
         nested, result = None, with_results(closed(result, self))
         given = [v for _, v in pytree.leaves(result, "result") if is_traced(v)] if self.is_finished else []
         checks = checked(self, [*given, *map(self.proxy, written.values())])

@@ -143,3 +143,14 @@ def test_all_of_a_selection_is_written() -> None:
         return y.sum(), z.sum(), w.sum(), x
 
     agree(program, np.array([1.0, 2.0, 3.0, 0.0, 5.0]), np.array([3]))
+
+
+def selected(x: Any, y: Any) -> Any:
+    return x + 1, x[y > 0]
+
+
+def test_what_moves_a_result_is_at_the_program_and_not_at_its_caller() -> None:
+    graph = fx.symbolic_trace(selected, "f32[N]", "f32[N]").graph
+    first = selected.__code__.co_firstlineno
+    lines = {n.name: n.loc.line for n in graph.find_nodes(op="call_function") if n.loc is not None}
+    assert {"flatnonzero", "take"} <= lines.keys() and set(lines.values()) == {first, first + 1}
