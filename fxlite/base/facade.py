@@ -45,6 +45,8 @@ ABOVE = {
     "leaf_result_type": "fxlite.tracing.tracer",
     # the types of an op of a program, which has to be traced
     "traced_type": "fxlite.tracing.symbolic_trace",
+    # what an op is made of, for operands of which some positions are selected
+    "traced_call": "fxlite.tracing.symbolic_trace",
     # str(kernel)
     "kernel_text": "fxlite.codegen.kernel.printer",
     # the built-in back ends, and what profiles and plans ask of code generation

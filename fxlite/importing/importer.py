@@ -20,6 +20,7 @@ import numpy as np
 from fxlite.base.errors import FxliteError, ModelImportError
 from fxlite.base.location import Location, Scope
 from fxlite.base.outside_text import LONGEST_NAME, is_name
+from fxlite.base.state import is_traced
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module, Parameter
@@ -256,7 +257,10 @@ class Importer:
             return self.tracer.size(value)
         if isinstance(value, np.ndarray) and value.dtype == object:
             full, record = lookup("full"), self.tracer.record
-            rows = [record(full, full.bind((), {"shape": (), "value": v, "dtype": "i64"})) for v in value.flat]
+            rows = [
+                v if is_traced(v) else record(full, full.bind((), {"shape": (), "value": v, "dtype": "i64"}))
+                for v in value.flat
+            ]
             if not value.ndim:
                 return rows[0]
             return np.stack(rows) if value.ndim == 1 else np.stack(rows).reshape(value.shape)

@@ -33,7 +33,7 @@ def dtype_of(x: Any) -> DType | None:
     """dtype of an array or proxy; None in a trace without types."""
     if is_traced(x):
         return x.node.type.dtype if isinstance(x.node.type, TensorType) else None
-    return dtypes.dtype(np.asarray(x).dtype)
+    return dtypes.dtype(x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype)
 
 
 def result_dtype(dtype: DType, complex_too: bool = False) -> DType:

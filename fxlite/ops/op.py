@@ -644,9 +644,13 @@ def find_recorder(op: Op, bound: Mapping[str, Any]) -> Callable[[Op, dict[str, A
     tracer = active_tracer.get()
     if tracer is not None:
         named = any(shapes.names(v) for n, v in bound.items() if n not in op.tensor_kinds)
-        if named or op.is_random or op.name in _ALWAYS_RECORDED:
+        if named or op.is_random or op.name in _ALWAYS_RECORDED or any(map(_is_selected, op.tensors(bound))):
             return tracer.record
     return None
+
+
+def _is_selected(value: Any) -> bool:
+    return hasattr(value.__class__, "__fx_selected__")
 
 
 def op(

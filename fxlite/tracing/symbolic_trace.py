@@ -17,7 +17,7 @@ from fxlite.base.errors import ArgumentError, FxliteError, ParseError, ShapeErro
 from fxlite.base.facade import above
 from fxlite.base.location import definition_of
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.graph.graph import Graph
+from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.ops.op import Op
@@ -174,30 +174,39 @@ def _dim(name: str, value: Any) -> Dim:
     return dim
 
 
-def traced_type(function: Callable[..., Any], op: Op, bound: Mapping[str, Any]) -> Any:
-    """Type of the result of ``function``, or a tuple of types, for arguments of ``op`` that are
-    types in place of tensors. Raises TraceError where it cannot be traced or its types depend on a
-    condition, and what the ops in it say of types that do not fit."""
+def traced_call(function: Callable[..., Any], op: Op, bound: Mapping[str, Any]) -> tuple[Graph, list[Any], Any]:
+    """What ``function`` records for arguments of ``op`` that are types in place of tensors: a graph; its inputs, one
+    for each of these types in the order of the operands; and what it returns, nodes in place of what is traced."""
     root, tracer = Module(), Tracer()
     graph = Graph(root, Tracer)
     tracer.attach(root, graph)
+    inputs: list[Any] = []
 
     def operand(value: Any) -> Any:
         if not isinstance(value, TensorType):
             return value
-        return Proxy(graph.placeholder("x", value), tracer)
+        inputs.append(graph.placeholder("x", value))
+        return Proxy(inputs[-1], tracer)
 
     token = active_tracer.set(tracer)
     try:
         result = function(**op.map_tensors(operand, bound))
-        several = isinstance(result, (tuple, list))
-        types = tuple(_type(tracer, r) for r in (result if several else (result,)))
+        parts = [
+            tracer.create_arg(r) if is_traced(r) else r
+            for r in (result if isinstance(result, (tuple, list)) else (result,))
+        ]
     finally:
         active_tracer.reset(token)
+    return graph, inputs, tuple(parts) if isinstance(result, (tuple, list)) else parts[0]
+
+
+def traced_type(function: Callable[..., Any], op: Op, bound: Mapping[str, Any]) -> Any:
+    """Type of the result of ``function``, or a tuple of types, for arguments of ``op`` that are
+    types in place of tensors. Raises TraceError where it cannot be traced or its types depend on a
+    condition, and what the ops in it say of types that do not fit."""
+    graph, _, result = traced_call(function, op, bound)
     if graph.guards:
         raise TraceError(f"its types hold where {' and '.join(map(str, graph.guards))}")
+    several = isinstance(result, tuple)
+    types = tuple(r.type if isinstance(r, Node) else type_of(r) for r in (result if several else (result,)))
     return types if several else types[0]
-
-
-def _type(tracer: Tracer, value: Any) -> Any:
-    return tracer.create_arg(value).type if is_traced(value) else type_of(value)

@@ -65,7 +65,9 @@ from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.proxy import Proxy, PythonNumber, settled_numbers
 from fxlite.tracing.results import Finish, finish_of
+from fxlite.tracing.selections.applied import applied
 from fxlite.tracing.selections.compact import with_results
+from fxlite.tracing.selections.masked import Masked
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import (
     OwnArray,
@@ -425,6 +427,8 @@ class Tracer(Capturing):
             args, kwargs = called.split_arguments(plain)
             node = self._insert("call_function", called, args, stored_kwargs(kwargs), called.node_name)
             proxy = Proxy(node, self)
+        elif any(type(v) is Masked for v in op.tensors(bound)):
+            return applied(self, op, bound)
         else:
             bound = with_sizes_as_tensors(self, op, with_lists_as_arrays(self, op, bound))
             bound, is_number = settled_numbers(op, bound)

@@ -18,13 +18,16 @@ from fxlite.importing.onnx.registry import (
     Call,
     as_sizes,
     axis_of,
+    broadcast,
     cast,
+    is_named,
     is_sizes,
     onnx_op,
     rank,
     same,
     shape,
 )
+from fxlite.tracing.capture.answers import counted
 from fxlite.types.dtypes import dtype
 from fxlite.types.shapes import NamedDim
 
@@ -88,7 +91,7 @@ def expand(n: Call, x: Any, wanted: Any) -> Any:
     length = max(len(sizes), len(known))
     own = [1] * (length - len(known)) + list(known)
     asked = [1] * (length - len(sizes)) + sizes
-    return np.broadcast_to(x, tuple(o if type(a) is int and a == 1 else a for o, a in zip(own, asked)))
+    return broadcast(x, tuple(o if type(a) is int and a == 1 else a for o, a in zip(own, asked)))
 
 
 @onnx_op("Tile", sizes=(1,), moves=True)
@@ -162,8 +165,8 @@ def constant(n: Call) -> Any:
 def constant_of_shape(n: Call, wanted: Any) -> Any:
     sizes, value = n.sizes(wanted, "the shape"), n["value"]
     value = np.zeros(1, np.float32) if value is None else np.asarray(value)
-    if any(isinstance(s, NamedDim) for s in sizes) or math.prod(sizes) > 4096:
-        return np.broadcast_to(n.proxy(value.reshape(())), tuple(sizes))
+    if any(map(is_named, sizes)) or math.prod(sizes) > 4096:
+        return broadcast(n.proxy(value.reshape(())), tuple(sizes))
     return np.full(sizes, value.reshape(-1)[0], value.dtype)
 
 
@@ -173,6 +176,8 @@ def range_(n: Call, start: Any, stop: Any, step: Any) -> Any:
     if kind.kind in "iu":
         (first,), (last,) = n.sizes(start, "the start"), n.sizes(stop, "the end")
         (by,) = n.numbers(step, "the step")
+        if is_traced(last) and type(first) is int and (first, by) == (0, 1):
+            return counted(last.tracer, (last,), lambda size: n.proxy(ops.arange(0, *size, 1, dtype=dtype(kind))))
         if isinstance(first, NamedDim) or isinstance(last, NamedDim):
             return ops.arange(first, last, by, dtype=dtype(kind))
         return np.arange(int(first), int(last), by).astype(kind)
@@ -235,8 +240,7 @@ def converted(n: Call, x: Any, wanted: np.dtype[Any]) -> Any:
         return x
     wide = proto.widened(wanted)
     if wide == wanted:
-        return x.astype(wanted) if is_traced(x) else np.asarray(x).astype(wanted)
-
+        return x.astype(wanted)
     saturate = n["saturate"] is None or bool(n["saturate"])
     return rounded(n, x, wanted, saturate, n["round_mode"] or "up")
 

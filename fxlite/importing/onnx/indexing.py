@@ -10,6 +10,7 @@ from fxlite import ops
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, is_sizes, onnx_op, rank, shape
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.selections.masked import Masked
 from fxlite.types.shapes import NamedDim
 
 
@@ -57,7 +58,7 @@ def gather(n: Call, x: Any, index: Any) -> Any:
     axis = axis_of(n["axis"] or 0, rank(x))
     if is_sizes(x):
         return np.take(x, n.numbers(index, "the index"), axis=axis).reshape(np.shape(index))
-    if not is_traced(index):
+    if not (is_traced(index) or isinstance(index, Masked)):
         held = np.asarray(index)
         if not held.ndim and is_traced(x):
             return x[(*[slice(None)] * axis, int(held))]
@@ -196,30 +197,37 @@ def _cut(amount: Any) -> int:
 
 
 # -- by the values of elements ---------------------------------------------------------------------
-@onnx_op("Compress", partly="the condition must be known while importing")
+@onnx_op("Compress")
 def compress(n: Call, x: Any, condition: Any) -> Any:
-    chosen = np.flatnonzero(n.known(condition, "the condition"))
-    if n["axis"] is None:
-        return np.take(x.reshape(-1), chosen, axis=0)
-    return np.take(x, chosen, axis=axis_of(n["axis"], rank(x)))
+    axis = None if n["axis"] is None else axis_of(n["axis"], rank(x))
+    if _is_computed(condition):
+        return np.compress(condition, n.proxy(x), axis)
+    return np.take(x.reshape(-1) if axis is None else x, np.flatnonzero(n.known(condition, "the condition")), axis or 0)
 
 
-@onnx_op("NonZero", partly="the values must be known while importing")
+@onnx_op("NonZero")
 def non_zero(n: Call, x: Any) -> Any:
+    if _is_computed(x):
+        return np.transpose(np.argwhere(x))
     return np.stack(np.nonzero(n.known(x, "the array"))).astype(np.int64)
 
 
-@onnx_op("Unique", partly="the values must be known while importing")
+def _is_computed(value: Any) -> bool:
+    return is_traced(value) and known_value(value) is None
+
+
+@onnx_op("Unique", partly="with sorted=0 the values must be known while importing")
 def unique(n: Call, x: Any) -> Any:
-    held, axis = n.known(x, "the array"), n["axis"]
+    axis = n["axis"]
+    held = x if _is_computed(x) and n["sorted"] else n.known(x, "the array")
     values, first, inverse, counts = np.unique(held, True, True, True, axis=axis)
-    inverse = np.asarray(inverse).reshape(-1)
+    inverse = inverse.reshape(-1)
     if not n["sorted"]:
         order = np.argsort(first)
         values = np.take(values, order, axis=axis or 0)
         first, counts = first[order], counts[order]
         inverse = np.argsort(order)[inverse]
-    return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+    return values, *(found.astype(np.int64) for found in (first, inverse, counts))
 
 
 @onnx_op("ReverseSequence")

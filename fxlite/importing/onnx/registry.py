@@ -17,7 +17,9 @@ import numpy as np
 from fxlite.base.errors import ModelImportError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import REGISTRY, Op
+from fxlite.tracing.capture.answers import counted
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.selections.masked import Masked
 from fxlite.types import dtypes
 from fxlite.types.shapes import NamedDim
 
@@ -126,12 +128,12 @@ class Call:
         paddings. Raises Unknown, which names the inputs of the model that they depend on."""
         found = self.known(value, what)
         flat = np.asarray(found).reshape(-1)
-        return [v if isinstance(v, NamedDim) else int(v) for v in flat]
+        return [v if is_named(v) else int(v) for v in flat]
 
     def numbers(self, value: Any, what: str) -> list[int]:
         """Integers that must be known while importing, and may not depend on named sizes."""
         found = self.sizes(value, what)
-        if any(isinstance(v, NamedDim) for v in found):
+        if any(map(is_named, found)):
             raise self.refuse(f"{what} is {found}, and must be numbers")
         return found
 
@@ -197,13 +199,26 @@ def is_sizes(value: Any) -> bool:
 def as_sizes(values: Any) -> np.ndarray[Any, Any]:
     """Sizes as an array: of int64 where all are numbers, else of objects."""
     found = np.empty(len(values), dtype=object)
-    found[:] = [v if isinstance(v, NamedDim) else int(v) for v in values]
+    for place, value in enumerate(values):  # NumPy would look for arrays among them
+        found[place] = value if is_named(value) else int(value)
     return settled(found)
+
+
+def is_named(size: Any) -> bool:
+    """Whether a size is no number: it has a name, or is computed."""
+    return isinstance(size, NamedDim) or is_traced(size)
+
+
+def broadcast(value: Any, sizes: tuple[Any, ...]) -> Any:
+    """A value in a shape of which one size may be computed."""
+    if isinstance(value, Masked) or not any(map(is_traced, sizes)):
+        return np.broadcast_to(value, sizes)
+    return counted(value.tracer, sizes, lambda known: np.broadcast_to(value, known))
 
 
 def settled(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An array of sizes as one of int64 where all of them are numbers."""
-    return found if any(isinstance(v, NamedDim) for v in found.flat) else found.astype(np.int64)
+    return found if any(map(is_named, found.flat)) else found.astype(np.int64)
 
 
 def cast(value: Any, dtype: Any) -> Any:

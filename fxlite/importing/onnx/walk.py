@@ -24,6 +24,7 @@ from fxlite.graph.graph import Node
 from fxlite.importing.importer import Importer, scope_path
 from fxlite.importing.onnx import proto
 from fxlite.importing.onnx.registry import TABLE, Call, Row, is_sizes, settled
+from fxlite.tracing.selections.masked import Masked
 from fxlite.types.shapes import NamedDim
 
 #: Elements of constants up to which a node is computed while importing. Weights are larger, and what
@@ -262,6 +263,8 @@ class Walk:
         """The dtype that ONNX has for a value."""
         if is_traced(value):
             return self._storage.get(value.node, value.dtype)
+        if isinstance(value, Masked):
+            return value.dtype
         return np.dtype(np.int64) if is_sizes(value) else np.asarray(value).dtype
 
     def stored_as(self, value: Any, dtype: np.dtype[Any]) -> Any:

@@ -14,27 +14,28 @@ from fxlite.importing.torch.table import (
     as_array,
     aten,
     axis_of,
+    bounded,
     cast,
     dtype_of_value,
+    is_array,
     is_number,
     op,
     rank_of,
     same,
     same_sizes,
     shape_of,
+    sized,
 )
+from fxlite.tracing.selections.compact import with_returns
+from fxlite.tracing.selections.masked import Masked
 from fxlite.types import dtypes
 from fxlite.types.shapes import NamedDim
 
 
 @aten("index", "_unsafe_index")
 def _index(c: Call, x: Any, indices: Any) -> Any:
-    """x[indices], None for a whole axis. Masks select an unknown number of elements: refused."""
-    if any(i is not None and dtype_of_value(i) is dtypes.bool_ for i in indices) and not all(
-        i is None or isinstance(i, np.ndarray) for i in indices
-    ):
-        raise c.refuse("a mask selects a number of elements that depends on its values")
-    x = c.run.importer.as_proxy(x) if any(map(is_traced, indices)) else x
+    """x[indices], None for a whole axis."""
+    x = c.run.importer.as_proxy(x) if any(is_array(i) and not isinstance(i, np.ndarray) for i in indices) else x
     return x[tuple(slice(None) if i is None else i for i in indices)]
 
 
@@ -97,8 +98,12 @@ def _reduced(x: Any, axis: int, index: Any, source: Any, how: str | None, with_o
 
 @aten("index_add")
 def _index_add(c: Call, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-    axis = axis_of(x, dim)
-    return op("scatter_add")(x, _spread(index, source, axis), source if alpha == 1 else source * alpha, axis)
+    axis, source = axis_of(x, dim), source if alpha == 1 else source * alpha
+    if not axis and (isinstance(index, Masked) or isinstance(source, Masked)):
+        found = c.run.importer.as_proxy(x).copy()
+        np.add.at(found, index, source)
+        return found
+    return op("scatter_add")(x, _spread(index, source, axis), source, axis)
 
 
 @aten("index_reduce")
@@ -201,6 +206,56 @@ def _as_strided(c: Call, x: Any, *args: Any) -> Any:
     return written if in_order is x else np.transpose(written, np.argsort(order).tolist())
 
 
+@aten("nonzero", "argwhere")
+def _nonzero(c: Call, x: Any) -> Any:
+    return np.argwhere(x)
+
+
+@aten("nonzero_numpy")
+def _nonzero_numpy(c: Call, x: Any) -> Any:
+    return list(np.nonzero(x))
+
+
+@aten("masked_select")
+def _masked_select(c: Call, x: Any, mask: Any) -> Any:
+    x, mask = np.broadcast_arrays(c.run.importer.as_proxy(x), c.run.importer.as_proxy(mask))
+    return x[mask]
+
+
+@aten("_unique2", "unique_dim")
+def _unique(c: Call, x: Any, *args: Any, **named: Any) -> Any:
+    """The different values in order, which of them each is, and how often it is there."""
+    axis = axis_of(x, args[0]) if c.name == "unique_dim" else None
+    inverse, counts = c.options(args[1 if axis is None else 2 :], named, "return_inverse", "return_counts")
+    unique: Any = np.unique
+    found = unique(x, False, inverse, counts, axis=axis, equal_nan=False)
+    found = list(found) if isinstance(found, tuple) else [found]
+    return found[0], found[1] if inverse else None, found[-1] if counts else None
+
+
+@aten("bincount")
+def _bincount(c: Call, x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """As many counts as ``minlength`` says: a larger number is an error when the program runs."""
+    if not minlength:
+        raise c.refuse("the number of counts depends on values; give minlength=, which is above all of them")
+    return cast(np.bincount(x, weights, minlength), c.dtype)
+
+
+@aten("unique_consecutive")
+def _unique_consecutive(c: Call, x: Any, *args: Any, **named: Any) -> Any:
+    """Values that differ from the one before them."""
+    inverse, counts = c.options(args, named, "return_inverse", "return_counts")
+    if (args[2] if len(args) > 2 else named.get("dim")) is not None:
+        raise c.refuse("rows that are compared along an axis; number them, and compare the numbers")
+    sizes, x = shape_of(x), c.run.importer.as_proxy(x).reshape(-1)
+    place: Any = op("arange")(0, shape_of(x)[0], 1, dtypes.int64)
+    before = op("take")(x, op("maximum")(place - 1, 0), axis=0)
+    is_new = op("logical_or")(op("ne")(x, before), place == 0)
+    found = with_returns(x[is_new], place, is_new, shape_of(x)[0], False, inverse, counts, (None, sizes))
+    found = list(found) if isinstance(found, tuple) else [found]
+    return found[0], found[1] if inverse else None, found[-1] if counts else None
+
+
 @aten("masked_scatter")
 def _masked_scatter(c: Call, x: Any, mask: Any, source: Any) -> Any:
     """The elements of ``source`` in order where the mask is set."""
@@ -216,7 +271,12 @@ def _full(shape: Any, value: Any, dtype: Any) -> Any:
     shape = tuple(shape)
     if all(type(n) is int for n in shape) and not hasattr(value, "expr") and is_number(value):
         return np.full(shape, value, dtype.numpy)
-    return op("expand")(as_array(value, dtype), shape)
+    return sized(
+        shape,
+        lambda sizes: (
+            op("full")(sizes, value, dtype) if is_number(value) else op("expand")(as_array(value, dtype), sizes)
+        ),
+    )
 
 
 @aten("full", "new_full")
@@ -249,7 +309,7 @@ def _zeros(c: Call, *args: Any, **_: Any) -> Any:
 @aten("_local_scalar_dense", "item")
 def _number(c: Call, x: Any) -> Any:
     """The only element: a traced value of rank 0, which operators of numbers take too."""
-    return x.reshape(())
+    return bounded(x.reshape(()), c.bounds)
 
 
 @aten("scalar_tensor")
@@ -260,6 +320,8 @@ def _scalar_tensor(c: Call, value: Any, **_: Any) -> Any:
 @aten("arange")
 def _arange(c: Call, *args: Any, **_: Any) -> Any:
     start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if is_traced(stop) and type(start) is int and (start, step) == (0, 1):
+        return sized((stop,), lambda sizes: cast(op("arange")(0, *sizes, 1, dtypes.int64), c.dtype))
     if all(type(v) in (int, float) for v in (start, stop, step)):
         # torch computes start + i * step in double, NumPy's arange of another dtype may not
         count = max(0, math.ceil((stop - start) / step))

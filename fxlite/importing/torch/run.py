@@ -29,7 +29,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.importing.importer import Importer, unsupported
 from fxlite.importing.torch import elementwise, indexing, layers, linalg, quantized, reductions, shaping, special
 from fxlite.importing.torch.exported import Program, Sizes, decomposed, program_of
-from fxlite.importing.torch.table import DTYPES, Call, array_of, as_array, dtype_of_value, entry_of, op
+from fxlite.importing.torch.table import DTYPES, Call, array_of, as_array, dtype_of_value, entry_of, is_array, op
 from fxlite.nn.module import Module
 from fxlite.ops.op import REGISTRY, Op
 from fxlite.ops.slicing import larger, never_negative, smaller
@@ -377,13 +377,13 @@ def _with_axis(node: Any, args: list[Any]) -> list[Any]:
         or not _AXIS.intersection(a.name for a in node.target._schema.arguments)
     ):
         return args
-    return [a.reshape(1) if (is_traced(a) or isinstance(a, np.ndarray)) and not a.ndim else a for a in args]
+    return [a.reshape(1) if is_array(a) and not a.ndim else a for a in args]
 
 
 def _fitted(value: Any, expected: Any) -> Any:
     if value is None or not isinstance(expected, torch.Tensor):
         return value
-    if expected.dtype in DTYPES and (is_traced(value) or isinstance(value, np.ndarray)):
+    if expected.dtype in DTYPES and is_array(value):
         wanted = DTYPES[expected.dtype]
         if dtype_of_value(value) is not wanted:
             value = op("cast")(value, dtype=wanted)

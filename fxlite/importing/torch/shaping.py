@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 import fxlite.nn.functional as F
+from fxlite.base.errors import TraceError
+from fxlite.base.state import is_traced
 from fxlite.importing.torch.table import (
     Call,
     along,
     aten,
     axis_of,
+    bounded,
     cast,
     dtype_of_value,
     is_number,
@@ -20,8 +23,10 @@ from fxlite.importing.torch.table import (
     same,
     same_sizes,
     shape_of,
+    sized,
 )
-from fxlite.types import shapes
+from fxlite.tracing.selections.masked import Masked
+from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 
 
@@ -30,7 +35,9 @@ def _reshape(x: Any, shape: Any) -> Any:
     shape = tuple(shape)
     if same_sizes(shape, shape_of(x)):
         return x
-    if not hasattr(x, "node"):
+    if isinstance(x, Masked):  # torch knows that the number of elements is the same
+        shape = tuple(-1 if is_traced(size) else size for size in shape)
+    elif not hasattr(x, "node"):
         return np.asarray(x).reshape(shape)
     return op("reshape")(x, shape)
 
@@ -106,7 +113,9 @@ def _squeeze(c: Call, x: Any, dim: Any = None) -> Any:
 def _expand(c: Call, x: Any, size: Any, *, implicit: bool = False) -> Any:
     own = (None,) * (len(size) - rank_of(x)) + shape_of(x)
     shape = tuple(o if type(s) is int and s == -1 else s for s, o in zip(size, own))
-    return x if same_sizes(shape, shape_of(x)) else op("expand")(x, shape)
+    if same_sizes(shape, shape_of(x)):
+        return x
+    return op("expand")(x, shape) if isinstance(x, Masked) else sized(shape, lambda sizes: op("expand")(x, sizes))
 
 
 same("expand_as", lambda x, other: op("expand")(x, shape_of(other)))
@@ -248,11 +257,19 @@ def _repeat_interleave(c: Call, x: Any, repeats: Any, dim: Any = None, *, output
 @aten("repeat_interleave.Tensor")
 def _repeat_numbers(c: Call, repeats: Any, *, output_size: int | None = None) -> Any:
     """The numbers from 0 on, each as often as ``repeats`` says."""
-    if isinstance(repeats, np.ndarray):
-        return np.repeat(np.arange(len(repeats)), repeats)
-    if output_size is None:
-        raise c.refuse("the number of elements depends on values; give output_size=")
-    return op("searchsorted")(op("cumsum")(repeats, 0), np.arange(output_size), "right")
+    if output_size is not None and not is_traced(output_size):
+        return op("searchsorted")(op("cumsum")(repeats, 0), np.arange(output_size), "right")
+    if c.bounds[1] is not None:
+        total = bounded(op("sum")(cast(repeats, dtypes.int64)), c.bounds)
+        return sized((total,), lambda n: op("searchsorted")(op("cumsum")(repeats, 0), np.arange(*n), "right"))
+    numbers = c.run.importer.as_proxy(op("arange")(0, shape_of(repeats)[0], 1, dtypes.int64))
+    try:
+        return np.repeat(numbers, repeats, axis=0)
+    except TraceError as error:
+        raise c.refuse(
+            "how many elements there can be is not known: give counts with a bound, counts.clamp(max=4), or check "
+            "their number in the model, torch._check(result.shape[0] <= 100)"
+        ) from error
 
 
 @aten("flip")

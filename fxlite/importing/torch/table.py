@@ -10,7 +10,7 @@ float8, which are taken as integers of their size and read as ml_dtypes' types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -18,8 +18,10 @@ import numpy as np
 import torch
 
 from fxlite.base.errors import DTypeError, TraceError
-from fxlite.base.state import is_traced
+from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.op import Op, lookup
+from fxlite.tracing.capture.answers import counted
+from fxlite.tracing.selections.masked import Masked
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import NamedDim
@@ -139,6 +141,21 @@ class Call:
         plain = [1 if isinstance(v, torch.SymInt) else v for v in plain]
         return dtype_of(torch.result_type(*plain))
 
+    def options(self, args: Any, named: Mapping[str, Any], *names: str) -> list[bool]:
+        """The first options among positional arguments, or by their names; those that are not there are off."""
+        return [bool(args[i] if i < len(args) else named.get(name, False)) for i, name in enumerate(names)]
+
+    @property
+    def bounds(self) -> tuple[int, int | None]:
+        """Between which numbers the program's result is that is a size, or one of its sizes, as far as torch knows; of
+        no other ones the largest is None."""
+        sizes = [self.value] if isinstance(self.value, torch.SymInt) else getattr(self.value, "shape", ())
+        found = [self.run.exported.range_constraints.get(s.node.expr) for s in sizes if isinstance(s, torch.SymInt)]
+        if len(found) != 1 or found[0] is None or not found[0].lower.is_Integer or not found[0].upper.is_Integer:
+            return 0, None
+        low, high = int(found[0].lower), int(found[0].upper)
+        return low, high if high < 1 << 31 else None
+
     def refuse(self, what: str) -> TraceError:
         """The error for arguments of an op that fxlite's lacks."""
         return TraceError(what)
@@ -158,7 +175,7 @@ def dtype_of_value(value: Any) -> DType:
     """The dtype of a traced value, an array, or a number."""
     if is_traced(value):
         return value.type.dtype
-    return dtypes.dtype(np.asarray(value).dtype)
+    return dtypes.dtype(value.dtype if isinstance(value, Masked) else np.asarray(value).dtype)
 
 
 def cast(value: Any, dtype: DType | None) -> Any:
@@ -182,7 +199,36 @@ def shape_of(value: Any) -> tuple[Any, ...]:
 
 def same_sizes(one: Any, other: Any) -> bool:
     """Whether two shapes are known to be the same for all sizes."""
+    if any(map(is_traced, (*one, *other))):  # a number of elements that is computed
+        return False
     return len(one) == len(other) and all(shapes.normalize(a) == shapes.normalize(b) for a, b in zip(one, other))
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array, or stands for one or for a selected part of one."""
+    return is_traced(value) or isinstance(value, (np.ndarray, Masked))
+
+
+def sized(shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:
+    """What ``whole`` makes of sizes, of which one may be computed: its first elements then."""
+    tracer: Any = active_tracer.get()
+    if not any(map(is_traced, shape)):
+        return whole(tuple(shape))
+    return counted(tracer, tuple(shape), lambda sizes: tracer.constant(whole(sizes)))
+
+
+def bounded(value: Any, bounds: tuple[int, int | None]) -> Any:
+    """A number that the program is known to have between bounds, both of them inside: an error when it runs where it
+    is not."""
+    low, high = bounds
+    if high is None or not is_traced(value):
+        return value
+    wrong = op("logical_or")(op("lt")(value, low), op("gt")(value, high))
+    value = value.tracer.unless(
+        value, wrong, ValueError(f"a size is not between {low} and {high}, as torch.export has it")
+    )
+    value.tracer.ranges[value.node] = (low, high + 1)
+    return value
 
 
 def rank_of(value: Any) -> int:

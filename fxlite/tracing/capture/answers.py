@@ -100,7 +100,7 @@ def _shape(tracer: Tracer, shape: Any) -> tuple[Any, ...]:
     return tuple(s if isinstance(s, NamedDim) else int(s) for s in sizes)
 
 
-def _counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:
+def counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:
     """An array whose size along one axis is computed, ``np.zeros(len(x[mask]))``: the first elements
     of the ``whole``, as long as that number can become."""
     sizes = [*shape] if isinstance(shape, (tuple, list)) else [shape]
@@ -122,7 +122,7 @@ def _counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any]
 
 def _filled(value: Any) -> Make:
     def make(tracer: Tracer, shape: Any, dtype: Any = float) -> Any:
-        return _counted(tracer, shape, lambda sizes: _full(tracer, sizes, value, dtype))
+        return counted(tracer, shape, lambda sizes: _full(tracer, sizes, value, dtype))
 
     return make
 
@@ -143,7 +143,7 @@ def _unwritten(zeros: Any) -> Make:
 
 
 def _full_of(tracer: Tracer, shape: Any, fill_value: Any, dtype: Any = None) -> Any:
-    return _counted(tracer, shape, lambda sizes: _full(tracer, sizes, fill_value, dtype))
+    return counted(tracer, shape, lambda sizes: _full(tracer, sizes, fill_value, dtype))
 
 
 def _full(tracer: Tracer, shape: Any, fill_value: Any, dtype: Any = None) -> Any:
@@ -164,7 +164,7 @@ def _record(tracer: Tracer, name: str, *args: Any) -> Any:
 def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     first, last = (0, start) if stop is None else (start, stop)
     if is_traced(last) and known_value(last) is None and type(first) is int and first == 0 and step == 1:
-        found = _counted(tracer, last, lambda sizes: _arange(tracer, *sizes))
+        found = counted(tracer, last, lambda sizes: _arange(tracer, *sizes))
         return found if dtype is None else found.astype(dtype)
     bounds = [b if isinstance(b, (NamedDim, float)) else int(b) for b in (first, last, step)]
     return _record(tracer, "arange", *bounds, None if dtype is None else dtypes.dtype(dtype))

@@ -190,11 +190,14 @@ def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _arg(name: str) -> Callable[..., Any]:
-    def call(a: Masked, axis: Any = None) -> Any:
-        m = _line(a, f"np.{name}")
+    def call(a: Masked, axis: Any = None, keepdims: bool = False) -> Any:
+        if a.before or (a.ndim > 1 and axis not in (0, -a.ndim)):
+            raise a.refusal(f"np.{name} of several axes")
+        m = compact(a)
         low = COMBINATIONS[name].start(m.values.type.dtype)
         found = lookup(name)(m.filled(low), axis=0)
-        return part(first_of(counting(m.tracer, m.span.size), m.count), found)  # type: ignore[union-attr]
+        place = part(first_of(counting(m.tracer, m.span.size), m.count), found)  # type: ignore[union-attr]
+        return lookup("unsqueeze")(place, 0) if keepdims else place
 
     return call
 
@@ -324,7 +327,7 @@ def unique(
     if count is not None:
         is_new = lookup("logical_and")(is_new, counting(tracer, size) < count)
     known = (count, shape)
-    return _with_returns(
+    return with_returns(
         compact(Masked(ranked, is_new)), order, is_new, size, return_index, return_inverse, return_counts, known
     )
 
@@ -418,10 +421,10 @@ def _unique_rows(a: Any, axis: int, index: bool, inverse: bool, counts: bool) ->
     before = lookup("take")(ranked, lookup("maximum")(place - 1, 0), axis=0)
     is_new = lookup("logical_or")(np.any(lookup("ne")(ranked, before), axis=1), place == 0)
     whole = np.moveaxis(lookup("take")(parts, order, axis=0), 0, axis)
-    return _with_returns(compact(Masked(whole, is_new, rank - axis - 1)), order, is_new, size, index, inverse, counts)
+    return with_returns(compact(Masked(whole, is_new, rank - axis - 1)), order, is_new, size, index, inverse, counts)
 
 
-def _with_returns(
+def with_returns(
     values: Masked,
     order: Any,
     is_new: Any,

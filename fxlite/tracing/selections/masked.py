@@ -23,7 +23,7 @@ from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.places import Attribute
-from fxlite.tracing.selections.spans import Span, Sum, counting, mask_of, span_of, sum_of, taken
+from fxlite.tracing.selections.spans import Span, Sum, counting, is_computed, mask_of, span_of, sum_of, taken
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 
@@ -60,6 +60,7 @@ class Masked:
 
     __slots__ = ("__weakref__", "after", "mask", "origin", "parts", "span", "values")
     __array_priority__ = 2000.0
+    __fx_selected__ = True  # ops ask the tracer
 
     def __init__(self, values: Proxy, mask: Proxy, after: int | None = None, span: Span | None = None) -> None:
         """A selection of what both hold now; one that is cut out shows later writes, as a view."""
@@ -266,12 +267,17 @@ class Masked:
 
     def _reduced(self, function: Callable[..., Any], axis: Any = None, dtype: Any = None, **options: Any) -> Any:
         name = function.__name__.removeprefix("a") if function in (np.amax, np.amin) else (function.__name__)
-        if options.pop("keepdims", False) or options.pop("out", None) is not None:
-            raise self.refusal(f"np.{name} with keepdims= or out=")
+        if options.pop("out", None) is not None:
+            raise self.refusal(f"np.{name} with out=")
         if axis is None:
             chosen = [*range(self.ndim)]
         else:
             chosen = [operator.index(a) % self.ndim for a in (axis if isinstance(axis, tuple) else (axis,))]
+        if options.pop("keepdims", False):
+            found = self._reduced(function, tuple(chosen), dtype, **options)
+            for each in sorted(chosen):
+                found = lookup("unsqueeze")(found, each)
+            return found
         more, place = self.mask.ndim - 1, self.before
         axes: Any = tuple(a for c in chosen for a in range(c + more * (c > place), c + 1 + more * (c >= place)))
         where, values = self.condition, self.values
@@ -348,6 +354,8 @@ class Masked:
 
     def __getitem__(self, index: Any) -> Any:
         index = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+        if isinstance(index, tuple) and index and all(type(i) is slice and i == slice(None) for i in index[1:]):
+            index = index[0] if not self.before and index[0] is not None else index
         if isinstance(index, Masked) and index.dtype == bool and index.after == 0:
             some, those = (self, index) if index.same(self) else map(FUNCTIONS["compact"], (self, index))
             if those.same(some):
@@ -360,6 +368,9 @@ class Masked:
         items = tuple(map(_places, index if isinstance(index, tuple) else (index,)))
         others = self.before or len(items) > 1 or index is None
         if (self.span is not None or others) and self._has_whole(items):
+            beside = self._beside_whole(items) if self.span is None else None
+            if beside is not None:
+                return beside
             one_by_one = self if self.span is not None else FUNCTIONS["compact"](self)
             return FUNCTIONS["part of axes"](one_by_one, items)
         found = FUNCTIONS["part"](self, index)
@@ -371,6 +382,14 @@ class Masked:
         """Whether a subscript has all of the axis of computed size."""
         axes = with_all_axes([item for item in index if item is not None], self.ndim)
         return isinstance(axes[self.before], slice) and axes[self.before] == slice(None)
+
+    def _beside_whole(self, index: tuple[Any, ...]) -> Masked | None:
+        """``m[:, 0]``, ``m[:, a:b]``: parts along axes that are whole; None beside what is computed."""
+        axes = with_all_axes(index, self.ndim)
+        if not all(isinstance(item, int) or (isinstance(item, slice) and not is_computed(item)) for item in axes):
+            return None
+        axes[self.before : self.before + 1] = [slice(None)] * self.mask.ndim
+        return self.like(self.values[tuple(axes)], sum(isinstance(i, slice) for i in axes[-self.after :][: self.after]))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         is_bool = isinstance(index, Masked) and index.dtype == bool and not index.after and index.same(self)
@@ -508,9 +527,7 @@ def product(x: Any, y: Any) -> Any:
         return lookup("matmul")(x.filled(0), y.filled(0))
     if isinstance(x, Masked) and isinstance(y, Masked):
         return FUNCTIONS["product"](x, y)
-    if isinstance(x, Masked):
-        return x.like(lookup("matmul")(x.values, y), x.after - (ranks[1] == 1))
-    return y.like(lookup("matmul")(x, y.values))
+    return FUNCTIONS["of positions"](lookup("matmul"), x, y)
 
 
 def chosen(where: Any, x: Any, number: Any) -> Any:
@@ -530,6 +547,8 @@ def aligned(value: Any, to: Masked) -> Any:
         return value.values
     if not isinstance(value, Masked) and to._stretches(value):
         return value
+    if isinstance(value, Masked) and value.span is None and span is not None:
+        value = FUNCTIONS["compact"](value)
     source = value.span if isinstance(value, Masked) else None
     if span is None or to.mask.ndim > 1 or (isinstance(value, Masked) and (source is None or value.after != to.after)):
         what = "values that another mask selects" if isinstance(value, Masked) else "an array with an element for each"
@@ -617,12 +636,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.shape: lambda a: a.shape,
     np.size: lambda a: a.size,
     np.copy: lambda a: a.copy(),
-    np.ravel: lambda a: a if a.ndim == 1 else _refused(a, "np.ravel"),
 }
-
-
-def _refused(x: Masked, what: str) -> Any:
-    raise x.refusal(what)
 
 
 #: Calls above a mask that are looked at, to see whether two masks are the same.

@@ -248,7 +248,7 @@ def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     kind = TensorType((*first.mask.type.shape, *rest), y.type.dtype)
     new = value
     if isinstance(value, Masked) or np.ndim(value) > len(rest) if not is_traced(value) else value.ndim > len(rest):
-        new = aligned(value, first.like(first.values, 0) if not rest else first)
+        new = aligned(value, first.like(first.values, len(rest)))
     node = tracer.create_arg(as_proxy(tracer, prepared(tracer, kind, new, what)))
     wide = (chosen_ones, *rest)
     if not hasattr(node, "all_input_nodes"):
@@ -298,14 +298,15 @@ def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Calla
     items = items_of(index)
     found = [item for item in items if isinstance(item, Masked)]
     first = found[0]
-    if ufunc not in _NEUTRAL or len(items) != y.ndim or not all(isinstance(i, Masked) and i.same(first) for i in items):
-        raise first.refusal(f"{what} with selected positions beside other ones, or of some axes alone")
-    kind = y.type.dtype
-    new = aligned(value, first) if isinstance(value, Masked) or _rank(value) else value
+    if ufunc not in _NEUTRAL or not all(isinstance(i, Masked) and not i.after and i.same(first) for i in items):
+        raise first.refusal(f"{what} with selected positions beside other ones")
+    kind, rest = y.type.dtype, y.type.shape[len(items) :]
+    rows = first.like(first.values, len(rest))  # what stands beside the positions, with the axes behind them
+    new = aligned(value, rows) if isinstance(value, Masked) or _rank(value) else value
     if not is_traced(new):
         new = y.tracer.proxy(y.tracer.create_arg(np.asarray(new)))
-    new = lookup("expand")(lookup("cast")(new, kind), first.mask.type.shape)
-    new = lookup("where")(first.mask, new, lookup("cast")(_neutral(ufunc, kind), kind))
+    new = lookup("expand")(lookup("cast")(new, kind), (*first.mask.type.shape, *rest))
+    new = lookup("where")(rows.condition, new, lookup("cast")(_neutral(ufunc, kind), kind))
     update_at(y, tuple(item.filled(0) for item in items), new, ufunc, combine)
 
 
