@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import tempfile
 import time
 from pathlib import Path
@@ -148,7 +149,11 @@ def _resized(named: dict[str, Any], axes: dict[str, str], batch: int, length: in
 def all_sizes(row: dict[str, Any], model: Any, named: dict[str, Any]) -> None:
     """Import the model with a batch and a sequence of any size, build it once, and compare it with torch for each of
     :data:`SIZES`. The row's ``sizes`` says which of both may differ, or ``sizes_error`` what went wrong."""
-    if not named or len({len(v) for v in named.values()}) != 1 or any("grid" in n or "shapes" in n for n in named):
+    if (
+        not all(isinstance(v, torch.Tensor) for v in named.values())
+        or len({len(v) for v in named.values()}) != 1
+        or any("grid" in n or "shapes" in n for n in named)
+    ):
         row["sizes_error"] = "inputs: they have no axis in common that is a batch"
         return
     both = [{0: "batch", 1: "sequence"}, {0: "batch"}, {1: "sequence"}]
@@ -195,8 +200,8 @@ def check_sizes(name: str) -> dict[str, Any]:
     """:func:`all_sizes` of a model that is right."""
     row: dict[str, Any] = {"name": name, "stage": "right"}
     try:
-        model, _, named = make(name)
-        all_sizes(row, model, named)
+        model, args, named = make(name)
+        all_sizes(row, model, {**dict(zip(inspect.signature(model.forward).parameters, args)), **named})
     except Exception as error:
         row["sizes_error"] = f"{type(error).__name__}: {error}"[:700]
     finally:
