@@ -95,7 +95,10 @@ def _prepared(gm: GraphModule, opset: int) -> GraphModule:
             missing.setdefault(node.target.name, node)
     if missing:
         first = next(iter(missing.values()))
-        raise ModelExportError(f"ONNX has nothing for {', '.join(missing)}; the first is {first.describe()}")
+        raise ModelExportError(
+            f"ONNX has nothing for {', '.join(missing)}; the first is {first.describe()}\n"
+            "  instead: export the part of the program without them, fx.passes.extract_subgraph, or compile it to C"
+        )
     return made
 
 

@@ -594,10 +594,11 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         x = moveaxis(x, (axis1, axis2), (-2, -1))
     *others, rows, columns = value_type(x).shape
     if not all(type(size) is int for size in (rows, columns)):
-        if offset or not shapes.equal(rows, columns) or not is_traced(x):
-            raise ValueError("the diagonal of axes with named sizes; use np.where(np.eye(n), x, 0).sum(-1)")
-        places = _positions(x, rows)
-        found = x[..., places, places]
+        below, right = max(-offset, 0), max(offset, 0)
+        size = shapes.minimum(shapes.normalize(rows - below), shapes.normalize(columns - right))
+        size = size if shapes.at_least(size, 0) else shapes.maximum(size, 0)
+        places = _positions(x, shapes.for_user(size))
+        found = x[..., places + below, places + right]
         attach(found, whole, None, {})
         view_of(found).read_only = True
         return found

@@ -404,3 +404,11 @@ def test_a_size_that_is_a_multiple_comes_back() -> None:
     assert [str(n.type) for n in again.graph.placeholders] == ["f32[n,2*half]"]
     x = RNG.standard_normal((3, 8)).astype(np.float32)
     np.testing.assert_allclose(again(x), gm(x), 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 5), (4, 4)])
+def test_orthogonal_factors(shape: tuple[int, ...]) -> None:
+    """Reflections written out, with LAPACK's signs, of columns with nothing below the diagonal as well."""
+    gm = fx.symbolic_trace(lambda x: (*np.linalg.qr(x), *np.linalg.qr(x, "complete")), f"f64{list(shape)}")
+    for x in (RNG.standard_normal(shape), np.triu(np.ones(shape)), np.zeros(shape)):
+        assert onnx_export.check(gm, [x]) == ""

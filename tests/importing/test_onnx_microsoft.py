@@ -236,3 +236,20 @@ def test_integers_element_by_element() -> None:
     given = [np.asarray(v) for v in given]
     found = run("QLinearAdd", given, weights=(1, 2, 4, 5, 6, 7))
     np.testing.assert_array_equal(found, np.clip(np.rint(real) + 1, -128, 127).astype(np.int8))
+
+
+def test_norms_of_small_numbers_without_an_epsilon() -> None:
+    """Those that skip and embed add 1e-12 to the variance, the plain one 1e-5."""
+    x, skip, scale, beta = 1e-3 * draw(2, 3, 4), 1e-3 * draw(2, 3, 4), draw(4), draw(4)
+
+    def normal(whole: Any, eps: float) -> Any:
+        apart = whole - whole.mean(-1, keepdims=True)
+        return apart / np.sqrt(np.square(apart).mean(-1, keepdims=True) + eps) * scale + beta
+
+    close(run("SkipLayerNormalization", [x, skip, scale, beta]), normal(x + skip, 1e-12))
+    close(run("LayerNormalization", [x, scale, beta]), normal(x, 1e-5))
+    rms = (x + skip) / np.sqrt(np.square(x + skip).mean(-1, keepdims=True) + 1e-12) * scale
+    close(run("SkipSimplifiedLayerNormalization", [x, skip, scale]), rms)
+    words, places, ids = 1e-3 * draw(9, 4), 1e-3 * draw(3, 4), np.array([[1, 2, 8]], np.int32)
+    found = run("EmbedLayerNormalization", [ids, None, words, places, None, scale, beta], 2)
+    close(found[0], normal(words[ids] + places, 1e-12))

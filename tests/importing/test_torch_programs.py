@@ -187,3 +187,23 @@ class Bounded(nn.Module):
 
 def test_rows_of_a_table_that_are_bounded() -> None:
     as_torch(Bounded(), (torch.tensor([1, 3, 3]),), (torch.tensor([0, 3, 5]),))
+
+
+def test_linear_algebra_of_named_sizes() -> None:
+    """Diagonals beside the main one, matrices of ones, parts whose sizes torch says; forward takes ``*args``."""
+
+    def program(x: Any, y: Any) -> Any:
+        eye = torch.eye(x.shape[0])
+        return (
+            (x.diagonal(), x.diagonal(1), x.diagonal(-1), y.diagonal(), torch.diag_embed(y)),
+            torch.matrix_exp(x * 0.1),
+            torch.linalg.solve_triangular(x + 5 * eye, x, upper=False, unitriangular=True),
+            torch.cholesky_inverse(x.tril() + 5 * eye),
+        )
+
+    model = Module(program)
+    gm = fx.from_torch(model, "f32[N,N]", "f32[N,M]")
+    for fn in (gm, fx.compile(gm)):
+        for n, m in ((5, 3), (4, 6)):
+            given = torch.randn(n, n), torch.randn(n, m)
+            close(fn(*arrays_of(given)), model(*given), 1e-4)

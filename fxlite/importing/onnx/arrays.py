@@ -228,11 +228,11 @@ def cast_like(n: Call, x: Any, like: Any) -> Any:
 
 
 def converted(n: Call, x: Any, wanted: np.dtype[Any]) -> Any:
-    """A value as another type. Sizes that become int64 stay such."""
+    """A value as another type. Sizes that become int64 or int32 stay such."""
     held = n.dtype(x)
-    if held.kind in "OUS" or (is_sizes(x) and wanted == np.int64):
-        if is_sizes(x):
-            return x
+    if is_sizes(x) and wanted in (np.int64, np.int32):
+        return x.copy() if wanted == np.int64 else n.stored_as(x.copy(), wanted)
+    if held.kind in "OUS":
         raise n.refuse("it holds text (string), for which fxlite has no dtype")
     if is_sizes(x):
         x = n.proxy(x)

@@ -416,7 +416,7 @@ def _lstm_cell(
     f = 1 - i if n["input_forget"] else acts[0](cut(f if p[2] is None else f + p[2] * c))
     new = f * c + i * acts[1](cut(g))
     o = acts[0](cut(o if p[1] is None else o + p[1] * new))
-    return o * acts[2](cut(new)), new
+    return o * acts[2](new), new  # ONNX Runtime clips what goes into gates alone
 
 
 def _gru_cell(

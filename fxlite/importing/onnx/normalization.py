@@ -178,8 +178,9 @@ def softmax_cross_entropy_loss(n: Call, x: Any, target: Any, weight: Any = None)
 
 
 # -- of com.microsoft ------------------------------------------------------------------------------
-def _normalized(n: Call, x: Any, scale: Any, bias: Any, is_rms: bool) -> Any:
-    sizes, eps = shape(x)[-1:], 1e-5 if n["epsilon"] is None else n["epsilon"]
+def _normalized(n: Call, x: Any, scale: Any, bias: Any, is_rms: bool, usual: float = 1e-12) -> Any:
+    """``usual``: the epsilon of the op where a node has none."""
+    sizes, eps = shape(x)[-1:], usual if n["epsilon"] is None else n["epsilon"]
     if is_rms:
         return ops.rms_norm(x, scale, normalized_shape=sizes, eps=eps)
     return ops.layer_norm(x, scale, bias, normalized_shape=sizes, eps=eps)
@@ -187,7 +188,7 @@ def _normalized(n: Call, x: Any, scale: Any, bias: Any, is_rms: bool) -> Any:
 
 @onnx_op("LayerNormalization", domain=MICROSOFT, traced=True)
 def layer_normalization_microsoft(n: Call, x: Any, scale: Any, bias: Any = None) -> Any:
-    return _normalized(n, x, scale, bias, False)
+    return _normalized(n, x, scale, bias, False, 1e-5)
 
 
 def _skipped(n: Call, values: tuple[Any, ...], scale: Any, beta: Any, is_rms: bool) -> Any:

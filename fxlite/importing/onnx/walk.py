@@ -48,6 +48,7 @@ class Walk:
         self._prefix = ""
         self._depth = 0
         self._storage: dict[Node, np.dtype[Any]] = {}
+        self._short: dict[int, Any] = {}  # by their ids
         self._schemas: dict[tuple[str, str, int], Any] = {}
         self._references: list[Mapping[str, Any]] = []
         self.env: Env = ChainMap()
@@ -118,6 +119,8 @@ class Walk:
         wanted = tuple(name in read for name in node.output)
         call = Call(self, node.op_type, node.name, opset, attributes, _defaults(schema), len(node.output), wanted, env)
         found = self._called(row, call, values)
+        if schema and any(map(self.is_short, values)) and schema.inputs[0].type_str == schema.outputs[0].type_str:
+            found = [self.stored_as(v, np.dtype(np.int32)) if isinstance(v, np.ndarray) else v for v in found]
         if found and found[0] is NotImplemented:
             expanded = _function_of(schema, node, self._types(values), opset)
             if expanded is None:
@@ -255,6 +258,8 @@ class Walk:
     # -- values -------------------------------------------------------------------------------
     def as_proxy(self, value: Any) -> Any:
         """A value as a traced one; one of a dtype that fxlite lacks is widened."""
+        if self.is_short(value):
+            return self.importer.as_proxy(value).astype(np.int32)
         if isinstance(value, np.ndarray) and _is_narrow(value):
             return self.stored_as(self.importer.as_proxy(value.astype(proto.widened(value.dtype))), value.dtype)
         return self.importer.as_proxy(value)
@@ -265,12 +270,21 @@ class Walk:
             return self._storage.get(value.node, value.dtype)
         if isinstance(value, Masked):
             return value.dtype
-        return np.dtype(np.int64) if is_sizes(value) else np.asarray(value).dtype
+        if is_sizes(value):
+            return np.dtype(np.int32 if self.is_short(value) else np.int64)
+        return np.asarray(value).dtype
+
+    def is_short(self, value: Any) -> bool:
+        """Whether it is an array of named sizes that ONNX has as int32, as converters from TensorFlow do."""
+        return id(value) in self._short
 
     def stored_as(self, value: Any, dtype: np.dtype[Any]) -> Any:
         """A value of the wider dtype, noted as one of ``dtype``."""
         if is_traced(value):
             self._storage[value.node] = dtype
+            return value
+        if is_sizes(value):
+            self._short[id(value)] = value
             return value
         return np.asarray(value).astype(dtype)
 

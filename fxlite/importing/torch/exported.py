@@ -68,7 +68,10 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
             "give example inputs, or their types: fx.from_torch(model, torch.randn(1, 3, 224, 224)), or "
             'fx.from_torch(model, "f32[B,3,224,224]")'
         )
+    given = dynamic_shapes
     example, named, dynamic_shapes = _with_types(example, named, dynamic_shapes)
+    if dynamic_shapes is not given:
+        dynamic_shapes = _by_rest(model, len(example), dynamic_shapes)
     register_caches()
     name = getattr(model, "_name", None) or type(model).__name__
     try:
@@ -351,6 +354,14 @@ def _joined(found: Any, count: int, by_name: dict[str, Any]) -> Any:
     """torch's form of dynamic_shapes: of positional inputs in a tuple; with named ones, none of the
     first has a form of its own, and torch takes a tuple of both in order."""
     return found if not by_name else (*found[0], *by_name.values())
+
+
+def _by_rest(model: Any, count: int, found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """dynamic_shapes of a model whose forward takes ``*args``: those of its ``count`` positional inputs from there on
+    are one tuple, for torch."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    rest = next((n for n, p in enumerate(parameters) if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
+    return found if rest is None else (*found[:rest], tuple(found[rest:count]), *found[count:])
 
 
 def type_is_number(dim: Any) -> bool:

@@ -17,6 +17,7 @@ from fxlite.importing.torch.table import (
     bounded,
     cast,
     dtype_of_value,
+    identity,
     is_array,
     is_number,
     op,
@@ -339,11 +340,7 @@ def _linspace(c: Call, start: Any, end: Any, steps: Any, **_: Any) -> Any:
 
 @aten("eye")
 def _eye(c: Call, n: Any, m: Any = None, **_: Any) -> Any:
-    m = n if m is None else m
-    if type(n) is int and type(m) is int:
-        return np.eye(n, m, dtype=c.dtype.numpy)
-    rows, columns = (op("arange")(0, size, 1, dtypes.int64) for size in (n, m))
-    return cast(op("eq")(rows[:, None], columns), c.dtype)
+    return identity((n, n if m is None else m), c.dtype)
 
 
 @aten("meshgrid")

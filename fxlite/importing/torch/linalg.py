@@ -9,7 +9,18 @@ import numpy as np
 
 import fxlite as fx
 from fxlite.base.errors import TraceError
-from fxlite.importing.torch.table import Call, aten, cast, dtype_of_value, op, rank_of, same, same_sizes, shape_of
+from fxlite.importing.torch.table import (
+    Call,
+    aten,
+    cast,
+    dtype_of_value,
+    identity,
+    op,
+    rank_of,
+    same,
+    same_sizes,
+    shape_of,
+)
 from fxlite.types import dtypes
 
 
@@ -36,8 +47,7 @@ def _solve(c: Call, a: Any, b: Any, *, left: bool = True, check_errors: bool = F
 def _solve_triangular(c: Call, a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
     a = op("triu" if upper else "tril")(a, 0)
     if unitriangular:
-        size = shape_of(a)[-1]
-        a = op("where")(np.eye(size, dtype=bool), 1, a)
+        a = op("where")(identity(shape_of(a)[-2:], dtypes.bool_), 1, a)
     return np.linalg.solve(a, b) if left else np.linalg.solve(a.mT, b.mT).mT
 
 
@@ -58,7 +68,7 @@ def _cholesky(c: Call, a: Any, upper: bool = False, *, check_errors: bool = Fals
 @aten("cholesky_solve", "cholesky_inverse")
 def _cholesky_solve(c: Call, *args: Any) -> Any:
     """The x of ``l @ l.mT @ x = b``, of whose factor the other half is not read; the inverse has no b."""
-    first = args[0] if c.name == "cholesky_solve" else np.eye(shape_of(args[0])[-1], dtype=c.dtype.numpy)
+    first = args[0] if c.name == "cholesky_solve" else identity(shape_of(args[0])[-2:], c.dtype)
     factor, upper = (args[1:] if c.name == "cholesky_solve" else args)[0], args[-1] is True
     factor = op("triu" if upper else "tril")(factor, 0)
     return np.linalg.solve(_turned(factor) @ factor if upper else factor @ _turned(factor), first)
@@ -172,8 +182,7 @@ def _lu_solve(c: Call, both: Any, pivots: Any, b: Any, *, left: bool = True, adj
 def _matrix_exp(c: Call, a: Any) -> Any:
     """Taylor's series of the matrix halved 12 times, which is squared as often, in double precision."""
     x = op("cast")(a, dtypes.complex128 if c.dtype.is_complex else dtypes.float64) * 2.0**-12
-    one = np.eye(shape_of(a)[-1])
-    found = one
+    found = one = identity(shape_of(a)[-2:], dtypes.float64)
     for order in range(18, 0, -1):
         found = one + (x @ found) * (1 / order)
     for _ in range(12):

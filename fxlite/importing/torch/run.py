@@ -279,6 +279,10 @@ class Run:
                 self._require(node)
         return []
 
+    def size(self, value: Any) -> Any:
+        """A number, or a size that torch knows, as one of the graph."""
+        return value if isinstance(value, int) else shapes.for_user(self.sizes.dim_of(value.node.expr))
+
     def _require(self, node: Any) -> None:
         """What a program asserts of sizes that may differ, as a guard."""
         asserted = node.args[0].meta.get("val") if isinstance(node.args[0], torch.fx.Node) else None

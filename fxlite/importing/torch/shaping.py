@@ -17,6 +17,7 @@ from fxlite.importing.torch.table import (
     bounded,
     cast,
     dtype_of_value,
+    identity,
     is_number,
     op,
     rank_of,
@@ -171,14 +172,12 @@ def _split(c: Call, x: Any, size: Any, dim: int = 0) -> Any:
 
 @aten("chunk", "unsafe_chunk", "tensor_split")
 def _chunk(c: Call, x: Any, chunks: Any, dim: int = 0) -> Any:
-    axis, lengths = axis_of(x, dim), None
+    axis = axis_of(x, dim)
     whole = shape_of(x)[axis]
-    if type(whole) is int:
-        lengths = [int(v.shape[axis]) for v in c.value]
-        return list(op("split")(x, tuple(lengths), axis))
-    if isinstance(chunks, int) and shapes.remainder(shapes.normalize(whole), chunks) == 0:
+    is_named = isinstance(chunks, int) and isinstance(whole, NamedDim)
+    if is_named and shapes.remainder(shapes.normalize(whole), chunks) == 0:
         return list(op("split")(x, (whole // chunks,) * chunks, axis))
-    raise c.refuse(f"the axis of {whole} elements is cut into {chunks} parts whose sizes depend on it")
+    return _split(c, x, [c.run.size(v.shape[axis]) for v in c.value], axis)
 
 
 @aten("hsplit", "vsplit", "dsplit")
@@ -203,7 +202,7 @@ def _diag_embed(c: Call, x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1
     if (offset, dim1, dim2) != (0, -2, -1):
         raise c.refuse("an offset, or other axes than the last")
     size = shape_of(x)[-1]
-    return op("where")(np.eye(size, dtype=bool), x[..., None], op("cast")(np.zeros((), np.int8), c.dtype))
+    return op("where")(identity((size, size), dtypes.bool_), x[..., None], op("cast")(np.zeros((), np.int8), c.dtype))
 
 
 @aten("tril", "triu")

@@ -209,6 +209,14 @@ def is_array(value: Any) -> bool:
     return is_traced(value) or isinstance(value, (np.ndarray, Masked))
 
 
+def identity(sizes: tuple[Any, ...], dtype: DType) -> Any:
+    """A matrix with ones on its diagonal; a constant where its sizes are numbers."""
+    if all(type(size) is int for size in sizes):
+        return np.eye(*sizes, dtype=dtype.numpy)
+    down, across = (op("arange")(0, size, 1, dtypes.int64) for size in sizes)
+    return cast(op("eq")(down[:, None], across), dtype)
+
+
 def sized(shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:
     """What ``whole`` makes of sizes, of which one may be computed: its first elements then."""
     tracer: Any = active_tracer.get()

@@ -297,8 +297,11 @@ def _(x: TensorType) -> Dim:
 # -- orthogonal factors ----------------------------------------------------------------------------
 
 
-def _routine(infer: Callable[..., TensorType], **facts: Any) -> Callable[[Callable[..., Any]], Op]:
-    """Register an op that back ends have a routine for, in float32 and float64."""
+def _routine(
+    infer: Callable[..., TensorType], made_of: Callable[..., Any] | None = None, **facts: Any
+) -> Callable[[Callable[..., Any]], Op]:
+    """Register an op that back ends have a routine for, in float32 and float64; ``made_of`` is what it is in other
+    ops, for those that have none."""
 
     def register(reference: Callable[..., Any]) -> Op:
         def expand(x: Any, **attributes: Any) -> Any:
@@ -306,6 +309,8 @@ def _routine(infer: Callable[..., TensorType], **facts: Any) -> Callable[[Callab
             known = infer(TensorType(tuple(shapes.normalize(d) for d in x.shape), kind), **attributes)
             if known.size == 0:
                 return created(x, ops.full, known.shape, 0.0, kind)
+            if kind.compute is kind and made_of is not None:
+                return made_of(x, **attributes)
             if kind.compute is kind:
                 raise TraceError(f"{reference.__name__} is not composed of other ops")
             return ops.cast(lookup(reference.__name__)(ops.cast(x, kind.compute), **attributes), kind)
@@ -346,8 +351,31 @@ def _infer_qr(x: TensorType, complete: bool = False) -> TensorType:
     return TensorType((*x.shape[:-2], rows, shapes.normalize(m + n)), x.dtype)
 
 
+def _reflected(x: Any, complete: bool = False) -> Any:
+    """Householder's reflections of a column after the other; one with nothing below its diagonal is left as it is."""
+    height, width = (_columns(v, "a QR decomposition") for v in (ops.permute(x, _exchanged(x.ndim)), x))
+    rows, kind = _numbers(x, height), dtypes.dtype(x.dtype)
+    unit = ops.cast(ops.eq(rows, created(x, ops.arange, 0, height, 1, "i64")), kind)
+    q = ops.expand(unit, (*x.shape[:-2], height, height))
+    for number in range(min(height, width)):
+        column = ops.where(rows >= number, _column(x, number), 0.0)
+        largest = ops.max(ops.abs(column), axis=-2, keepdims=True)
+        column = column / ops.where(largest == 0, 1.0, largest)
+        own = _row(column, number)
+        below = ops.sum(ops.where(rows > number, ops.square(column), 0.0), axis=-2, keepdims=True)
+        size = ops.sqrt(ops.square(own) + below)
+        column = ops.where(rows == number, own + ops.where(own < 0, -size, size), column)
+        across = ops.permute(column, _exchanged(x.ndim))
+        part = column * ops.where(below == 0, 0.0, 1.0 / ops.where(below == 0, 1.0, size * (size + ops.abs(own))))
+        x = x - ops.matmul(part, ops.matmul(across, x))
+        q = q - ops.matmul(ops.matmul(q, part), across)
+    both = ops.concat((ops.permute(q, _exchanged(x.ndim)), ops.triu(x, 0)), axis=-1)
+    return both if complete else ops.slice(both, axis=-2, start=0, stop=min(height, width))
+
+
 @_routine(
     _infer_qr,
+    made_of=_reflected,
     samples=[
         "f64[5,3]; f32[2,3,5]; f64[4,4]; f32[6,2] complete=True; f64[2,1,3,3] complete=True; f64[M,3] M=9; f64[1,1]",
         "f64[40,37]",
