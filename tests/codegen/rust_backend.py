@@ -26,6 +26,7 @@ KEYWORDS = "as dyn fn impl in let loop match mod move mut pub ref self type use 
 CALLS = {f.name: "{}" * (f.arity - 1) + f.operator + "{}" for f in FUNCTIONS.values() if f.operator}
 CALLS |= {"maximum": "fx_max({}, {})", "minimum": "fx_min({}, {})", "log": "{}.ln()"}
 CALLS |= {"where": "if {} {{ {} }} else {{ {} }}", "rsqrt": "{}.sqrt().recip()", "invert": "!{}"}
+CALLS["exp_weight"] = "(if {0} < -87.0 {{ 0.0 }} else {{ {0}.exp() }})"
 CALLS |= {name: f"{{}}.{name}()" for name in ("exp", "sqrt", "sin", "cos", "tanh", "abs", "floor")}
 
 #: The text of each sort of statement and expression; ``p`` prints what is inside.

@@ -111,7 +111,6 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "another mask": lambda x: (x[x > 0] + x[x > 1]).sum(),
     "an array beside it": lambda x: (x[x > 0] * x).sum(),
     "a loop": lambda x: sum(x[x > 0]),
-    "a product with another one": lambda x: x[x > 0] @ x[x > 1],
 }
 
 

@@ -100,13 +100,13 @@ def early_return(x: Any) -> Any:
     locals()
     if x.min() < 0:
         return np.abs(x)
-    return np.trim_zeros(x)
+    return np.is_busday(x)
 
 
 def test_early_return_and_what_comes_after_it() -> None:
     found = fixes(early_return, x="f32[3]")
-    assert found["x.min() < 0"] == "return np.where(x.min() < 0, np.abs(x), np.trim_zeros(x))"
-    assert "np.trim_zeros(x)" in found
+    assert found["x.min() < 0"] == "return np.where(x.min() < 0, np.abs(x), np.is_busday(x))"
+    assert "np.is_busday(x)" in found
 
 
 def test_without_types() -> None:
@@ -156,7 +156,7 @@ class Net(nn.Module):
         self.a, self.b, self.c = Half(False), Half(True), Half(False)
 
     def forward(self, x: Any) -> Any:
-        return self.c(self.b(x) + self.a(x)) + np.trim_zeros(self.b(x))
+        return self.c(self.b(x) + self.a(x)) + np.is_busday(self.b(x))
 
 
 def test_modules_go_on_behind_one_that_fails() -> None:
@@ -164,7 +164,7 @@ def test_modules_go_on_behind_one_that_fails() -> None:
     diagnosis = fx.trace_doctor(model, x="f32[2,3]")
     texts = [p.problem for p in diagnosis]
     assert any("needs dim=" in t for t in texts)
-    assert any("np.trim_zeros" in t for t in texts)
+    assert any("np.is_busday" in t for t in texts)
     assert model.b.calls >= 2
     assert set(model.__dict__["_modules"]) == {"a", "b", "c"}
 
@@ -188,13 +188,13 @@ def test_the_error_of_symbolic_trace_lists_all() -> None:
     assert "x @ x" in text
 
     def program(x: Any) -> Any:
-        return x.reshape(5), np.trim_zeros(x)
+        return x.reshape(5), np.is_busday(x)
 
-    with pytest.raises(ShapeError, match=r"(?s)12 elements.*and 1 more problem:\n2\. np\.trim_zeros"):
+    with pytest.raises(ShapeError, match=r"(?s)12 elements.*and 1 more problem:\n2\. np\.is_busday"):
         fx.symbolic_trace(program, x="f32[12]")
 
     def one(x: Any) -> Any:
-        return np.trim_zeros(x)
+        return np.is_busday(x)
 
     with pytest.raises(TraceError) as caught:
         fx.symbolic_trace(one, x="f32[3]")
@@ -206,10 +206,10 @@ def test_control_flow_that_is_captured_is_no_problem() -> None:
         if x.sum() > 0 and not x[0] > 3:
             x = x * 2
         for i in range(n):
-            x = np.trim_zeros(x) + i
+            x = np.is_busday(x) + i
         return x + float(x[0])
 
-    assert [p.expression for p in fx.trace_doctor(program, "f32[3]", "i64[]")] == ["np.trim_zeros(x)"]
+    assert [p.expression for p in fx.trace_doctor(program, "f32[3]", "i64[]")] == ["np.is_busday(x)"]
 
     def generated(x: Any) -> Any:
         def parts() -> Any:
@@ -257,11 +257,11 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     file = tmp_path / "model.py"
     file.write_text(
         "import numpy as np\n\n\ndef f(x):\n    assert x.sum() > 0 and locals()\n"
-        "    return float(np.trim_zeros(x) + x.sum())\n"
+        "    return float(np.is_busday(x) + x.sum())\n"
     )
     assert main(["trace", f"{file}:f", "-i", "x=f32[3]", "--doctor"]) == 1
     out = capsys.readouterr().out
-    assert "np.trim_zeros" in out
+    assert "np.is_busday" in out
     assert "model.py:6" in out
     assert "take the assert out" in out
     file.write_text("def f(x):\n    return x + 1\n")
