@@ -43,13 +43,14 @@ MOST_ELEMENTS = 2**24
 
 @dataclass
 class Mask:
-    """A mask of scores whose batch axes are ``batch``: ``added`` to them, or it chooses, and is True
-    where they are kept or where they are not."""
+    """A mask of scores whose batch axes are ``batch``: ``added`` to them, or it chooses between them
+    and a number, ``score``, and is True where they are kept or where they are not."""
 
     node: Node
     batch: Shape
     added: bool
     keeps: bool = True
+    score: float = -np.inf
 
 
 @dataclass
@@ -64,7 +65,6 @@ class Spelling:
     factors: list[tuple[Node, Shape]] = field(default_factory=list)  # of whole matrices of scores, with batch axes
     masks: list[Mask] = field(default_factory=list)
     batch: Shape = ()
-    masked_score: float = -np.inf
     causal: bool = False
 
 
@@ -149,18 +149,18 @@ def _read_scores(scores: Any, found: Spelling) -> str | None:
             return ""
         name = scores.target.name
         is_scaled = found.scale != 1.0 or found.factors
+        added, keeps, masked_score = True, True, -np.inf
         if name == "where" and not is_scaled:
             condition, kept, other = scores.args
             keeps = number_of(kept) is None
-            masked_score = number_of(other if keeps else kept)
-            if masked_score is None:
+            number = number_of(other if keeps else kept)
+            if number is None:
                 return ""
-            found.masked_score = masked_score
+            masked_score = number
             mask, added, following = condition, False, kept if keeps else other
         elif name == "add" and not is_scaled:
             a, b = scores.args
             following, mask = (a, b) if _leads_to_product(a) else (b, a)
-            added, keeps = True, True
         elif name == "reshape":
             mask, following = None, scores.args[0]
             if not _keeps_matrices(scores):
@@ -178,7 +178,7 @@ def _read_scores(scores: Any, found: Spelling) -> str | None:
                 return "it needs tensors with types"
             if not shapes.shapes_equal(scores.type.shape, following.type.shape):
                 return "the mask has batch axes that the scores do not have"
-            found.masks.append(Mask(mask, scores.type.shape[:-2], added, keeps))
+            found.masks.append(Mask(mask, scores.type.shape[:-2], added, keeps, masked_score))
         found.calls.append(scores)
         scores = following
     found.calls.append(scores)
@@ -273,9 +273,10 @@ def _why_not(node: Node, found: Spelling) -> str | None:
     batches = [v.type.shape[:-2] for v in (*operands, scores)]
     if any(not shapes.shapes_equal(b, batches[-1]) for b in batches) and _is_parted(found):
         return "the scores' batch axes are parted, and an operand has others"
-    if len(found.masks) > 1 and found.masked_score != -np.inf:
-        return f"there are several masks, and one of them chooses {found.masked_score}"
-    if len(found.masks) == 1 and not found.masks[0].added and found.masked_score == -np.inf:
+    finite = next((m.score for m in found.masks if m.score != -np.inf), None)
+    if len(found.masks) > 1 and finite is not None:
+        return f"there are several masks, and one of them chooses {finite}"
+    if len(found.masks) == 1 and not found.masks[0].added and finite is None:
         # A causal row never sees later keys; with a finite score they would still weigh something.
         found.causal = _is_triangle(found.masks[0].node, found.masks[0].keeps, scores.type.shape[-2:])
     return None
@@ -375,8 +376,8 @@ def _make(gm: GraphModule, node: Node, found: Spelling) -> Node:
             attributes["is_causal"] = True
         elif mask is not None:
             attributes["empty_rows"] = "nan"
-            if found.masked_score != -np.inf:
-                attributes["masked_score"] = found.masked_score
+            if found.masks[0].score != -np.inf:
+                attributes["masked_score"] = found.masks[0].score
         operands = [in_batch(v) for v in (found.query, _swapped(found.key), node.args[1])]
         for factor, batch in found.factors:
             operands[0] = graph.call_function(ops.mul, (operands[0], _moved(factor, batch, found)))

@@ -221,6 +221,11 @@ def two_finite(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
     return F.softmax(np.where(mask, q @ turned(k) + bias, -1e9), -1) @ v
 
 
+def finite_outside(q: Any, k: Any, v: Any, mask: Any, other: Any) -> Any:
+    scores = np.where(other, q @ turned(k), -np.inf)
+    return F.softmax(np.where(mask, scores, -1e9), -1) @ v
+
+
 WINDOWS = ("f32[3*B,2,5,4]",) * 3
 
 
@@ -241,6 +246,7 @@ def over_queries(q: Any, k: Any, v: Any) -> Any:
         (double_scores, QKV, "several dtypes, f32 and f64"),
         (scores_read_twice, QKV, "matmul is read by max too"),
         (two_finite, (*QKV, "bool[T,T]", "f32[T,T]"), "several masks"),
+        (finite_outside, (*QKV, "bool[T,T]", "bool[T,T]"), "one of them chooses -1000"),
         (joined_windows, (*WINDOWS, "f32[B,1,1,5,5]"), "does not fit the batch axes"),
         (scaled_scores, ("f16[2,T,4]",) * 3, "f16 would be rounded elsewhere"),
         (over_queries, QKV, ""),
