@@ -173,6 +173,23 @@ def product(values: Iterable[Dim]) -> Dim:
     return normalize(result)
 
 
+def matching_runs(a: Shape, b: Shape) -> list[tuple[range, range]] | None:
+    """The shortest runs of neighbouring axes of two shapes that have as many elements each, in order, as
+    of a reshape; None where no runs are known to. Axes of one element that are left have a run beside none."""
+    runs: list[tuple[range, range]] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        ends = ((p, q) for p in range(i + 1, len(a) + 1) for q in range(j + 1, len(b) + 1))
+        found = next(((p, q) for p, q in ends if equal(product(a[i:p]), product(b[j:q]))), None)
+        if found is None:
+            return None
+        runs.append((range(i, found[0]), range(j, found[1])))
+        i, j = found
+    if product(a[i:]) != 1 or product(b[j:]) != 1:
+        return None
+    return runs if i == len(a) and j == len(b) else [*runs, (range(i, len(a)), range(j, len(b)))]
+
+
 def floordiv(a: Dim, b: Dim) -> Dim:
     """``a // b``, rounded down."""
     if type(a) is int and type(b) is int:

@@ -20,7 +20,6 @@ Weights stay as they are (torch's OIHW).
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -122,20 +121,13 @@ def _axes(permute: Node) -> list[int]:
     return [axis % permute.type.rank for axis in permute.kwargs["axes"]]
 
 
-def _split(joined: Shape, sizes: Shape) -> list[list[int]] | None:
+def _split(joined: Shape, sizes: Shape) -> list[range] | None:
     """For each axis of a shape the neighbouring axes of another one that it is joined from, all of
     them in order; None where there is no such way."""
-    groups: list[list[int]] = []
-    first = 0
-    for size in joined:
-        end = first + 1
-        while end < len(sizes) and not shapes.equal(math.prod(sizes[first:end]), size):
-            end += 1
-        if first >= len(sizes) or not shapes.equal(math.prod(sizes[first:end]), size):
-            return None
-        groups.append([*range(first, end)])
-        first = end
-    return groups if first == len(sizes) else None
+    runs = shapes.matching_runs(joined, sizes)
+    if runs is None or any(len(axis) != 1 for axis, _ in runs):
+        return None
+    return [axes for _, axes in runs]
 
 
 # -- which of them are -----------------------------------------------------------------------------

@@ -19,7 +19,6 @@ A back end with a template for it never has the matrix of scores in memory.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -294,25 +293,15 @@ def _in_batch(shape: Shape, batch: Shape, wanted: Shape) -> Shape | None:
     if shapes.shapes_equal(batch, wanted):
         return shape
     *axes, rows, columns = (1,) * (len(batch) + 2 - len(shape)) + tuple(shape)
+    runs = shapes.matching_runs(batch, wanted)
+    if runs is None:
+        return None
     made: list[Dim] = []
-    i = j = 0
-    while i < len(batch) or j < len(wanted):
-        first, other = i, j
-        i, j = min(i + 1, len(batch)), min(j + 1, len(wanted))
-        while not shapes.equal(math.prod(batch[first:i]), math.prod(wanted[other:j])):
-            if i == len(batch) and j == len(wanted):
-                return None
-            if j == len(wanted) or (i < len(batch) and i - first < j - other):
-                i += 1
-            else:
-                j += 1
-        part = axes[first:i]
-        if all(d == 1 for d in part):
-            made += [1] * (j - other)
-        elif all(d == 1 or shapes.equal(d, s) for d, s in zip(part, batch[first:i])) and all(
-            d != 1 or s == 1 for d, s in zip(part, batch[first:i])
-        ):
-            made += wanted[other:j]
+    for old, new in runs:
+        if all(axes[axis] == 1 for axis in old):
+            made += [1] * len(new)
+        elif all(shapes.equal(axes[axis], batch[axis]) for axis in old):
+            made += [wanted[axis] for axis in new]
         else:
             return None
     return (*made, rows, columns)

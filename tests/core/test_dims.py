@@ -207,3 +207,17 @@ def test_a_retrace_keeps_facts_and_requires_them() -> None:
     assert set(map(str, doubled.graph.guards)) == {"8*S >= 1", "8*S <= 512"}
     with pytest.raises(FxliteError, match=r"T % 8 == 0 is required \(declared.*got T=9"):
         fx.symbolic_trace(gm, "f32[B,9]", "f32[9]")
+
+
+def test_runs_of_axes_that_match_in_a_reshape() -> None:
+    def runs(a: Any, b: Any) -> Any:
+        found = shapes.matching_runs(a, b)
+        return found and [([*one], [*other]) for one, other in found]
+
+    B, T = fx.dims("B T")
+    assert runs((3 * B, 2), (B, 3, 2)) == [([0], [0, 1]), ([1], [2])]
+    assert runs((1, 512, 56 * 56), (1, 512, 56, 56)) == [([0], [0]), ([1], [1]), ([2], [2, 3])]
+    assert runs((3, 2, 35), (6, 5, 7)) == [([0, 1], [0]), ([2], [1, 2])]
+    assert runs((B, T, 1, 1), (B, T)) == [([0], [0]), ([1], [1]), ([2, 3], [])]
+    assert runs((), ()) == [] and runs((1,), ()) == [([0], [])]
+    assert runs((B, 4), (4, B)) == [([0, 1], [0, 1])] and runs((2, 3), (2, 4)) is None and runs((B,), (T,)) is None
