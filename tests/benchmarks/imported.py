@@ -203,7 +203,7 @@ def prepare(name: str, folder: Path, with_onnx: bool = True) -> Job:
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
-    model = _First(model.eval(), tuple(inputs))
+    model = _first_result(model.eval(), tuple(inputs))
     for module in model.modules():
         if isinstance(getattr(module, "running_var", None), torch.Tensor):
             module.running_mean.normal_(0, 0.1)
@@ -224,7 +224,7 @@ def prepare(name: str, folder: Path, with_onnx: bool = True) -> Job:
     return job
 
 
-def _First(model: Any, names: tuple[str, ...]) -> Any:
+def _first_result(model: Any, names: tuple[str, ...]) -> Any:
     """A module that takes its inputs in order and gives the first array of the model's result."""
     import torch
 

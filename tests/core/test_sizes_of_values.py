@@ -261,31 +261,26 @@ def test_of_named_sizes() -> None:
             _same(function(x), (x[x > 0], np.unique(x)))
 
 
-def test_along_an_axis_in_source_and_file(tmp_path: Any) -> None:
-    """What is selected along another axis than the first is cut there, wherever the program went."""
-    module = fx.symbolic_trace(lambda x, m: x[:, m] * 2, x="f64[3,N]", m="bool[N]")
-    assert "f64[3, sum ≤ N]" in module.graph.text(full=True)
+@pytest.mark.parametrize(
+    ("program", "kind", "selected"),
+    [
+        (lambda x, m: x[:, m] * 2, "f64[3,N]", "f64[3, sum ≤ N]"),
+        (lambda x, m: x[np.ix_(m, ~m)], "f64[N,N]", "f64[sum ≤ N, sum_1 ≤ N]"),
+    ],
+    ids=["one axis", "two axes"],
+)
+def test_along_axes_in_source_and_file(program: Any, kind: str, selected: str, tmp_path: Any) -> None:
+    """What is selected along another axis than the first, or along two, is cut there, wherever the program went."""
+    module = fx.symbolic_trace(program, x=kind, m="bool[N]")
+    assert selected in module.graph.text(full=True)
     module.to_folder(str(tmp_path))
     fx.save(module, tmp_path / "m.fxl")
     (source,) = tmp_path.glob("*.py")
     space = runpy.run_path(str(source))
-    x, m = RNG.normal(size=(3, 7)), K[:7] > 0
+    x, m = RNG.normal(size=(3 if kind == "f64[3,N]" else 7, 7)), K[:7] > 0
     model = next(v for v in space.values() if isinstance(v, type) and v.__module__ == "<run_path>")
     for rung in (module, fx.compile(module), fx.load(tmp_path / "m.fxl"), model()):
-        _same(rung(x, m), x[:, m] * 2)
-
-
-def test_along_two_axes_in_source_and_file(tmp_path: Any) -> None:
-    module = fx.symbolic_trace(lambda x, m: x[np.ix_(m, ~m)], x="f64[N,N]", m="bool[N]")
-    assert "f64[sum ≤ N, sum_1 ≤ N]" in module.graph.text(full=True)
-    module.to_folder(str(tmp_path))
-    fx.save(module, tmp_path / "m.fxl")
-    (source,) = tmp_path.glob("*.py")
-    space = runpy.run_path(str(source))
-    x, m = RNG.normal(size=(7, 7)), K[:7] > 0
-    model = next(v for v in space.values() if isinstance(v, type) and v.__module__ == "<run_path>")
-    for rung in (module, fx.compile(module), fx.load(tmp_path / "m.fxl"), model()):
-        _same(rung(x, m), x[np.ix_(m, ~m)])
+        _same(rung(x, m), program(x, m))
 
 
 def test_what_nobody_reads_of_a_selection_is_not_in_the_graph() -> None:
