@@ -341,7 +341,7 @@ class RunTaps(Taps):
             super().declare_tile()
 
     def sum_up(self, count: Size, pixel: Pointer, step: Index) -> None:
-        what = count, self.columns, self.runs, "run", self.length, pixel, step, "weights", 0, "tile"
+        what = count, self.columns, self.runs, "run", self.length, pixel, step, "weights", "nothing_ahead()", 0, "tile"
         self.body.call(f"sum_runs_{self.ctype}", *what)
 
     def task(self, block: Index, blocks: Index, n: Index, k_0: Index) -> None:
@@ -375,13 +375,14 @@ class RunTaps(Taps):
             depth, runs = Index.of(self.length), body.let("runs", (part + 1) * self.runs // self.blocks - run, "int")
         first = body.pointer(f"const {self.word}", "block", Pointer("weights") + (run * self.length + k_0) * self.width)
         with body.loop("t", at_once) as t:
-            size = runs * depth * self.width
-            body.call("prefetch_part", first + size, size * self.item, t, at_once)
+            steps = runs * depth
+            block = f"{first + steps * self.width}, {bare(steps)}, {self.width * self.item}, {bare(t)}, {bare(at_once)}"
+            body.assign("const struct ahead ahead", f"part_ahead({block})")
             row, ow_0, pixels = self.place(tile_0 + t, tiles)
             step = Index.of(self.stride[1] * self.pixel)
             pixel = self.image + (row * self.stride[0] * self.pitch + ow_0 * step + k_0)
             operands = pixels, self.columns, runs, Pointer("run") + run, depth, pixel, step, first
-            body.call(f"sum_runs_{self.ctype}", *operands, f"{bare(part)} > 0", f"sums[{bare(t)}]")
+            body.call(f"sum_runs_{self.ctype}", *operands, "ahead", f"{bare(part)} > 0", f"sums[{bare(t)}]")
 
     def place(self, tile: Index, tiles: Index) -> tuple[Index, Index, Index]:
         """The output row of a tile, its first pixel, and how many it has."""

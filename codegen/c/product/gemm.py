@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fxlite.codegen.c.product.gemm_fused import cut_of, fused_call, fused_tile, is_fused, long_reason
+from fxlite.codegen.c.product.gemm_fused import cut_of, fused_call, fused_tile, has_few_rows, is_fused, long_reason
 from fxlite.codegen.c.product.gemm_spec import (
     ITEM_BYTES,
     PACKED_BLOCK,
@@ -87,6 +87,9 @@ class _Floats(Product):
         self.left_out = _ZERO  # how far it is from the sums
         #: Whether a task's sums are an array of its own, while blocks of a packed weight pass by.
         self.sums_of_task = self.cut is not None and self.cut.own > 0 and isinstance(spec.b, PackedOperand)
+        whole = self.sums_of_task or self.cut is None
+        #: Whether tiles, of which several read a block of a weight, ask for what is read after it.
+        self.asks_ahead = isinstance(spec.b, PackedOperand) and not spec.bf16 and whole and not has_few_rows(spec)
         self.a_low = self.depth + 16  # where the lower parts of a row are, if it is split
 
     def declare(self) -> None:
@@ -289,33 +292,32 @@ class _Floats(Product):
         if self.sums_of_task:
             self.body.declare(f"{self.spec.ctype} sums[{bare(MOST_TILES * self.kind.sums)}]")
 
-    def fetch_ahead(self, at: Place, block: Pointer, condition: str = "") -> None:
-        """Ask for a tile's part of the block of B that is read next."""
-        size = at.depth * (self.width * self.kind.item_bytes)
+    def part_of_tile(self, at: Place) -> str:
+        """A tile's number among those of its block of rows, and how many of them there are: arguments."""
         first = at.row_block * self.row_tiles // self.row_blocks
-        parts = divide_up(self.row_tiles, self.row_blocks)
-        self.body.call(f"{condition}prefetch_part", block, size, at.tile - first, parts)
+        return f"{bare(at.tile - first)}, {bare(divide_up(self.row_tiles, self.row_blocks))}"
 
     def multiply(self, at: Place) -> None:
         spec, body, cut = self.spec, self.body, self.cut
+        row_bytes, panel = self.width * self.kind.item_bytes, Pointer("b_panel")
         if self.packs_whole and not self.by_panel:
-            self.fetch_ahead(at, Pointer("b_panel") + self.panel_size, "if (row_blocks > 1) ")
-        elif self.sums_of_task:
-            assert cut is not None
-            self.fetch_ahead(at, Pointer("b_panel") + at.depth * self.width, f"if ({bare(cut.blocks)} > 1) ")
+            whole = f"{panel + self.panel_size}, {bare(at.depth * row_bytes)}, {self.part_of_tile(at)}"
+            body.put(f"if (row_blocks > 1) prefetch_part({whole});")
+        if self.asks_ahead:
+            block = f"{panel + at.depth * self.width}, {bare(at.depth)}, {row_bytes}, {self.part_of_tile(at)}"
+            body.assign("const struct ahead ahead", f"part_ahead({block})")
         if self.in_registers:
-            body.put(fused_call(self, at, *self.left(at), Pointer("b_panel")))
+            body.put(fused_call(self, at, *self.left(at), panel, *["ahead"] * self.asks_ahead))
             return
         if cut is None or cut.blocks == 1:
             self.sum_tile(at, str(at.sums))
             return
         block = bare(at.block)
         if self.sums_of_task:
-            operands = *self.left(at), Pointer("b_panel")
-            body.call(f"multiply_next_{spec.ctype}", at.rows, at.columns, at.depth, *operands, f"{block} > 0", at.sums)
+            self.sum_tile(at, str(at.sums), f"{block} > 0")
             return
         if not self.by_panel and cut.own:
-            given = at.rows, at.columns, at.depth, *self.left(at), Pointer("b_panel"), at.block, cut.blocks
+            given = at.rows, at.columns, at.depth, *self.left(at), panel, at.block, cut.blocks
             body.call(f"multiply_part_{spec.ctype}", *given, at.sums, at.sums + self.left_out)
             return
         body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")
@@ -325,8 +327,9 @@ class _Floats(Product):
         with body.loop("i", count, pragma="#pragma omp simd") as i:
             body.assign(at.sums[i], f"tile[{bare(i)}]", "+=")
 
-    def sum_tile(self, at: Place, target: str) -> None:
-        """The call that computes the sums of a tile."""
+    def sum_tile(self, at: Place, target: str, adds: str = "0") -> None:
+        """The call that computes the sums of a tile; ``adds`` them to the target, where K is cut into blocks that
+        follow each other."""
         spec, name = self.spec, f"tile_{self.spec.ctype}"
         (start, pitch), panel = self.left(at), Pointer("b_panel")
         a: list[Argument] = [start, pitch]
@@ -337,6 +340,8 @@ class _Floats(Product):
             name = "tile_bf16"
         elif isinstance(spec.b, Operand) and multiplies_rows(spec):
             name, b = f"dots_{spec.ctype}", [panel, at.depth if self.packs_b else spec.b.col_stride]
+        elif self.asks_ahead:
+            name, b = f"next_{spec.ctype}", [panel, "ahead", adds]
         self.body.call(f"multiply_{name}", at.rows, at.columns, at.depth, *a, *b, target)
 
     def finish(self, at: Place) -> None:
@@ -351,10 +356,12 @@ class _Floats(Product):
     def functions(self) -> list[str]:
         if not self.in_registers:
             return []
-        name, step = ("bf16", "") if self.spec.bf16 else (self.spec.ctype, f", {self.width}")
+        name = "bf16" if self.spec.bf16 else self.spec.ctype
+        ahead = "ahead" if self.asks_ahead else "nothing_ahead()"
+        steps = "" if self.spec.bf16 else f", {self.width}, {ahead}"
 
         def sums(body: Body, target: str) -> None:
-            given = f"{bare(self.depth)}, a_tile, a_row, b_tile + first{step}"
+            given = f"{bare(self.depth)}, a_tile, a_row, b_tile + first{steps}"
             body.put(f"sum_rows_{name}(rows, vectors, 1, {given}, {target});")
 
         def stored(body: Body, at: Place) -> None:
@@ -362,7 +369,7 @@ class _Floats(Product):
             body.call(f"multiply_tile_{name}", *given)
 
         t = self.kind.item
-        own = f"const {t} *a_tile, int64_t a_row, const {t} *b_tile"
+        own = f"const {t} *a_tile, int64_t a_row, const {t} *b_tile{', struct ahead ahead' * self.asks_ahead}"
         return fused_tile(self, own, sums, stored)
 
     def about(self) -> list[str]:

@@ -66,6 +66,11 @@ def is_short(spec: ProductSpec, steps: int) -> bool:
     return m >= LEAST_ROWS and n > 0 and 0 < -(-k // steps) <= LONGEST
 
 
+def has_few_rows(spec: ProductSpec) -> bool:
+    """Whether one tile, or two, read a panel of B."""
+    return spec.m.constant is not None and spec.m.constant <= LEAST_ROWS
+
+
 def is_fused(spec: GemmSpec) -> bool:
     """Whether a product of floats is printed this way."""
     if spec.split or multiplies_rows(spec) or spec.measured.get("sums") == "stored":
@@ -238,8 +243,7 @@ def cut_of(spec: GemmSpec) -> Cut | None:
     if spec.bf16 or spec.measured.get("K") == "whole":
         return None
     if isinstance(spec.b, PackedOperand):
-        few = m is not None and m <= LEAST_ROWS
-        if few or k is None or not 2 * PACKED_BLOCK <= k <= MOST_PACKED:
+        if has_few_rows(spec) or k is None or not 2 * PACKED_BLOCK <= k <= MOST_PACKED:
             return None
         return Cut(1, symbol("blocks", -(-k // PACKED_BLOCK)), own=1)
     if not packs_b(spec):

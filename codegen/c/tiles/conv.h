@@ -152,8 +152,9 @@ static inline void sum_tile_T(
  * added to what is there: numbers of a channels-last image that follow each other. */
 static TILE_INLINE void sum_run_pixels_V(
     const int pixels, const int vectors, int runs, const int64_t *run, int64_t depth, const T *x,
-    int64_t pixel_step, const T *b, int adds, T *restrict tile)
+    int64_t pixel_step, const T *b, struct ahead ahead, int adds, T *restrict tile)
 {
+    const int64_t most = steps_between(ahead, depth);
     V sum[TILE_ROWS][2], b_k[2];
     #pragma GCC unroll 16
     for (int i = 0; i < pixels; i++) {
@@ -163,21 +164,25 @@ static TILE_INLINE void sum_run_pixels_V(
     }
     for (int r = 0; r < runs; r++, b += depth * T_panel) {
         const T *const x_r = x + run[r], *const x_6 = opaque_pointer(x_r + 6 * pixel_step);
-        #pragma GCC unroll STEPS_AT_ONCE
-        for (int64_t k = 0; k < depth; k++) {
-            #pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++) {
-                if (STEPS_AHEAD)
-                    PREFETCH(b + (k + STEPS_AHEAD) * T_panel + v * V_lanes, 0, 3);
-                b_k[v] = *(const volatile V *)(b + k * T_panel + v * V_lanes);
-            }
-            #pragma GCC unroll 16
-            for (int i = 0; i < pixels; i++) {
-                const T *const x_i = i < 6 ? x_r + i * pixel_step : x_6 + (i - 6) * pixel_step;
-                const V all_i = x_i[k] - (V){0};
+        for (int64_t first = 0; first < depth; first += most) {
+            const int64_t end = depth - first > most ? first + most : depth;
+            fetch_steps(ahead, r * depth + first, r * depth + end);
+            #pragma GCC unroll STEPS_AT_ONCE
+            for (int64_t k = first; k < end; k++) {
                 #pragma GCC unroll 2
-                for (int v = 0; v < vectors; v++)
-                    ADD_PRODUCT_T(sum[i][v], all_i, b_k[v]);
+                for (int v = 0; v < vectors; v++) {
+                    if (STEPS_AHEAD)
+                        PREFETCH(b + (k + STEPS_AHEAD) * T_panel + v * V_lanes, 0, 3);
+                    b_k[v] = *(const volatile V *)(b + k * T_panel + v * V_lanes);
+                }
+                #pragma GCC unroll 16
+                for (int i = 0; i < pixels; i++) {
+                    const T *const x_i = i < 6 ? x_r + i * pixel_step : x_6 + (i - 6) * pixel_step;
+                    const V all_i = x_i[k] - (V){0};
+                    #pragma GCC unroll 2
+                    for (int v = 0; v < vectors; v++)
+                        ADD_PRODUCT_T(sum[i][v], all_i, b_k[v]);
+                }
             }
         }
     }
@@ -197,20 +202,23 @@ static TILE_INLINE void sum_run_pixels_V(
  * of those before. */
 TILE_FUNCTION static void sum_runs_T(
     int pixels, int columns, int runs, const int64_t *run, int64_t depth, const T *x,
-    int64_t pixel_step, const T *b, int adds, T *restrict tile)
+    int64_t pixel_step, const T *b, struct ahead ahead, int adds, T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
         if (columns - j > T_lanes) {
             switch (pixels) {
-            PIXEL_CASES(sum_run_pixels_T_vec, 2, runs, run, depth, x, pixel_step, b, adds, tile)
+            PIXEL_CASES(sum_run_pixels_T_vec, 2, runs, run, depth, x, pixel_step, b, ahead, adds,
+                        tile)
             }
         } else if (columns - j > T_half_lanes) {
             switch (pixels) {
-            PIXEL_CASES(sum_run_pixels_T_vec, 1, runs, run, depth, x, pixel_step, b, adds, tile)
+            PIXEL_CASES(sum_run_pixels_T_vec, 1, runs, run, depth, x, pixel_step, b, ahead, adds,
+                        tile)
             }
         } else {
             switch (pixels) {
-            PIXEL_CASES(sum_run_pixels_T_half, 1, runs, run, depth, x, pixel_step, b, adds, tile)
+            PIXEL_CASES(sum_run_pixels_T_half, 1, runs, run, depth, x, pixel_step, b, ahead, adds,
+                        tile)
             }
         }
     }

@@ -42,7 +42,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
                         const int64_t ow_0 = out_w*tile_index / tiles;
                         const int pixels = (int)((tile_index + 1)*out_w / tiles - ow_0);
                         sum_runs_float(pixels, 32, 3, run, 48, image + oh*padded_w*32 + ow_0*32,
-                            32, weights, 0, tile);
+                            32, weights, nothing_ahead(), 0, tile);
                         for (int64_t i = 0; i < pixels; ++i) {
                             const int64_t ow = ow_0 + i;
                             #pragma omp simd

@@ -50,8 +50,8 @@ static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_p
                     for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                         const int64_t ow_0 = tile_index*8 / tiles;
                         const int pixels = (int)((tile_index*8 + 8) / tiles - ow_0);
-                        sum_runs_float(pixels, 16, 3, run, 3, image + oh*10 + ow_0, 1, weights, 0,
-                            tile);
+                        sum_runs_float(pixels, 16, 3, run, 3, image + oh*10 + ow_0, 1, weights,
+                            nothing_ahead(), 0, tile);
                         for (int64_t i = 0; i < pixels; ++i) {
                             const int64_t ow = ow_0 + i;
                             #pragma omp simd

@@ -1,7 +1,7 @@
 /* A tile of the function below: sums are finished in registers, and stored. */
 TILE_INLINE
 static void k0_mul_sums(const int rows, const int columns, int64_t row_0, int64_t column_0,
-                        const float *a_tile, int64_t a_row, const float *b_tile,
+                        const float *a_tile, int64_t a_row, const float *b_tile, struct ahead ahead,
                         const float *restrict x, const float *restrict weight_packed,
                         const float *restrict bias, float *restrict mul)
 {
@@ -10,7 +10,7 @@ static void k0_mul_sums(const int rows, const int columns, int64_t row_0, int64_
     for (int first = 0; first < columns; first += 2*float_lanes) {
         const int vectors = columns - first > float_lanes ? 2 : 1;
         float_vec sums[TILE_ROWS][2];
-        sum_rows_float(rows, vectors, 1, 40, a_tile, a_row, b_tile + first, 32, sums);
+        sum_rows_float(rows, vectors, 1, 40, a_tile, a_row, b_tile + first, 32, ahead, sums);
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
             const int count = columns - first - v*float_lanes;
@@ -29,18 +29,20 @@ static void k0_mul_sums(const int rows, const int columns, int64_t row_0, int64_
 
 TILE_FUNCTION
 static void k0_mul_tile(int rows, int columns, int64_t row_0, int64_t column_0, const float *a_tile,
-                        int64_t a_row, const float *b_tile, const float *restrict x,
-                        const float *restrict weight_packed, const float *restrict bias,
-                        float *restrict mul)
+                        int64_t a_row, const float *b_tile, struct ahead ahead,
+                        const float *restrict x, const float *restrict weight_packed,
+                        const float *restrict bias, float *restrict mul)
 {
     (void)columns;
     /* Tiles have LOW rows, or one more where LOW does not divide all rows. */
     enum { TILES = (24 + TILE_ROWS - 1) / TILE_ROWS };
     enum { LOW = 24 / TILES, HIGH = LOW + (24 % TILES > 0) };
     if (rows == LOW || LOW == HIGH)
-        k0_mul_sums(LOW, 32, row_0, column_0, a_tile, a_row, b_tile, x, weight_packed, bias, mul);
+        k0_mul_sums(LOW, 32, row_0, column_0, a_tile, a_row, b_tile, ahead, x, weight_packed, bias,
+            mul);
     else
-        k0_mul_sums(HIGH, 32, row_0, column_0, a_tile, a_row, b_tile, x, weight_packed, bias, mul);
+        k0_mul_sums(HIGH, 32, row_0, column_0, a_tile, a_row, b_tile, ahead, x, weight_packed,
+            bias, mul);
 }
 
 /* mul: f32[24,32] = linear -> relu -> mul
@@ -59,7 +61,11 @@ static void k0_mul(const float *restrict x, const float *restrict weight_packed,
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
             const int64_t row_0 = tile_index*24 / row_tiles;
             const int rows = (int)((tile_index*24 + 24) / row_tiles - row_0);
-            k0_mul_tile(rows, 32, row_0, 0, x + row_0*40, 40, b_panel, x, weight_packed, bias, mul);
+            const struct ahead ahead = part_ahead(b_panel + 1280, 40, 128,
+                tile_index - row_block*row_tiles / row_blocks,
+                (row_tiles + row_blocks - 1) / row_blocks);
+            k0_mul_tile(rows, 32, row_0, 0, x + row_0*40, 40, b_panel, ahead, x, weight_packed,
+                bias, mul);
         }
     }
 }

@@ -20,7 +20,10 @@ static void k0_mul(const float *restrict x, const float *restrict weight_packed,
                 const int64_t row_0 = tile_index*B / row_tiles;
                 const int rows = (int)((tile_index + 1)*B / row_tiles - row_0);
                 float tile[TILE_ROWS*32];
-                multiply_tile_float(rows, columns, 40, x + row_0*40, 40, b_panel, tile);
+                const struct ahead ahead = part_ahead(b_panel + 1280, 40, 128,
+                    tile_index - row_block*row_tiles / row_blocks,
+                    (row_tiles + row_blocks - 1) / row_blocks);
+                multiply_next_float(rows, columns, 40, x + row_0*40, 40, b_panel, ahead, 0, tile);
                 for (int64_t i = 0; i < rows; ++i) {
                     const int64_t row = row_0 + i;
                     #pragma omp simd
