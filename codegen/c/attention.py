@@ -274,9 +274,11 @@ class _Tiles(_Attention):
             columns = body.let("columns", smaller(keys - column_0, width), "int")
             queries, panel = ("q_rows", self.q_pitch), Pointer("k_panels") + column_0 * spec.features
             body.call(f"multiply_tile_{spec.ctype}", rows, columns, spec.features, *queries, panel, "tile")
+            # Rows have room for whole panels, whose copies are whole vectors.
+            whole = spec.mask is None and self.block % width == 0
             with body.loop("i", rows) as i:
                 row = body.let("row", row_0 + i)
-                with body.loop("j", columns, pragma="#pragma omp simd") as j:
+                with body.loop("j", Index.of(width) if whole else columns, pragma="#pragma omp simd") as j:
                     key = body.let("key", key_0 + column_0 + j)
                     score = Pointer("scores", i * self.score_pitch + column_0)[j]
                     body.assign(score, self.masked(Pointer("tile")[i * width + j], row, key))

@@ -35,6 +35,7 @@ from fxlite.codegen.runtime.cache import cache_folder, find_note, keep_note
 
 _ARM_OR_POWER = platform.machine().lower() in ("aarch64", "arm64", "ppc64le")
 _FLAG = "-mcpu=" if _ARM_OR_POWER else "-march="
+_IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 class UnknownProcessor(FxliteError, ValueError):
@@ -69,7 +70,8 @@ def compile_flags() -> tuple[str, ...]:
     l2 = cache_sizes().get(2) or 1 << 20
     own = GCC_FLAGS if find_compiler().is_gcc else ()
     cut = f"-DL2_BYTES={l2}"  # products are cut by it
-    return (*COMPILE_FLAGS, *own, march_flag(), cut, *os.environ.get("FXLITE_CFLAGS", "").split())
+    wide = WIDE_FLAGS if _IS_X86 else ()
+    return (*COMPILE_FLAGS, *own, march_flag(), *wide, cut, *os.environ.get("FXLITE_CFLAGS", "").split())
 
 
 @cache
@@ -167,6 +169,9 @@ COMPILE_FLAGS = (
 # -O3 of GCC makes tiles of loops over rows, and with that takes the accumulators of a short sum out of
 # registers: rows of 32 numbers took four times as long.
 GCC_FLAGS = ("-fno-loop-unroll-and-jam",)
+# Compilers use half of AVX-512's registers in loops of Intel's processors, lest their clock slows down; but the
+# tiles, which take most of the time, are of whole ones (EfficientNet B0: 0.84 of the time).
+WIDE_FLAGS = ("-mprefer-vector-width=512",)
 # What makes a shared object. -Bsymbolic: a kernel called `index` or `round` is ours, not libc's.
 SHARED_FLAGS = (
     ("-shared", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared", "-Wl,-Bsymbolic")

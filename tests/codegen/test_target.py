@@ -143,6 +143,18 @@ def test_the_suite_rounds_as_fxlite_does(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("march", ["skylake-avx512", "sapphirerapids", "x86-64-v4"])
+def test_loops_take_whole_registers(march: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the halves that compilers prefer for Intel's processors."""
+    monkeypatch.setenv("FXLITE_MARCH", march)
+    monkeypatch.setenv("FXLITE_CFLAGS", "")
+    source = tmp_path / "scaled.c"
+    source.write_text("void scaled(float *x) { for (int i = 0; i < 4096; i++) x[i] *= 3; }")
+    command = [*find_compiler().command, *toolchain.compile_flags(), "-S", str(source), "-o", "-"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "%zmm" in text and "%ymm" not in text
+
+
 def test_flags_of_the_environment_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are part of what builds, programs and measurements are kept by."""
     monkeypatch.setenv("FXLITE_CFLAGS", "")

@@ -67,7 +67,7 @@ static void k0_scaled_dot_product_attention(const double *restrict q, const doub
                             for (int64_t i = 0; i < rows; ++i) {
                                 const int64_t row = row_0 + i;
                                 #pragma omp simd
-                                for (int64_t j = 0; j < columns; ++j) {
+                                for (int64_t j = 0; j < 16; ++j) {
                                     const int64_t key = key_0 + column_0 + j;
                                     scores[i*528 + column_0 + j] =
                                         key <= row ? tile[i*16 + j] : -INFINITY;
