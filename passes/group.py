@@ -474,11 +474,13 @@ class _Grouping:
         return True
 
     def _view_fits(self, node: Node, found: Group) -> bool:
-        """A view is free in loops. In front of a contraction it must stay one strided access."""
+        """A view is free in loops, but where a sliding window would read what does not follow each other, once for
+        each of its places. In front of a contraction it must stay one strided access."""
         if found.kind == "control":
             return False
         if found.anchor is None or not self._is_operand(node, found):
-            return len(found.reads[node]) <= MOST_READS
+            indices = found.reads[node]
+            return len(indices) <= MOST_READS and not any(_overlaps(i) and _breaks_rows(node, i) for i in indices)
         if node.target.kind != "view" or not found.anchor.target.reads_views:
             return False
         sources: list[tuple[Node, MultiIndex]] = []
@@ -543,6 +545,18 @@ def part_of_control(node: Node) -> Node | None:
 def _only_elementwise(found: Group) -> bool:
     """True if the group could be the epilogue of a contraction."""
     return all(m.target.kind in ("pointwise", "view", "gather") for m in found.members)
+
+
+def _breaks_rows(node: Node, index: MultiIndex) -> bool:
+    """Whether elements of a view that follow each other along its last axis are apart in what it is a view of."""
+    inner, found = index[-1].variables() if index else frozenset(), []
+
+    def on_read(read: Node, at: MultiIndex) -> Expr:
+        found.append(bool(at) and inner <= at[-1].variables())
+        return Load(read.type.dtype, read.name, at)
+
+    element_of(node, index, on_read)
+    return not all(found)
 
 
 def _overlaps(index: MultiIndex) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import nn
+from fxlite import nn, ops
 from fxlite.codegen.c.emit import emit
 from tests.oracle import agree
 
@@ -79,3 +79,17 @@ def test_running_totals_read_what_is_cheap_where_it_is() -> None:
         agree(program, x, types=["f64[A,B]"])
         text = emit(fx.symbolic_trace(program, "f64[5,7]")).functions
         assert len(re.findall(r"^static void k\d", text, re.M)) == kernels, text
+
+
+@pytest.mark.parametrize(("turned", "kernels"), [(True, 2), (False, 1)])
+def test_windows_read_rows(turned: bool, kernels: int) -> None:
+    """An image that is turned, so that the neighbours of a window would be far apart, is stored first; one of which
+    every second row is read is not. A view that is read once for each result needs no kernel in any case."""
+
+    def program(x: Any) -> Any:
+        image = np.maximum(np.transpose(x, (0, 2, 3, 1)) if turned else x[:, ::2], 0)
+        return ops.avg_pool2d(image, 3, stride=1, padding=1, layout="NHWC") - image
+
+    x = np.random.default_rng(0).standard_normal((2, 7, 6, 5) if turned else (2, 14, 6, 5)).astype("f4")
+    assert len(fx.compile(agree(program, x)).kernels) == kernels
+    assert len(fx.compile(agree(lambda x: np.transpose(x, (0, 2, 3, 1)) * 2, x)).kernels) == 1
