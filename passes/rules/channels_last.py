@@ -32,7 +32,8 @@ from fxlite import nn
 from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.image.spatial import TO_FIRST, TO_LAST
+from fxlite.ops.image.convolution import padding_pairs
+from fxlite.ops.image.spatial import TO_FIRST, TO_LAST, per_axis
 from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.passes.rewrite.rule import is_call
@@ -44,6 +45,7 @@ from fxlite.passes.rules.layout_forms import (
     forms_of,
     has_layouts,
     is_permute,
+    may_pay,
 )
 from fxlite.types import shapes
 from fxlite.types.shapes import Shape
@@ -60,12 +62,14 @@ def channels_last(gm: GraphModule, bf16: bool = False) -> None:
 
     1x1 convolutions become products whose rows are pixels, and windows become vectors of channels.
     Elementwise ops, concat, reductions and flattening before a linear layer follow, so that images
-    are only converted where such a part begins and ends. Costs decide: a 3x3 convolution whose
+    are only converted where such a part begins and ends. Sequences of convolutions over one axis are
+    images of a single row. Costs decide: a 3x3 convolution whose
     channels do not fill whole vectors stays as it is, since Winograd's algorithm needs whole vectors,
     and a part that saves less than converting its images costs is left alone. The ledger has a line
     for each image that is converted, and for each convolution or pool that would gain but stays. With
     ``bf16`` the costs are those of ``matmul_precision="medium"``. Run it after decompose and
     fuse_conv_bn."""
+    _make_images(gm, bf16)
     if any(n.op == "call_function" and has_layouts(n.target) for n in gm.graph.nodes):
         _find_images(gm)
     forms = forms_of(gm, bf16)
@@ -81,6 +85,47 @@ def channels_last(gm: GraphModule, bf16: bool = False) -> None:
             refuse(gm, "channels_last", form.node, reason, [form.node])
     if any(form.last for form in forms.values()):
         _rewrite(gm, plan)
+
+
+# -- images made of sequences ----------------------------------------------------------------------
+def _make_images(gm: GraphModule, bf16: bool) -> None:
+    """Convolutions over one axis that gain by channels-last become ones over images of a single row, and elementwise
+    ops behind them ops on these images."""
+    rewiring, images, names = Rewiring(gm.graph), dict[Node, Node](), dict[Node, str]()
+
+    def image_of(value: Any) -> Any:
+        """An operand of an op on images: what has several axes gets one in front of the last."""
+        if not isinstance(value, Node) or value.type.rank < 2:
+            return value
+        shape = (*value.type.shape[:-1], 1, value.type.shape[-1])
+        return images.get(value) or gm.graph.call_function("reshape", (value,), {"shape": shape})
+
+    for node in list(gm.graph.nodes):
+        rewiring.refresh(node)
+        if node.op != "call_function" or not isinstance(node.type, TensorType) or node.type.rank != 3:
+            continue
+        if node.target.name == "conv1d" and node.type.dtype.name in ("f32", "f64") and may_pay(node, bf16):
+            target, kwargs = "conv2d", _over_rows(node)
+        elif node.target.kind == "pointwise" and "axis" not in node.arguments and images.keys() & node.all_input_nodes:
+            target, kwargs = node.target, dict(node.kwargs)
+        else:
+            continue
+        with gm.graph.inserting_before(node), gm.graph.with_origin(node):
+            image = gm.graph.call_function(target, tuple(map(image_of, node.args)), kwargs)
+            sequence = gm.graph.call_function("reshape", (image,), {"shape": node.type.shape})
+        images[sequence], names[image] = image, node.name
+        rewiring.replace(node, sequence)
+    rewiring.finish()
+    for image, name in names.items():
+        gm.graph.rename_node(image, name)
+
+
+def _over_rows(node: Node) -> dict[str, Any]:
+    """The attributes of a convolution over one axis, for images of a single row."""
+    given, kernel = node.bound, node.args[1].type.shape[2:]
+    stride, dilation = (per_axis(given[name], 1, name) for name in ("stride", "dilation"))
+    padding = ((0, 0), *padding_pairs(given["padding"], kernel, stride, dilation))
+    return {"stride": (1, *stride), "dilation": (1, *dilation), "padding": padding, "groups": given["groups"]}
 
 
 # -- images made of tokens -------------------------------------------------------------------------

@@ -237,3 +237,38 @@ def test_medium_rounds_products_of_pixels() -> None:
     medium = fx.compile(model, x, matmul_precision="medium")(x)
     error = np.abs(medium - model(x)).max() / np.abs(model(x)).max()
     assert 1e-5 < error < 8e-3
+
+
+class Speech(nn.Module):
+    """The front of a speech model: convolutions over time, elementwise ops with scales of channels, and tokens."""
+
+    def __init__(self, dtype: Any = np.float32) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(128, 160, 9, stride=2, padding=((4, 3),), dtype=dtype)
+        self.second = nn.Conv1d(160, 160, 5, padding="same", dilation=2, bias=False, dtype=dtype)
+        self.grouped = nn.Conv1d(160, 160, 33, padding=16, groups=5, dtype=dtype)
+        self.scale = nn.Parameter(np.linspace(0, 1, 160, dtype=dtype)[:, None])
+
+    def forward(self, x: Any, places: Any) -> Any:
+        y = F.gelu(self.first(x)) * self.scale + places
+        y = y + np.maximum(self.second(y), y - 1)
+        return self.grouped(y).transpose(0, 2, 1)
+
+
+@pytest.mark.parametrize("sizes", ["known", "named", "f64"])
+def test_convolutions_over_time_are_over_images_of_one_row(sizes: str) -> None:
+    """Elementwise ops between them follow, and the tokens behind them are images as they are stored."""
+    dtype = np.float64 if sizes == "f64" else np.float32
+    arrays = image(2, 128, 121).astype(dtype), image(160, 60).astype(dtype)
+    types = ["f32[B,128,L]", "f32[160,(L - 2)//2 + 1]"] if sizes == "named" else None
+    after = changed(Speech(dtype), *arrays, types=types)
+    assert layouts(after) == ["NHWC"] * 3 and not calls(after, "conv1d")
+    assert len(calls(after, "permute")) == 2  # of what comes in
+
+
+def test_convolutions_over_time_of_few_channels_stay() -> None:
+    def program(x: Any, weight: Any) -> Any:
+        return np.maximum(F.conv1d(x, weight), 0) + 1
+
+    after = changed(program, image(1, 3, 64), image(8, 3, 3))
+    assert len(calls(after, "conv1d")) == 1 and not calls(after, "reshape")

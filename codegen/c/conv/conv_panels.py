@@ -298,13 +298,16 @@ class Taps(Panels):
 
     def tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
         """The pixels of a row, in tiles whose widths differ by one at most."""
-        body, step = self.body, self.stride[1] * Index.of(self.pixel)
-        tiles = body.let("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
-        with body.loop("tile_index", tiles) as tile:
-            ow_0, pixels = self.pixels_of(tile, tiles)
-            self.sum_up(pixels, first + ow_0 * step, step)
-            pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", k_0, self.columns, "j")
-            finish_tile(body, self.spec, Pointer("tile"), self.width, pixel, channel, n, row)
+        tiles = self.body.let("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
+        with self.body.loop("tile_index", tiles) as tile:
+            self.tile(first, row, *self.pixels_of(tile, tiles), n, k_0)
+
+    def tile(self, first: Pointer, row: Index, ow_0: Index, pixels: Index, n: Index, k_0: Index) -> None:
+        """So many pixels of a row."""
+        step = self.stride[1] * Index.of(self.pixel)
+        self.sum_up(pixels, first + ow_0 * step, step)
+        pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", k_0, self.columns, "j")
+        finish_tile(self.body, self.spec, Pointer("tile"), self.width, pixel, channel, n, row)
 
     def pixels_of(self, tile: Index, tiles: Index) -> tuple[Index, Index]:
         """The first pixel of a tile of a row, and how many it has."""
@@ -344,14 +347,25 @@ class RunTaps(Taps):
         what = count, self.columns, self.runs, "run", self.length, pixel, step, "weights", "nothing_ahead()", 0, "tile"
         self.body.call(f"sum_runs_{self.ctype}", *what)
 
+    def prepare(self) -> None:
+        super().prepare()
+        #: Whether tasks are of tiles, of which a single long row has many, and not of rows.
+        self.by_tiles = self.blocks > 1 or self.out_h == 1
+        if self.by_tiles:
+            self.tiles_across = self.name("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
+            self.rows, self.row_bytes = self.out_h * self.tiles_across, self.row_bytes // self.tiles_across
+
     def task(self, block: Index, blocks: Index, n: Index, k_0: Index) -> None:
-        if self.blocks == 1:
+        if not self.by_tiles:
             super().task(block, blocks, n, k_0)
             return
-        body, size = self.body, f"[{MOST_TILES}][TILE_ROWS*{self.width}]"
-        tiles = body.let("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
-        end = (block + 1) * self.rows // blocks * tiles
-        with body.loop("tile_0", end, block * self.rows // blocks * tiles, step=MOST_TILES) as tile_0:
+        body, tiles, size = self.body, self.tiles_across, f"[{MOST_TILES}][TILE_ROWS*{self.width}]"
+        start, end = block * self.rows // blocks, (block + 1) * self.rows // blocks
+        if self.blocks == 1:
+            with body.loop("tile_index", end, start) as tile:
+                self.tile(self.image, *self.place(tile, tiles), n, k_0)
+            return
+        with body.loop("tile_0", end, start, step=MOST_TILES) as tile_0:
             at_once = body.let("at_once", smaller(end - tile_0, MOST_TILES))
             body.declare(f"{self.ctype} sums{size}")
             with body.loop("part", self.blocks) as part:
