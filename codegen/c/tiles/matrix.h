@@ -270,19 +270,23 @@ struct ahead {
     int64_t bytes;
 };
 
-/* One of `parts` parts of what is read next: `depth` rows of `bytes` bytes. */
+static inline struct ahead nothing_ahead(void)
+{
+    return (struct ahead){0, 0};
+}
+
+/* One of `parts` parts of what is read next: `depth` rows of `bytes` bytes. Of one or two tiles
+ * each waits for memory in any case, and leaves it to the processor (measured for named sizes: 8
+ * rows 16.5 ms without, 19.1 with). */
 static inline struct ahead part_ahead(const void *block, int64_t depth, int64_t bytes, int64_t part,
                                       int64_t parts)
 {
     const int64_t first = part * bytes / parts, last = (part + 1) * bytes / parts;
     if (!STEPS_AHEAD)
         prefetch_part(block, depth * bytes, part, parts);
+    if (!STEPS_AHEAD || parts < 3)
+        return nothing_ahead();
     return (struct ahead){(const char *)block + first * depth, last - first};
-}
-
-static inline struct ahead nothing_ahead(void)
-{
-    return (struct ahead){0, 0};
 }
 
 /* Steps that are done before the next lines are asked for: the worth of four lines, or 16, as the
