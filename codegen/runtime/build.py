@@ -6,8 +6,9 @@ what the file holds; the digest is of the file itself, so that a truncated one i
 anew, and two processes that build the same thing at once both leave a good file. Work goes on in a
 temporary folder inside the cache, and one rename publishes the result.
 
-The C files with which Python calls a compiled model are `extension.c`, which is the same for all
-models, and an entry of the model's own. With GCC on Linux, if it has all that the sources need of
+The C with which Python calls a compiled model is `extension.c`, which is the same for all models, and
+an entry of the model's own, at the end of the model's file: a run of the compiler takes longer to
+begin than to compile it. With GCC on Linux, if it has all that the sources need of
 OpenMP, `team.c` takes the place of libgomp.
 """
 
@@ -27,14 +28,14 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from fxlite.base.errors import FxliteError
 from fxlite.base.outside_text import comment
-from fxlite.codegen.c.tiles.library import apart, error_type, instantiated, needed
+from fxlite.codegen.c.tiles.library import apart, error_type, instantiated, library, needed
 from fxlite.codegen.runtime.abi import ArgSpec, Binding, Dim, DimText, Entry, c_variable
 from fxlite.codegen.runtime.cache import (
     cache_folder,
@@ -74,26 +75,24 @@ def entry_header() -> str:
     return f"{error_type()}\n{_read('entry.h')}"
 
 
-def entry_source(entry: Entry) -> str:
-    """The C file for one entry point; it includes `HEADER_NAME`."""
-    name, dims = entry.name, "int64_t, " * len(entry.dims)
-    arrays = "const void *, " * len(entry.inputs) + "void *, " * len(entry.outputs)
-    declarations = [
-        f"int64_t {name}_workspace_bytes({dims}int);",
-        f"int {name}_run({arrays}{dims}const void *, void *, int, fx_error *);",
-    ]
-    if entry.values:
-        parameters = ", ".join(["int64_t"] * len(entry.dims)) or "void"
-        declarations.insert(0, f"int64_t {name}_largest_bytes({parameters});")
+def entry_source(entry: Entry, model: str = "") -> str:
+    """C for the end of the file that defines an entry point; it includes `HEADER_NAME`. `model` is the
+    text of the model's files, whose helpers it calls, too."""
+    name = entry.name
+    called = [*(["largest_bytes"] if entry.values else []), "workspace_bytes", "run"]
     axes = [dim for spec in entry.outputs for dim in spec.shape]
     checks = "\n    ".join((*_checks(entry), *_size_checks(axes)))
     sizes = "\n    ".join(f"sizes[{i}] = {_c(dim)};" for i, dim in enumerate(axes))
     numbers = range(len(entry.inputs) + len(entry.outputs))
     counts = (len(entry.inputs), len(entry.outputs), len(entry.dims), int(entry.single_output))
+    helpers = needed(checks + sizes)
+    if helpers:
+        helpers = needed(checks + sizes, [d for d in library() if d.text not in model])
     values = {
         "MODEL": name,
         "SIGNATURE": comment(str(entry)),
-        "DECLARATIONS": "\n".join([*declarations, "", needed(checks + sizes)]).rstrip(),
+        "HELPERS": helpers,
+        "CALLED": "\n".join(f"fx_separate({name}_{function});" for function in called),
         "COUNTS": ", ".join(map(str, counts)),
         "INPUTS": "\n    ".join(map(_input_row, entry.inputs)) or "{0, 0, 0}",
         "RANKS": ", ".join(str(len(spec.shape)) for spec in entry.outputs) or "0",
@@ -197,7 +196,6 @@ def _is_known(text: str) -> bool:
 
 
 # -- builds ----------------------------------------------------------------------------------------
-_ENTRY_FILE = "fxlite_entry.c"
 _EXTENSION = "fxlite_extension"
 _TEAM = "fxlite_team"
 _ABANDONED_AFTER = 24 * 3600  # seconds until the work folder of a killed build is removed
@@ -225,7 +223,6 @@ class _Job:
     flags: tuple[str, ...]  # for compiling and linking
     link_flags: tuple[str, ...]
     name: str  # of an object, `.o`, which is compiled from one file and not linked, or a program
-    file_flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     parts: tuple[_Job, ...] = ()
     """Objects that are linked in and that the cache has, too, for many programs share them."""
     optional: bool = False
@@ -239,43 +236,36 @@ class _Job:
             sys.implementation.cache_tag,
             *(self.flags, self.link_flags, self.name, [part.key() for part in self.parts]),
             sorted(self.files.items()),
-            sorted((name, list(flags)) for name, flags in self.file_flags.items()),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def build(
-    files: Mapping[str, str],
-    entry: Entry,
-    *,
-    flags: Sequence[str] = (),
-    file_flags: Mapping[str, Sequence[str]] | None = None,
-    openmp: bool = True,
-) -> Library:
+def build(files: Mapping[str, str], entry: Entry, *, flags: Sequence[str] = (), openmp: bool = True) -> Library:
     """Compile a model's C files into a shared object, or find it in the cache.
 
     `files` maps file names to texts; those that end in `.c` are compiled, each by its own run of
-    the compiler, the others (headers) lie beside them. `flags` come after the standard ones, and
-    `file_flags[name]` after those for one file. Raises `CompilerNotFound`; `BuildError` with the
-    command and the compiler's first lines; `ValueError` for file names that are not plain.
+    the compiler, the others (headers) lie beside them. The first that is compiled defines the
+    functions of the entry. `flags` come after the standard ones. Raises `CompilerNotFound`;
+    `BuildError` with the command and the compiler's first lines; `ValueError` for file names that
+    are not plain.
     """
     _check_names(files)
     compiler = find_compiler()
     openmp = openmp and compiler.openmp
     flags = (*compile_flags(), *((OPENMP_FLAG,) if openmp else ()), *flags)
     parts, libraries = _team(compiler, files.values(), flags)
-    texts = dict(files)
-    if not file_flags:
-        texts, tiles = _tiles(compiler, texts, flags)
-        parts = (*parts, *tiles)
+    texts, tiles = _tiles(compiler, files, flags)
+    parts = (*parts, *tiles)
     if include := _python_headers():
-        texts |= {_ENTRY_FILE: entry_source(entry), HEADER_NAME: entry_header()}
+        model = next(name for name in files if name.endswith(".c"))
+        own = entry_source(entry, "\n".join(files.values()))
+        texts[model] = f"{texts[model]}\n{own}"
+        texts[HEADER_NAME] = entry_header()
         extension = {f"{_EXTENSION}.c": extension_source(), HEADER_NAME: entry_header()}
         including = (*flags, f"-I{include}")
         made = f"{_EXTENSION}.o"
         parts = (*parts, _Job(compiler, extension, including, (), made, optional=True))
-    by_file = dict(file_flags or {})
-    job = _Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), f"{entry.name}.so", by_file, parts)
+    job = _Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), f"{entry.name}.so", parts)
     return Library(_cached(job), openmp)
 
 
@@ -422,7 +412,7 @@ def _make(job: _Job, work: Path, root: Path) -> None:
     start, failed = [*job.compiler.command, *job.flags], root / "failed" / job.key()
     is_object = job.name.endswith(".o")
     objects = {n: job.name if is_object else f"{n}.o" for n in job.files if n.endswith(".c")}
-    commands = [[*start, *job.file_flags.get(name, ()), "-c", name, "-o", made] for name, made in objects.items()]
+    commands = [[*start, "-c", name, "-o", made] for name, made in objects.items()]
     with ThreadPoolExecutor(2) as pool:
         runs = pool.map(lambda command: _run(command, work), commands)
         parts = [pool.submit(_find_or_build, part, root) for part in job.parts]

@@ -1,12 +1,12 @@
-/* What is particular to the calls of one model, compiled next to the model's own files: dims and
- * sizes, and the order of arguments. extension.c does the rest. */
+/* What is particular to the calls of one model, compiled at the end of the file that defines the
+ * model: dims and sizes, and the order of arguments. extension.c does the rest. Names begin as those
+ * of no model do. */
 
 /* An example: one input f32[B] and one output f32[B]. */
 #define MODEL model
 #define SIGNATURE model(x: f32[B]) -> f32[B]
-#define DECLARATIONS \
-    int64_t MODEL_workspace_bytes(int64_t, int); \
-    int MODEL_run(const void *, void *, int64_t, const void *, void *, int, fx_error *);
+#define HELPERS
+#define CALLED fx_separate(MODEL_workspace_bytes); fx_separate(MODEL_run);
 #define COUNTS 1, 1, 1, 1
 #define INPUTS {"f", 4, 1}, /* x: f32[B] */
 #define RANKS 1
@@ -21,15 +21,19 @@
 
 #include "fxlite_entry.h"
 
-DECLARATIONS
+HELPERS
 
-static const Input inputs[] = {
+/* The machine code of the model is what it would be without calls from here. */
+#define fx_separate(function) __typeof__(function) function __attribute__((noinline))
+CALLED
+
+static const fx_input fx_entry_inputs[] = {
     INPUTS
 };
 
-static const int ranks[] = {RANKS};
+static const int fx_entry_ranks[] = {RANKS};
 
-static int measure(const ssize_t *const *shapes, int64_t most_bytes, int64_t *dims, int64_t *sizes)
+static int fx_entry_measure(const ptrdiff_t *const *shapes, int64_t most_bytes, int64_t *dims, int64_t *sizes)
 {
     (void)shapes, (void)most_bytes, (void)dims, (void)sizes;
     CHECKS
@@ -38,19 +42,26 @@ static int measure(const ssize_t *const *shapes, int64_t most_bytes, int64_t *di
     return 1;
 }
 
-static int64_t workspace_bytes(const int64_t *dims, int n_threads)
+static int64_t fx_entry_workspace_bytes(const int64_t *dims, int n_threads)
 {
     (void)dims;
     return MODEL_workspace_bytes(DIMS n_threads);
 }
 
-static int run(void *const *arrays, const int64_t *dims, const void *weights, void *workspace,
+static int fx_entry_run(void *const *arrays, const int64_t *dims, const void *weights, void *workspace,
                int n_threads, fx_error *error)
 {
     (void)arrays, (void)dims;
     return MODEL_run(ARRAYS DIMS weights, workspace, n_threads, error);
 }
 
-const Entry fxlite_entry = {
-    "MODEL", COUNTS, inputs, ranks, N_SIZES, measure, workspace_bytes, run,
+const fx_entry fxlite_entry = {
+    "MODEL",
+    COUNTS,
+    fx_entry_inputs,
+    fx_entry_ranks,
+    N_SIZES,
+    fx_entry_measure,
+    fx_entry_workspace_bytes,
+    fx_entry_run,
 };

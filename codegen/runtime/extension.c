@@ -53,7 +53,7 @@ static void return_block(State *state, Block *block) {
 
 /* The array, when the model can read it as it is: exact type, dtype, rank, C order. The format of
    an array of foreign byte order or without alignment has a second character. */
-static int view_input(State *state, PyObject *array, const Input *wanted, Py_buffer *view) {
+static int view_input(State *state, PyObject *array, const fx_input *wanted, Py_buffer *view) {
     PyTypeObject *type = Py_TYPE(array);
     const int is_scalar = wanted->rank == 0
         && PyType_IsSubtype(type, (PyTypeObject *)state->scalar_type);
@@ -117,7 +117,7 @@ static PyObject *result_of(PyObject **outputs, int n_outputs) {
 
 /* Run the model on arrays that are right as they are, else return NotImplemented. */
 static PyObject *run_as_is(State *state, PyObject *const *args, Py_ssize_t n_args) {
-    const Entry *const entry = &fxlite_entry;
+    const fx_entry *const entry = &fxlite_entry;
     const int n_inputs = entry->n_inputs, n_outputs = entry->n_outputs;
     const int n_arrays = n_inputs + n_outputs;
     if (n_args != n_inputs) Py_RETURN_NOTIMPLEMENTED;

@@ -19,11 +19,10 @@ from fxlite.codegen.runtime.build import BuildError, Library, _python_headers, b
 from fxlite.codegen.runtime.load import CompiledFunction, default_threads
 
 f32 = np.float32
-HEADER = """\
-#include <stdint.h>
+HEADER = f"""\
 #include <string.h>
 #include <unistd.h>
-typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
+{error_type()}
 """
 
 
