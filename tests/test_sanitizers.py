@@ -13,13 +13,14 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.runtime.build import build_executable
-from tests.codegen.compiling import run_sanitized
+from tests.codegen.compiling import UNTIMED, run_sanitized
 from tests.codegen.test_rolling import GPT, MODELS, Layers
 from tests.zoo import ZOO
 
 #: As `make sanitize` has it, but unoptimized: these programs are small, and take a quarter of the
 #: time to build and run.
-CHECKED = ("-std=c99", "-ffp-contract=fast", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+FLAGS = ("-ffp-contract=fast", "-O0", "-g1", UNTIMED)
+CHECKED = ("-std=c99", *FLAGS, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def check_clean(function: Any, folder: Path) -> None:
@@ -46,7 +47,7 @@ def test_emitted_c_is_clean(entry, tmp_path: Path) -> None:
 def test_make_builds_under_the_sanitizers(tmp_path: Path) -> None:
     function = fx.compile(nn.LayerNorm(5), "f32[B,5]", backend="c")
     function.save(tmp_path / "bundle")
-    make = ["make", "-C", str(tmp_path / "bundle"), "sanitize", "CHECKED=-O0 -g1"]
+    make = ["make", "-C", str(tmp_path / "bundle"), "sanitize", f"CHECKED=-O0 -g1 {UNTIMED}"]
     done = subprocess.run(make, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "OK:" in done.stdout and "-fsanitize=address,undefined" in done.stdout

@@ -22,6 +22,8 @@ HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdlib", "stdio", "str
 WARN = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter")
 QUICK = "-Og"
 """GCC inlines and folds what tiles are made of, and takes less than half of the time of -O1."""
+UNTIMED = "-DSECONDS=0"
+"""A self-test runs each case three times, and not for as long as it takes to measure its time."""
 
 #: Those of fxlite, and then those of the suite (tests/conftest.py).
 OPTIMIZED = ("-O3", *os.environ.get("FXLITE_CFLAGS", "").split())

@@ -14,7 +14,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from tests.codegen.compiling import QUICK
+from tests.codegen.compiling import QUICK, UNTIMED
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror"]
 
@@ -45,7 +45,7 @@ def test_one_program_for_all_processors(bundle: tuple[Path, Any]) -> None:
     if platform.machine() != "x86_64":
         pytest.skip("this machine is no x86-64")
     needs("make", "cc")
-    given = ["PORTABLE=1", "EMBED=1", f"CFLAGS=-O1 {' '.join(WARNINGS)}", "OPENMP=-fopenmp"]
+    given = ["PORTABLE=1", "EMBED=1", f"CFLAGS=-O1 {UNTIMED} {' '.join(WARNINGS)}", "OPENMP=-fopenmp"]
     assert "OK: 1 of 1" in run("make", "test", *given, folder=folder)
     (folder / "sequential_weights.bin").unlink()  # they are in the program
     assert "OK: 1 of 1" in run("./sequential_selftest", folder=folder)

@@ -28,7 +28,7 @@ from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import instruction_sets
-from tests.codegen.compiling import QUICK
+from tests.codegen.compiling import QUICK, UNTIMED
 from tests.codegen.golden_cases import CASES
 from tests.codegen.test_rolling import GPT, Cached
 from tests.zoo import ZOO
@@ -184,7 +184,7 @@ def built(target: Target, bundle: Path, *more: str) -> str:
     """The self-test of a saved folder, made for a target."""
     (test,) = (path.stem for path in bundle.glob("*_selftest.c"))
     openmp = "OPENMP=-fopenmp" if target.openmp else "OPENMP="
-    given = [f"CC={' '.join(target.compiler)}", f"CFLAGS={target.flags}", openmp, *more]
+    given = [f"CC={' '.join(target.compiler)}", f"CFLAGS={target.flags} {UNTIMED}", openmp, *more]
     done = subprocess.run(["make", "-B", test, *given], cwd=bundle, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return test

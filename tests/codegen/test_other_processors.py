@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import fxlite as fx
-from tests.codegen.compiling import QUICK
+from tests.codegen.compiling import QUICK, UNTIMED
 from tests.zoo import ZOO
 
 
@@ -62,7 +62,7 @@ def test_self_test_passes(name: str, entry, tmp_path: Path) -> None:
             test,
             f"CC={processor.compiler}",
             "OPENMP=",
-            f"CFLAGS={QUICK} {processor.architecture}",
+            f"CFLAGS={QUICK} {UNTIMED} {processor.architecture}",
         ],
         capture_output=True,
         text=True,
