@@ -4,35 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fxlite as fx
-import fxlite.nn.functional as F
 from fxlite import nn
 from fxlite.base.errors import ArgumentError
 from fxlite.passes import SourcePartition, cse, source_partitions
-
-
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(8, 24)
-        self.out = nn.Linear(8, 8, bias=False)
-
-    def forward(self, x: Any) -> Any:
-        q, k, v = np.split(self.qkv(x), 3, axis=-1)
-        return self.out(F.softmax(q @ k.transpose(0, 2, 1), dim=-1) @ v)
-
-
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attn = Attention()
-        self.norm = nn.LayerNorm(8)
-
-    def forward(self, x: Any) -> Any:
-        return self.norm(x + self.attn(x))
+from tests.core.test_query import Layer
 
 
 class Net(nn.Module):

@@ -142,15 +142,7 @@ static TILE_INLINE void sum_rows_bf16(
     }
     for (int64_t k = 0; k < depth; k++)
         add_pairs(rows, vectors, split, a + k, a_row, b + k * float_panel, sum);
-    #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-        #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) {
-            #pragma GCC unroll 4
-            for (int s = 1; s < split; s++)
-                sum[i * split][v] += sum[i * split + s][v];
-        }
-    }
+    join_parts_float(rows, vectors, split, sum);
 }
 
 /* The same into memory: tile[i][j]. */
@@ -215,6 +207,17 @@ static inline void round_pairs(const float *source, uint32_t *target)
 #endif
 }
 
+/* 32 numbers that lie `stride` apart, one after the other, with zeros behind the `count` that there
+ * are: where they lie if they do so there, else in `part`. */
+static inline const float *in_a_row(const float *a, int64_t stride, int64_t count, float part[32])
+{
+    if (stride == 1 && count >= 32)
+        return a;
+    for (int64_t j = 0; j < 32; j++)
+        part[j] = j < count ? a[j * stride] : 0;
+    return part;
+}
+
 /* Rows of A rounded, one after the other: target[i][p] = the pair of
  * a[i * row_stride + k * column_stride], k = 2p and 2p + 1, with 0 for k >= depth; up to the next
  * multiple of 16 pairs. */
@@ -224,13 +227,9 @@ static void round_rows_bf16(
 {
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t k = 0; k < depth; k += 32) {
-            const float *source = a + i * row_stride + k * column_stride;
-            float part[32] = {0};
-            if (column_stride != 1 || depth - k < 32) {
-                for (int64_t j = 0; j < depth - k && j < 32; j++)
-                    part[j] = source[j * column_stride];
-                source = part;
-            }
+            float part[32];
+            const float *const source =
+                in_a_row(a + i * row_stride + k * column_stride, column_stride, depth - k, part);
             round_pairs(source, target + i * target_row + k / 2);
         }
     }
@@ -324,13 +323,9 @@ static void split_rows_bf16(
 {
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t k = 0; k < depth; k += 32) {
-            const float *source = a + i * row_stride + k * column_stride;
-            float part[32] = {0};
-            if (column_stride != 1 || depth - k < 32) {
-                for (int64_t j = 0; j < depth - k && j < 32; j++)
-                    part[j] = source[j * column_stride];
-                source = part;
-            }
+            float part[32];
+            const float *const source =
+                in_a_row(a + i * row_stride + k * column_stride, column_stride, depth - k, part);
             uint32_t *const upper = target + i * target_row + k / 2;
             split_pairs(source, upper, upper + low);
         }

@@ -365,6 +365,21 @@ static inline T_vec minimum_T(T_vec a, T_vec b)
     return T_of_bits((second & bits_of_T(b)) | (~second & bits_of_T(a)));
 }
 
+/* sum[i * split][v] becomes the sum of all `split` parts of row i. */
+static TILE_INLINE void join_parts_T(
+    const int rows, const int vectors, const int split, T_vec sum[TILE_ROWS][2])
+{
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            #pragma GCC unroll 4
+            for (int s = 1; s < split; s++)
+                sum[i * split][v] += sum[i * split + s][v];
+        }
+    }
+}
+
 /* sum[i * split][v] = sum over k of a[i][k] * b[k][j], for `rows` rows of A and `vectors` vectors v
  * of B. The sums stay in registers. `rows`, `vectors`, `split` are constants where this is inlined;
  * with few rows the sum over k is split into `split` independent ones to hide the latency of the
@@ -420,15 +435,7 @@ static TILE_INLINE void sum_rows_T(
             }
         }
     }
-    #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-        #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) {
-            #pragma GCC unroll 4
-            for (int s = 1; s < split; s++)
-                sum[i * split][v] += sum[i * split + s][v];
-        }
-    }
+    join_parts_T(rows, vectors, split, sum);
 }
 
 /* The same into memory: tile[i][j], or added to what is there. */

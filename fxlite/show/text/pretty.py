@@ -556,37 +556,36 @@ _BRACKET = re.compile(r"[(\[{]")
 
 def _inside(line: str, start: int) -> str | None:
     """What stands between the bracket at ``start`` and its partner, if little follows that."""
-    depth, quote = 0, ""
-    for position in range(start, len(line)):
-        c = line[position]
-        if quote:
-            quote = "" if c == quote and line[position - 1] != "\\" else quote
-        elif c in "\"'":
-            quote = c
-        elif c in "([{":
-            depth += 1
-        elif c in ")]}":
-            depth -= 1
-            if depth == 0:
-                rest = line[position + 1 :]
-                ends = len(rest) <= 2 or rest.startswith(" for ")
-                return line[start + 1 : position] if ends else None
+    for position, depth in _outside_quotes(line, start):
+        if depth == 0:
+            rest = line[position + 1 :]
+            ends = len(rest) <= 2 or rest.startswith(" for ")
+            return line[start + 1 : position] if ends else None
     return None
 
 
 def _split(text: str) -> list[str]:
     """Split at the commas outside brackets and quotes."""
-    parts, depth, quote, begin = [], 0, "", 0
-    for position, c in enumerate(text):
+    parts, begin = [], 0
+    for position, depth in _outside_quotes(text, 0):
+        if text[position] == "," and depth == 0:
+            parts.append(text[begin:position].strip())
+            begin = position + 1
+    return [p for p in (*parts, text[begin:].strip()) if p]
+
+
+def _outside_quotes(text: str, start: int) -> Iterator[tuple[int, int]]:
+    """The positions of characters outside quotes, and in how many brackets one is behind each."""
+    depth, quote = 0, ""
+    for position in range(start, len(text)):
+        c = text[position]
         if quote:
             quote = "" if c == quote and text[position - 1] != "\\" else quote
-        elif c in "\"'":
+            continue
+        if c in "\"'":
             quote = c
         elif c in "([{":
             depth += 1
         elif c in ")]}":
             depth -= 1
-        elif c == "," and depth == 0:
-            parts.append(text[begin:position].strip())
-            begin = position + 1
-    return [p for p in (*parts, text[begin:].strip()) if p]
+        yield position, depth
