@@ -548,6 +548,34 @@ OPS = {
         torch.cholesky_solve(x[:, 3:], x[:, :3] + torch.eye(3) * 2),
         torch.cholesky_inverse(x[:, :3] + torch.eye(3) * 2, upper=True),
     ),
+    "products of reflections": lambda x, i, m: (
+        torch.linalg.householder_product(x[:, :3], x[0, :3] / 4),
+        torch.linalg.householder_product(x.mT, x[0, :2]),
+        torch.linalg.householder_product(torch.complex(x, x + 1)[None].mT, torch.complex(x, x)[:1, :3] / 9).abs(),
+    ),
+    "values sought among those of another dtype": lambda x, i, m: (
+        torch.searchsorted(torch.tensor([0, 1, 2]), x),
+        torch.searchsorted(i.sort(-1)[0], x[:, :2], right=True),
+        torch.bucketize(i, torch.tensor([0.5, 1.5])),
+        torch.bucketize(0.3, x[0].sort()[0]),
+    ),
+    "numbers that a dtype cannot hold": lambda x, i, m: (
+        i.to(torch.uint8) > -1,
+        i.to(torch.uint8) * 300,
+        i.to(torch.int8) - 200,
+        torch.fmod(i.to(torch.uint8), -3),
+        torch.where(m, i.to(torch.uint8), -1),
+    ),
+    "between": lambda x, i, m: (
+        torch.lerp(x * 1e9, x, 1.0),
+        torch.lerp(x * 1e9, x, m.float()),
+        torch.lerp(x, x + 2, 0.3),
+    ),
+    "an index smaller than what it places": lambda x, i, m: (
+        torch.zeros(5, 4).scatter(0, i[:1, :2], x),
+        torch.zeros(3, 4).scatter_add(1, i[:2, :1], x),
+        torch.ones(3, 4).scatter_reduce(0, i[:1, :3], x, "amax"),
+    ),
     "complex matrices": lambda x, i, m: (torch.logdet(torch.complex(x[:, 1:], x[:, :3])),),
     "complex numbers": lambda x, i, m: (torch.dist(torch.complex(x, i * 1.0), torch.complex(x + 1, x)), torch.sign(m)),
     "core ATen": lambda x, i, m: (  # as programs have it that were taken apart

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import fxlite as fx
+from fxlite.base.errors import ModelImportError
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -78,6 +79,46 @@ class Parameters(nn.Module):
 @pytest.mark.parametrize("model", [Cache(), Parameters()], ids=lambda m: type(m).__name__)
 def test_what_a_model_writes_is_there_in_the_next_call(model: Any) -> None:
     as_torch(model, *[(torch.randn(2, 4),) for _ in range(3)])
+
+
+def _writes(x: Any, y: Any) -> Any:
+    """What torch copies and NumPy views: what an input becomes, and other results, are of the values before."""
+    was, turned = y.flip(0), y.rot90(2, (0, 1))
+    x.copy_(y.flip(1))
+    y.copy_(x.flip(0))
+    x[:, 0] = 7
+    return x, was, turned, y.copy_(y.flip(0))
+
+
+class Writes(nn.Module):
+    """What a call leaves in its inputs is among the results."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return *_writes(x, y), x, y
+
+
+def test_what_is_written_into_inputs_is_not_what_was_read_of_them() -> None:
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    gm = as_torch(Writes(), (x, y))
+    given, own = arrays_of((x, y)), (x.clone(), y.clone())
+    gm(*given)
+    _writes(*own)
+    close(given, own)
+
+
+class Windows(nn.Module):
+    """Torch's graph without writes has zeros between windows that are written."""
+
+    def forward(self, x: Any) -> Any:
+        x.unfold(-1, 2, 4).mul_(3)
+        return x * 2
+
+
+def test_a_graph_without_writes_that_computes_otherwise_is_not_taken() -> None:
+    with pytest.raises(ModelImportError, match=r"(?s)graph without writes of Windows gives other results.*by indices"):
+        fx.from_torch(Windows(), torch.ones(2, 8))
+    with pytest.raises(ModelImportError, match=r"(?s)graph without writes of .* gives other results"):
+        fx.from_torch(torch.export.export(Windows(), (torch.ones(2, 8),)))
 
 
 def test_encoders_compute_what_a_mask_leaves_out() -> None:

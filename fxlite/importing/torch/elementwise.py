@@ -179,7 +179,15 @@ for _name in "logical_and logical_or logical_xor".split():
 
 
 same("isclose", np.isclose)
-same("lerp", lambda x, end, weight: x + weight * (end - x))
+
+
+@aten("lerp")
+def _lerp(c: Call, x: Any, end: Any, weight: Any) -> Any:
+    """From the nearer end, so that a weight of 1 gives ``end`` however large x is."""
+    step = end - x
+    if is_number(weight):
+        return x + weight * step if abs(weight) < 0.5 else end - step * (1 - weight)
+    return op("where")(abs(weight) < 0.5, x + weight * step, end - step * (1 - weight))
 
 
 @aten("addcmul")

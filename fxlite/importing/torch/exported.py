@@ -144,16 +144,17 @@ def _refined(error: str, dynamic_shapes: Any) -> Any:
 
 
 def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a program and the module that it was made of give the same for copies of examples. So it is taken for
-    where one of both does not run: its tensors have no values."""
+    """Whether a program and the module that it was made of give the same for copies of examples, and write the same
+    into these. So it is taken for where one of both does not run: its tensors have no values."""
     held = [*model.buffers(), *model.parameters()]
     before = [value.detach().clone() for value in held]
     results = []
     with torch.no_grad(), torch.random.fork_rng(devices=()), _plain_attention(), contextlib.suppress(Exception):
         for each in (model, made.module()):
             torch.manual_seed(0)
-            found = each(*copy.deepcopy(example), **copy.deepcopy(named))
-            tensors = [v.detach() for v in torch.utils._pytree.tree_leaves(found) if isinstance(v, torch.Tensor)]
+            given, by_name = copy.deepcopy((example, named))
+            found = torch.utils._pytree.tree_leaves((each(*given, **by_name), given, by_name))
+            tensors = [v.detach() for v in found if isinstance(v, torch.Tensor)]
             results.append([(v.double() if v.is_floating_point() else v).numpy() for v in tensors])
             for value, was in zip(held, before):
                 value.copy_(was)
@@ -374,9 +375,16 @@ def _of_exported(exported: Any, name: str) -> Program:
     if _writes_what_is_read(exported) or _reads_parts(exported):
         try:
             with quiet():
-                exported = exported.run_decompositions({})
+                read, exported = exported, exported.run_decompositions({})
         except Exception as error:
             raise ModelImportError(_why_not(error, name or "the program")) from error
+        example, named = read.example_inputs or ((), {})
+        if not _computes_the_same(exported, read.module(), example, named):
+            raise ModelImportError(
+                f"torch's graph without writes of {name or 'the program'} gives other results for the examples than "
+                "the program does, as for what is written into x.unfold(...)\n"
+                "  instead: give the written part by indices or slices, x[..., ::4] *= 2"
+            )
     return Program(exported, name or "Model", {})
 
 

@@ -59,8 +59,9 @@ def _gather(c: Call, x: Any, dim: int, index: Any, *, sparse_grad: bool = False)
 same("take_along_dim", lambda x, index, dim: np.take_along_axis(x, index, dim))
 
 
-def _cut(x: Any, index: Any, dim: int) -> Any:
-    axis = axis_of(x, dim)
+def _cut(x: Any, index: Any, dim: int | None = None) -> Any:
+    """The part of a value that an index speaks of, along all axes but ``dim``."""
+    axis = None if dim is None else axis_of(x, dim)
     bounds = []
     for i, (own, wanted) in enumerate(zip(shape_of(x), shape_of(index))):
         bounds.append(slice(None) if i == axis or same_sizes((own,), (wanted,)) else slice(0, wanted))
@@ -73,7 +74,7 @@ def _scatter(c: Call, x: Any, dim: int, index: Any, source: Any, mode: Any = Non
     how = "add" if name == "scatter_add" else mode or named.get("reduce")
     if is_number(source):
         source = op("expand")(as_array(source, c.dtype), shape_of(index))
-    source = _cut(source, index, rank_of(index)) if not same_sizes(shape_of(source), shape_of(index)) else source
+    source = _cut(source, index)
     return _reduced(x, axis_of(x, dim), index, cast(source, c.dtype), how, named.get("include_self", True))
 
 

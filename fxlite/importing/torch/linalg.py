@@ -190,6 +190,20 @@ def _matrix_exp(c: Call, a: Any) -> Any:
     return op("cast")(found, c.dtype)
 
 
+@aten("linalg_householder_product", "orgqr")
+def _householder_product(c: Call, a: Any, scales: Any) -> Any:
+    """The first columns of the product of reflections, each of a vector that is stored below the diagonal."""
+    *_, height, count = shape_of(a)
+    if type(count) is not int:
+        raise c.refuse("as many reflections as a size that may differ")
+    vectors = op("where")(identity((height, count), dtypes.bool_), 1, op("tril")(a, -1))
+    found = op("expand")(identity((height, count), dtype_of_value(a)), shape_of(a))
+    for i in reversed(range(shape_of(scales)[-1])):
+        vector = vectors[..., i : i + 1]
+        found = found - scales[..., i, None, None] * vector @ (_turned(vector) @ found)
+    return found
+
+
 @aten("linalg_qr")
 def _qr(c: Call, a: Any, mode: Any = "reduced") -> Any:
     return np.linalg.qr(a, mode) if mode != "r" else (None, np.linalg.qr(a, "r"))

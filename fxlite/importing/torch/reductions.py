@@ -272,6 +272,7 @@ def _diff(c: Call, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, appen
 
 @aten("bucketize")
 def _bucketize(c: Call, x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    boundaries, x = (as_array(v, c.promoted()) for v in (boundaries, x))
     return cast(op("searchsorted")(boundaries, x, "right" if right else "left"), c.dtype)
 
 
@@ -298,10 +299,10 @@ def _searchsorted(
     side: str | None = None,
     sorter: Any = None,
 ) -> Any:
+    x, values = (as_array(v, c.promoted()) for v in (x, values))
     if sorter is not None:
         x = np.take_along_axis(x, sorter, -1) if rank_of(x) > 1 else x[sorter]
     right = right if side is None else side == "right"
-    values = as_array(values, dtype_of_value(x))
     if rank_of(x) > 1:  # as many elements are before the place that is found
         lower, value = x[..., None, :], values[..., :, None]
         return op("sum")(cast(lower <= value if right else lower < value, c.dtype), rank_of(x))

@@ -236,6 +236,8 @@ class Run:
         outputs = self.run_graph(self.exported.graph_module, placeholder)
         results = []
         kinds = torch.export.graph_signature.OutputKind
+        if self.signature.user_inputs_to_mutate:  # what is computed of an input is no view of it, as it is in NumPy
+            outputs = [value.copy() if is_traced(value) else value for value in outputs]
         for spec, value in zip(self.signature.output_specs, outputs):
             if spec.kind in (kinds.BUFFER_MUTATION, kinds.PARAMETER_MUTATION):
                 held = {**self.signature.inputs_to_buffers, **self.signature.inputs_to_parameters}

@@ -179,7 +179,10 @@ def dtype_of_value(value: Any) -> DType:
 
 
 def cast(value: Any, dtype: DType | None) -> Any:
-    """A value in a dtype; a number stays one, which takes the dtype of what is beside it."""
+    """A value in a dtype; a number stays one, which takes the dtype of what is beside it. An integer that this dtype
+    cannot hold loses its upper bits, as in torch."""
+    if dtype is not None and dtype.is_integer and type(value) is int:
+        return int(np.asarray(value).astype(dtype.numpy))
     if dtype is None or is_number(value):
         return value
     return value if dtype_of_value(value) is dtype else op("cast")(value, dtype=dtype)
