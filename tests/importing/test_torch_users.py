@@ -118,6 +118,51 @@ def test_graph_breaks_go_back_to_torch() -> None:
             torch.testing.assert_close(found["z"], program(x, x)["z"])
 
 
+def compiled_whole(program: Any, *calls: Any) -> None:
+    """torch.compile gives what the program gives, with nothing left to torch."""
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend=fxlite_backend)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for given in calls:
+            torch.testing.assert_close(compiled(*given), program(*given))
+
+
+def test_sizes_go_from_part_to_part() -> None:
+    def program(x: Any, y: Any) -> Any:
+        x, rows, count = x * 2, x.shape[0], x.shape[0] * y.shape[0] + 1
+        torch._dynamo.graph_break()
+        return x * y[0], rows, count
+
+    compiled_whole(program, *((torch.randn(n, 4), torch.randn(9)) for n in (3, 5, 6)))
+
+
+def test_autocast_within_a_part() -> None:
+    def program(x: Any, w: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ w
+        with torch.autocast("cpu", torch.bfloat16, enabled=False):
+            return y, x @ w
+
+    compiled_whole(program, (torch.eye(3), torch.randn(3, 3)))
+
+
+def test_what_torch_s_own_encoders_call_without_gradients() -> None:
+    torch.manual_seed(0)
+    x, left_out = torch.randn(2, 5, 8), torch.tensor([[False] * 3 + [True] * 2, [False] * 5])
+    later = torch.ones(5, 5).triu(1).bool()
+    for settings in ({"norm_first": True, "activation": "gelu", "layer_norm_eps": 0.1}, {}):
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **settings).eval()
+        compiled_whole(layer, (x,), (x, None, left_out), (x, later), (x, later, left_out))
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    compiled_whole(attention, (x, x, x), (x, x, x, left_out, True, None, False), (x, x[:, 1:], x[:, 1:]))
+
+
+def test_options_that_are_not_there_are_an_error() -> None:
+    with torch.no_grad(), pytest.raises(Exception, match="no parameter 'thread'"):
+        torch.compile(torch.sin, backend=fxlite_backend, options={"thread": 4})(torch.ones(3))
+
+
 def test_what_is_not_compiled_is_said_once() -> None:
     def program(x: Any) -> Any:
         return x + torch.rand(3)

@@ -8,14 +8,16 @@ cannot be imported or needs gradients, torch runs it as it is, and a warning say
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import sympy
 import torch
 
-from fxlite.base.errors import FxliteError, ModelImportError
+from fxlite.base.errors import ArgumentError, FxliteError, ModelImportError
 from fxlite.base.facade import above
 from fxlite.importing.torch.exported import program_of
 from fxlite.importing.torch.run import graph_of
@@ -30,6 +32,8 @@ def fxlite_backend(module: Any, example_inputs: Sequence[Any], **options: Any) -
     options = dict(options.get("options") or {})
     try:
         return _Part(module, example_inputs, options)
+    except ArgumentError:  # options that fx.compile lacks
+        raise
     except Exception as error:
         _warn(error, "torch runs it as it is")
         return module.forward  # type: ignore[no-any-return]
@@ -45,13 +49,36 @@ def _warn(error: Exception, what: str) -> None:
         )
 
 
+def _enter_autocast(*settings: Any) -> Any:
+    """What TorchDynamo's graphs call, so that it is in effect while torch.export follows them: torch's own function
+    is only noted then, and the dtypes of what is inside are those without it."""
+    entered = torch.autocast(*settings)
+    entered.__enter__()  # type: ignore[no-untyped-call]
+    return entered
+
+
+_OWN = {
+    torch.amp.autocast_mode._enter_autocast: _enter_autocast,
+    torch.amp.autocast_mode._exit_autocast: lambda entered: entered.__exit__(None, None, None),
+}
+
+
+def _constant(value: Any, _: Any) -> Any:
+    """The value, whatever the inputs are."""
+    return value
+
+
 class _Inputs(torch.nn.Module):
     """A graph of TorchDynamo as a module whose inputs are tensors that change: those that stay are its
     buffers, and sizes are read of tensors. Its results are the tensors among the graph's."""
 
     def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
         super().__init__()
-        self.__dict__["graph_of"] = module
+        graph = torch.fx.Graph()
+        graph.output(graph.graph_copy(module.graph, {}))
+        for node in graph.nodes:
+            node.target = _OWN.get(node.target, node.target)
+        self.__dict__["graph_of"] = module = torch.fx.GraphModule(module, graph)
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         fakes = [n.meta.get("example_value") for n in placeholders]
         sources: list[tuple[str, Any]] = []
@@ -72,12 +99,33 @@ class _Inputs(torch.nn.Module):
                 sources.append(self._size(value if fake is None else fake, placeholders, fakes, inputs))
             else:
                 raise ModelImportError(f"an input is a {type(value).__name__}")
+        if not self.moving:
+            raise ModelImportError("none of its inputs is a tensor")
         found = next(n for n in module.graph.nodes if n.op == "output").args[0]
-        self.results = list(found) if isinstance(found, (tuple, list)) else [found]
-        for result in self.results:
+        #: What makes each result of the inputs; None where the graph computes it.
+        self.results: list[Callable[[Sequence[Any]], Any] | None] = []
+        for result in found if isinstance(found, (tuple, list)) else [found]:
             value = result.meta.get("example_value") if isinstance(result, torch.fx.Node) else result
-            if not (result is None or isinstance(value, torch.Tensor)):
+            if isinstance(value, torch.SymInt):
+                self.results.append(self._computed(value.node.expr, [fakes[i] for i in self.moving]))
+            elif isinstance(value, torch.Tensor):
+                self.results.append(None)
+            elif value is None or type(value) is int:
+                self.results.append(functools.partial(_constant, value))
+            else:
                 raise ModelImportError(f"a result is a {type(value).__name__}")
+
+    def _computed(self, expr: Any, fakes: Sequence[Any]) -> Callable[[Sequence[Any]], int]:
+        """A size of the program, of the sizes of its tensors."""
+        places = {
+            size.node.expr: (number, axis)
+            for number, fake in enumerate(fakes)
+            for axis, size in enumerate(fake.shape)
+            if isinstance(size, torch.SymInt) and size.node.expr in expr.free_symbols
+        }
+        if len(places) != len(expr.free_symbols):
+            raise ModelImportError("a result is a number that is computed of values")
+        return lambda given: int(expr.xreplace({s: sympy.Integer(given[n].shape[a]) for s, (n, a) in places.items()}))
 
     def _size(self, wanted: Any, placeholders: Any, fakes: Any, inputs: Sequence[Any]) -> tuple[str, Any]:
         """The tensor and axis that have a size."""
@@ -104,7 +152,7 @@ class _Inputs(torch.nn.Module):
         module: Any = self.__dict__["graph_of"]
         found = module(*(kinds[kind](which) for kind, which in self.__dict__["sources"]))
         found = found if isinstance(found, (tuple, list)) else [found]
-        return tuple(value for value in found if value is not None)
+        return tuple(value for value, made in zip(found, self.results) if made is None)
 
 
 class _Part:
@@ -116,7 +164,7 @@ class _Part:
             raise ModelImportError("it needs gradients; run it in torch.no_grad() or torch.inference_mode()")
         wrapped = _Inputs(module, inputs).eval()
         self.moving = wrapped.moving
-        self.is_result = [result is not None for result in wrapped.results]
+        self.results = wrapped.results
         fakes = [n.meta.get("example_value") for n in module.graph.nodes if n.op == "placeholder"]
         dims = tuple(
             {
@@ -144,11 +192,11 @@ class _Part:
         """What the graph computes of tensors."""
         if self.versions != [w._version if not w.is_inference() else 0 for w in self.weights]:
             self._compile()  # weights have been written: what was packed of them is old
-        arrays = [array_of(given[position]) for position in self.moving]
+        tensors = [given[position] for position in self.moving]
         try:
-            found = self.compiled(*arrays)
+            found = self.compiled(*map(array_of, tensors))
         except FxliteError as error:
             _warn(error, "torch runs this call")
             return self.module(*given)
         results = iter(found if isinstance(found, (tuple, list)) else [found])
-        return tuple(tensor_of(np.asarray(next(results))) if there else None for there in self.is_result)
+        return tuple(made(tensors) if made else tensor_of(np.asarray(next(results))) for made in self.results)

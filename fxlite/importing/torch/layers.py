@@ -384,6 +384,69 @@ def _flash_attention(
     return _attention(c, query, key, value, attn_mask, dropout_p, is_causal, scale=scale), None
 
 
+@aten("_native_multi_head_attention")
+def _multi_head_attention(
+    c: Call,
+    query: Any,
+    key: Any,
+    value: Any,
+    width: int,
+    heads: int,
+    weight: Any,
+    bias: Any,
+    out_weight: Any,
+    out_bias: Any,
+    mask: Any = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> Any:
+    """What torch's layer of attention calls where no gradients are asked for. The mask tells what is left out: of the
+    scores (0), of the keys (1), or of the scores of each head (2)."""
+    if query is key is value:
+        parts = op("linear")(query, weight, bias)
+        parts = [parts[..., i * width : (i + 1) * width] for i in range(3)]
+    else:
+        rows = [slice(i * width, (i + 1) * width) for i in range(3)]
+        parts = [op("linear")(x, weight[own], bias[own]) for x, own in zip((query, key, value), rows)]
+    q, k, v = (op("permute")(p.reshape((*shape_of(p)[:2], heads, width // heads)), (0, 2, 1, 3)) for p in parts)
+    if mask is not None:
+        mask = op("logical_not")(cast(mask, dtypes.bool_))
+        mask = mask[:, None, None, :] if mask_type == 1 else mask
+    weights = None
+    if need_weights:
+        scores = op("matmul")(q, k.mT) * (width // heads) ** -0.5
+        weights = op("softmax")(scores if mask is None else op("where")(mask, scores, -math.inf), -1)
+        found = op("matmul")(weights, v)
+        weights = op("mean")(weights, (1,)) if average_attn_weights else weights
+    else:
+        found = op("scaled_dot_product_attention")(q, k, v, mask)
+    return op("linear")(op("permute")(found, (0, 2, 1, 3)).reshape(shape_of(query)), out_weight, out_bias), weights
+
+
+@aten("_transformer_encoder_layer_fwd")
+def _encoder_layer(
+    c: Call, x: Any, width: int, heads: int, *weights: Any, mask: Any = None, mask_type: int | None = None
+) -> Any:
+    """The layer of attention and the two behind it, with their norms before or after them."""
+    mask, mask_type = (*weights[15:], mask, mask_type)[:2]
+    attention, (use_gelu, norm_first, eps) = weights[:4], weights[4:7]
+    norm_1, norm_2, up, down = (weights[i : i + 2] for i in range(7, 15, 2))
+
+    def attended(y: Any) -> Any:
+        return _multi_head_attention(c, y, y, y, width, heads, *attention, mask, False, mask_type=mask_type)[0]
+
+    def passed(y: Any) -> Any:
+        return op("linear")((F.gelu if use_gelu else F.relu)(op("linear")(y, *up)), *down)
+
+    for layer, (scale, shift) in ((attended, norm_1), (passed, norm_2)):
+        if norm_first:
+            x = x + layer(F.layer_norm(x, (width,), scale, shift, eps))
+        else:
+            x = F.layer_norm(x + layer(x), (width,), scale, shift, eps)
+    return x
+
+
 @aten("_safe_softmax")
 def _safe_softmax_of(c: Call, x: Any, dim: int, dtype: Any = None) -> Any:
     found = op("softmax")(cast(x, c.dtype), dim)
