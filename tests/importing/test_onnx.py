@@ -237,6 +237,40 @@ def test_functions_and_control_flow() -> None:
         np.testing.assert_array_equal(compiled(x), expected)
 
 
+def results(op: str, *arrays: Any, opset: int = 21, count: int = 1, **attributes: Any) -> Any:
+    """What a model of one node gives, whose first array is its input and the others weights."""
+    names = [f"x{i}" for i in range(len(arrays))]
+    node = helper.make_node(op, names, [f"y{i}" for i in range(count)], **attributes)
+    kind = helper.np_dtype_to_tensor_dtype(arrays[0].dtype)
+    outputs = [onnx.ValueInfoProto(name=f"y{i}") for i in range(count)]
+    made = model([node], [value("x0", arrays[0].shape, kind)], outputs, dict(zip(names[1:], arrays[1:])), opset)
+    return fx.from_onnx(made)(arrays[0])
+
+
+def test_attributes_that_few_models_have() -> None:
+    """As ONNX Runtime has it, or the reference where that has no kernel."""
+    x = np.arange(36, dtype=np.float32).reshape(1, 4, 3, 3)
+    np.testing.assert_array_equal(results("Einsum", x, equation="abii"), np.trace(x, axis1=2, axis2=3))
+    np.testing.assert_array_equal(results("Einsum", x, equation="...ii->...i"), np.diagonal(x, axis1=2, axis2=3))
+    nan = np.array([np.nan, 0.5, 2], np.float32)
+    np.testing.assert_array_equal(results("ThresholdedRelu", nan, alpha=1.0), [0, 0, 2])
+    whole = np.array([[3, 4], [100, 1]], np.int32)
+    for op, expected in (("ReduceLogSum", [1, 4]), ("ReduceLogSumExp", [4, 100]), ("ReduceL2", [5, 100])):
+        found = results(op, whole, np.array([1]), opset=18, keepdims=0)
+        assert found.dtype == np.int32 and found.tolist() == expected
+    grid = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 2, 4)  # of ONNX's page of Resize in opset 10
+    shrunk = results("Resize", grid, np.array([1, 1, 0.6, 0.6], np.float32), opset=10, mode="nearest")
+    assert shrunk.tolist() == [[[[1, 3]]]]
+    line, region = np.array([0, 1, 2, 3, 4], np.float32), np.array([0.125, 0.875], np.float32)
+    places = {"round_prefer_floor": [0, 2, 3], "round_prefer_ceil": [1, 2, 4], "floor": [0, 2, 3], "ceil": [1, 2, 4]}
+    for mode, expected in places.items():  # at 0.5, 2 and 3.5
+        given = region, np.array([], np.float32), np.array([3])
+        options = {"mode": "nearest", "nearest_mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize"}
+        assert results("Resize", line, *given, opset=13, **options).tolist() == expected, mode
+    quantized, scale, point = results("DynamicQuantizeLinear", np.zeros(3, np.float32), count=3)
+    assert (quantized.tolist(), float(scale), int(point)) == ([0, 0, 0], 1.0, 0)
+
+
 def test_sizes_as_int32_stay_sizes() -> None:
     """As converters from TensorFlow write them: a shape is cast, computed with, and cast back."""
     nodes = [

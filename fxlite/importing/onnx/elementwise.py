@@ -156,7 +156,7 @@ def prelu(n: Call, x: Any, slope: Any) -> Any:
 
 @onnx_op("ThresholdedRelu")
 def thresholded_relu(n: Call, x: Any) -> Any:
-    return ops.threshold(x, n["alpha"], 0.0)
+    return np.where(x > n["alpha"], x, 0)  # of NaN 0, where torch's threshold has NaN
 
 
 @onnx_op("Shrink")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,10 @@ from fxlite.types.shapes import NamedDim
 @onnx_op("Resize", sizes=(1, 2, 3))
 def resize(n: Call, x: Any, *given: Any) -> Any:
     """One axis after the other. Before opset 11 the scales are the second input, and positions are
-    asymmetric."""
+    asymmetric; the nearest element is the one before, and where an axis shrinks the one behind."""
     padded = [*given, None, None, None]
     if n.opset < 11:
-        return _resized(n, x, padded[0], None, "asymmetric", "floor", list(range(rank(x))))
+        return _resized(n, x, padded[0], None, "asymmetric", "", list(range(rank(x))))
     roi, scales, sizes = padded[:3]
     along = [axis_of(a, rank(x)) for a in n["axes"]] if n["axes"] else list(range(rank(x)))
     coordinates = n["coordinate_transformation_mode"]
@@ -69,7 +69,7 @@ def _resized(n: Call, x: Any, scales: Any, sizes: Any, coordinates: str, roundin
         same = type(size) is type(known[axis]) and str(size) == str(known[axis])
         if same and factor in (None, 1):
             continue
-        own = options
+        own = options if rounding else {**options, "rounding": "ceil" if factor < 1 else "floor"}
         if (
             coordinates == "align_corners"
             and factor is not None
@@ -81,6 +81,15 @@ def _resized(n: Call, x: Any, scales: Any, sizes: Any, coordinates: str, roundin
             own, factor = {**options, "coordinates": "asymmetric"}, (factor * known[axis] - 1) / (known[axis] - 1)
         x = ops.resize(x, size, axis, scale=factor, **own)
     return cast(np.round(x), kind) if whole else x
+
+
+#: Whether the upper of two elements is the nearest one to a place between them.
+_UP: dict[str, Callable[[Any], Any]] = {
+    "round_prefer_floor": lambda weight: weight > 0.5,
+    "round_prefer_ceil": lambda weight: weight >= 0.5,
+    "floor": np.zeros_like,
+    "ceil": lambda weight: weight > 0,
+}
 
 
 def _cropped(n: Call, x: Any, roi: Any, scales: Any, sizes: Any, along: Sequence[int]) -> Any:
@@ -108,7 +117,7 @@ def _cropped(n: Call, x: Any, roi: Any, scales: Any, sizes: Any, along: Sequence
         low = np.floor(held).astype(np.int64)
         weight = (held - low).astype(x.dtype).reshape(inside.shape)
         if n["mode"] == "nearest":
-            weight = (weight > 0.5).astype(x.dtype)
+            weight = _UP[n["nearest_mode"]](weight).astype(x.dtype)
         lower, upper = np.take(x, low, axis=axis), np.take(x, np.minimum(low + 1, length - 1), axis=axis)
         found = lower * (1 - weight) + upper * weight
         x = np.where(inside, found, np.asarray(n["extrapolation_value"] or 0.0, x.dtype))

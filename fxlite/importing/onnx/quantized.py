@@ -99,9 +99,9 @@ def dequantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> An
 
 @onnx_op("DynamicQuantizeLinear", folds=False, traced=True)
 def dynamic_quantize_linear(n: Call, x: Any) -> Any:
-    """To uint8 over the range of the values and 0."""
+    """To uint8 over the range of the values and 0; where all are 0 the scale is 1, as in ONNX Runtime."""
     high, low = np.maximum(np.max(x), np.float32(0)), np.minimum(np.min(x), np.float32(0))
-    scale = (high - low) / np.float32(255)
+    scale = np.where(high == low, np.float32(1), (high - low) / np.float32(255))
     zero_point = cast(np.round(np.minimum(np.maximum(-low / scale, np.float32(0)), np.float32(255))), np.uint8)
     return ops.quantize(x / scale, np.float32(1), zero_point, "u8"), scale, zero_point
 

@@ -52,9 +52,6 @@ def _prod(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
 
 
 def _norm2(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
-    if np.dtype(x.dtype).kind in "iu":
-        total = np.sum(cast(x, np.float64) ** 2, axis=axes, keepdims=keep)
-        return cast(np.sqrt(total), x.dtype)
     return np.sqrt(_sum(np.square(x), axes, keep))
 
 
@@ -83,6 +80,8 @@ _NO_AXES: dict[str, Callable[..., Any]] = {
     "ReduceSumSquare": np.square,
     "ReduceLogSum": np.log,
 }
+#: Reductions that integers are cast to floats for, and back.
+_OF_FLOATS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 
 
 def _alone(name: str, x: Any) -> Any:
@@ -92,12 +91,12 @@ def _alone(name: str, x: Any) -> Any:
 def _enter(name: str, function: Callable[..., Any]) -> None:
     @onnx_op(name, sizes=(1,))
     def call(n: Call, x: Any, axes: Any = None) -> Any:
-        found = _axes(n, x, axes)
-        if found is None:
-            return _alone(name, x)
-        if not found and not rank(x):  # a number: all of its no axes
-            return _alone(name, x)
-        return function(x, found, bool(n["keepdims"]))
+        found, kind = _axes(n, x, axes), x.dtype
+        if name in _OF_FLOATS and np.dtype(kind).kind in "iu":
+            x = cast(x, np.float64)
+        if found is None or (not found and not rank(x)):  # of a number, all of its no axes
+            return cast(_alone(name, x), kind)
+        return cast(function(x, found, bool(n["keepdims"])), kind)
 
 
 for _name, _function in _REDUCTIONS.items():
