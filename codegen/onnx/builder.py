@@ -25,6 +25,7 @@ from fxlite.importing.onnx.proto import NUMBER_OF, onnx_library
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import Dim
+from fxlite.types.symbols import in_parts
 from fxlite.types.tensor_type import TensorType
 
 
@@ -259,6 +260,9 @@ class Builder:
             if addend:
                 made = self.op("Sub", made, self.integers(addend))
             return made if factor == 1 else self.op("Div", made, self.integers(factor))
+        whole, parts = in_parts(dim)
+        if parts > 1:
+            return self.op("Div", self.size(whole), self.integers(parts))
         kind = type(dim).__name__
         args = [self.size(a) for a in dim.args] if not dim.is_Pow else [self.size(dim.args[0])]
         if dim.is_Pow and dim.args[1].is_Integer and int(dim.args[1]) > 0:

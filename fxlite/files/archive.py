@@ -251,7 +251,12 @@ def _joined(parts: Array) -> Array:
 
 
 def _place(entry: dict[str, Any], dtypes: dict[str, np.dtype[Any]]) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    """Dtype, shape, first byte and end of one array. Raises KeyError, TypeError, ValueError."""
+    """Dtype, shape, first byte and end of one array. Raises TypeError, ValueError."""
+    for key in ("data_offsets", "shape", "dtype"):
+        if key not in entry:
+            raise ValueError(f"an array lacks its {key}")
+    if entry["dtype"] not in dtypes:
+        raise ValueError(f"no dtype {entry['dtype']!r}; there are {', '.join(dtypes)}")
     start, end = map(int, entry["data_offsets"])
     shape = tuple(map(int, entry["shape"]))
     if min(shape, default=0) < 0:

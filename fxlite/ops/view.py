@@ -55,6 +55,9 @@ def exact_quotient(total: Dim, part: Dim) -> Dim | None:
     quotient = sympy.cancel(whole / by)
     if sympy.fraction(quotient)[1] != 1:
         return None
+    whole, parts = symbols.in_parts(quotient)
+    if parts > 1 and not symbols.divides(parts, whole):
+        return None
     return shapes.normalize(quotient.xreplace(back) if back else quotient)
 
 

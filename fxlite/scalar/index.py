@@ -496,6 +496,9 @@ def _from_sympy(value: Any) -> Index:
     args = value.args
     if value.is_Pow and args[1].is_Integer and int(args[1]) > 0:
         return functools.reduce(operator.mul, [_from_sympy(args[0])] * int(args[1]))
+    whole, parts = symbols.in_parts(value)
+    if parts > 1:
+        return Index.of(whole) // int(parts)
     for kind, combine in _combined().items():
         if isinstance(value, kind):
             return functools.reduce(combine, map(_from_sympy, args))

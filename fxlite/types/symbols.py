@@ -111,6 +111,8 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
         if isinstance(a, FloorDiv) and a.args[1].is_positive and b.is_positive:
             return FloorDiv(a.args[0], a.args[1] * b)  # as Index has it
         if b.is_Integer and int(b) > 0:
+            if a.has(sympy.Mod) and divides(int(b), a):
+                return sympy.expand(a / b)
             # (k*b*x + r) // b  ==  k*x + r // b  for any integer x
             exact: list[Any] = []
             rest: list[Any] = []
@@ -124,7 +126,7 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
             return None
         quotient = sympy.cancel(a / b)
         if sympy.denom(quotient) == 1:
-            return sympy.expand(quotient)
+            return FloorDiv(*in_parts(sympy.expand(quotient)))
         return None
 
     def _eval_is_nonnegative(self) -> bool | None:
@@ -247,11 +249,23 @@ def is_zero(dim: Any) -> bool:
     return bool(sympy.expand(counted) == 0)
 
 
+def in_parts(dim: Any) -> tuple[Any, int]:
+    """``(a, n)`` of a dim that is ``a / n``, as ``T/4 + Mod(3*T, 4)/4`` is: whole, while its parts need not be."""
+    terms = sympy.Add.make_args(dim)
+    parts = math.lcm(*(int(term.as_coeff_Mul()[0].q) for term in terms))
+    return (sympy.expand(dim * parts), parts) if parts > 1 else (dim, 1)
+
+
 def divides(divisor: Any, dim: Any) -> bool:
     """True if ``dim % divisor == 0`` for all values, for a positive int as divisor."""
     if type(divisor) is not int or divisor < 1:
         return False
     (counted,), _ = in_multiples(dim)
+    if counted.has(sympy.Mod):  # T + 3*T for T + Mod(3*T, 4)
+        counted = counted.replace(
+            lambda e: isinstance(e, sympy.Mod) and e.args[1].is_Integer and int(e.args[1]) % divisor == 0,
+            lambda e: e.args[0],
+        )
     terms = sympy.Add.make_args(sympy.expand(counted))
     factors = [term.as_coeff_Mul()[0] for term in terms]
     return all(f.is_Integer and int(f) % divisor == 0 for f in factors)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.base.errors import TraceError
+from fxlite.base.errors import ShapeError, TraceError
 
 #: Programs of ``x: f64[N]`` that hold for all N.
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
@@ -106,3 +106,38 @@ def test_any_error_of_named_sizes_is_tried_with_numbers() -> None:
     assert "RuntimeError: no number" in str(call.explain())
     with pytest.raises(ZeroDivisionError):  # what the program raises in any case
         fx.jit(lambda x: x * (1 // 0), backend="python")(np.zeros(3))
+
+
+def _padded(x: Any) -> Any:
+    """Rows padded to groups of four, as models with windows do it."""
+    more = (4 - x.shape[1] % 4) % 4
+    groups = np.pad(x, ((0, 0), (0, more))).reshape(x.shape[0], -1, 4)
+    groups = groups - groups.mean(-1, keepdims=True)
+    return groups.reshape(x.shape[0], -1)[:, : x.shape[1]] * groups.shape[1]
+
+
+def test_sizes_that_are_whole_in_all_but_not_in_their_parts() -> None:
+    gm = fx.symbolic_trace(_padded, x="f32[B,T]")
+    for fn in (gm, fx.compile(gm)):
+        for size in (1, 3, 4, 7, 8):
+            x = np.arange(2 * size, dtype=np.float32).reshape(2, size)
+            np.testing.assert_allclose(fn(x), _padded(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("more", [lambda x: x[: x.shape[0] // 2], lambda x: x[:2], lambda x: x[: -x.shape[0] % 3]])
+def test_parts_are_not_taken_for_whole_that_are_not(more: Any) -> None:
+    """They were, where a size had several terms."""
+
+    def program(x: Any) -> Any:
+        return np.concatenate([x, more(x)]).reshape(-1, 4)
+
+    with pytest.raises(ShapeError, match="4 does not divide"):
+        fx.symbolic_trace(program, x="f32[T]")
+    gm = fx.symbolic_trace(_rounded_down, x="f32[T,S]")
+    for height in (2, 3):
+        x = np.ones((height, 5), np.float32)
+        assert gm(x).shape == fx.compile(gm)(x).shape == _rounded_down(x).shape
+
+
+def _rounded_down(x: Any) -> Any:
+    return np.ones(((x.shape[0] + 1) * x.shape[1]) // (2 * x.shape[1]))

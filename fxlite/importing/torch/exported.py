@@ -295,7 +295,7 @@ def _why_not(error: Exception, name: str) -> str:
     """The message for a model that torch.export refuses."""
     text = str(error).strip() or type(error).__name__
     first = text.splitlines()[0][:400]
-    first += "".join(f"\n{line}" for line in text.splitlines()[1:] if line.startswith("  - "))  # constraints
+    first += "".join(f"\n{line}" for line in text.splitlines()[1:] if line.lstrip().startswith("- "))  # constraints
     more = "\n".join(
         line for line in text.splitlines()[1:] if line.strip().startswith("File ") and "/torch/" not in line
     )
