@@ -89,6 +89,20 @@ def test_math_and_copy(program: Any) -> None:
     check(program, *SETS, versions=None)
 
 
+def special_functions(x: Any) -> Any:
+    given = [(math.erfc(v), math.gamma(v), math.lgamma(v), math.exp2(v)) for v in x]
+    return given, [(math.remainder(v, 0.75), math.ulp(v), math.nextafter(v, 3.0), math.hypot(v, 2, 1)) for v in x]
+
+
+def test_special_functions_of_math() -> None:
+    x = np.array([-3.25, -0.5, -1e-5, 1e-8, 0.3, 1, 1.5, 2, 5, 10, 19.5, 22, 100.25, 170.5])
+    found, expected = fx.jit(special_functions)(x), special_functions(x)
+    assert np.allclose(np.ravel(found[0]), np.ravel(expected[0]), rtol=2e-13, atol=0)
+    assert np.allclose(np.ravel(found[1]), np.ravel(expected[1]), rtol=1e-15, atol=0)
+    whole = np.arange(1.0, 60)
+    assert fx.jit(lambda x: [math.gamma(v) for v in x])(whole) == [math.gamma(v) for v in whole]
+
+
 def test_math_on_whole_roots() -> None:
     roots = fx.jit(lambda n: [math.isqrt(v) for v in n])
     for base in (1, 3, 94906265, 3037000499):

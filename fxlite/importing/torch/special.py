@@ -9,56 +9,13 @@ from typing import Any
 import numpy as np
 
 from fxlite.importing.torch.table import Call, aten, cast, op
+from fxlite.tracing.functions.special import erfc, log_gamma, reflected, scaled_erfc
 from fxlite.types import dtypes
 
 _FAR = 25.0  # from there on Bessel functions are their asymptotic series
 _TERMS = 20  # of it
 #: Bernoulli's numbers B2, B4, ...
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-#: Lanczos' approximation of the gamma function, g = 7.
-_LANCZOS = (
-    0.99999999999980993,
-    676.5203681218851,
-    -1259.1392167224028,
-    771.32342877765313,
-    -176.61502916214059,
-    12.507343278686905,
-    -0.13857109526572012,
-    9.9843695780195716e-6,
-    1.5056327351493116e-7,
-)
-
-#: Chebyshev's coefficients of :func:`_tail`.
-_TAIL = (
-    -1.3026537197817094,
-    6.4196979235649026e-1,
-    1.9476473204185836e-2,
-    -9.561514786808631e-3,
-    -9.46595344482036e-4,
-    3.66839497852761e-4,
-    4.2523324806907e-5,
-    -2.0278578112534e-5,
-    -1.624290004647e-6,
-    1.303655835580e-6,
-    1.5626441722e-8,
-    -8.5238095915e-8,
-    6.529054439e-9,
-    5.059343495e-9,
-    -9.91364156e-10,
-    -2.27365122e-10,
-    9.6467911e-11,
-    2.394038e-12,
-    -6.886027e-12,
-    8.94487e-13,
-    3.13092e-13,
-    -1.12708e-13,
-    3.81e-16,
-    7.106e-15,
-    -1.523e-15,
-    -9.4e-17,
-    1.21e-16,
-    -2.8e-17,
-)
 
 
 def _special(names: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
@@ -79,27 +36,12 @@ def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
     return found
 
 
-def _reflected(x: Any) -> tuple[Any, Any, Any]:
-    """Whether x is below 1/2, x or 1 - x, which is not, and pi times what x is more than an integer."""
-    is_low = x < 0.5
-    return is_low, op("where")(is_low, 1.0 - x, x), math.pi * (x - op("floor")(x))
-
-
-@_special("lgamma special_gammaln")
-def _lgamma(x: Any) -> Any:
-    is_low, y, turn = _reflected(x)
-    y = y - 1.0
-    parts = sum((each / (y + float(i)) for i, each in enumerate(_LANCZOS[1:], 1)), _LANCZOS[0])
-    t = y + 7.5
-    found = (y + 0.5) * op("log")(t) - t + op("log")(parts) + 0.5 * math.log(2 * math.pi)
-    found = op("where")(is_low, math.log(math.pi) - op("log")(op("sin")(turn)) - found, found)
-    is_pole = op("logical_or")(op("isinf")(x), op("logical_and")(x <= 0.0, op("eq")(turn, 0.0)))
-    return op("where")(is_pole, math.inf, found)
+_special("lgamma special_gammaln")(log_gamma)
 
 
 @_special("digamma special_psi special_digamma")
 def _digamma(x: Any) -> Any:
-    is_low, y, turn = _reflected(x)
+    is_low, y, turn = reflected(x)
     far = y + 10.0
     found = op("log")(far) - 0.5 / far - sum(1.0 / (y + float(i)) for i in range(10))
     square = 1.0 / (far * far)
@@ -110,7 +52,7 @@ def _digamma(x: Any) -> Any:
 
 
 def _trigamma(x: Any) -> Any:
-    is_low, y, turn = _reflected(x)
+    is_low, y, turn = reflected(x)
     far = y + 10.0
     square = 1.0 / (far * far)
     series = 1.0 / far + 0.5 * square + square / far * _polynomial(square, _BERNOULLI[::-1])
@@ -143,26 +85,12 @@ def _erfinv(y: Any) -> Any:
     return op("where")(op("eq")(size, 1.0), op("copysign")(math.inf, y), x)
 
 
-def _tail(size: Any) -> Any:
-    """erfc(size) times exp(size * size), of what is not negative: a Chebyshev series of its logarithm (W. H. Press et
-    al., Numerical Recipes, 3rd edition, section 6.2.2)."""
-    t = 2.0 / (2.0 + size)
-    y = 4.0 * t - 2.0
-    now, before = t * 0.0, t * 0.0
-    for each in _TAIL[:0:-1]:
-        now, before = y * now - before + each, now
-    return t * op("exp")(0.5 * (_TAIL[0] + y * now) - before)
-
-
-@_special("special_erfc erfc")
-def _erfc(x: Any) -> Any:
-    found = _tail(op("abs")(x)) * op("exp")(-x * x)
-    return op("where")(x < 0.0, 2.0 - found, found)
+_special("special_erfc erfc")(erfc)
 
 
 @_special("special_erfcx")
 def _erfcx(x: Any) -> Any:
-    found = _tail(op("abs")(x))
+    found = scaled_erfc(op("abs")(x))
     return op("where")(x < 0.0, 2.0 * op("exp")(x * x) - found, found)
 
 
@@ -174,7 +102,7 @@ def _ndtri(p: Any) -> Any:
     t = op("sqrt")(-2.0 * op("log")(rest / 2.0))
     x = math.sqrt(0.5) * (t - (2.30753 + t * 0.27061) / (1.0 + t * (0.99229 + t * 0.04481)))
     for _ in range(2):
-        error = _erfc(x) - rest
+        error = erfc(x) - rest
         x = x + error / (2 / math.sqrt(math.pi) * op("exp")(-x * x) - x * error)
     x = math.sqrt(2) * op("where")(op("eq")(rest, 0.0), math.inf, x)
     return op("where")(is_low, -x, x)

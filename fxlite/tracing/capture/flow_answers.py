@@ -26,6 +26,7 @@ from fxlite.ops.op import lookup
 from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.lists import as_array, is_open
+from fxlite.tracing.functions import special
 from fxlite.tracing.functions.elements import Flat, position
 from fxlite.tracing.numpy_functions import is_complex
 from fxlite.tracing.proxy import DTYPES, Proxy, PythonNumber
@@ -400,7 +401,7 @@ def _distance(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
 #: Functions of Python's math that NumPy has under the same names, by what they give.
 _MATHEMATICAL = {
     float: "sqrt exp expm1 log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan atan2 asinh acosh atanh fabs "
-    "hypot pow fmod copysign degrees radians cbrt modf",
+    "pow fmod copysign degrees radians cbrt modf exp2 nextafter",
     int: "floor ceil trunc",
     bool: "isnan isinf isfinite",
 }
@@ -434,6 +435,12 @@ CONVERSIONS: dict[Any, Answer] = {
     cmath.polar: _mathematical(lambda z: (np.abs(z), np.angle(z)), float, of=complex),
     cmath.rect: _mathematical(lambda r, phi: lookup("complex")(r * np.cos(phi), r * np.sin(phi)), complex),
     math.erf: _mathematical(lambda x: lookup("erf")(x), float),
+    math.erfc: _mathematical(special.erfc, float),
+    math.gamma: _mathematical(special.gamma, float),
+    math.lgamma: _mathematical(special.log_gamma, float),
+    math.remainder: _mathematical(special.remainder, float),
+    math.hypot: _mathematical(lambda *x: functools.reduce(np.hypot, x) if len(x) > 1 else np.abs(*x), float),
+    math.ulp: _mathematical(lambda x: np.spacing(np.abs(x)), float),
     math.gcd: _mathematical(lambda *n: functools.reduce(np.gcd, n), int, of=int),
     math.lcm: _mathematical(lambda *n: functools.reduce(np.lcm, n), int, of=int),
     math.isqrt: _mathematical(_whole_root, int, of=int),
