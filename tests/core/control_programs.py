@@ -639,6 +639,92 @@ def primes_below(n: Any) -> Any:
     return sum(i for i in range(2, n[0]) if all(i % j for j in range(2, i))), any(i > 20 for i in range(n[0]))
 
 
+def heap_sort(x: Any) -> Any:
+    """Whose inner condition doubles an integer of Python that the loop carries."""
+    x = x.copy()
+    for end in range(len(x) - 1, 0, -1):
+        for top in range((end - 1) // 2, -1, -1):
+            at = top
+            while 2 * at + 1 <= end:
+                child = 2 * at + 1
+                if child + 1 <= end and x[child] < x[child + 1]:
+                    child += 1
+                if x[at] >= x[child]:
+                    break
+                x[at], x[child], at = x[child], x[at], child
+        x[0], x[end] = x[end], x[0]
+    return x
+
+
+def written_or_bound_anew(x: Any) -> Any:
+    """An array that one way writes into, and that another one gives to a name."""
+    a, b = x * 2, x * 3
+    before, v, parts = a, b[2:], {"a": x * 5}
+    if x[0] > 0:
+        a[0], parts["a"][0] = 5, 3
+    else:
+        a, parts["a"] = a * 2, x + 1
+    if x[1] > 0:
+        v[0], y = 100, b
+    else:
+        b[3], y = 7, x
+    return a, before, b.copy(), v.copy(), y, parts["a"]
+
+
+def handed_on_as_a_round_leaves_it(x: Any) -> Any:
+    """An array that rounds write into, and that has another name behind them."""
+    a, c = x * 2, x * 4
+    whole, part = a, a[1:]
+    for i in range(20):
+        a[i % 4] += i
+        whole, part = a, a[:3]
+        if c[i % 4] > 3:
+            c[i % 4] -= 1
+            continue
+        c = c + 1
+    return whole.sum(), part.copy(), c
+
+
+def stores_from_left_to_right(x: Any) -> Any:
+    """What is on the right is computed first, and names are bound no earlier than Python binds them."""
+    x, k = x.copy(), 0
+
+    def pushed() -> Any:
+        nonlocal k
+        k += 1
+        return x[k] * 2
+
+    x[k] = pushed()
+    x[k] = pushed()
+    if x[0] > 0:
+        x[k], k = x[0], 4
+    k, x[k] = 3, 9
+    (k, x[k]), j, *x[1:2] = (0, 77), 4, k
+    for x[j], j in ((1, 2), (3, 4)):
+        x[j] -= 1
+    return x, k, j
+
+
+def condition_that_writes(x: Any) -> Any:
+    """The condition of a loop may change an array and bind names that are read behind the loop."""
+    x, total = x.copy(), x[0] * 0
+
+    def stepped() -> bool:
+        x[1] += 1
+        return bool(x[1] < x[0])
+
+    while stepped():
+        total += x[1]
+    i = 0
+    while (rest := x[0] - total) > 0 and i < 3:
+        total += rest // 2
+        i += 1
+    for i in range(12):
+        if (last := x[i % 2]) > 2:
+            total += last
+    return x, total, rest, last
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     f.__name__: (f, given)
     for f, given in [
@@ -696,6 +782,14 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (roots_of_either_kind, [(np.float64([1, 5]),), (np.float64([1, -5]),)]),
         (folded_comprehensions, [(floats(6),), (np.float64([1, 2.5, -3]),)]),
         (sorted_until_nothing_moves, [(np.array([5, 4, 3, 2, 1]),)]),
+        (heap_sort, [(floats(9),), (floats(2),)]),
+        (
+            written_or_bound_anew,
+            [(np.array(v),) for v in ([1, 2, 3, 4], [-1, -2, 3, 4], [1, -2, -3, 4], [-1, 1, -1, 1])],
+        ),
+        (handed_on_as_a_round_leaves_it, [(np.array([1, 2, 3, 4]),), (np.array([-1, 1, -1, 1]),)]),
+        (stores_from_left_to_right, [(np.array([3, 1, 2, 5, 4]),), (np.array([3, -1, 2, 5, 4]),)]),
+        (condition_that_writes, [(np.array([7, 2]),), (np.array([1, 2]),)]),
         (primes_below, [(np.array([v]),) for v in (0, 3, 23)]),
         (histogram_of_bytes, [(integers(5, most=256).astype(np.uint8),)]),
     ]

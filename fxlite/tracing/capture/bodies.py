@@ -74,6 +74,10 @@ class Body(BodyBuilder):
     def own_object(self, value: Any) -> None:
         """An object was made in here."""
 
+    def owns(self, value: Any) -> bool:
+        """Whether an object is known to have been made in here."""
+        return False
+
     def may_write(self, root: View) -> bool:
         """Whether the body may write into memory: into its own."""
         return root.home is self.graph

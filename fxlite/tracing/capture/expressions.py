@@ -307,7 +307,7 @@ class Expressions(Caller):
             region.own_object(value)
         return value
 
-    def set_item(self, owner: Any, index: Any, value: Any) -> None:
+    def set_item(self, value: Any, owner: Any, index: Any) -> None:
         region = _region()
         if is_open(owner):
             refuse(active_tracer.get(), "an element is set in")  # type: ignore[arg-type]
@@ -322,7 +322,7 @@ class Expressions(Caller):
                 if not is_traced(index):
                     key = operator.index(index) if isinstance(owner, list) else index
                     note(region.tracer, Item(owner, key, f"{type(owner).__name__}[{index!r}]"))
-            elif not region.owns(owner):
+            elif not region.owns(owner) and not hasattr(owner, "__fx_selected__"):
                 raise _refused(region, owner, "is written to")
         owner[index] = value
 
@@ -338,10 +338,10 @@ class Expressions(Caller):
         self.part(owner, index)[index]  # an error where it is outside
         for number in range(len(owner)):
             self.set_item(
-                owner, number, self.choose(place == number, lambda: value, partial(owner.__getitem__, number))
+                self.choose(place == number, lambda: value, partial(owner.__getitem__, number)), owner, number
             )
 
-    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+    def set_attribute(self, value: Any, owner: Any, name: str) -> None:
         region = _region()
         is_write = is_traced(owner) and name != "shape"  # ``z.real = x`` goes into the memory of z
         if region is not None and not is_write and not region.owns(owner):
@@ -360,10 +360,10 @@ class Expressions(Caller):
         if isinstance(owner, dict) and is_traced(index):
             raise index.as_key()
         before = self.part(owner, index)[index] if type(owner) is list and _is_unknown(index) else owner[index]
-        self.set_item(owner, index, self.updated(symbol, before, other))
+        self.set_item(self.updated(symbol, before, other), owner, index)
 
     def update_attribute(self, symbol: str, owner: Any, name: str, other: Any) -> None:
-        self.set_attribute(owner, name, self.updated(symbol, getattr(owner, name), other))
+        self.set_attribute(self.updated(symbol, getattr(owner, name), other), owner, name)
 
     def enter_try(self) -> None:
         """A ``try`` with handlers begins."""

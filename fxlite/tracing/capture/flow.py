@@ -130,7 +130,7 @@ class Flow(Expressions):
         tracer = active_tracer.get()
         if tracer is not None and not tracer.decides_bools:
             about = _variables((test, body), names, exposed, later)
-            kept = self._trial_of_while(tracer, test, body, about)
+            kept = self._trial_of_while(tracer, test, body, about, orelse is not None)
             if kept is not None:
                 return self._behind(kept, orelse, every)
         rounds = 0
@@ -141,7 +141,8 @@ class Flow(Expressions):
             truth = self.truth(test())
             if is_traced(truth):
                 assert tracer is not None
-                return self._behind(Loop(tracer, test, None, body, about, self, False).record(), orelse, every)
+                found = Loop(tracer, test, None, body, about, self, False, orelse is not None).record()
+                return self._behind(found, orelse, every)
             if not truth:
                 return orelse() if orelse is not None else None
             outcome = body()
@@ -160,12 +161,12 @@ class Flow(Expressions):
         left, end = self._any(outcome.flags.values()), self._ended(_left(outcome))
 
         def more() -> Any:
-            found = Loop(tracer, test, None, body, about, self, False).record()
+            found = Loop(tracer, test, None, body, about, self, False, orelse is not None).record()
             return self._behind(found, orelse, names)
 
         return self.either(left, (lambda: end, more), variables(names, parts))
 
-    def _trial_of_while(self, tracer: Any, test: Part, body: Part, about: Variables) -> Any:
+    def _trial_of_while(self, tracer: Any, test: Part, body: Part, about: Variables, has_else: bool) -> Any:
         """The outcome of a loop that stays one; None: its first rounds are decided while
         tracing."""
         found: list[Any] = []
@@ -187,7 +188,7 @@ class Flow(Expressions):
             return None  # if it can be unrolled; else that says why
         if not isinstance(way.outcome, Outcome) and not any(map(is_traced, found)):
             return None
-        loop = Loop(tracer, test, None, body, about, self, found[0] is True)
+        loop = Loop(tracer, test, None, body, about, self, found[0] is True, has_else)
         try:
             return loop.record()
         except FxliteError:

@@ -77,6 +77,7 @@ class _Entry:
     values: list[Any]
     kinds: list[Kind]
     inputs: list[Any] = field(default_factory=list)
+    inner: Any = None  # what a round is given
 
     def built(self, values: Iterable[Any]) -> Any:
         """A value of this form, of other leaves."""
@@ -106,7 +107,7 @@ class Hint:
 
 class Loop:
     """A loop while it is traced. ``test`` is its condition, or ``over`` what it goes through;
-    ``runs``: it is known to run a first round."""
+    ``runs``: it is known to run a first round; ``has_else``: what stands behind it depends on how it ends."""
 
     def __init__(
         self,
@@ -117,9 +118,10 @@ class Loop:
         variables: Variables,
         flow: Any,
         runs: bool,
+        has_else: bool = False,
     ) -> None:
         self.tracer, self.test, self.over, self.body = tracer, test, over, body
-        self.variables, self.flow, self.runs = variables, flow, runs
+        self.variables, self.flow, self.runs, self.has_else = variables, flow, runs, has_else
         self.what = "a while loop" if test is not None else "a for loop"
         self.hint = Hint.of(tracer, body)
         self.entries: dict[Place, _Entry] = {}
@@ -146,7 +148,7 @@ class Loop:
             if place in self.hint.selected and is_traced(value):
                 value = all_of(value)
             entry = self._entry(value, place.name)
-            if entry is None or (place in self.hint.whole and entry.structure is pytree.LEAF):
+            if entry is None or (place in self.hint.whole and (entry.structure is pytree.LEAF or _is_selected(entry))):
                 self.fixed.setdefault(place, None)
                 continue
             known = self.hint.kinds.get(place)
@@ -236,7 +238,8 @@ class Loop:
             if reason is not None:
                 place.set(reason)
         for place, entry in self.entries.items():
-            place.set(entry.built(self._with_shared_mask(place, entry.inputs, lambda e: e.inputs)))
+            entry.inner = entry.built(self._with_shared_mask(place, entry.inputs, lambda e: e.inputs))
+            place.set(entry.inner)
             for before, inner in zip(entry.values, entry.inputs):
                 root = root_of(view_of(before)) if is_traced(before) and before.type.shape else None
                 memory, own = root.memory if root in self.roots else None, view_of(inner).memory
@@ -272,12 +275,30 @@ class Loop:
             condition = run(region, lambda: self._asked(number))
             changed = [p for p, v in condition.values.items() if self._has_changed(region, p, v)]
             if changed or any(r not in self.roots for r in condition.nodes):
-                raise self.tracer.error(
-                    f"the condition of a while loop changes {changed[0].name if changed else 'an array'}",
-                    "change it in the body: while True: ... if not condition: break",
-                )
+                if self.has_else:
+                    raise self.tracer.error(
+                        f"the condition of a while loop changes {changed[0].name if changed else 'an array'}, "
+                        "and the loop has an else",
+                        "change it in the body: while True: ... if not condition: break",
+                    )
+                self._ask_in_body()
+                return self._attempt()
         region, number = self._region(index=self.over is not None)
         return condition, run(region, lambda: self._round(number))
+
+    def _ask_in_body(self) -> None:
+        """Make ``while True: if not test: break`` of a loop whose condition changes something, as an assignment in it
+        does, or an integer of Python that may become too large."""
+        test, body = self.test, self.body
+        assert test is not None
+
+        def asked() -> Any:
+            truth = self.flow.truth(test())
+            if not is_traced(truth):
+                return body() if truth else "BREAK"
+            return self.flow.either(truth, (body, lambda: "BREAK"), self.variables.places)
+
+        self.test, self.body = (lambda: True), asked
 
     def _asked(self, number: Any) -> Any:
         """Whether there is another round."""
@@ -378,6 +399,10 @@ class Loop:
                 self.hint.whole.add(place)  # written into, but always this array
                 self.fixed[place] = None
                 return True
+        if _is_selected(entry) and after is entry.inner and any(a is not b for a, b in zip(found.values, entry.inputs)):
+            self.hint.whole.add(place)  # the same one, as NumPy's += leaves it
+            self.fixed[place] = None
+            return True
         if place in self.sharing:
             leader = way.values[self.sharing[place]]
             if not (hasattr(leader, "mask") and same_mask(leader.mask.node, after.mask.node)):
@@ -530,7 +555,7 @@ class Loop:
         for one in regions:
             for _, _, kind in carried[len(one.inputs) - (counts and not is_while) :]:
                 one.input("kept", kind.type)
-        with region:
+        with way.at_its_end():
             after = [as_kind(tracer, v, k) for _, v, k in carried]
         before = tuple(as_kind(tracer, v, k) for v, _, k in carried)
         test: list[Node] = []
@@ -602,6 +627,10 @@ class Loop:
             "is not known while tracing",
             f"give it a value of the same type before the loop: {place.name} = 0",
         )
+
+
+def _is_selected(entry: _Entry) -> bool:
+    return getattr(entry.structure, "kind", "") == "masked"
 
 
 def _grow(before: Sequence[Kind], after: Sequence[Any]) -> bool:

@@ -127,16 +127,15 @@ class Round:
             return None
         if isinstance(statement, ast.If):
             self._reads(statement.test, bound)
+            bound = bound | _surely_bound(statement.test)
             blocks = (statement.body, statement.orelse)
             ways = [way for block in blocks if (way := self._block(block, bound)) is not None]
             return set.intersection(*ways) if ways else None
         if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
-            inner, jumps = bound, self._jumps
-            if isinstance(statement, ast.While):
-                self._reads(statement.test, bound)
-            else:
-                self._reads(statement.iter, bound)
-                inner = bound | bound_names(statement.target)
+            first = statement.test if isinstance(statement, ast.While) else statement.iter
+            self._reads(first, bound)
+            bound, jumps = bound | _surely_bound(first), self._jumps
+            inner = bound if isinstance(statement, ast.While) else bound | bound_names(statement.target)
             self._jumps = []  # those in there are of that loop, which may be run never
             self._block(statement.body, inner)
             self._jumps = jumps
@@ -155,7 +154,22 @@ class Round:
             return bound
         walrus = {n.target.id for n in ast.walk(statement) if isinstance(n, ast.NamedExpr)}
         plain = not (isinstance(statement, ast.AnnAssign) and statement.value is None)
-        return bound | (bound_names(statement) - walrus) if plain else bound
+        return bound | _surely_bound(statement) | (bound_names(statement) - walrus if plain else set())
+
+
+def _surely_bound(node: ast.AST) -> set[str]:
+    """Names that ``:=`` binds in an expression or a simple statement on every way through it."""
+    if isinstance(node, (ast.Lambda, ast.Assert, *_COMPREHENSIONS)):
+        return set()
+    parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
+    if isinstance(node, ast.BoolOp):
+        parts = node.values[:1]
+    elif isinstance(node, ast.IfExp):
+        parts = [node.test]
+    elif isinstance(node, ast.Compare):
+        parts = [node.left, node.comparators[0]]
+    found = set[str]().union(*map(_surely_bound, parts))
+    return found | {node.target.id} if isinstance(node, ast.NamedExpr) else found
 
 
 # -- how statements are left ---------------------------------------------------------------------

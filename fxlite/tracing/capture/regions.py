@@ -10,7 +10,8 @@ are results in which the ways differ, with the kind that both can have (:class:`
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -373,6 +374,22 @@ class Way:
     values: dict[Place, Any]
     nodes: dict[View, Node]
 
+    @contextmanager
+    def at_its_end(self) -> Iterator[None]:
+        """In the region, with what stands in memory around it as the region leaves it."""
+        before = {root: root.node for root in self.nodes}
+        self._put(self.nodes)
+        try:
+            with self.region:
+                yield
+        finally:
+            self._put(before)
+
+    def _put(self, nodes: dict[View, Node]) -> None:
+        for root, node in nodes.items():
+            root.node = node
+        self.region.tracer.writes.count += 1
+
 
 class WayRaises(TraceError):
     """A way, of this ``number``, raises an exception of the program."""
@@ -478,7 +495,7 @@ def _recorded(tracer: Tracer, pred: Any, found: Sequence[Way], merging: Merging)
         return []
     nodes = []
     for way, values in zip(found, zip(*merging.pairs)):
-        with way.region:
+        with way.at_its_end():
             nodes.append([as_kind(tracer, v, k) for v, k in zip(values, merging.kinds)])
     if all(_is_cheap(way.region) for way in found) and not any(k.type.shape for k in merging.kinds):
         return _chosen(tracer, pred, found, nodes, merging)

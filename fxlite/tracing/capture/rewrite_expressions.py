@@ -2,7 +2,7 @@
 
 In: the syntax tree of a statement. Out: the same, at the same places in the source: ``f(x)`` is
 ``caller.call(f, x)``, and in functions whose control flow is rewritten, too, ``a and b`` is
-``caller.and_(a, lambda: b)`` and ``y[i] = v`` is ``caller.set_item(y, i, v)``. ``y[i]`` is
+``caller.and_(a, lambda: b)`` and ``y[i] = v`` is ``caller.set_item(v, y, i)``. ``y[i]`` is
 ``caller.part(y, i)[caller.index()]``.
 """
 
@@ -134,7 +134,8 @@ class Expressions(Calls):
         return made
 
     def _stores(self, target: Any, name: str, at: ast.AST) -> _Statements:
-        """``target = name``, with stores into parts and attributes asked for."""
+        """``target = name``, with stores into parts and attributes asked for: in ``x[i], i = ...`` before the names
+        behind them are bound."""
         value = placed(ast.Name(name, ast.Load()), at)
         if isinstance(target, (ast.Subscript, ast.Attribute)):
             return [self._store(target, value, at)]
@@ -142,7 +143,7 @@ class Expressions(Calls):
         for number, element in enumerate(target.elts if isinstance(target, (ast.Tuple, ast.List)) else ()):
             starred = isinstance(element, ast.Starred)
             inner: Any = element.value if starred else element  # type: ignore[attr-defined]
-            if not isinstance(inner, ast.Name):
+            if later or not isinstance(inner, ast.Name):
                 own = self._scopes[-1].fresh("value")
                 stored: ast.expr = ast.Name(own, ast.Store())
                 target.elts[number] = placed(ast.Starred(stored, ast.Store()) if starred else stored, inner)
@@ -161,7 +162,8 @@ class Expressions(Calls):
 
     def _store(self, target: Any, value: ast.expr, at: ast.AST) -> ast.stmt:
         kind, owner, key = self._target_of(target)
-        return placed(ast.Expr(ask(f"set_{kind}", target, owner, key, value)), at)  # type: ignore[no-any-return]
+        # the value first, as Python computes it before what stands on the left
+        return placed(ast.Expr(ask(f"set_{kind}", target, value, owner, key)), at)  # type: ignore[no-any-return]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not self._scopes:
