@@ -67,7 +67,7 @@ from fxlite.tracing.proxy import Proxy, PythonNumber, settled_numbers
 from fxlite.tracing.results import Finish, finish_of
 from fxlite.tracing.selections.applied import applied
 from fxlite.tracing.selections.compact import with_results
-from fxlite.tracing.selections.masked import Masked
+from fxlite.tracing.selections.masked import Masked, PlaceFirst
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import (
     OwnArray,
@@ -142,6 +142,8 @@ class Tracer(Capturing):
         self.is_finished = False
         #: Of inputs of rank 0, where that is known: whether they are NumPy's numbers, which are immutable.
         self.input_numbers: dict[str, bool] = {}
+        #: Where elements were selected that a loop or branch writes into parts of (:class:`PlaceFirst`).
+        self.placed: set[str] = set()
         self._runs_program = False  # not an expansion, or an edit of a graph
         self._definition: Location | None = None  # where the program's inputs are declared
         self._leaf_paths: frozenset[str] = frozenset()
@@ -726,7 +728,13 @@ class Tracer(Capturing):
         expect(concrete_args or {}, Mapping, "concrete_args", "give values by parameter name")
         declared, concrete = dict(inputs or {}), dict(concrete_args or {})
 
-        once = partial(self._trace, root, declared, concrete)
+        def once(bakes_defaults: bool) -> None:
+            while True:
+                try:
+                    return self._trace(root, declared, concrete, bakes_defaults)
+                except PlaceFirst as again:
+                    self.placed.add(again.place)
+
         try:
             self.attempts(partial(once, bool(declared)))
         except Exception:

@@ -164,6 +164,8 @@ def _record(tracer: Tracer, name: str, *args: Any) -> Any:
 def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     first, last = (0, start) if stop is None else (start, stop)
     if is_traced(last) and known_value(last) is None and type(first) is int and first == 0 and step == 1:
+        if not at_least(tracer, last, 0):  # of which there are no elements
+            last = tracer.python_number(lookup("maximum")(last, 0))
         found = counted(tracer, last, lambda sizes: _arange(tracer, *sizes))
         return found if dtype is None else found.astype(dtype)
     bounds = [b if isinstance(b, (NamedDim, float)) else int(b) for b in (first, last, step)]

@@ -360,6 +360,18 @@ FUNCTIONS |= {
     np.take: _take,
     np.broadcast_to: lambda array, shape, subok=False: lookup("expand")(array, tuple(shape)),
 }
+#: Of which NumPy makes views.
+_VIEWS = (np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.expand_dims, np.squeeze, np.reshape, np.ravel)
+
+
+def _viewed(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(m: Masked, *args: Any, **named: Any) -> Any:
+        return m.as_part(function(m, *args, **named), lambda other: function(other, *args, **named))
+
+    return call
+
+
+Masked.flatten = _method(FUNCTIONS[np.ravel], False)  # type: ignore[attr-defined]
+FUNCTIONS |= {function: _viewed(FUNCTIONS[function]) for function in _VIEWS}
 for _called in (np.transpose, np.swapaxes, np.squeeze, np.reshape, np.ravel, np.take):
     setattr(Masked, _called.__name__, _method(FUNCTIONS[_called], _called in (np.transpose, np.reshape)))
-Masked.flatten = Masked.ravel  # type: ignore[attr-defined]

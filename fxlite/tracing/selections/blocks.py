@@ -153,11 +153,15 @@ class Block:
     def changed(self, result: Any, what: str) -> Block:
         """``x[a:b, c:d] += ...``, also in the array that this is a view of."""
         new = masked.cast_in_place(self, fitted(result, self.spans), what)
-        if self.origin is None:
-            return Block(new, self.spans)
-        x, items = self.origin
-        x[items] = Block(new, self.spans)
+        whole, items = (self.values, self._slices()) if self.origin is None else self.origin
+        whole[items] = Block(new, self.spans)
         return self
+
+    def _slices(self) -> tuple[slice, ...]:
+        """Where it stands in its values."""
+        axes = range(-self.ndim, 0)
+        ones = {axis: Masked(self.values, mask_of(self.tracer, s), -axis - 1, s) for axis, s in self.spans.items()}
+        return tuple(slice(*ones[axis]._bounds()) if axis in ones else slice(None) for axis in axes)
 
     def __getitem__(self, index: Any) -> Any:
         return part(self, index)

@@ -1,7 +1,7 @@
 """How large the integers of an array can be, where that can be seen from how they are computed: what is counted or
 repeated by them has a size with that bound.
 
-In: a traced value. Out: a size that no element is above, or None.
+In: a traced value. Out: a size that no element is above, or below, or None.
 """
 
 from __future__ import annotations
@@ -17,13 +17,22 @@ from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
+#: Comparisons, and whether their operands stand in this order where the first one is the smaller one.
+_SMALLER = {"<": 1, "<=": 1, ">": -1, ">=": -1}
 #: Calls above a value that are looked at.
 _DEEPEST = 20
+#: Calls above a number that are looked at, of which there are many.
+_SHALLOW = 6
 
 
 def most_of(value: Any) -> Dim | None:
     """A size that no element of a traced value is above, where one can be seen."""
     return _most(value.node, _DEEPEST)
+
+
+def limit_of(node: Node, side: int) -> Dim | None:
+    """A size that a number is not above (``side`` 1) or not below (0), where one can be seen."""
+    return _most(node, _SHALLOW) if side else _least(node)
 
 
 def _most(node: Any, depth: int) -> Dim | None:
@@ -94,6 +103,14 @@ def _added_up(bound: Any, of: Any) -> Dim | None:
     return None if most is None or not shapes.at_least(most, 0) else count * most
 
 
+def _is_choice(bound: Any, larger: bool) -> bool:
+    """Whether ``where`` is what ``min(a, b)`` or ``max(a, b)`` of two numbers is made of."""
+    test, x, y = bound["condition"], bound["x"], bound["y"]
+    symbol = test.target.symbol if isinstance(test, Node) and test.op == "call_function" else None
+    order = _SMALLER.get(symbol or "")
+    return order is not None and (test.bound["x"], test.bound["y"])[:: -order if larger else order] == (x, y)
+
+
 _RULES: dict[str, Callable[[Any, Any], Any]] = {
     "cast": lambda bound, of: None if np.issubdtype(bound["dtype"].numpy, np.unsignedinteger) else of("x")[0],
     "clip": lambda bound, of: bound["max"] if type(bound["max"]) is int else _largest([*of("x"), bound["min"]]),
@@ -101,7 +118,7 @@ _RULES: dict[str, Callable[[Any, Any], Any]] = {
     "remainder": _less,
     "minimum": lambda bound, of: _smallest(of("x", "y")),
     "maximum": lambda bound, of: _largest(of("x", "y")),
-    "where": lambda bound, of: _largest(of("x", "y")),
+    "where": lambda bound, of: (_smallest if _is_choice(bound, False) else _largest)(of("x", "y")),
     "scatter_set": lambda bound, of: _largest(of("x", "source")),
     "bitwise_and": lambda bound, of: bound["y"] if type(bound["y"]) is int and bound["y"] >= 0 else None,
     "add": lambda bound, of: None if None in of("x", "y") else sum(of("x", "y")),
@@ -117,4 +134,55 @@ _RULES: dict[str, Callable[[Any, Any], Any]] = {
     "searchsorted": lambda bound, of: bound["x"].type.shape[-1],
     "arange": lambda bound, of: bound["stop"] - 1 if type(bound["step"]) is int and bound["step"] > 0 else None,
     "full": lambda bound, of: _most(bound["value"], 1),
+}
+
+
+def _least(node: Any, depth: int = _SHALLOW) -> Dim | None:
+    """A size that no element is below, where one can be seen."""
+    if not isinstance(node, Node):
+        return shapes.normalize(node) if type(node) is int or shapes.names(node) else None
+    kind = node.type
+    if not isinstance(kind, TensorType) or not (kind.dtype.is_bool or kind.dtype.is_integer):
+        return None
+    if kind.dtype.is_bool or kind.dtype.numpy.kind == "u":
+        return 0
+    if not depth or node.op != "call_function":
+        return None
+    bound = node.bound
+    for known, rule in _LEAST.items():
+        if node.target is lookup(known):
+            found: Dim | None = rule(bound, lambda *names: [_least(bound[name], depth - 1) for name in names])
+            return found
+    return None
+
+
+def _lower(found: list[Any]) -> Dim | None:
+    """A bound of all that is not below one of these."""
+    return None if None in found else shapes.minimum(*found)
+
+
+def _upper(found: list[Any]) -> Dim | None:
+    """A bound of what is not below any of these."""
+    known = [f for f in found if f is not None]
+    return None if not known else shapes.maximum(*known) if len(known) > 1 else known[0]
+
+
+def _not_negative(found: list[Any]) -> Dim | None:
+    return 0 if found[0] is not None and shapes.at_least(found[0], 0) else None
+
+
+_LEAST: dict[str, Callable[[Any, Any], Any]] = {
+    "relu": lambda bound, of: 0,
+    "clip": lambda bound, of: bound["min"] if type(bound["min"]) is int else None,
+    "cast": lambda bound, of: of("x")[0] if bound["x"].type.dtype.itemsize < bound["dtype"].itemsize else None,
+    "full": lambda bound, of: of("value")[0],
+    "maximum": lambda bound, of: _upper(of("x", "y")),
+    "minimum": lambda bound, of: _lower(of("x", "y")),
+    "where": lambda bound, of: (_upper if _is_choice(bound, True) else _lower)(of("x", "y")),
+    "sum": lambda bound, of: _not_negative(of("x")),
+    "argmax": lambda bound, of: 0,
+    "argmin": lambda bound, of: 0,
+    "argsort": lambda bound, of: 0,
+    "flatnonzero": lambda bound, of: 0,
+    "searchsorted": lambda bound, of: 0,
 }

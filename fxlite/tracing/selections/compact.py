@@ -110,24 +110,26 @@ def part(m: Masked, index: Any) -> Any:
     """``m[i]``, ``m[a:b]``, ``m[places]``."""
     if m.before or isinstance(index, tuple) or index is None or index is Ellipsis:
         raise m.refusal("a part of it beside others axes")
-    m = compact(m)
     if isinstance(index, Masked):  # a place that is not selected may lie anywhere
-        found = _at_places(m, index.filled(0), lookup("logical_not")(index.condition))
+        found = _at_places(compact(m), index.filled(0), lookup("logical_not")(index.condition))
         return index.like(found, m.after)
     return along(m, index)
 
 
 def along(m: Masked, index: Any) -> Any:
     """A slice of the axis of computed size, or what stands at places there."""
-    m = compact(m)
     if not isinstance(index, slice):
-        return _at_places(m, index)
+        return _at_places(compact(m), index)
+    m = compact(m) if m.span is None else m
     if index.step not in (None, 1):
         raise m.refusal(f"a part of it with step {index.step}")
     count = m.count
     start, stop = (_clipped(b, count, other) for b, other in ((index.start, 0), (index.stop, count)))
-    span = Span(m.span.size, sum_of(m.tracer, start), sum_of(m.tracer, stop), start, stop, start, None)  # type: ignore[union-attr]
-    return Masked(m.tracer.proxy(m.values.node), mask_of(m.tracer, span), m.after, span)
+    first, tracer = m._bounds()[0], m.tracer
+    if not (type(first) is int and first == 0):
+        start, stop = first + start, first + stop
+    span = Span(m.span.size, sum_of(tracer, start), sum_of(tracer, stop), start, stop, start, None)  # type: ignore[union-attr]
+    return Masked(m.values, mask_of(tracer, span), m.after, span)
 
 
 def _at_places(m: Masked, index: Any, anywhere: Any = False) -> Any:
@@ -567,6 +569,7 @@ OF_MASKED.update(
         "part": part,
         "along": along,
         "compact": compact,
+        "clipped": _clipped,
         np.sort: _ordered("sort"),
         np.argsort: _ordered("argsort"),
         np.cumsum: _scanned(np.cumsum),

@@ -23,7 +23,18 @@ from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.places import Attribute
-from fxlite.tracing.selections.spans import Span, Sum, counting, is_computed, mask_of, span_of, sum_of, taken
+from fxlite.tracing.selections.spans import (
+    Span,
+    Sum,
+    at_least,
+    at_most,
+    counting,
+    is_computed,
+    mask_of,
+    span_of,
+    sum_of,
+    taken,
+)
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 
@@ -53,12 +64,25 @@ ALONG: dict[Any, int | None] = {
 }
 
 
+class PlaceFirst(BaseException):
+    """A trace has come to a write into a part of a selection made around a body: it begins again, and what was selected
+    at the ``place`` stands in memory of its own from the start."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.place = place
+
+
 class Masked:
     """The elements of ``values`` where ``mask``, of some of its axes, holds: those before the last
     ``after`` ones. ``span``: they are cut out of one axis, by bounds that are computed; ``origin``:
-    the array and the subscript that this is a view of, None for a copy."""
+    the array and the subscript that this is a view of, None for a copy.
 
-    __slots__ = ("__weakref__", "after", "mask", "origin", "parts", "span", "values")
+    With a span, ``values`` are the memory, of which parts are views; NumPy's are those that it makes of the elements.
+    Without one they are those of the moment, as long as nobody writes into a part: then the elements are
+    :meth:`placed` one behind the other. Until then ``parts`` are copies, each with its ``base`` and how it is taken."""
+
+    __slots__ = ("__weakref__", "after", "base", "made", "mask", "origin", "parts", "span", "values")
     __array_priority__ = 2000.0
     __fx_selected__ = True  # ops ask the tracer
 
@@ -70,15 +94,58 @@ class Masked:
         self.after = values.ndim - mask.ndim if after is None else after
         self.span = span
         self.origin: tuple[Proxy, tuple[Any, ...]] | None = None
-        self.parts: list[weakref.ref[Masked]] = []  # what was cut out of it, of which NumPy makes views
+        self.parts: list[weakref.ref[Masked]] = []  # of which NumPy makes views
+        self.base: tuple[Masked, Callable[[Masked], Any]] | None = None
+        self.made = self.values.node, self.mask.node
         if tracer.bodies:
             tracer.bodies[-1].own_object(self)
+        if tracer.placed and span is None and self._place() in tracer.placed:
+            self._become(FUNCTIONS["compact"](self))
 
     def like(self, values: Any, after: int | None = None) -> Masked:
         """The same positions of another array."""
-        made = Masked(values, self.mask, self.after if after is None else after)
-        made.span = self.span
+        return Masked(values, self.mask, self.after if after is None else after, self.span)
+
+    # -- memory ------------------------------------------------------------------------------
+    def _place(self) -> str:
+        return " ".join(str(node.loc) for node in self.made)
+
+    def as_part(self, made: Any, again: Callable[[Masked], Any]) -> Any:
+        """A result of which NumPy makes a view: ``again`` takes it once more."""
+        if self.span is None and isinstance(made, Masked) and made is not self:
+            made.base = self, again
+            self.parts.append(weakref.ref(made))
         return made
+
+    def _alive(self) -> list[Masked]:
+        """Parts that the program still has."""
+        return [part for reference in self.parts if (part := reference()) is not None]
+
+    def placed(self, what: str) -> None:
+        """From now on the elements stand one behind the other in memory of their own, which parts are views of."""
+        owner = self
+        while owner.base is not None:
+            owner = owner.base[0]
+        if owner.span is not None:
+            return
+        bodies = self.tracer.bodies
+        if bodies and not bodies[-1].owns(owner):
+            if owner._place() in self.tracer.placed:
+                raise self.refusal(f"{what}, made outside of {bodies[-1].what},")
+            raise PlaceFirst(owner._place())
+        owner._become(FUNCTIONS["compact"](owner))
+
+    def _become(self, other: Masked) -> None:
+        self.values, self.mask, self.after, self.span = other.values, other.mask, other.after, other.span
+        parts, self.parts, self.base = self._alive(), [], None
+        for part in parts:
+            part._become(part.base[1](self))  # type: ignore[index]
+
+    def _bounds(self) -> tuple[Any, Any]:
+        """Those of a span, which are not below 0, for a slice."""
+        bounds = self.span.first, self.span.last  # type: ignore[union-attr]
+        first, last = (b if at_least(self.tracer, b, 0) else lookup("maximum")(b, 0) for b in bounds)
+        return first, last
 
     # -- what is known -----------------------------------------------------------------------
     @property
@@ -236,10 +303,18 @@ class Masked:
         raise self.refusal("the elements of a mask as a result, or beside other arrays")
 
     def astype(self, dtype: Any, **options: Any) -> Masked:
+        if not options.get("copy", True) and np.dtype(dtype) == self.dtype:
+            return self
         return self.like(self.values.astype(dtype))
 
     def copy(self) -> Masked:
         return self.like(self.values.copy())
+
+    def sort(self, axis: int = -1, kind: Any = None) -> None:
+        self[...] = np.sort(self, axis, kind)
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
 
     def clip(self, *bounds: Any, **options: Any) -> Any:
         return self._applied(np.clip, (self, *bounds), **options)
@@ -253,7 +328,7 @@ class Masked:
         """Its axes the other way round."""
         if self.mask.ndim > 1:
             raise self.refusal(".T")
-        return self.like(self.values.T, self.before)
+        return self.as_part(self.like(self.values.T, self.before), lambda m: m.T)
 
     @property
     def condition(self) -> Any:
@@ -325,8 +400,11 @@ class Masked:
             x, items = self.origin
             x[items] = values
             return self
-        if any(part() is not None for part in self.parts):
-            raise self.refusal("a write into x[mask] of which a part has a name", "copy the part: y[a:b].copy()")
+        if self.base is not None or self._alive():
+            self.placed("a write into x[mask]")
+        if self.span is not None:
+            self.values[(*[slice(None)] * self.before, slice(*self._bounds()))] = values
+            return self
         for name in ("values", "mask", "span"):
             if self.tracer.bodies:
                 self.tracer.bodies[-1].note(Attribute(self, name, "selected"))
@@ -361,22 +439,28 @@ class Masked:
             if those.same(some):
                 mask = lookup("logical_and")(some.mask, those.values)
                 return Masked(self.tracer.proxy(some.values.node), mask, self.after)
+        if index is Ellipsis or (type(index) is slice and index == slice(None)):
+            return self
+        is_view = all(i is None or isinstance(i, (int, slice)) for i in (index if type(index) is tuple else (index,)))
+        found = self._taken(index)
+        return self.as_part(found, lambda m: m[index]) if is_view else found
+
+    def _taken(self, index: Any) -> Any:
         if type(index) is slice and index == slice(None, None, -1) and not self.before:
             return flipped(self)
-        if type(index) is slice and index == slice(None):
-            return self
         items = tuple(map(_places, index if isinstance(index, tuple) else (index,)))
         others = self.before or len(items) > 1 or index is None
         if (self.span is not None or others) and self._has_whole(items):
             beside = self._beside_whole(items) if self.span is None else None
             if beside is not None:
                 return beside
-            one_by_one = self if self.span is not None else FUNCTIONS["compact"](self)
-            return FUNCTIONS["part of axes"](one_by_one, items)
-        found = FUNCTIONS["part"](self, index)
-        if isinstance(index, slice):
-            self.parts.append(weakref.ref(found))
-        return found
+            return FUNCTIONS["part of axes"](self.one_by_one(), items)
+        if len(items) > 1 and all(isinstance(item, (int, slice)) for item in items):
+            return FUNCTIONS["part of axes"](self.one_by_one(), items)
+        return FUNCTIONS["part"](self, index)
+
+    def one_by_one(self) -> Masked:
+        return self if self.span is not None else FUNCTIONS["compact"](self)
 
     def _has_whole(self, index: tuple[Any, ...]) -> bool:
         """Whether a subscript has all of the axis of computed size."""
@@ -392,30 +476,44 @@ class Masked:
         return self.like(self.values[tuple(axes)], sum(isinstance(i, slice) for i in axes[-self.after :][: self.after]))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        is_bool = isinstance(index, Masked) and index.dtype == bool and not index.after and index.same(self)
-        if is_bool and self.origin is None and not self.before and not np.ndim(value):
-            condition = lookup("reshape")(index.values, self.condition.type.shape)
-            self.changed(self.like(chosen(condition, lookup("cast")(value, self.values.type.dtype), self.values)))
-            return
+        index = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+        if isinstance(index, Masked) and index.dtype == bool and not (index.after or self.before):
+            some, those = (self, index) if index.same(self) else map(FUNCTIONS["compact"], (self, index))
+            those = aligned(those, some.like(some.values, 0))
+            selected = lookup("logical_and")(some.mask, those)
+            if isinstance(value, Masked) and not same_mask(value.mask.node, selected.node):
+                raise value.refusal("a write of what one mask selects to where another one does")
+            new = value.values if isinstance(value, Masked) else value
+            if np.ndim(new) == 0 or isinstance(value, Masked):
+                where = lookup("reshape")(those, some.condition.type.shape)
+                self.changed(some.like(chosen(where, lookup("cast")(new, self.values.type.dtype), some.values)))
+                return
         is_all = index is Ellipsis or (type(index) is slice and index == slice(None))
-        if is_all and (isinstance(value, Masked) or not np.ndim(value)):
-            kind = self.values.type.dtype
+        if is_all and (value.same(self) if isinstance(value, Masked) else not np.ndim(value)):
             if not isinstance(value, Masked):
                 value = self.like(lookup("expand")(self.tracer.constant(value), self.values.type.shape))
-            stored(self, value.like(lookup("cast")(value.values, kind)), "a write into a selection")
+            new = value.like(lookup("cast")(value.values, self.values.type.dtype))
+            stored(self, new, "a write into a selection")
             return
-        is_one = isinstance(index, (int, np.integer)) or (is_traced(index) and not index.ndim)
-        if self.before or self.origin is not None or not is_one or (self.span is None and self.parts):
-            raise self.refusal("a write into x[mask], which is a copy")
-        made: Masked = self if self.span is not None else FUNCTIONS["compact"](self)
-        span, count = made.span, made.count
-        assert span is not None
-        index = lookup("where")(index < 0, index + count, index) if is_traced(index) or index < 0 else index
-        inside = lookup("logical_and")(index >= 0, count > index)
-        place = lookup("where")(inside, span.first + index, shapes.for_user(span.size))  # an error outside
-        whole = made.values.copy()
-        whole[place] = value
-        self.changed(made.like(whole))
+        self.placed("a write into x[mask]")
+        self.values[self._inside(index)] = value
+
+    def _inside(self, index: Any) -> tuple[Any, ...]:
+        """The subscript of the values for one of the elements."""
+        items = with_all_axes(index if isinstance(index, tuple) else (index,), self.ndim)
+        if any(isinstance(i, Masked) or i is None or (hasattr(i, "ndim") and i.ndim) for i in items):
+            raise self.refusal("a write into it at several places that are computed, or None in a subscript")
+        (first, _), count, item = self._bounds(), self.count, items[self.before]
+        if isinstance(item, slice):
+            if item.step not in (None, 1):
+                raise self.refusal(f"a write into a part of it with step {item.step}")
+            places = (FUNCTIONS["clipped"](b, count, other) for b, other in ((item.start, 0), (item.stop, count)))
+            items[self.before] = slice(*(first + place for place in places))
+            return tuple(items)
+        item = lookup("where")(item < 0, item + count, item) if is_traced(item) or item < 0 else item
+        inside = lookup("logical_and")(item >= 0, count > item)
+        items[self.before] = lookup("where")(inside, first + item, shapes.for_user(self.span.size))  # type: ignore[union-attr]
+        return tuple(items)  # an error outside
 
 
 def _places(item: Any) -> Any:
@@ -598,18 +696,25 @@ def cut_axis(x: Any, axis: int, item: slice, takes: bool = True) -> Any:
 
 
 def flipped(x: Masked) -> Masked:
-    """The selected elements of the first axis from the last one to the first, at the start of the axis."""
+    """The selected elements of the first axis from the last one to the first."""
     if x.before:
         raise x.refusal("np.flip")
-    x = FUNCTIONS["compact"](x)
-    places = x.count - 1 - counting(x.tracer, x.values.type.shape[0])
-    return x.like(lookup("take")(x.values, lookup("where")(x.mask, places, 0), axis=0))
+    x = FUNCTIONS["compact"](x) if x.span is None else x
+    tracer, size, (first, last) = x.tracer, x.span.size, x._bounds()  # type: ignore[union-attr]
+    last = last if at_most(tracer, last, size) else lookup("minimum")(last, shapes.for_user(size))
+    first, last = shapes.for_user(size) - last, shapes.for_user(size) - first
+    span = Span(size, sum_of(tracer, first), sum_of(tracer, last), first, last, first, None)
+    return Masked(x.values[::-1], mask_of(tracer, span), x.after, span)
 
 
 def _flip(m: Masked, axis: Any = None) -> Masked:
     if axis not in (None, 0) or (axis is None and m.ndim > 1):
         raise m.refusal("np.flip of other axes")
     return flipped(m)
+
+
+def _copyto(dst: Any, src: Any) -> None:
+    dst[...] = src
 
 
 def _norm(x: Masked, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
@@ -630,6 +735,7 @@ def _dot(a: Any, b: Any) -> Any:
 #: NumPy's functions of what is selected.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.dot: _dot,
+    np.copyto: _copyto,
     np.flip: _flip,
     np.linalg.norm: _norm,
     np.ndim: lambda a: a.ndim,

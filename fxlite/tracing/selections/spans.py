@@ -19,6 +19,7 @@ from fxlite.base.on_demand import sympy
 from fxlite.base.state import is_traced
 from fxlite.graph.graph import Node
 from fxlite.ops.op import lookup
+from fxlite.tracing.selections.bounds import limit_of
 from fxlite.tracing.writes.shared_memory import attach
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim, NamedDim
@@ -147,8 +148,7 @@ def _limit(tracer: Tracer, node: Node, side: int, depth: int) -> Dim | None:
     if bounds is not None and depth:
         limit = sum_of(tracer, bounds[side])
         return _extreme(tracer, limit.plus(Sum((), -side)), side, depth - 1)
-    is_unsigned = _is_integer(node) and node.type.dtype.numpy.kind == "u"
-    return 0 if is_unsigned and not side else None
+    return limit_of(node, side) if _is_integer(node) else None
 
 
 def at_least(tracer: Tracer, value: Any, size: Dim) -> bool:

@@ -397,7 +397,12 @@ def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) ->
         )
     if selected:
         if not is_traced(mask) or not same_mask(mask.node, value.mask.node):
-            raise value.refusal("writing what one mask selected to where another one says")
+            found: Any = np.nonzero(mask) if is_traced(mask) else ()
+            places = [place.one_by_one() for place in found]
+            if len(places) != 1 or items[0] is not mask:
+                raise value.refusal("writing what one mask selected to where another one says")
+            _set_looked_up(y, [*places, *items[1:]], value, what)
+            return
         after, value = kind.shape[first:], value.values
     shape = (*covered, *[1] * (kind.rank - first - len(covered)))
     condition = mask
