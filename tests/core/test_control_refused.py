@@ -228,3 +228,47 @@ def test_arguments_that_are_one_array() -> None:
     x = np.array([1.0, -2.0, 3.0])
     with pytest.raises(Exception, match="memory"):
         gm(x, x)
+
+
+# -- one memory under several names -----------------------------------------------------------------
+def exchanged_in_a_loop(x: Any) -> Any:
+    b = x + 1
+    a, d = x * 1.0, b[::-1]
+    for _ in range(30):
+        a, d = d, a
+        if a[0] > 300:
+            break
+    b[0] -= b[0]
+    return a, d, b
+
+
+def a_view_on_one_way(x: Any) -> Any:
+    b = x + 1
+    d = b[::-1]
+    if b.sum() > 30:
+        d, b = b.copy(), d * 2
+    b[0], d[1] = 3, 4
+    return b, d
+
+
+def written_by_the_first_round(x: Any) -> Any:
+    a = x * 1.0
+    c = a
+    for i in range(30):
+        if x[i % 4] < 2:
+            continue
+        c[1] = 5
+        w = 0
+        while w < 3:
+            w += 1
+            c = c + 1
+            if a[w] > 40:
+                break
+    return a, c
+
+
+@pytest.mark.parametrize("program", [exchanged_in_a_loop, a_view_on_one_way, written_by_the_first_round])
+def test_what_may_share_memory_is_not_read_after_a_write(program: Any) -> None:
+    """Silently it would be what stood there before."""
+    with pytest.raises(TraceError, match=r"is not known: .*(may or may not share its memory|has written into it)"):
+        fx.symbolic_trace(program, "f64[4]")

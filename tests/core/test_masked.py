@@ -219,7 +219,22 @@ def filled_and_sorted(x: Any) -> Any:
     return y, same, z
 
 
-@pytest.mark.parametrize("program", [parts_of_a_selection, parts_of_a_part, written_in_loops, filled_and_sorted])
+def meshes(x: Any) -> Any:
+    a, m = x[:4, None] * 10 + x[None, :4], x[:4] > 0
+    b = a.copy()
+    a[np.ix_(m, m)] += 3
+    b[np.ix_(m, m)] = a[np.ix_(m, m)].T
+    b[np.ix_(~m, m)] = 0
+    b[np.ix_(m, [0, 1])] *= 2
+    rows = a[m]
+    rows[:, ::-1][0] = 5
+    rows[::-1, ::-1][0, 0] = 7
+    return a, b, a[m][:, m][..., ::-1], b[m][:, m][::-1, ::-1].sum(0), rows, np.fliplr(rows)
+
+
+@pytest.mark.parametrize(
+    "program", [meshes, parts_of_a_selection, parts_of_a_part, written_in_loops, filled_and_sorted]
+)
 def test_parts_are_views(program: Any) -> None:
     for backend in ("python", "c"):
         compiled = fx.jit(program, backend=backend)

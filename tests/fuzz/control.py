@@ -197,25 +197,25 @@ SIMPLE: dict[str, Callable[[State, Sequence[int]], None]] = {
 
 
 # -- running ---------------------------------------------------------------------------------------
-def run(block: Block, x: Any, k: Any, n: Any, plain: bool = False) -> Any:
+def run(block: Block, x: Any, k: Any, n: Any, plain: bool = False, binds: bool = False) -> Any:
     """Perform a program; its state at the end."""
     if plain:
         state = start(x.copy(), k.copy(), n)
-        _plainly(block, state)
+        _plainly(block, state, binds)
     else:
         state = _loop(1, lambda i, state: _perform(block, state), start(x, k, n))
     return tuple(state[name] for name in ("x", "y", "k", "m", "s", "c", "f", "u", "h", "b"))
 
 
-def _plainly(block: Block, state: State) -> None:
-    """Perform statements with Python's own. An array that a statement makes anew is written into
+def _plainly(block: Block, state: State, binds: bool) -> None:
+    """Perform statements with Python's own. Unless it ``binds``, an array that a statement makes anew is written into
     the one that was there, because a loop that writes into arrays may not exchange them."""
     for kind, a, blocks in block.statements:
         if kind in SIMPLE:
             before = dict(state)
             SIMPLE[kind](state, a)
             for name, value in before.items():
-                if getattr(value, "ndim", 0) and state[name] is not value:
+                if not binds and getattr(value, "ndim", 0) and state[name] is not value:
                     value[...] = state[name]
                     state[name] = value
         elif kind == "for":
@@ -225,7 +225,7 @@ def _plainly(block: Block, state: State) -> None:
                 state["i"] = np.int64(1) * i
                 if a[4] % 4 == 0 and state["s"] > a[5] % 30:
                     break
-                _plainly(blocks[0], state)
+                _plainly(blocks[0], state, binds)
             state["i"] = around
         elif kind == "while":
             left = a[0] % 4
@@ -233,11 +233,11 @@ def _plainly(block: Block, state: State) -> None:
                 left -= 1
                 if a[2] % 4 == 0 and state["c"] % 3 == 1:
                     continue
-                _plainly(blocks[0], state)
+                _plainly(blocks[0], state, binds)
         elif _test(state, a):
-            _plainly(blocks[0], state)
+            _plainly(blocks[0], state, binds)
         elif kind == "if":
-            _plainly(blocks[1], state)
+            _plainly(blocks[1], state, binds)
 
 
 def _loop(count: Any, body: Callable[[Any, State], State], state: State) -> State:
@@ -326,10 +326,10 @@ def check_control(seed: int, number: int, rungs: Sequence[str] = ("graph", "pyth
     one is plain Python: 0 if it is refused with a TraceError. Raises AssertionError."""
     choose = random.Random(f"{seed}.{number}")
     block = written(choose, choose.choice(DEEPEST))
-    plain = number % 3 == 2
+    plain, binds = number % 3 == 2, number % 6 == 5
 
     def program(x: Any, k: Any, n: Any) -> Any:
-        return run(block, x, k, n, plain)
+        return run(block, x, k, n, plain, binds)
 
     rng = np.random.default_rng(number)
     types = ("f64[6]", "i64[6]", "i64[]")

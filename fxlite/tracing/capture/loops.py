@@ -34,6 +34,7 @@ from fxlite.tracing.capture.regions import (
     is_callers,
     is_leaf,
     is_same,
+    link,
     run,
     share,
     shown,
@@ -507,6 +508,7 @@ class Loop:
         self._leave(results, way, kept)
         for memory, why in given_away:
             memory.doubt = why
+        self.tracer.writes.count += bool(given_away)
         if returned is not None:
             found.value = returned.built(results)
         if condition is not None and condition.outcome is True and len(self.leaving) == 1:
@@ -588,16 +590,12 @@ class Loop:
     def _leave(self, results: Any, way: Way, kept: Sequence[tuple[Place, list[Any], _Entry]]) -> None:
         """Set what the loop has set to its results."""
         tracer, variables, done = self.tracer, self.variables, set[Place]()
-        own = {root_of(view_of(inner)) for _, _, inner, _ in self._arrays(way)}
+        leaves: list[_Leaf] = []
         ends: dict[Place, list[Any]] = {}
         for place, entry in self.entries.items():
             after = self._entry(way.values[place], place.name)
             values = [next(results) for _ in entry.kinds]
-            for before, last, result in zip(entry.values, after.values, values):  # type: ignore[union-attr]
-                if not is_traced(before) or not result.type.shape:
-                    continue
-                if not self.runs or root_of(view_of(last)) in own:
-                    share(root_of(view_of(before)), view_of(result), "as the loop leaves it")
+            leaves += zip(entry.values, entry.inputs, after.values, values)  # type: ignore[union-attr]
             ends[place] = values
             shared = self.sharing.get(place)
             values = values if shared is None else [values[0], ends[shared][1]]
@@ -606,8 +604,11 @@ class Loop:
         for root in self.roots:
             replace_root(tracer, root, next(results)._node)
         for place, _, entry in kept:
-            assign(tracer, place, entry.built(results))
+            values = [next(results) for _ in entry.kinds]
+            leaves += ((FILLER, None, last, result) for last, result in zip(entry.values, values))
+            assign(tracer, place, entry.built(values))
             done.add(place)
+        self._note_shared(way, leaves)
         for place, reason in self.fixed.items():
             if reason is not None and place not in done:
                 assign(tracer, place, reason)
@@ -619,6 +620,42 @@ class Loop:
             if place.get() is MISSING or place.name not in variables.exposed:
                 unset = isinstance(after, Unavailable)
                 assign(tracer, place, after if unset else self._unset(place))
+
+    def _note_shared(self, way: Way, leaves: Sequence[_Leaf]) -> None:
+        """Note of arrays behind the loop which others they may be: what a round hands on under this name or, by way of
+        another round, under another one."""
+        arrays = [leaf for leaf in leaves if leaf[3].type.shape and is_traced(leaf[2])]
+        ends = {id(leaf): root_of(view_of(leaf[2])) for leaf in arrays}
+        given = {root_of(view_of(leaf[1])).memory: leaf for leaf in arrays if leaf[1] is not None}
+        starts = {id(leaf): root_of(view_of(leaf[0])) for leaf in arrays if is_traced(leaf[0])}
+        found: list[tuple[Any, set[Any]]] = []
+        for leaf in arrays:
+            own, seen = view_of(leaf[3]), set[Any]()
+            around = {starts[id(leaf)]} if not self.runs and id(leaf) in starts else set[View]()
+            stack = [ends[id(leaf)].memory]
+            if ends[id(leaf)].home is not way.region.graph:
+                around.add(ends[id(leaf)])
+            while stack:
+                memory = stack.pop()
+                if memory is None or memory in seen:
+                    continue
+                seen.add(memory)
+                if memory not in given:
+                    stack += memory.kin
+                    continue
+                before = given[memory]
+                around |= {starts[id(before)]} if id(before) in starts else set()
+                stack.append(ends[id(before)].memory)
+            for memory in seen - set(given):
+                link(memory, own.memory)
+            for root in around:
+                share(root, own, "as the loop leaves it")
+            found.append((leaf[3], {root.memory for root in around} | seen))
+        if len(set(ends.values())) < len(ends) or len(set(starts.values())) < len(starts):
+            for number, (one, origins) in enumerate(found):
+                for other, others in found[:number]:
+                    if origins & others:
+                        link(view_of(one).memory, view_of(other).memory)
 
     def _unset(self, place: Place) -> Unavailable:
         return Unavailable(
@@ -641,6 +678,8 @@ def _grow(before: Sequence[Kind], after: Sequence[Any]) -> bool:
 _Carried = tuple[Any, Any, Kind]
 
 
+#: A leaf before the loop, in a round, at its end, and behind the loop.
+_Leaf = tuple[Any, Any, Any, Any]
 #: A carried array: its name, and the array before the loop, in a round, and after it.
 Array = tuple[str, Any, Any, Any]
 
@@ -673,5 +712,6 @@ def check_memory(tracer: Tracer, what: str, region: Region, arrays: Sequence[Arr
                 f"copy it before the loop: {name} = {name}.copy()",
                 start.node,
             )
-        given_away.append((start.memory, f"{what} has written into it under the name {name}"))
+        why = f"{what} has written into it under the name {name}"
+        given_away += [(memory, why) for memory in (start.memory, *start.memory.kin)]
     return given_away

@@ -29,7 +29,7 @@ from fxlite.tracing.capture.places import MISSING, Maybe, Place, Unavailable, Va
 from fxlite.tracing.proxy import DTYPES, PythonNumber
 from fxlite.tracing.selections.masked import same_mask
 from fxlite.tracing.writes.aliasing import replace_root
-from fxlite.tracing.writes.shared_memory import View, root_of, view_of
+from fxlite.tracing.writes.shared_memory import Memory, View, root_of, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
@@ -462,6 +462,8 @@ def conditional(
     for number, (pair, result) in enumerate(zip(merging.pairs, results)):
         for way, value in zip(found, pair):
             note_shared(way.region, value, result, merging.kinds[number])
+    for leaves in zip(*merging.pairs):
+        note_same(leaves, results)
     for place, maker in makers.items():
         assign(tracer, place, maker(results))
     for root, maker in roots.items():
@@ -580,6 +582,28 @@ def note_shared(region: Region, value: Any, result: Any, kind: Kind) -> None:
     root = root_of(view_of(value))
     if root.home is not region.graph:
         share(root, view_of(result), "or not: that depends on a value that is not known while tracing")
+    elif root.memory is not None:
+        for memory in root.memory.kin:
+            link(memory, view_of(result).memory)
+
+
+def note_same(values: Sequence[Any], results: Sequence[Any]) -> None:
+    """Results may share memory with each other if the values did of which they are made."""
+    arrays = [
+        (root_of(view_of(value)).memory, view_of(result).memory)
+        for value, result in zip(values, results)
+        if is_traced(value) and not isinstance(value, PythonNumber) and value.type.shape and result.type.shape
+    ]
+    for number, (memory, own) in enumerate(arrays):
+        for other, others in arrays[:number]:
+            if memory is other or (memory is not None and other in memory.kin):
+                link(own, others)
+
+
+def link(one: Memory | None, other: Memory | None) -> None:
+    """What is written into one of two memories leaves the other in doubt."""
+    if one is not None and other is not None and one is not other:
+        one.kin, other.kin = (*one.kin, other), (*other.kin, one)
 
 
 def is_callers(root: View) -> bool:
@@ -595,5 +619,4 @@ def share(root: View, view: View, why: str) -> None:
     if other.refusal or is_callers(root):
         own.refusal = own.refusal or f"may share memory with {name}, {why}"
     if not other.refusal:
-        other.kin = (*other.kin, own)
-        own.kin = (*own.kin, other)
+        link(other, own)

@@ -307,12 +307,13 @@ def _cut_again(values: Any, spans: Spans, items: list[Any]) -> tuple[Any, Spans,
             continue
         axis -= 1
         is_number = isinstance(item, (int, np.integer)) or (is_traced(item) and not item.ndim)
-        if axis not in spans or not (is_number or (isinstance(item, slice) and item.step in (None, 1))):
+        if axis not in spans or not (is_number or (isinstance(item, slice) and item.step in (None, 1, -1))):
             continue
         if isinstance(item, slice) and item == slice(None):
             continue
         span = spans.pop(axis)
-        found = FUNCTIONS["along"](Masked(values, mask_of(values.tracer, span), -axis - 1, span), item)
+        line = Masked(values, mask_of(values.tracer, span), -axis - 1, span)
+        found = masked.flipped(line) if item == slice(None, None, -1) else FUNCTIONS["along"](line, item)
         if isinstance(found, Masked):
             values, (spans[axis], *_) = found.values, taken_apart(found)[1].values()
             items[number] = slice(None)

@@ -277,7 +277,9 @@ class Masked:
         if function is np.where and len(args) == 1:
             function = np.nonzero
         if function in ELEMENTWISE:
-            return self._applied(function, args, **kwargs)
+            out = kwargs.pop("out", None)
+            result = self._applied(function, args, **kwargs)
+            return result if out is None else stored(out, result, f"np.{function.__name__}(out=...)")
         if function in FUNCTIONS:
             return FUNCTIONS[function](*args, **kwargs)
         raise self.refusal(f"np.{function.__name__}")
@@ -696,20 +698,23 @@ def cut_axis(x: Any, axis: int, item: slice, takes: bool = True) -> Any:
 
 
 def flipped(x: Masked) -> Masked:
-    """The selected elements of the first axis from the last one to the first."""
-    if x.before:
-        raise x.refusal("np.flip")
+    """The selected elements from the last one to the first."""
     x = FUNCTIONS["compact"](x) if x.span is None else x
     tracer, size, (first, last) = x.tracer, x.span.size, x._bounds()  # type: ignore[union-attr]
     last = last if at_most(tracer, last, size) else lookup("minimum")(last, shapes.for_user(size))
     first, last = shapes.for_user(size) - last, shapes.for_user(size) - first
     span = Span(size, sum_of(tracer, first), sum_of(tracer, last), first, last, first, None)
-    return Masked(x.values[::-1], mask_of(tracer, span), x.after, span)
+    backwards = (*[slice(None)] * x.before, slice(None, None, -1))
+    return Masked(x.values[backwards], mask_of(tracer, span), x.after, span)
 
 
 def _flip(m: Masked, axis: Any = None) -> Masked:
-    if axis not in (None, 0) or (axis is None and m.ndim > 1):
-        raise m.refusal("np.flip of other axes")
+    if m.mask.ndim > 1 or (axis is None and m.ndim > 1) or isinstance(axis, tuple):
+        raise m.refusal("np.flip of several axes")
+    axis = (axis or 0) % m.ndim
+    if axis != m.before:
+        whole: Masked = m[(*[slice(None)] * axis, slice(None, None, -1))]
+        return whole
     return flipped(m)
 
 
@@ -737,6 +742,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.dot: _dot,
     np.copyto: _copyto,
     np.flip: _flip,
+    np.flipud: lambda m: _flip(m, 0),
+    np.fliplr: lambda m: _flip(m, 1),
     np.linalg.norm: _norm,
     np.ndim: lambda a: a.ndim,
     np.shape: lambda a: a.shape,

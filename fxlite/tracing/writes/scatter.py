@@ -10,7 +10,7 @@ error, as there. What is written is cast and broadcast as NumPy does (:func:`pre
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
 from fxlite.tracing.capture.answers import holds_computed, stacked
-from fxlite.tracing.selections.blocks import Block, fitted, several, taken_apart
+from fxlite.tracing.selections.blocks import Block, fitted, mask_of_all, several, taken_apart
 from fxlite.tracing.selections.masked import Masked, aligned, same_mask
 from fxlite.tracing.selections.spans import counting, is_computed
 from fxlite.tracing.subscript import Part, basic_part, cut, items_of, looked_up, subscript, without_span
@@ -233,23 +233,46 @@ def _set_block(y: Proxy, items: list[Any], value: Any, what: str) -> None:
 
 def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     """``y[m] = value`` for selected integers: what is not selected is written behind the end."""
-    tracer = y.tracer
+    if any(isinstance(item, Masked) and item.ndim > 1 for item in items):
+        _set_mesh(y, items, value, what)
+        return
     found = looked_up(items)
     first = found[0]
     if items[: len(found)] != found:
         raise first.refusal("a write with an index array beside other parts of a subscript")
-    sizes, rest = y.type.shape[: len(found)], y.type.shape[len(found) :]
-    count, chosen_ones = shapes.product(sizes), shapes.product(first.mask.type.shape)
-    places: Any = 0
-    for item, size in zip(found, sizes):
-        checked = lookup("take")(counting(tracer, size), item.filled(0))
-        places = places * shapes.for_user(size) + checked
-    places = lookup("where")(first.mask, places, shapes.for_user(count))
-    kind = TensorType((*first.mask.type.shape, *rest), y.type.dtype)
+    rest = y.type.shape[len(found) :]
     new = value
     if isinstance(value, Masked) or np.ndim(value) > len(rest) if not is_traced(value) else value.ndim > len(rest):
         new = aligned(value, first.like(first.values, len(rest)))
-    node = tracer.create_arg(as_proxy(tracer, prepared(tracer, kind, new, what)))
+    _set_places(y, [item.filled(0) for item in found], first.mask, new, what)
+
+
+def _set_mesh(y: Proxy, items: list[Any], value: Any, what: str) -> None:
+    """``y[np.ix_(a, b)] = value`` of places of which it is computed how many there are."""
+    apart = [taken_apart(item) for item in items if item is not Ellipsis]
+    spans = {axis: span for _, own in apart for axis, span in own.items()}
+    ranks = {_rank(v) for v, _ in apart if not isinstance(v, slice) and v is not None}
+    if len(ranks) != 1 or any(isinstance(v, slice) or v is None for v, _ in apart) or items[0] is Ellipsis:
+        raise next(i for i in items if isinstance(i, Masked)).refusal("a write at a mesh beside slices")
+    behind = y.ndim - len(apart)
+    places = [lookup("where")(mask_of_all(v, own), v, 0) if own else v for v, own in apart]
+    first = next(v for v, own in apart if own)
+    new = fitted(value, {axis - behind: span for axis, span in spans.items()})
+    _set_places(y, places, mask_of_all(first, spans), new, what)
+
+
+def _set_places(y: Proxy, indices: Sequence[Any], mask: Any, value: Any, what: str) -> None:
+    """Write at places of the first axes where a mask holds."""
+    tracer = y.tracer
+    sizes, rest = y.type.shape[: len(indices)], y.type.shape[len(indices) :]
+    places: Any = 0
+    for index, size in zip(indices, sizes):
+        places = places * shapes.for_user(size) + lookup("take")(counting(tracer, size), index)
+    shape = broadcast_shapes(places.type.shape, mask.type.shape)
+    count, chosen_ones = shapes.product(sizes), shapes.product(shape)
+    places = lookup("where")(mask, places, shapes.for_user(count))
+    kind = TensorType((*shape, *rest), y.type.dtype)
+    node = tracer.create_arg(as_proxy(tracer, prepared(tracer, kind, value, what)))
     wide = (chosen_ones, *rest)
     if not hasattr(node, "all_input_nodes"):
         new = lookup("full")(wide, node, y.type.dtype)
