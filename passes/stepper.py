@@ -342,12 +342,13 @@ class _Number(int):
 
 def _told(value: np.ndarray[Any, Any]) -> tuple[str, ...]:
     """Type, range and first numbers of an array."""
-    numbers, type = value.astype(np.float64).reshape(-1), type_text(type_of(value))
+    numbers, type = value.reshape(-1), type_text(type_of(value))
     if not numbers.size:
         return type, "", "", "", ""
-    first = " ".join(f"{n:.4g}" for n in numbers[:3]) + (" …" if numbers.size > 3 else "")
+    first = " ".join(f"{n.item():.4g}" for n in numbers[:3]) + (" …" if numbers.size > 3 else "")
     with np.errstate(all="ignore"):
-        ranges = [f"{f(numbers):.4g}" for f in (np.min, np.max, np.mean)]
+        found = np.min(numbers), np.max(numbers), np.mean(numbers, dtype=np.result_type(numbers, np.float64))
+        ranges = [f"{n.item():.4g}" for n in found]
     return type, *ranges, first
 
 

@@ -423,7 +423,7 @@ def _rewrite(rewrites: Rewrites, index: int, report: ModelReport) -> Iterator[st
         f"<h3>Rewrite {index + 1} of {count}: {name} {rewrite.number} of {rewrite.count}</h3>"
         f'<p class="summary">{markup(rewrite.diff.summary)}</p><div class="diff">'
     )
-    yield from row_elements(rewrite.diff)
+    yield from row_elements(rewrite.diff, is_whole=False)  # or each rewrite would list the whole graph
     yield "</div>"
     yield from weight_elements(rewrite.diff.weights)
     if report.inputs:

@@ -460,6 +460,8 @@ def test_rewrites_stand_below_each_other(page: str) -> None:
     assert count and f"Rewrite {count} of {count}: " in bare
     assert "fuse_conv_bn 1 of" in bare and bare.count("Results, after all rewrites of fuse_conv_bn: ") == 1
     assert '<div class="row removed">' in bare
+    tab = bare.split('<section id="rewrites"')[1].split("</section>")[0]
+    assert re.search(r"… \d+ unchanged nodes", tab) and "<summary>" not in tab, "each rewrite lists the whole graph"
 
 
 @browser

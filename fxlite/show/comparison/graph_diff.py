@@ -297,10 +297,13 @@ def weight_elements(weights: Sequence[WeightChange]) -> Iterator[str]:
     yield "</ul>"
 
 
-def row_elements(diff: GraphDiff) -> Iterator[str]:
-    """The nodes of a diff, changed ones and those around them."""
+def row_elements(diff: GraphDiff, is_whole: bool = True) -> Iterator[str]:
+    """The nodes of a diff, changed ones and those around them; the others behind a line that opens, or, without
+    ``is_whole``, only their number."""
     for part in folded(diff.rows, diff.context):
-        if isinstance(part, list):
+        if isinstance(part, list) and not is_whole:
+            yield f'<div class="fold">… {len(part)} unchanged nodes</div>'
+        elif isinstance(part, list):
             yield f"<details><summary>… {len(part)} unchanged nodes</summary>"
             for node in part:
                 yield _row_element(" ", "", line(node), _place(node))
