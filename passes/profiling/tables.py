@@ -42,6 +42,8 @@ def profile_table(profile: Profile, by: str, width: int) -> Group:
         found = profile.by_op() if by == "op" else profile.by_line()
         table = _groups(profile, found, by)
     head, *facts = fact_lines(profile)
+    if not profile.rows:
+        return Group(head, _hanging(facts), "", f"no {profile.target.part} runs: the results are inputs or weights")
     return Group(head, _hanging(facts), "", table, _hanging(_legend(profile, by)))
 
 

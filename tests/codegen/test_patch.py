@@ -87,6 +87,27 @@ def test_model(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
             assert found.agrees, found
 
 
+def test_weights_that_a_generator_expression_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: Any
+) -> None:
+    """What computes it has no self of its own; the weight belongs to the module of the method around."""
+    forward = """
+    def forward(self, x):
+        return sum(v * np.exp(self.weight) for v in (x,))
+"""
+    constructor = """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(np.ones((400,), np.float32))
+"""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(HEAD + constructor + forward)
+    given = ["optimize", "model.py:Net", "--input", "x=f32[400]", "--passes", "const_fold"]
+    status, diff, error = run(capsysbinary, *given)
+    assert status == 0, error
+    assert b"+        return sum(v * self.weight_exp for v in (x,))" in diff
+
+
 TWO = (
     HEAD
     + """class Net(nn.Module):

@@ -268,6 +268,12 @@ def test_tables_fit(net: fx.GraphModule, by: str, width: int) -> None:
     assert wanted in text and "10.0 ms" in text.replace("80.0 ms", "10.0 ms")
 
 
+def test_a_program_without_work_says_so() -> None:
+    empty = fx.symbolic_trace(lambda x: x, x="f32[4]")
+    text = str(passes.profile(empty, np.ones(4, np.float32), repeat=2, roofs=ROOFS))
+    assert "no node runs: the results are inputs or weights" in text and "median  %" not in text
+
+
 def test_many_rows_are_summed_up() -> None:
     def deep(x: Any) -> Any:
         for _ in range(MOST_ROWS + 5):

@@ -193,15 +193,25 @@ class Recording:
             return None
         self._flush()
         if all(frame is not known for known, _ in self._stack):
-            names = code.co_varnames[: code.co_argcount]
-            owner = frame.f_locals.get(names[0]) if names else None
-            is_method = isinstance(owner, Module)
-            self_ = (owner, names[0]) if is_method else (None, "")
-            call = Call(code, frame.f_globals, *self_)
+            call = Call(code, frame.f_globals, *self._owner(frame))
             self.calls.append(call)
             self._stack.append((frame, call))
             frame.f_trace_opcodes = code.co_name in _COMPREHENSIONS
         return self._inside
+
+    def _owner(self, frame: FrameType) -> tuple[Any, str]:
+        """The module whose method is run, and its name there; the one of the method around a comprehension, a generator
+        expression or a function within it that reads the name."""
+        code = frame.f_code
+        names = code.co_varnames[: code.co_argcount]
+        owner = frame.f_locals.get(names[0]) if names else None
+        if isinstance(owner, Module):
+            return owner, names[0]
+        for _, call in reversed(self._stack):
+            name = call.owner_name
+            if name in code.co_freevars and frame.f_locals.get(name) is call.owner:
+                return call.owner, name
+        return None, ""
 
     def _inside(self, frame: FrameType, kind: str, argument: Any) -> Any:
         self._flush()

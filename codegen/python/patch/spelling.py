@@ -265,8 +265,7 @@ class Spelling(Values):
         if re.fullmatch(r"constant_\d+", name) and value.size <= _MOST_NUMBERS:
             return self._literal(value, expression, step, path)
         text = self.text(step.call.code.co_filename)
-        function = text.function(step.call.code)
-        body = text.enclosing(function, ast.ClassDef) if function is not None else None
+        body = text.enclosing(step.statement, ast.ClassDef)
         if body is None:
             raise self.cannot(step, expression, f"needs a new weight {path}, and no class holds it")
         self.attributes[path] = prefix + name
@@ -293,8 +292,8 @@ class Spelling(Values):
             raise self.cannot(
                 step,
                 expression,
-                f"needs the new weight {path} of {value.size} numbers; a "
-                f"function has no place: make the program an nn.Module",
+                f"needs the new weight {path} of {value.size} numbers, which a function cannot hold: "
+                f"make the program an nn.Module",
             )
         return self._array_text(value, None, step)
 
