@@ -310,6 +310,30 @@ def test_renamed_weights_and_other_types() -> None:
     assert counts(renamed) == (0, 0, 0) and "~ self.w → self.v f32[3]: the same" in str(renamed)
 
 
+def test_layers_after_one_that_was_removed_are_those_before() -> None:
+    """Their paths count one less, and the norms, whose ones and zeros are those of every other, go with them."""
+
+    def block() -> nn.Module:
+        return nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.Tanh())
+
+    blocks = [block() for _ in range(5)]
+    whole, less = (
+        fx.symbolic_trace(nn.Sequential(*(blocks[i] for i in kept)), x="f32[B,4]") for kept in (range(5), (0, 2, 3, 4))
+    )
+    found = fx.diff(whole, less)
+    assert [change.name for change in found.removed] == ["layer_norm_1", "linear_1", "tanh_1"]
+    assert not found.added and not found.changed
+    by_kind = {
+        kind: [(w.old_path, w.new_path) for w in found.weights if w.kind == kind] for kind in ("removed", "renamed")
+    }
+    assert all(path is not None and path.startswith("1.") for path, _ in by_kind["removed"])
+    assert len(by_kind["removed"]) == 4 and len(found.weights) == 4 + 12
+    assert ("2.0.weight", "1.0.weight") in by_kind["renamed"] and ("4.1.bias", "3.1.bias") in by_kind["renamed"]
+    back = fx.diff(less, whole)
+    assert [change.name for change in back.added] == ["layer_norm_1", "linear_1", "tanh_1"]
+    assert not back.removed and not back.changed
+
+
 def test_equal_zeros_are_not_the_same_weight() -> None:
     """A bias of zeros in another module is another weight, unless the module's others moved, too."""
     a = weighted(bn__scale=RAMP, bn__shift=ONES * 0)

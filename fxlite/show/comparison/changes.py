@@ -23,7 +23,7 @@ import numpy as np
 from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.show.comparison.compare import bits_differ, differences, operands
+from fxlite.show.comparison.compare import bits_differ, differences, operands, same_array
 from fxlite.show.comparison.pairing import Pairs, call_key
 from fxlite.show.node_cost import Cost, node_cost
 from fxlite.show.text.pretty import node_line, value_text
@@ -236,18 +236,22 @@ def changed_weights(a: Graph, b: Graph, modules: tuple[GraphModule, GraphModule]
 
     Without ``modules`` there are no values: paths and types are compared."""
     old, new = weight_types(a), weight_types(b)
+    differing = [path for path, type in old.items() if path in new and _differs(path, type, new[path], modules)]
+    renamed = {} if modules is None else _renamed(old, new, set(differing), modules)
+    taken = set(renamed.values())
     found: list[WeightChange] = []
-    gone = {path: type for path, type in old.items() if path not in new}
-    come = {path: type for path, type in new.items() if path not in old}
-    for old_path, new_path in _renamed(gone, come, modules).items():
-        types = gone.pop(old_path), come.pop(new_path)
-        found.append(WeightChange("renamed", old_path, new_path, *types, 0, 0.0))
-    found += [WeightChange("removed", path, None, type, None) for path, type in gone.items()]
     for path, type in old.items():
-        if path in new:
-            change = _compare(path, type, new[path], modules)
-            found += [] if change is None else [change]
-    return found + [WeightChange("added", None, path, None, type) for path, type in come.items()]
+        if path not in renamed and (path not in new or path in taken):
+            found.append(WeightChange("removed", path, None, type, None))
+    for path in differing:
+        if path not in renamed and path not in taken:
+            found.append(_compared(path, old[path], new[path], modules))
+    for path, type in new.items():
+        if path not in taken and (path not in old or path in renamed):
+            found.append(WeightChange("added", None, path, None, type))
+    for path, other in renamed.items():
+        found.append(WeightChange("renamed", path, other, old[path], new[other], 0, 0.0))
+    return found
 
 
 def weight_types(graph: Graph) -> dict[str, Any]:
@@ -256,35 +260,66 @@ def weight_types(graph: Graph) -> dict[str, Any]:
 
 
 def _renamed(
-    gone: Mapping[str, Any], come: Mapping[str, Any], modules: tuple[GraphModule, GraphModule] | None
+    old: Mapping[str, Any], new: Mapping[str, Any], differing: set[str], modules: tuple[GraphModule, GraphModule]
 ) -> dict[str, str]:
-    """Old path -> new path of weights with the same type and the same bytes. Those of which all
-    elements are alike, as the zeros of a bias, have these by chance: they are renamed where other
+    """Old path -> new path of weights that have the type and the bytes of a weight under another path, which is none of
+    both, or has other bytes in the other module (the layers after one that was removed count one less).
+
+    Weights of which all elements are alike, as the zeros of a bias, have these by chance: they are renamed where other
     weights have gone from the one module to the other, or inside of one module."""
-    if modules is None:
-        return {}
-
-    def by_bytes(module: GraphModule, types: Mapping[str, Any], others: Any) -> dict[Any, list[str]]:
-        found: dict[Any, list[str]] = defaultdict(list)
-        wanted = {str(type) for type in others.values()}  # bytes are looked at where it may help
-        for path, type in types.items():
-            if str(type) in wanted:
-                found[str(type), _array(module, path).tobytes()].append(path)
-        return found
-
-    left, right = by_bytes(modules[0], gone, come), by_bytes(modules[1], come, gone)
+    buckets: dict[Hashable, list[str]] = defaultdict(list)
+    for path in new:
+        if path not in old or path in differing:
+            buckets[_print_of(_array(modules[1], path))].append(path)
     found: dict[str, str] = {}
+    taken: set[str] = set()
     moved = {("", "")}  # modules whose weights have gone from one to the other
-    for key in sorted(left, key=lambda key: _is_uniform(key[1])):
-        others = list(right.get(key, ()))
-        for path in left[key]:
-            best = max(others, key=lambda other: _alike(path, other, moved), default=None)
-            if best is None or (_is_uniform(key[1]) and not _alike(path, best, moved)[0]):
-                continue
-            found[path] = best
-            others.remove(best)
-            moved.add((path.rpartition(".")[0], best.rpartition(".")[0]))
+    waiting = {path: _array(modules[0], path) for path in old if path not in new or path in differing}
+    uniform = {path for path, array in waiting.items() if _is_uniform(array.tobytes())}
+    for path in sorted(waiting, key=uniform.__contains__):
+        others = [other for other in buckets.get(_print_of(waiting[path]), ()) if other not in taken]
+        others = [other for other in others if same_array(waiting[path], _array(modules[1], other))]
+        best = max(others, key=lambda other: _alike(path, other, moved), default=None)
+        if best is None:
+            continue
+        if path in uniform and (path in differing or best in differing or not _alike(path, best, moved)[0]):
+            continue  # but it may follow its module, below
+        found[path] = best
+        taken.add(best)
+        moved.add((path.rpartition(".")[0], best.rpartition(".")[0]))
+    for path, other in _followers(found, old, new):
+        if other not in taken and path not in found:
+            array = _array(modules[0], path)
+            if same_array(array, _array(modules[1], other)) and _is_uniform(array.tobytes()):
+                found[path] = other
+                taken.add(other)
     return found
+
+
+def _followers(found: Mapping[str, str], old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The other weights below modules that became others: ``layers.3.norm.bias`` and ``layers.2.norm.bias``, where
+    ``layers.3.fc.weight`` is ``layers.2.fc.weight`` now."""
+    prefixes: dict[tuple[str, ...], list[str]] = {}
+    for path, other in found.items():
+        before, after = path.split("."), other.split(".")
+        while before and after and before[-1] == after[-1]:
+            before.pop()
+            after.pop()
+        prefixes.setdefault(tuple(before), after)
+    for path in old:
+        parts = path.split(".")
+        for end in range(len(parts) - 1, -1, -1):
+            if tuple(parts[:end]) in prefixes:
+                other = ".".join([*prefixes[tuple(parts[:end])], *parts[end:]])
+                if other in new:
+                    yield path, other
+                break
+
+
+def _print_of(array: np.ndarray[Any, Any]) -> Hashable:
+    """Equal for arrays of one type and the same bytes, and for few others."""
+    ends = array.reshape(-1)[[*range(8), *range(-8, 0)]] if array.size >= 16 else array
+    return str(type_of(array)), ends.tobytes()
 
 
 def _alike(old: str, new: str, moved: set[tuple[str, str]]) -> tuple[bool, bool]:
@@ -304,18 +339,21 @@ def _array(module: GraphModule, path: str) -> np.ndarray[Any, Any]:
     return np.asarray(module.get_attribute(path))
 
 
-def _compare(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphModule] | None) -> WeightChange | None:
+def _differs(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphModule] | None) -> bool:
+    """Whether a weight of both graphs has another type, or other bits where these are known."""
     if modules is None:
-        return WeightChange("changed", path, path, old, new) if old != new else None
-    if modules[0].get_attribute(path) is modules[1].get_attribute(path):
-        return None
+        return bool(old != new)
+    one, other = modules[0].get_attribute(path), modules[1].get_attribute(path)
+    return one is not other and not same_array(np.asarray(one), np.asarray(other))
+
+
+def _compared(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphModule] | None) -> WeightChange:
+    """What differs, of one that does."""
+    if modules is None:
+        return WeightChange("changed", path, path, old, new)
     one, other = (_array(module, path) for module in modules)
     types = type_of(one), type_of(other)
-    if types[0] != types[1]:
-        return WeightChange("changed", path, path, *types)
-    if one.tobytes() == other.tobytes():
-        return None
-    return WeightChange("changed", path, path, *types, *difference(one, other))
+    return WeightChange("changed", path, path, *types, *(difference(one, other) if types[0] == types[1] else ()))
 
 
 def difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[int, float]:

@@ -159,6 +159,7 @@ def diff(a: Graph | GraphModule, b: Graph | GraphModule, context: int = 3) -> Gr
     modules = (a, b) if isinstance(a, GraphModule) and isinstance(b, GraphModule) else None
     weights = changed_weights(graph_a, graph_b, modules)
     renamed = {str(w.new_path): str(w.old_path) for w in weights if w.kind == "renamed"}
+    renamed |= {w.path: f"+{w.path}" for w in weights if w.kind == "added"}  # the path may have been another weight's
     with paused_gc():
         pairs = pair_nodes(graph_a, graph_b, renamed)
         rows = tuple(find_rows(graph_a, graph_b, pairs, renamed))
