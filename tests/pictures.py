@@ -3,7 +3,7 @@
 In: nothing. Out: SVG texts by path. ``python -m tests.pictures`` writes them again after a change;
 a test compares them with the files.
 
-``python -m tests.pictures --screenshots FOLDER`` opens the pages of models, a report, a diff and a notebook in a
+``python -m tests.pictures --screenshots FOLDER`` opens the pages of models, a report and a diff in a
 headless Chromium and writes what is seen, light and dark, wide and narrow, for somebody to look at.
 ``python -m tests.pictures --times`` prints how much processor time pictures and pages take, how long a browser takes
 to open them, and how long the frames are while they are moved.

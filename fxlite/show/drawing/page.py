@@ -73,7 +73,7 @@ fxViewer().load(JSON.parse(document.getElementById("graph").textContent));
 #: What a page with a picture has above it.
 SEARCH = (
     '<input id="search" type="search" aria-label="search for nodes" '
-    'placeholder="search: name, op, type, module, file:line  ( / )">'
+    'placeholder="search: name, op, file:line  ( / )" title="by name, op, type, module, or file and line">'
 )
 BUTTONS = """\
 <span class="buttons"><button id="fit">fit</button><button id="in" aria-label="larger">+</button><button
