@@ -510,18 +510,16 @@ class CBackend(Backend):
             "autotune",
             bool,
             False,
-            "where there are several ways to compute a kernel, measure "
-            "them (at --size) and take the fastest, not the one that a model predicts; choices are "
-            "kept in the cache",
+            "where a kernel can be computed in several ways, measure them (at --size) and take "
+            "the fastest, instead of the one that a cost model predicts; choices are kept in the cache",
             "",
         ),
         Option(
             "small_weights",
             bool,
             False,
-            "no kernel stores weights in a larger form than the "
-            "model's: none of Winograd's convolutions, which are faster and take up to 4 times as "
-            "much",
+            "do without kernels that store weights in a larger form than the model's: Winograd's "
+            "convolutions, which are faster but take up to 4 times as much memory",
             "",
         ),
         Option(

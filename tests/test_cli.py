@@ -528,7 +528,7 @@ def test_help_has_an_example_that_is_right(command: str, capsys: pytest.CaptureF
 
 
 def test_every_status_is_one_that_the_help_names(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Exit status: 0 all is well; 1" in run(capsys, "--help")[1]
+    assert "Exit status: 0 success; 1" in run(capsys, "--help")[1]
     net = ("net.py:Net", "-i", X)
     assert run(capsys, "trace", *net)[0] == 0
     assert run(capsys, "trace", "net.py:Nett")[0] == 1

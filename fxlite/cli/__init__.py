@@ -57,7 +57,7 @@ _ABOUT = (
     "A type is a dtype and a shape, such as f32[B,3,4*D]; a name in it stands for a size that is known when "
     f"the model runs. The dtypes are {' '.join(d.name for d in ALL)}. A program is FILE.py:NAME (a Module class, an "
     "instance, a function, or a function without arguments that makes a model) or FILE.fxl.",
-    "Exit status: 0 all is well; 1 the program or one of its files is at fault, or what was asked about does not "
+    "Exit status: 0 success; 1 the program or one of its files is at fault, or what was asked about does not "
     "hold (check, trace --doctor, doctor); 2 the arguments are wrong; 130 interrupted. fxlite diff: 0 the graphs "
     "are the same, 1 they differ, 2 something is at fault.",
 )
@@ -67,27 +67,27 @@ _ABOUT = (
 _COMMANDS = {
     "trace": "print a program's graph with a type on every value",
     "compile": "turn a program into optimized source files, checked and timed",
-    "diff": "what changed from one program to another, or by running passes",
-    "check": "fail where a graph holds what it must not, or is larger than a limit",
+    "diff": "show what differs between two programs, or before and after passes",
+    "check": "fail if a graph contains what it must not, or exceeds a limit",
     "passes": "list the passes that can be named, and where they come from",
     "new-pass": "write a pass (or a rule) that works, with examples and a test, to edit",
-    "bisect": "run passes one by one, checked; name the first that is wrong, and where",
-    "cost": "FLOPs, bytes, parameters and memory, as formulas in the named dims or numbers",
-    "profile": "measure where the time of a call goes, beside the machine's limits",
+    "bisect": "run passes one by one, each checked, and name the first that is wrong and where",
+    "cost": "compute FLOPs, bytes, parameters and memory, as formulas in the named dims or as numbers",
+    "profile": "measure where the time of a call goes, and compare it with the machine's limits",
     "blame": "print a program's file with the time that each line takes",
     "report": "write one HTML page: the graph to explore with costs, times, memory, source",
-    "step": "run passes, and look at each rewrite, forward and backward",
-    "quantize": "make a program of integers, by a scheme, a plan or a budget",
+    "step": "run passes and look at each rewrite, forward and backward",
+    "quantize": "quantize a program to integers, by a scheme, a plan or a budget",
     "regenerate": "write a program, or what passes made of it, as Python source",
-    "reimport": "read regenerated source that was edited: what changed, and the graph",
+    "reimport": "read regenerated source that was edited: show what changed, and save the graph",
     "optimize": "show or apply what passes do as a patch on the program's own files",
-    "migrate": "port a file written for torch.fx, and list what is left to a person",
-    "import": "a model of ONNX as a graph, a picture and a report; what it holds first",
-    "export": "write a program, or what passes made of it, as a model of ONNX",
+    "migrate": "port a file written for torch.fx, and list what has to be ported by hand",
+    "import": "read an ONNX model and write its graph, a picture and a report",
+    "export": "write a program, or what passes made of it, as an ONNX model",
     "weights": "list the arrays of a file of weights",
     "textconv": "print a saved graph as text, for git diff",
-    "info": "version, compiler, CPU, cache and devices",
-    "doctor": "try what fxlite uses on this machine, and say what to do about what is missing",
+    "info": "show the version, the compiler, the CPU, the cache and devices",
+    "doctor": "check what fxlite uses on this machine, and say how to get what is missing",
     "completion": "print a script with which a shell completes the commands and their options",
 }
 

@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     program_options(parser)
     parser.add_argument("other", metavar="OTHER", nargs="?", help="the program to compare with, after the first")
     passes_option(parser, "in place of OTHER: compare before and after these passes; your own: FILE.py:NAME")
-    parser.add_argument("--html", metavar="FILE", help="write a page that needs nothing else, too")
-    parser.add_argument("--json", metavar="FILE", help="write the diff as data, too; - prints it")
+    parser.add_argument("--html", metavar="FILE", help="also write a page that needs no other file")
+    parser.add_argument("--json", metavar="FILE", help="also write the diff as JSON; - prints it")
     text = "unchanged lines shown around a change; default 3"
     parser.add_argument("--context", type=number(0, "of lines"), default=3, metavar="N", help=text)
 

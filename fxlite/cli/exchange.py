@@ -27,11 +27,11 @@ from fxlite.cli.shared import after_passes, passes_option, program_options, repe
 def import_add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite import``."""
     parser.add_argument("model", metavar="MODEL.onnx", help="the model; external data lies beside it")
-    text = "of a dim a number or another name (batch=B, seq=128), of an input its type (x=f32[B,3,224,224]); repeat"
+    text = "for a dim, a number or another name (batch=B, seq=128); for an input, its type (x=f32[B,3,224,224]); repeat"
     repeated(parser, "--size", metavar="NAME=VALUE", help=text)
     parser.add_argument("-o", "--output", metavar="FOLDER", help="where NAME.fxl, NAME.svg and NAME.html go")
     parser.add_argument(
-        "--check", action="store_true", help="only say what the model holds; status 1 if anything is not supported"
+        "--check", action="store_true", help="only print what the model contains; status 1 if anything is not supported"
     )
 
 
@@ -78,8 +78,8 @@ def export_add_arguments(parser: argparse.ArgumentParser) -> None:
     program_options(parser)
     parser.add_argument("output", metavar="MODEL.onnx", help="the file to write; large weights go beside it")
     passes_option(parser)
-    parser.add_argument("--opset", type=int, default=21, help="the version of ONNX's ops, 18 or later; default 21")
-    parser.add_argument("--external-data", action="store_true", help="put weights into MODEL.onnx.data in any case")
+    parser.add_argument("--opset", type=int, default=21, help="the opset version, 18 or later; default 21")
+    parser.add_argument("--external-data", action="store_true", help="put weights into MODEL.onnx.data, however small")
 
 
 def export_run(options: argparse.Namespace, console: Console) -> int:

@@ -29,16 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "patch -p1 and git apply take. The patched program is run before anything is printed: it "
         "gives what the optimized graph gives, with weights from the converter."
     )
-    parser.epilog = "Needs the extra fxlite[patch]. FILE.py's folder holds what may be changed."
+    parser.epilog = "Needs the extra fxlite[patch]. FILE.py's folder is the only one in which files are changed."
     program_options(parser)
     passes_option(parser, "what to run; a pass of your own is FILE.py:NAME", required=True)
     parser.add_argument("--diff", action="store_true", help="print the diff (the default)")
     parser.add_argument(
         "--apply",
         action="store_true",
-        help="change the files; on a terminal each hunk is asked for, unless --hunks or --yes",
+        help="change the files; on a terminal, with a question for each hunk, unless --hunks or --yes",
     )
-    parser.add_argument("--yes", action="store_true", help="with --apply: all hunks, unasked")
+    parser.add_argument("--yes", action="store_true", help="with --apply: all hunks, without asking")
     parser.add_argument("--hunks", metavar="1,3", type=numbers, help="only these hunks, counted from 1")
     parser.add_argument(
         "--converter",

@@ -57,10 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cliffs",
         action="store_true",
-        help="only what takes over 3%% of the time and reaches less than half of what the machine allows, "
-        "with why and what to do",
+        help="show only the kernels that take more than 3%% of the time and reach less than half of what the machine "
+        "allows, with the reason and what to do",
     )
-    purpose = "measure what each of these passes brings, beside what its costs predict; your own: FILE.py:NAME; "
+    purpose = (
+        "measure what each of these passes saves, and compare it with what its costs predict; your own: FILE.py:NAME; "
+    )
     passes_option(parser, f"{purpose}standard: those that fxlite compile runs")
     parser.add_argument("--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto")
     backend_options(parser, "matmul_precision", "autotune")
@@ -125,7 +127,7 @@ def _program_and_inputs(options: argparse.Namespace) -> tuple[GraphModule, Any]:
 
 def measuring_options(
     parser: argparse.ArgumentParser,
-    purpose: str = "what runs it, each node or each kernel with counters",
+    purpose: str = "what runs it: each node, or each kernel with counters",
     backend: str | None = "python",
 ) -> None:
     """Of what is measured, and how."""

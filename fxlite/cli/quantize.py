@@ -214,7 +214,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _QUANTIZE_EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     program_options(parser)
-    data = parser.add_argument_group("data", "real inputs, to find the ranges of values and the noise on")
+    data = parser.add_argument_group("data", "real inputs, on which ranges of values and errors are measured")
     repeated(
         data,
         "--data",
@@ -227,8 +227,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch", type=positive, default=32, metavar="N", help="size of a batch along a named dim; default 32"
     )
     how = parser.add_argument_group("how", "one of --scheme, --plan, or a budget")
-    how.add_argument("--scheme", choices=SCHEMES, help="one for all; only static_int8 needs --data")
-    how.add_argument("--plan", metavar="FILE.toml", help="a scheme for each layer, maybe edited")
+    how.add_argument("--scheme", choices=SCHEMES, help="one scheme for all layers; only static_int8 needs --data")
+    how.add_argument(
+        "--plan", metavar="FILE.toml", help="a scheme for each layer, as written by --write-plan and perhaps edited"
+    )
     for option, metavar, parse, text in (
         ("--min-sqnr", "DB", float, "signal-to-noise ratio of the results on --data, in dB"),
         ("--max-bytes", "BYTES", amount, "bytes of all weights: 200kB, 4MiB"),

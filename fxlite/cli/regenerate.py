@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite regenerate``."""
     program_options(parser)
     passes_option(parser)
-    parser.add_argument("--name", help="what the class is called; default: as the program")
+    parser.add_argument("--name", help="name of the class; default: that of the program")
     parser.add_argument(
         "-o", "--output", metavar="FOLDER", help="write NAME.py and its weights there instead of printing the source"
     )
@@ -58,7 +58,7 @@ def reimport_add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "PROGRAM, its inputs and passes are those given to fxlite regenerate."
     program_options(parser)
     passes_option(parser)
-    parser.add_argument("edited", metavar="EDITED", help="the file, or its folder, as it is now")
+    parser.add_argument("edited", metavar="EDITED", help="the edited file, or its folder")
     text = "an input that the edit added, and its type; repeat for each"
     repeated(parser, "--new-input", metavar="NAME=TYPE", type=typed_input, help=text)
     parser.add_argument("-o", "--output", metavar="FILE.fxl", help="save the graph there")

@@ -40,7 +40,7 @@ def program_options(parser: argparse.ArgumentParser) -> None:
     text = 'an input and its type, "x=f32[B,3,224,224]"; repeat for each'
     repeated(parser, "-i", "--input", metavar="NAME=TYPE", type=typed_input, help=text)
     text = (
-        'what is known of a named dim of the inputs: "T=1..512", "T=8..512%%8" (a multiple of '
+        'what is known about a named dim of the inputs: "T=1..512", "T=8..512%%8" (a multiple of '
         '8), "T=1..", "T=%%8"; repeat for each'
     )
     repeated(parser, "--dim", metavar="DIM=FACTS", type=dim_facts, help=text)

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     listed = ", ".join(f"{keys[0]} {name}" for name, keys in KEYS.items())
     parser.epilog = (
-        f"Keys: {listed}; the arrow keys do, too. Passes are linted and not checked on values: "
+        f"Keys: {listed}; the arrow keys work, too. Passes are linted but not checked on values: "
         "fxlite bisect does that. Status: 0; 1 where a pass fails, after the rewrites before it."
     )
     program_options(parser)

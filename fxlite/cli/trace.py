@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite trace``."""
     program_options(parser)
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--table", action="store_true", help="print a table with a line for each node instead of code")
+    shown.add_argument("--table", action="store_true", help="print a table with a row for each node instead of code")
     shown.add_argument(
         "--tree", action="store_true", help="print the modules with result, parameters and FLOPs instead of code"
     )
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument(
         "--doctor",
         action="store_true",
-        help="find all that keeps the program from being traced, with fixes; status 1 if anything",
+        help="list everything that keeps the program from being traced, with fixes; status 1 if there is anything",
     )
     passes_option(parser)
 
