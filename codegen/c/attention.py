@@ -199,7 +199,7 @@ class _Tiles(_Attention):
             "in the second-level cache."
         )
         if not spec.keys <= self.block:
-            note += "\nFrom block to block sums are rescaled to the highest score so far."
+            note += "\nSums are rescaled from block to block, to the highest score so far."
         teams = symbol("n_threads") if self.is_shared else Index.of(1)
         return _function(spec, note, body, teams * share * ITEM_BYTES[spec.ctype])
 

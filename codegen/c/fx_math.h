@@ -65,7 +65,7 @@ FX_FN double fx_double_from_bits(uint64_t bits) {
     return x;
 }
 
-/* memcpy and memset for a number of bytes that may be 0; then the pointers may be null. */
+/* memcpy and memset for a number of bytes that may be 0, in which case the pointers may be null. */
 FX_FN void fx_copy(void *to, const void *from, int64_t bytes) {
     if (bytes > 0) memcpy(to, from, (size_t)bytes);
 }
@@ -1565,10 +1565,10 @@ FX_NEXTAFTER(bf16, y)
 
 #ifndef FX_ERROR_DEFINED
 #define FX_ERROR_DEFINED
-/** What the code of an error may be, beside 0. */
+/** The codes of errors; 0 means that a call succeeded. */
 enum {
     FX_INDEX_OUT_OF_RANGE = 1, /**< an index is out of range for its axis */
-    FX_OUT_OF_MEMORY,          /**< there is no memory */
+    FX_OUT_OF_MEMORY,          /**< there is not enough memory */
     FX_WRONG_PROCESSOR,        /**< the processor lacks instructions that the code was made for */
     FX_IMPOSSIBLE_SIZES,       /**< no call with these sizes is possible */
     FX_WRONG_WEIGHTS,          /**< the weights are not those that the code was made for */
@@ -1579,7 +1579,7 @@ typedef struct {
     int code;      /**< 0 if it did not fail */
     int64_t value; /**< the index */
     int64_t limit; /**< how many elements the axis has */
-    int64_t where; /**< the number of the place in the program, of which the header has a list */
+    int64_t where; /**< the number of the place in the program; the header lists the places */
 } fx_error;
 #endif
 

@@ -145,7 +145,7 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str], stat
             *lines(behind),
             "@return 0, or error->code",
             "",
-            f"Arrays are dense and row-major{half}; outputs may overlap nothing else. Calls with",
+            f"Arrays are dense and row-major{half}; outputs must not overlap other arrays. Calls with",
             f"different workspaces{', states' if program.states else ''} and outputs may run at the same time.",
         ]
     )

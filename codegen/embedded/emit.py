@@ -162,8 +162,8 @@ class _Source(Source):
     def _header(self) -> str:
         upper = self.name.upper()
         arena = [
-            "/** Bytes of the arena, in which a call computes. What it holds before a call is",
-            " * of no account, and nothing is kept in it for the next. */",
+            "/** Bytes of the arena, in which a call computes. Its content before a call does not",
+            " * matter, and nothing is kept in it for the next call. */",
             f"#define {upper}_ARENA_BYTES {self.arena_bytes}",
         ]
         head = "\n".join(signature(f"{self.name}_run", self._parameters(), self.result))

@@ -332,7 +332,7 @@ class RunTaps(Taps):
         else:  # or some whole ones
             self.parts = 1
             self.blocks = -(-self.runs // (PACKED_BLOCK // self.length))
-        comment = "Where the runs of a kernel begin, from its first pixel."
+        comment = "Where the runs of a kernel begin, counted from its first pixel."
         self.distances("run", comment, self.kernel_places(row, column, 1 if joined else spec.s))
 
     def note(self) -> str:

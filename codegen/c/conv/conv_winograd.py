@@ -58,8 +58,8 @@ class Winograd(Walk):
         note = (
             f"3x3, {spec.c} -> {spec.k} channels; Winograd's F({m}x{m}, 3x3): {self.points}"
             f" products for {m * m} pixels instead of {9 * m * m}.\n"
-            "As many rows of tiles at once as fill half of the second-level cache with points; "
-            f"{self.panels} x {self.panel} output channels."
+            "Rows of tiles are computed together as long as their points fit in half of the "
+            f"second-level cache; {self.panels} x {self.panel} output channels."
         )
         if self.pairs:
             note += "\nThe points are rounded to bf16, in pairs of channels; sums are float."

@@ -13,12 +13,12 @@ extern "C" {
 /** Bytes of the weights in memory. */
 #define UPPER_WEIGHTS_BYTES SIZE_OF_WEIGHTS
 
-/** What the code of an error means, as a sentence. */
+/** A sentence that says what the code of an error means. */
 static inline const char *MODEL_error_message(int code) {
     switch (code) {
     case 0: return "No error.";
     case FX_INDEX_OUT_OF_RANGE: return "An index is out of range for its axis.";
-    case FX_OUT_OF_MEMORY: return "There is no memory.";
+    case FX_OUT_OF_MEMORY: return "There is not enough memory.";
     case FX_WRONG_PROCESSOR: return "The processor lacks instructions that it was compiled for.";
     case FX_IMPOSSIBLE_SIZES: return "No call with these sizes of the named dims is possible.";
     case FX_WRONG_WEIGHTS: return "The weights are not those that the code was made for.";
@@ -32,7 +32,7 @@ STATE
 COUNT
 
 /** Whether a call with these sizes is possible on this processor: 0, or the code of the
- * error that it would end with. The run function asks this itself. */
+ * error that it would return. The run function checks this by itself. */
 CHECK
 
 WORKSPACE

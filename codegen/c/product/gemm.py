@@ -398,7 +398,7 @@ class _Floats(Product):
         if self.cut is not None and (self.cut.size or not self.cut.own):
             said.append(long_reason(self.cut))
         elif self.cut is not None and self.sums_of_task:
-            said.append(f"K is cut into {bare(self.cut.blocks)} blocks, which several tiles read in turn.")
+            said.append("K is divided into blocks, each of which several tiles read in turn.")
         if self.is_symmetric:
             said.append("The right operand is the left one transposed: what is above the diagonal is mirrored.")
         if self.in_registers:

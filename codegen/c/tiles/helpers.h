@@ -15,10 +15,11 @@ static inline double fx_size_div(double a, double b) { return b > 0 ? floor(a / 
 
 static inline double fx_size_mod(double a, double b) { return a - fx_size_div(a, b) * b; }
 
-/* Enter the bytes of a value in those of the largest. False if there cannot be one: a size is
-   negative, its bytes cannot be counted, or it has no elements but axes to loop over for hours. */
+/* Raise *largest to the bytes of a value, if it has more. False if there cannot be such a value: a
+   size is negative, its bytes cannot be counted, or it is empty and has axes that a loop would run
+   over for hours. */
 static bool fx_count(double *largest, bool stored, double bytes, int rank, const double *shape) {
-    double counted = bytes; /* with empty axes as one element */
+    double counted = bytes; /* counting empty axes as one element */
     bool empty = false;
     for (int axis = 0; axis < rank; axis++) {
         if (!(shape[axis] >= 0)) return false;

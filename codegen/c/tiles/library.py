@@ -175,7 +175,7 @@ def includes(program: str = "fx") -> str:
 
 
 _GUARD = """\
-/* What the functions of NAME call, of the C that programs made by fxlite share. */
+/* C that all programs made by fxlite share: the part of it that the functions of NAME call. */
 #ifndef FX_NAME_TILES_H
 #define FX_NAME_TILES_H
 
@@ -188,7 +188,7 @@ _INCLUDES = """\
 
 #include "fx_math.h"
 
-/* Without OpenMP its pragmas are unknown, and nothing reads what only they read. */
+/* Without OpenMP, its pragmas are unknown, and variables that only they read are unused. */
 #if defined(__GNUC__) && !defined(_OPENMP)
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -62,8 +62,8 @@ enum { TILE_ROWS = 11 };
 enum { TILE_ROWS = 6 };
 #endif
 
-/* For arrays that are read and written in whole lines, and for types that are found at any address,
- * in memory of any type. */
+/* ALIGNED: for arrays that are read and written in whole cache lines, and for types that may lie at
+ * any address. MAY_ALIAS: for types whose memory may be read as another type. */
 #ifdef __GNUC__
 #define ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define MAY_ALIAS __attribute__((may_alias))
@@ -72,7 +72,7 @@ enum { TILE_ROWS = 6 };
 #define MAY_ALIAS
 #endif
 
-/* What a type's name is followed by that stands for a vector, whose elements may be read from
+/* Follows the name of a type to make it a vector of that type, whose elements may be read from
  * memory of any type. */
 #if VECTOR_BYTES > 4
 #define VECTOR(bytes, alignment) __attribute__((vector_size(bytes))) ALIGNED(alignment) MAY_ALIAS
@@ -80,8 +80,8 @@ enum { TILE_ROWS = 6 };
 #define VECTOR(bytes, alignment) MAY_ALIAS
 #endif
 
-/* A comparison of vectors, all bits of a lane set where it holds; one lane; the values of a vector
- * in another type. */
+/* MASK: a comparison of vectors, with all bits of a lane set where it is true. LANE: one element of
+ * a vector. CONVERT: the values of a vector as another type. */
 #if VECTOR_BYTES > 4
 #define MASK(comparison) (comparison)
 #define LANE(vector, number) (vector)[number]
@@ -92,21 +92,21 @@ enum { TILE_ROWS = 6 };
 #define CONVERT(vector, type) ((type)(vector))
 #endif
 
-/* Multiply-adds from which a second thread pays: a core does them in 7 us, and threads are started
- * and awaited in 1 us where they are awake, in several where they are not. */
+/* The number of multiply-adds from which a second thread pays. A core takes 7 us for them; starting
+ * and awaiting threads takes 1 us if they are awake, and several if they are not. */
 enum { PARALLEL_PRODUCTS = 400000 };
 
-/* Products that are added one after the other in a register, and blocks of so many that are added
- * to one sum: docs/numerics.md. Longer sums are added without loss. */
+/* How many products are added one after the other in a register, and how many such blocks are added
+ * to one sum (docs/numerics.md). Longer sums keep track of their rounding errors. */
 enum { SUM_STEPS = 512, SUM_BLOCKS = 16 };
 
 #ifdef _OPENMP
 int omp_get_thread_num(void);
 #endif
 
-/* A pointer of which the compiler forgets how it was computed. The rows of a tile are addressed
- * from two: the distances of eleven rows from one take more registers than there are, and GCC
- * fetches them from vector registers (measured: 102 against 115 GFLOP/s). */
+/* Hides from the compiler how a pointer was computed. The rows of a tile are addressed from two
+ * pointers: from a single one, the distances of eleven rows take more registers than there are, and
+ * GCC keeps them in vector registers (measured: 102 GFLOP/s instead of 115). */
 static inline const void *opaque_pointer(const void *pointer)
 {
 #if VECTOR_BYTES > 4
@@ -115,15 +115,15 @@ static inline const void *opaque_pointer(const void *pointer)
     return pointer;
 }
 
-/* Asks for a line of memory: to be written (1), and to be kept in the first-level cache (3) or
- * below. */
+/* Prefetches a cache line: for writing if `writes` is 1, and into the first-level cache if `level`
+ * is 3, or into a lower one. */
 #ifdef __GNUC__
 #define PREFETCH(address, writes, level) __builtin_prefetch(address, writes, level)
 #else
 #define PREFETCH(address, writes, level) ((void)(address))
 #endif
 
-/* Asks the second-level cache for one of `parts` parts of memory that is read next. */
+/* Prefetches one of `parts` equal parts of memory into the second-level cache. */
 static inline void prefetch_part(const void *from, int64_t bytes, int64_t part, int64_t parts)
 {
     const char *const start = from;
@@ -131,8 +131,8 @@ static inline void prefetch_part(const void *from, int64_t bytes, int64_t part, 
         PREFETCH(start + at, 0, 2);
 }
 
-/* For tiles: one copy of the code, whoever calls it; on a cache line of its own, because where the
- * inner loop starts within one was seen to make a difference of 4 % (20 % for depthwise). */
+/* For tiles: one copy of the code for all callers, which starts on a cache line, because the place
+ * of the inner loop within a line was seen to make a difference of 4 % (20 % for depthwise). */
 #if defined(__clang__)
 #define TILE_FUNCTION __attribute__((noinline, unused, aligned(64)))
 #elif defined(__GNUC__)
@@ -202,10 +202,10 @@ static inline int64_t this_thread(void)
 #define L2_BYTES 1048576
 #endif
 
-/* How many blocks of whole row tiles a product is cut into: so that the rows of A in one block stay
- * in half of the second-level cache while the panels of B pass by, and so that the blocks times
- * `other_tasks` give each thread at least four tasks, and the thread with most of them as few tiles
- * as can be. */
+/* The number of blocks of whole row tiles into which a product is divided. The rows of A in a block
+ * must fit in half of the second-level cache, where they stay for all panels of B. The blocks times
+ * `other_tasks` must give each thread at least four tasks, and the thread with the most tasks as
+ * few tiles as possible. */
 static inline int64_t count_row_blocks(int64_t row_tiles, int64_t tile_bytes,
                                        int64_t other_tasks, int n_threads)
 {
@@ -255,9 +255,9 @@ enum { T_panel = PANEL };
 /* Steps of K without a branch between them. */
 enum { STEPS_AT_ONCE = VECTOR_BYTES == 32 ? 4 : 1 };
 
-/* How many steps of K before it is read a row of B is asked for, 0 for never: 64-byte vectors are
- * used up faster than the second-level cache answers (measured on a Xeon with AMX: 147 -> 198
- * GFLOP/s at K = 784). */
+/* How many steps of K ahead a row of B is prefetched; 0 for not at all. 64-byte vectors are used
+ * faster than the second-level cache delivers them (measured on a Xeon with AMX: 147 -> 198 GFLOP/s
+ * at K = 784). */
 enum { STEPS_AHEAD = VECTOR_BYTES == 64 ? 16 : 0 };
 
 /* What the second-level cache is asked for while a tile is multiplied: `bytes` bytes in each step
@@ -329,8 +329,8 @@ static inline T_vec T_of_bits(T_index bits)
 #endif
 }
 
-/* For epilogues in registers: a vector of one value, and `count` elements from or to memory (a
- * whole vector, if there are more). Minimum and maximum are those of fx_math.h: a NaN wins. */
+/* For epilogues in registers: a vector that repeats one value, and loads and stores of `count`
+ * elements (at most a whole vector). Minimum and maximum are those of fx_math.h: a NaN wins. */
 static inline T_vec all_T(T x)
 {
     return x - (T_vec){0}; /* which leaves -0 as it is */
@@ -533,8 +533,8 @@ static inline void multiply_add_T(
     }
 }
 
-/* totals += tile, where `left` holds what rounding left out of the totals (Knuth's TwoSum); at last
- * the tile is what they hold. Beside an infinity what was left out is NaN, and of no account. */
+/* totals += tile; `left` collects the rounding errors of the totals (Knuth's TwoSum). With
+ * `is_last`, the tile becomes their sum. Beside an infinity the error is NaN, and is ignored. */
 static void add_tile_T(
     int rows, int columns, int is_last, T *restrict tile, T *restrict totals, T *restrict left)
 {
@@ -550,8 +550,8 @@ static void add_tile_T(
     }
 }
 
-/* multiply_block_T in blocks of at most `most` steps: up to SUM_BLOCKS of them are added one
- * after the other, and sums of so many so that nothing is lost. */
+/* multiply_block_T in blocks of at most `most` steps. Up to SUM_BLOCKS of them are added one after
+ * the other; sums of so many blocks are added with their rounding errors. */
 TILE_FUNCTION static void multiply_blocks_T(
     int rows, int columns, int64_t depth, int64_t most, const T *a, int64_t a_row,
     const T *b, struct ahead ahead, T *restrict tile)
@@ -573,12 +573,12 @@ TILE_FUNCTION static void multiply_blocks_T(
     }
 }
 
-/* Into how many blocks of K a packed weight is cut, by each of which several tiles are multiplied
- * in turn: of at most `steps` steps, so that a block stays in the first-level cache. Vectors of 64
- * bytes are fed by the second-level cache, as a row is asked for before it is read, and to keep the
- * sums of all tiles costs more than that (measured with 2 MiB, K = 784: 160 -> 180 GFLOP/s for 32
- * rows): so as few blocks as let A's rows, `step_bytes` in each step, fill half of it, 64 at
- * most. */
+/* The number of blocks of K into which a packed weight is divided; several tiles are multiplied by
+ * a block before the next one is read. A block has at most `steps` steps, so that it stays in the
+ * first-level cache. Vectors of 64 bytes are different: rows are prefetched from the second-level
+ * cache, and keeping the sums of all tiles costs more than reading from there (measured with 2 MiB,
+ * K = 784: 160 -> 180 GFLOP/s for 32 rows). There are then only as many blocks as let A's rows, of
+ * `step_bytes` in each step, fill half of that cache, and at most 64. */
 static inline int64_t count_weight_blocks(int64_t depth, int64_t steps, int64_t step_bytes)
 {
     if (VECTOR_BYTES == 64) {

@@ -2,7 +2,7 @@
  * program.py:1
  * T queries and T keys of 8, values of 8; tiles of TILE_ROWS queries,
  * blocks of 512 keys, which stay in the second-level cache.
- * From block to block sums are rescaled to the highest score so far. */
+ * Sums are rescaled from block to block, to the highest score so far. */
 static void k0_scaled_dot_product_attention(const double *restrict q, const double *restrict k,
         const double *restrict v, double *restrict scaled_dot_product_attention, int64_t B,
         int64_t T, void *restrict workspace, int n_threads)

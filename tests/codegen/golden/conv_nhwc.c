@@ -10,7 +10,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
     const int64_t out_w = (W + 1) / 2;
     const int64_t padded_h = out_h*2 + 2;
     const int64_t padded_w = out_w*2 + 2;
-    /* Where the runs of a kernel begin, from its first pixel. */
+    /* Where the runs of a kernel begin, counted from its first pixel. */
     const int64_t run[3] = {0, padded_w*16, padded_w*32};
     const int64_t most_images = fx_min(N, fx_max(n_threads*524288 / (padded_h*padded_w*64 + 1), 1));
     for (int64_t n_0 = 0; n_0 < N; n_0 += most_images) {

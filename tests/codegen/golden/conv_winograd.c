@@ -1,8 +1,8 @@
 /* relu: f32[1,32,16,16] = conv2d -> relu
  * program.py:1
  * 3x3, 32 -> 32 channels; Winograd's F(4x4, 3x3): 36 products for 16 pixels instead of 144.
- * As many rows of tiles at once as fill half of the second-level cache with points; 1 x 32
- *   output channels. */
+ * Rows of tiles are computed together as long as their points fit in half of the second-level
+ *   cache; 1 x 32 output channels. */
 static void k0_relu(const float *restrict x, const float *restrict weight_packed,
                     const float *restrict bias, float *restrict relu, void *restrict workspace,
                     int n_threads)

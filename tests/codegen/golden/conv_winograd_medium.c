@@ -1,8 +1,8 @@
 /* conv2d: f32[1,16,16,32] = conv2d
  * program.py:1
  * 3x3, 32 -> 32 channels; Winograd's F(2x2, 3x3): 16 products for 4 pixels instead of 36.
- * As many rows of tiles at once as fill half of the second-level cache with points; 1 x 32
- *   output channels.
+ * Rows of tiles are computed together as long as their points fit in half of the second-level
+ *   cache; 1 x 32 output channels.
  * The points are rounded to bf16, in pairs of channels; sums are float. */
 static void k0_conv2d(const float *restrict x, const uint32_t *restrict weight_packed,
                       float *restrict conv2d, void *restrict workspace, int n_threads)

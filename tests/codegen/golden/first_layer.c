@@ -19,7 +19,7 @@ struct first_layer_values {
 static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_packed,
                     float *restrict relu, int64_t B, void *restrict workspace, int n_threads)
 {
-    /* Where the runs of a kernel begin, from its first pixel. */
+    /* Where the runs of a kernel begin, counted from its first pixel. */
     const int64_t run[3] = {0, 10, 20};
     const int64_t most_images = fx_min(B, fx_max(n_threads*524288 / 400, 1));
     for (int64_t n_0 = 0; n_0 < B; n_0 += most_images) {

@@ -7,10 +7,10 @@
 
 #ifndef FX_ERROR_DEFINED
 #define FX_ERROR_DEFINED
-/** What the code of an error may be, beside 0. */
+/** The codes of errors; 0 means that a call succeeded. */
 enum {
     FX_INDEX_OUT_OF_RANGE = 1, /**< an index is out of range for its axis */
-    FX_OUT_OF_MEMORY,          /**< there is no memory */
+    FX_OUT_OF_MEMORY,          /**< there is not enough memory */
     FX_WRONG_PROCESSOR,        /**< the processor lacks instructions that the code was made for */
     FX_IMPOSSIBLE_SIZES,       /**< no call with these sizes is possible */
     FX_WRONG_WEIGHTS,          /**< the weights are not those that the code was made for */
@@ -21,7 +21,7 @@ typedef struct {
     int code;      /**< 0 if it did not fail */
     int64_t value; /**< the index */
     int64_t limit; /**< how many elements the axis has */
-    int64_t where; /**< the number of the place in the program, of which the header has a list */
+    int64_t where; /**< the number of the place in the program; the header lists the places */
 } fx_error;
 #endif
 
@@ -35,12 +35,12 @@ extern "C" {
 /** Bytes of the weights in memory. */
 #define LOOKUP_WEIGHTS_BYTES 39168
 
-/** What the code of an error means, as a sentence. */
+/** A sentence that says what the code of an error means. */
 static inline const char *lookup_error_message(int code) {
     switch (code) {
     case 0: return "No error.";
     case FX_INDEX_OUT_OF_RANGE: return "An index is out of range for its axis.";
-    case FX_OUT_OF_MEMORY: return "There is no memory.";
+    case FX_OUT_OF_MEMORY: return "There is not enough memory.";
     case FX_WRONG_PROCESSOR: return "The processor lacks instructions that it was compiled for.";
     case FX_IMPOSSIBLE_SIZES: return "No call with these sizes of the named dims is possible.";
     case FX_WRONG_WEIGHTS: return "The weights are not those that the code was made for.";
@@ -54,7 +54,7 @@ static inline const char *lookup_error_message(int code) {
 int64_t lookup_largest_bytes(int64_t B, int64_t T);
 
 /** Whether a call with these sizes is possible on this processor: 0, or the code of the
- * error that it would end with. The run function asks this itself. */
+ * error that it would return. The run function checks this by itself. */
 int lookup_check(int64_t B, int64_t T);
 
 /** Bytes of workspace that a call with these arguments needs; -1 for impossible sizes. */
@@ -73,7 +73,7 @@ int64_t lookup_workspace_bytes(int64_t B, int64_t T, int n_threads);
  * @param[out] error  filled in: what went wrong
  * @return 0, or error->code
  *
- * Arrays are dense and row-major; outputs may overlap nothing else. Calls with
+ * Arrays are dense and row-major; outputs must not overlap other arrays. Calls with
  * different workspaces and outputs may run at the same time. */
 int lookup_run(const int64_t *tokens, float *add, float *mean, int64_t B, int64_t T,
     const void *weights, void *workspace, int n_threads, fx_error *error);
