@@ -96,9 +96,9 @@ def markdown(rows: Sequence[Row], engines: Sequence[str], options: argparse.Name
     cold = [row for row in rows if row.cold]
     lines = paragraphs(
         "# Benchmarks: inference",
-        "fxlite's C beside the run-times people use: the same weights, the same inputs, in turns. "
-        "A ratio is fxlite's time by that of the **best** peer of the same accuracy class: below "
-        "1 fxlite is faster than all of them.",
+        "This page compares fxlite's C with other run-times: the same weights and the same inputs, "
+        "measured in turns. A ratio is fxlite's time divided by that of the **best** peer of the same "
+        "accuracy class. Below 1, fxlite is faster than all of them.",
         f"{machine()}; {datetime.date.today().isoformat()}; {versions(*PACKAGES)}.",
         "## In short",
         _means(rows, ours, threads),
@@ -124,28 +124,29 @@ def markdown(rows: Sequence[Row], engines: Sequence[str], options: argparse.Name
         ]
     lines += paragraphs(
         "## Why",
-        "Which roof binds fxlite's kernels (each kernel reads its inputs once and writes its "
-        "result), how much of it the call reaches, and the kernel that loses most, with its own "
-        "part of the roof. More than 100% means fewer products than the definition has (Winograd), "
-        "or a roof that was measured while other programs ran.",
+        "For each workload: which roof limits fxlite's kernels (each kernel reads its inputs once and "
+        "writes its result), how much of it the call reaches, and the kernel that loses the most time, "
+        "with the part of the roof that it reaches. More than 100% means that there are fewer products "
+        "than in the definition (Winograd), or that the roof was measured while other programs ran.",
         grid(("workload", "threads", "why"), [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)),
         "## Error",
-        "Largest difference from a float64 result, as a part of the largest value; the worst of several results.",
+        "The largest difference from a float64 result, as a part of the largest value. For several "
+        "results, the worst one counts.",
         by_engine(cold, engines, lambda row, e: _error(row, e)),
         "## First result",
-        "Seconds from a model in memory to its first result, imports excluded, with empty caches: "
-        "trace, passes and the C compiler. *cached*: the same in a new process. ONNX Runtime and "
-        "OpenVINO start from an ONNX file, of which the making is not counted; fxlite's weights "
-        "are mapped from their file; the run with freezing finds torch.compile's precompiled "
-        "header.",
+        "Seconds from a model in memory to its first result, without imports and with empty caches; for "
+        "fxlite this is tracing, passes and the C compiler. *cached* is the same again in a new process. "
+        "ONNX Runtime and OpenVINO start from an ONNX file, and writing it is not counted. fxlite's "
+        "weights are mapped from their file. torch.compile's run with freezing can use a precompiled "
+        "header from the run before.",
         grid(
             ("workload", *engines, f"{OURS}, cached"),
             [[row.workload, *(first_cell(row, e) for e in engines), _cached(row)] for row in cold],
         ),
         "## Memory",
-        "Megabytes: the most that was resident in the engine's process while it built the program "
-        "and ran it (`VmHWM`; fxlite: with its cache), less what was resident after its imports; "
-        "the model's weights are in it as far as they are resident, compilers that run as other "
+        "Megabytes: the peak of resident memory of the engine's process while it built the program and "
+        "ran it (`VmHWM`; for fxlite with its cache), minus what was resident after its imports. The "
+        "model's weights are included as far as they are resident; compilers that run as separate "
         "processes are not.",
         by_engine(cold, engines, lambda row, e: memory_cell(row, e)),
         "## Where it falls short",
@@ -180,7 +181,7 @@ def _means(rows: Sequence[Row], ours: Sequence[str], threads: Sequence[int]) -> 
                 continue
             mean, number = found
             missed = [r for r in chosen if (q := r.ratio(engine)) and q > r.wanted(engine)]
-            above = f"{len(missed)} above what was wanted of them" if missed else "all as wanted"
+            above = f"{len(missed)} above the ratio wanted for them" if missed else "all as wanted"
             lines.append(
                 f"- {engine}, {threads_text(count)}: geometric mean "
                 f"**{mean:.2f}** over {number} workloads (wanted ≤ {WANTED_MEAN[engine]:.2f}), "
@@ -240,10 +241,10 @@ def _method(options: argparse.Namespace, load: float) -> list[str]:
 def how_long(options: argparse.Namespace, load: float) -> list[str]:
     """What was repeated how often, and what noise does."""
     return [
-        f"- Every engine and workload in a process of its own, pinned to as many cores as threads; "
+        f"- Every engine and workload ran in a process of its own, pinned to as many cores as threads: "
         f"blocks of {options.seconds:g} s, at least three calls each, in turns, {options.rounds} "
         f"to {options.most} rounds. Values are medians.",
-        f"- Rounds in which other programs used more than 0.15 cores are left out; where too few "
-        f"are quiet, the noisiest half is, and the row says *noisy*; with one thread its times are "
-        f"processor times. Before the start other programs used {load:.2f} cores.",
+        f"- Rounds in which other programs used more than 0.15 cores are left out. If too few rounds "
+        "are quiet, the noisiest half is left out instead, and the row says *noisy*; with one thread, "
+        f"its times are then processor times. Before the start other programs used {load:.2f} cores.",
     ]
