@@ -41,19 +41,19 @@ BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)
 
 
 def outputs(text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Run the blocks of Python in one namespace, in the current folder, as one file ``tour.py``.
+    """Run the blocks of Python in one namespace, in the current folder, as one file ``model.py``.
 
     Yields each block with what it printed."""
     blocks = list(BLOCK.finditer(text))
     whole = "\n".join(block["code"] for block in blocks)
-    linecache.cache["tour.py"] = (len(whole), None, whole.splitlines(True), "tour.py")
-    namespace = {"__name__": "tour", "__file__": "tour.py"}
+    linecache.cache["model.py"] = (len(whole), None, whole.splitlines(True), "model.py")
+    namespace = {"__name__": "model", "__file__": "model.py"}
     line = 0
     for block in blocks:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             code = "\n" * line + block["code"]
-            exec(compile(code, "tour.py", "exec", dont_inherit=True), namespace)
+            exec(compile(code, "model.py", "exec", dont_inherit=True), namespace)
         line += block["code"].count("\n") + 1
         yield block, printed.getvalue()
 

@@ -293,10 +293,10 @@ def markdown(rows: Sequence[Row], count: int) -> str:
     lines = paragraphs(
         "# Cliffs: shapes that nobody tuned",
         [
-            "One op or a short chain, over shapes, layouts and dtypes that are drawn at random: odd sizes, transposed",
-            "operands, mixed types, named sizes beside fixed ones. fxlite's C with one thread beside the best "
-            "of NumPy and",
-            f"torch; a ratio is fxlite's time by that of the best peer. Above {CLIFF:g} it is a cliff.",
+            "Each case is one op or a short chain of ops, with shapes, layouts and dtypes drawn at random: odd sizes,",
+            "transposed operands, mixed types, named sizes beside fixed ones. fxlite's C on one thread is compared",
+            "with the better of NumPy and torch. A ratio is fxlite's time divided by that of the best peer; a ratio "
+            f"above {CLIFF:g} is a cliff.",
         ],
         f"{machine()}, one thread; {datetime.date.today()}; {versions('numpy', 'torch')}.",
         "## Distribution",
@@ -314,11 +314,11 @@ def markdown(rows: Sequence[Row], count: int) -> str:
         [
             f"`python -m tests.benchmarks.cliffs` draws the cases (seed {seeds}) from "
             f"`tests/benchmarks/cliff_cases.py`.",
-            f"Results are compared first. Engines take turns on one core, {ROUNDS} rounds; ratios are medians "
-            f"over rounds,",
-            "of processor times where other programs ran. Weights, marked *const*, are constants; `M=197` is a",
-            "size that the C is not compiled for. fxlite and NumPy take and give NumPy arrays, torch tensors (eager,",
-            "inference mode); what is a view is copied.",
+            f"Results are compared before anything is timed. Engines take turns on one core for {ROUNDS} rounds, and",
+            "ratios are medians over the rounds; where other programs ran, they are ratios of processor times.",
+            "Operands marked *const* are constants, such as weights. `M=197` is a named size, which the C is not",
+            "compiled for. fxlite and NumPy work on NumPy arrays, torch on its tensors (eager, in inference",
+            "mode). Results that would be views are copied.",
             f"{sum(row.times > 1 for row in rows)} cases were measured again (`--again 1.2`); the last time counts.",
         ],
     )

@@ -146,19 +146,19 @@ def _line(name: Name) -> str:
 _HEAD = """\
 # NumPy's names
 
-What each public name of NumPy {version} is here: the ops that the call becomes in a graph, or why
-there is none. Made by `python -m tests.table.numpy_page`; a test runs every call of this page
-beside NumPy, on all rungs.
+This page lists every public name of NumPy {version}. For each it gives a call and the ops that the call becomes
+in a graph, or the reason why it cannot be traced. `python -m tests.table.numpy_page` writes the page, and a test
+compares every call with NumPy, in the graph, as regenerated Python, and compiled.
 
-In the calls `x`, `y` and `t` are arrays of numbers, `v` and `w` vectors, `e` and `p` positive, `h`
-has NaN in it, `q` ascends, `m` is a regular matrix, `s` a positive definite one, `i`, `j` and `n`
-are integers, `b` and `z` bools, `u` bytes.
+In the calls, `x`, `y` and `t` are arrays of numbers, and `v` and `w` are vectors. `e` and `p` are positive, `h`
+contains NaN, and `q` is sorted. `m` is an invertible matrix and `s` a positive definite one. `i`, `j` and `n`
+are integers, `b` and `z` are bools, and `u` holds bytes.
 
-- Where NumPy raises an error because of values (a singular matrix, a position out of range),
-  compiled C and the graph do so, too; on CUDA a matrix that cannot be factored gives NaN or
-  infinities, and may have up to 64 columns.
-- `np.bincount` needs `minlength=`, which must be larger than all numbers, unless it can be seen how large they
-  can be (`x % n`, `np.argmin(d, axis=1)`, bytes); `np.partition` sorts.
+- Where NumPy raises an error because of values (a singular matrix, an index out of range), the graph and
+  compiled C do so, too. On CUDA, a matrix that cannot be factored gives NaN or infinities, and matrices may
+  have up to 64 columns.
+- `np.bincount` needs `minlength=`, which must be larger than all the numbers, unless the program itself bounds them
+  (`x % n`, `np.argmin(d, axis=1)`, bytes). `np.partition` sorts.
 - A reduction or scan by a ufunc that has no op (`np.subtract.reduce`) is unrolled, for up to 256
   elements.
 """
