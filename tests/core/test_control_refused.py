@@ -272,3 +272,51 @@ def test_what_may_share_memory_is_not_read_after_a_write(program: Any) -> None:
     """Silently it would be what stood there before."""
     with pytest.raises(TraceError, match=r"is not known: .*(may or may not share its memory|has written into it)"):
         fx.symbolic_trace(program, "f64[4]")
+
+
+def exchanged_selections(x: Any) -> Any:
+    a, b = x[x > -1], x[x > -1] + 1
+    c, d = a, b[::-1]
+    if x[0] > 0:
+        b, c = c, b
+    v = b[1:]
+    v[-1] = 7
+    return a.sum() + d.sum() + b.sum() + c.sum()
+
+
+def one_selection_under_two_names(x: Any) -> Any:
+    b, c = x[x > 0] * 2, x[x > 0] * 3
+    if x[0] > 0:
+        b = x[x > 0] + 1
+        c = b
+    b[0] = 9
+    return b.sum() + c.sum()
+
+
+def a_selection_or_another(x: Any) -> Any:
+    a, b = x[x > 0], x[x > 0] * 2
+    if x[0] > 0:
+        b = a
+    b += 1
+    return b.sum() + a.sum()
+
+
+@pytest.mark.parametrize("program", [exchanged_selections, one_selection_under_two_names, a_selection_or_another])
+def test_selections_that_may_be_one_are_not_read_after_a_write(program: Any) -> None:
+    """Those of which none is read again are; so are copies."""
+    with pytest.raises(TraceError, match=r"(?s)may be this one, or not: a branch chose it.*copy it"):
+        fx.symbolic_trace(program, "f64[5]")
+
+
+def test_selections_that_nobody_reads_again() -> None:
+    def program(x: Any) -> Any:
+        a, b = x[x > -1], x[x > -1] + 1
+        c, z = a, x[x > 0]
+        if x[0] > 0:
+            b, c, z = c, b, z * 2
+        v = b[1:]
+        v[-1], z[0] = 7, 5
+        return b.sum() + c.sum() + z.sum()
+
+    for first in (0.5, -0.5):
+        agree(program, np.array([first, -2, 3, 1.5, 2]))

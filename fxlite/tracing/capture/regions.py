@@ -120,6 +120,7 @@ class Merging:
     kinds: list[Kind] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     masks: list[int] = field(default_factory=list)  # the numbers of those that select
+    selections: list[tuple[Any, Any, Any]] = field(default_factory=list)  # on the two ways, and behind them
     before: Any = None  # what a place held before the ways
     inside: list[tuple[int, int]] = field(default_factory=list)  # the pairs of containers that are being merged
 
@@ -201,7 +202,7 @@ class Merging:
         if kind == "masked" and one.after == other.after:
             makers = [self.merged(f"{path}.values", *(v.values for v in (one, other)))]
             makers.append(self.mask(path, one.mask, other.mask))
-            return lambda results: one.__fx_rebuilt__([m(results) for m in makers])
+            return lambda results: self.selection(one, other, one.__fx_rebuilt__([m(results) for m in makers]))
         if kind == "list" and (len(one) != len(other) or any(type(part) is Maybe for part in (*one, *other))):
             return self.lists(path, one, other)
         if tuple(keys) == tuple(more[1]):
@@ -216,6 +217,16 @@ class Merging:
             f"{path} is a {type(one).__name__} of {sizes}",
             "make it as long on both ways, or an array of the final size, written into",
         )
+
+    def selection(self, one: Any, other: Any, made: Any) -> Any:
+        """A selection that stands for one of two; it may be one that was there before, or another one behind the
+        ways."""
+        rivals = [value for value, way in zip((one, other), self.found) if not way.region.owns(value)]
+        rivals += [value for first, second, value in self.selections if one is first or other is second]
+        for value in rivals:
+            made.may_be(value)
+        self.selections.append((one, other, made))
+        return made
 
     def lists(self, path: str, one: Sequence[Any], other: Sequence[Any]) -> Callable[[Any], list[Any]]:
         """The elements of two lists: those at the places that both have, then what one of them has."""

@@ -22,7 +22,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.tracing.capture.places import Attribute
+from fxlite.tracing.capture.places import Attribute, Unavailable
 from fxlite.tracing.selections.spans import (
     Span,
     Sum,
@@ -82,7 +82,7 @@ class Masked:
     Without one they are those of the moment, as long as nobody writes into a part: then the elements are
     :meth:`placed` one behind the other. Until then ``parts`` are copies, each with its ``base`` and how it is taken."""
 
-    __slots__ = ("__weakref__", "after", "base", "made", "mask", "origin", "parts", "span", "values")
+    __slots__ = ("__weakref__", "after", "base", "made", "mask", "origin", "parts", "rivals", "span", "values")
     __array_priority__ = 2000.0
     __fx_selected__ = True  # ops ask the tracer
 
@@ -96,6 +96,7 @@ class Masked:
         self.origin: tuple[Proxy, tuple[Any, ...]] | None = None
         self.parts: list[weakref.ref[Masked]] = []  # of which NumPy makes views
         self.base: tuple[Masked, Callable[[Masked], Any]] | None = None
+        self.rivals: list[weakref.ref[Masked]] = []  # of which it may be one: a branch chose
         self.made = self.values.node, self.mask.node
         if tracer.bodies:
             tracer.bodies[-1].own_object(self)
@@ -121,11 +122,34 @@ class Masked:
         """Parts that the program still has."""
         return [part for reference in self.parts if (part := reference()) is not None]
 
-    def placed(self, what: str) -> None:
-        """From now on the elements stand one behind the other in memory of their own, which parts are views of."""
+    def _owner(self) -> Masked:
         owner = self
         while owner.base is not None:
             owner = owner.base[0]
+        return owner
+
+    def may_be(self, other: Masked) -> None:
+        """This selection is another one, or not: that depends on a value that is not known while tracing."""
+        one, other = self._owner(), other._owner()
+        one.rivals.append(weakref.ref(other))
+        other.rivals.append(weakref.ref(one))
+
+    def _forget_rivals(self) -> None:
+        """It is about to be written into: what those hold that it may be is not known from now on."""
+        owner, tracer = self._owner(), self.tracer
+        rivals, owner.rivals = [other for known in owner.rivals if (other := known()) is not None], []
+        for other in rivals:
+            reason = "a selection was written into that may be this one, or not: a branch chose it"
+            gone: Any = Unavailable(tracer, reason, "copy it in the branch, or before: z = z.copy()")
+            for each in (other, *other._alive()):
+                if tracer.bodies:
+                    tracer.bodies[-1].note(Attribute(each, "values", "selected"))
+                each.values = gone
+
+    def placed(self, what: str) -> None:
+        """From now on the elements stand one behind the other in memory of their own, which parts are views of."""
+        owner = self._owner()
+        self._forget_rivals()
         if owner.span is not None:
             return
         bodies = self.tracer.bodies
@@ -402,6 +426,7 @@ class Masked:
             x, items = self.origin
             x[items] = values
             return self
+        self._forget_rivals()
         if self.base is not None or self._alive():
             self.placed("a write into x[mask]")
         if self.span is not None:
