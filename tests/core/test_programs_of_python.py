@@ -311,8 +311,17 @@ def test_a_part_of_a_written_copy_is_a_view() -> None:
         y *= 2
         return part
 
+    def part_of_part(x: Any) -> Any:
+        y = x[x > 0.3] + 1
+        turned = y[::-1]
+        part = turned[1:]
+        part[-1] = 9
+        return y, turned, part
+
     x = np.array([0.1, 0.5, 0.7, 0.9, 0.2, 0.4])
     np.testing.assert_array_equal(fx.jit(program)(x), program(x))
+    for found, expected in zip(fx.jit(part_of_part)(x), part_of_part(x)):
+        np.testing.assert_array_equal(found, expected)
 
 
 def with_texts(x: Any) -> Any:
