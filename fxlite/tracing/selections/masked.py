@@ -112,7 +112,8 @@ class Masked:
         return " ".join(str(node.loc) for node in self.made)
 
     def as_part(self, made: Any, again: Callable[[Masked], Any]) -> Any:
-        """A result of which NumPy makes a view: ``again`` takes it once more. (One of a memory of its own is a view.)"""
+        """A result of which NumPy makes a view: ``again`` takes it once more, unless it is one of a memory of its
+        own."""
         own = self.span is not None and self.base is None
         if not own and isinstance(made, Masked) and made is not self:
             made.base = self, again
