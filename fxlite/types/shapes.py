@@ -263,7 +263,16 @@ def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
 
 def to_text(value: Dim) -> str:
     """Dim as Python text: ``4*D``, ``(H + 1)//2``."""
-    return value.name if getattr(value, "is_Symbol", False) else str(value)  # sympy's printer takes its time
+    if getattr(value, "is_Symbol", False):
+        return value.name  # sympy's printer takes its time
+    if isinstance(value, sympy.Basic) and value.has(sympy.Mod):
+        value = value.replace(_has_parts, lambda e: symbols.FloorDiv(*symbols.in_parts(e), evaluate=False))
+    return str(value)
+
+
+def _has_parts(value: Any) -> bool:
+    """Whether it is a sum of quotients, which is whole: ``T/2 - Mod(T, 2)/2``."""
+    return isinstance(value, sympy.Add) and symbols.in_parts(value)[1] > 1
 
 
 _MOST_TERMS, _HIGHEST_POWER, _MOST_PARTS, _MOST_CALLS = 1000, 64, 4000, 64
