@@ -33,7 +33,8 @@ LANES = 16
 """float32 in a vector."""
 
 WINOGRAD_CHANNELS = 8
-"""Channels of both sides from which 3x3 convolutions may be computed by Winograd's algorithm."""
+"""Channels of both sides from which 3x3 convolutions may be computed by Winograd's algorithm; outputs up to which a
+convolution of a channels-first image goes by vectors of pixels."""
 
 TURNED_INSIDE = 12
 """An element of a channels-first image that Winograd's algorithm reads or makes: it computes with
@@ -156,7 +157,8 @@ def _conv_gain(node: Node, bf16: bool) -> Gain | None:
     if c * taps <= LANES * 2 and max(strides) <= 2:
         saved = 1.1 * c * taps * max(n * out_h * _whole(out_w) * k - pixels * _whole(k), 0)
         return Gain(saved, "vectors of channels are full, those of pixels are not")
-    return Gain(FAR_CHANNELS * pixels * c * taps * _whole(k), "the numbers under a kernel follow each other")
+    few = k <= WINOGRAD_CHANNELS  # which vectors of pixels compute
+    return Gain(0 if few else FAR_CHANNELS * pixels * c * taps * _whole(k), "the numbers under a kernel are neighbours")
 
 
 def _winograd(n: float, c: float, height: float, width: float, k: float) -> float:
