@@ -301,10 +301,24 @@ def a_selection_or_another(x: Any) -> Any:
     return b.sum() + a.sum()
 
 
-@pytest.mark.parametrize("program", [exchanged_selections, one_selection_under_two_names, a_selection_or_another])
+def exchanged_in_rounds(x: Any) -> Any:
+    a, b = x[x > -1], x[x > -1] + 1
+    c = a
+    for _ in range(30):
+        b, a = a, b
+        if c[0] > 22:
+            continue
+    b[1] = 9
+    return b.sum() + c.sum()
+
+
+_NAMED_TWICE = [exchanged_selections, one_selection_under_two_names, a_selection_or_another, exchanged_in_rounds]
+
+
+@pytest.mark.parametrize("program", _NAMED_TWICE)
 def test_selections_that_may_be_one_are_not_read_after_a_write(program: Any) -> None:
     """Those of which none is read again are; so are copies."""
-    with pytest.raises(TraceError, match=r"(?s)may be this one, or not: a branch chose it.*copy it"):
+    with pytest.raises(TraceError, match=r"(?s)may be this one, or not: a branch or a loop chose it.*copy it"):
         fx.symbolic_trace(program, "f64[5]")
 
 

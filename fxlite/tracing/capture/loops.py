@@ -127,6 +127,7 @@ class Loop:
         self.hint = Hint.of(tracer, body)
         self.entries: dict[Place, _Entry] = {}
         self.sharing: dict[Place, Place] = {}  # a selection, and another of the same positions
+        self.selections: dict[Place, Any] = {}  # that are carried: what stands there before the loop
         self.extra: list[Place] = []  # attributes and items that the body sets
         self.fixed: dict[Place, Unavailable | None] = {}
         self.roots = [r for r in self.hint.roots if self._is_around(r)]
@@ -240,6 +241,8 @@ class Loop:
                 place.set(reason)
         for place, entry in self.entries.items():
             entry.inner = entry.built(self._with_shared_mask(place, entry.inputs, lambda e: e.inputs))
+            if _selects(place.get()):
+                self.selections[place] = place.get()
             place.set(entry.inner)
             for before, inner in zip(entry.values, entry.inputs):
                 root = root_of(view_of(before)) if is_traced(before) and before.type.shape else None
@@ -601,6 +604,7 @@ class Loop:
             values = values if shared is None else [values[0], ends[shared][1]]
             assign(tracer, place, entry.built(values))
             done.add(place)
+        self._note_selections(way)
         for root in self.roots:
             replace_root(tracer, root, next(results)._node)
         for place, _, entry in kept:
@@ -620,6 +624,22 @@ class Loop:
             if place.get() is MISSING or place.name not in variables.exposed:
                 unset = isinstance(after, Unavailable)
                 assign(tracer, place, after if unset else self._unset(place))
+
+    def _note_selections(self, way: Way) -> None:
+        """Note of selections behind the loop which others they may be: those before it, where no round runs or one
+        hands on what it got, and each other."""
+        handed_on: list[Any] = []
+        given = {id(entry.inner) for entry in self.entries.values()}
+        for place, before in self.selections.items():
+            made, end = place.get(), way.values[place]
+            if not _selects(made):
+                continue
+            is_own = way.region.owns(end) and id(end) not in given
+            around = [] if is_own else [end, *self.selections.values(), *handed_on]
+            for other in around if self.runs else (before, *around):
+                if _selects(other) and other is not made:
+                    made.may_be(other)
+            handed_on += [] if is_own else [made]
 
     def _note_shared(self, way: Way, leaves: Sequence[_Leaf]) -> None:
         """Note of arrays behind the loop which others they may be: what a round hands on under this name or, by way of
@@ -664,6 +684,11 @@ class Loop:
             "is not known while tracing",
             f"give it a value of the same type before the loop: {place.name} = 0",
         )
+
+
+def _selects(value: Any) -> bool:
+    """Whether a value is what a mask selects."""
+    return hasattr(type(value), "may_be")
 
 
 def _is_selected(entry: _Entry) -> bool:

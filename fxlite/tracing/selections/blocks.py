@@ -256,7 +256,8 @@ def product(x: Any, y: Any) -> Any:
     if not all(0 < v.ndim < 3 for v in (a, b)):
         raise one.refusal("a product of these ranks")
     inner = -min(b.ndim, 2)  # the axis of y that is summed over
-    span = rows.get(-1) or columns.get(inner)
+    summed = [own for own in (rows.get(-1), columns.get(inner)) if own is not None]
+    span = next((own for own in summed if own.is_first), next(iter(summed), None))
     if span is not None:
         sides = []
         for value, own, axis in ((a, rows.get(-1), -1), (b, columns.get(inner), inner)):

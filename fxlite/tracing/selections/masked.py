@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from fxlite.tracing.selections.spans import (
     sum_of,
     taken,
 )
+from fxlite.tracing.writes.shared_memory import root_of, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 
@@ -96,7 +98,7 @@ class Masked:
         self.origin: tuple[Proxy, tuple[Any, ...]] | None = None
         self.parts: list[weakref.ref[Masked]] = []  # of which NumPy makes views
         self.base: tuple[Masked, Callable[[Masked], Any]] | None = None
-        self.rivals: list[weakref.ref[Masked]] = []  # of which it may be one: a branch chose
+        self.rivals: list[Callable[[], Masked | None]] = []  # of which it may be one: a branch chose
         self.made = self.values.node, self.mask.node
         if tracer.bodies:
             tracer.bodies[-1].own_object(self)
@@ -133,15 +135,18 @@ class Masked:
     def may_be(self, other: Masked) -> None:
         """This selection is another one, or not: that depends on a value that is not known while tracing."""
         one, other = self._owner(), other._owner()
-        one.rivals.append(weakref.ref(other))
-        other.rivals.append(weakref.ref(one))
+        for first, second in ((one, other), (other, one)):  # of whose memory others may be parts, who outlive it
+            first.rivals.append(weakref.ref(second) if second.span is None else partial(_same, second))
 
     def _forget_rivals(self) -> None:
         """It is about to be written into: what those hold that it may be is not known from now on."""
         owner, tracer = self._owner(), self.tracer
         rivals, owner.rivals = [other for known in owner.rivals if (other := known()) is not None], []
         for other in rivals:
-            reason = "a selection was written into that may be this one, or not: a branch chose it"
+            memory = root_of(view_of(other.values)).memory if other.span is not None else None
+            if memory is not None:  # others are parts of it, too
+                memory.doubt = "a selection was written into that may be a part of it, or not"
+            reason = "a selection was written into that may be this one, or not: a branch or a loop chose it"
             gone: Any = Unavailable(tracer, reason, "copy it in the branch, or before: z = z.copy()")
             for each in (other, *other._alive()):
                 if tracer.bodies:
@@ -545,6 +550,10 @@ class Masked:
         return tuple(items)  # an error outside
 
 
+def _same(value: Masked) -> Masked:
+    return value
+
+
 def _places(item: Any) -> Any:
     """What stands in a subscript, a mask of one axis as the places that it selects."""
     is_mask = is_traced(item) and item.ndim == 1 and item.type.dtype.is_bool
@@ -646,11 +655,12 @@ def product(x: Any, y: Any) -> Any:
         raise one.refusal("a matrix product")
     summed = [isinstance(x, Masked) and not x.after, isinstance(y, Masked) and y.after == (ranks[1] > 1)]
     if any(summed):
+        if all(summed) and ranks == [1, 1] and (x.same(y) or None not in (x.span, y.span)):
+            kind = dtypes.result_type(x.values.type.dtype, y.values.type.dtype)
+            one, other = (y, x) if y.span is not None and y.span.is_first else (x, y)
+            return np.sum(one.like(lookup("mul")(one.values, aligned(other, one))).filled(0), dtype=kind.numpy)
         if not all(summed) or not x.same(y):
             return FUNCTIONS["product"](x, y)
-        if ranks == [1, 1]:
-            kind = dtypes.result_type(x.values.type.dtype, y.values.type.dtype)
-            return np.sum(x.like(lookup("mul")(x.values, y.values)).filled(0), dtype=kind.numpy)
         return lookup("matmul")(x.filled(0), y.filled(0))
     if isinstance(x, Masked) and isinstance(y, Masked):
         return FUNCTIONS["product"](x, y)
@@ -691,7 +701,12 @@ def beside(tracer: Tracer, value: Any, axis: int, span: Span, source: Span | Non
     own = tracer.constant(value)
     size = own.type.shape[axis]
     places = counting(tracer, span.size) - span.first
-    places = places if source is None else places + source.first
+    if source is not None:
+        made = own.node
+        if source.turned is not None and made.target is lookup("flip"):  # read what is turned round from its end
+            own, places = tracer.proxy(made.args[0]), source.turned - 1 - places
+        else:
+            places = places + source.first
     places = lookup("where")(mask_of(tracer, span), places, 0)
     counts = span.count(tracer), shapes.for_user(size) if source is None else source.count(tracer)
     if not sum_of(tracer, counts[0]).same(sum_of(tracer, counts[1])):
@@ -729,8 +744,9 @@ def flipped(x: Masked) -> Masked:
     x = FUNCTIONS["compact"](x) if x.span is None else x
     tracer, size, (first, last) = x.tracer, x.span.size, x._bounds()  # type: ignore[union-attr]
     last = last if at_most(tracer, last, size) else lookup("minimum")(last, shapes.for_user(size))
+    end = last
     first, last = shapes.for_user(size) - last, shapes.for_user(size) - first
-    span = Span(size, sum_of(tracer, first), sum_of(tracer, last), first, last, first, None)
+    span = Span(size, sum_of(tracer, first), sum_of(tracer, last), first, last, first, None, end)
     backwards = (*[slice(None)] * x.before, slice(None, None, -1))
     return Masked(x.values[backwards], mask_of(tracer, span), x.after, span)
 

@@ -182,6 +182,12 @@ class Span:
     last: Any
     given: Any
     length: Dim | None
+    turned: Any = None  # where the positions ended before they were turned round
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is known to begin where the axis does."""
+        return type(self.first) is int and self.first == 0
 
     def count(self, tracer: Tracer) -> Any:
         """How many positions there are: an int, a size, or a traced number."""
