@@ -265,7 +265,7 @@ def to_text(value: Dim) -> str:
     """Dim as Python text: ``4*D``, ``(H + 1)//2``."""
     if getattr(value, "is_Symbol", False):
         return str(value.name)  # sympy's printer takes its time
-    if isinstance(value, sympy.Basic) and value.has(sympy.Mod):
+    if is_expression(value) and value.has(sympy.Mod):
         value = value.replace(_has_parts, lambda e: symbols.FloorDiv(*symbols.in_parts(e), evaluate=False))
     return str(value)
 
