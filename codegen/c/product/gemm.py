@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fxlite.codegen.c.product.gemm_fused import cut_of, fused_call, fused_tile, has_few_rows, is_fused, long_reason
+from fxlite.codegen.c.product.gemm_fused import LEAST_ROWS, cut_of, fused_call, fused_tile, is_fused, long_reason
 from fxlite.codegen.c.product.gemm_spec import (
     ITEM_BYTES,
     PACKED_BLOCK,
@@ -87,9 +87,9 @@ class _Floats(Product):
         self.left_out = _ZERO  # how far it is from the sums
         #: Whether a task's sums are an array of its own, while blocks of a packed weight pass by.
         self.sums_of_task = self.cut is not None and self.cut.own > 0 and isinstance(spec.b, PackedOperand)
-        whole = self.sums_of_task or self.cut is None
+        whole, few = self.sums_of_task or self.cut is None, at_most(spec.m, LEAST_ROWS)
         #: Whether tiles, of which several read a block of a weight, ask for what is read after it.
-        self.asks_ahead = isinstance(spec.b, PackedOperand) and not spec.bf16 and whole and not has_few_rows(spec)
+        self.asks_ahead = isinstance(spec.b, PackedOperand) and not spec.bf16 and whole and not few
         self.a_low = self.depth + 16  # where the lower parts of a row are, if it is split
 
     def declare(self) -> None:

@@ -25,6 +25,7 @@ from fxlite.codegen.c.product.gemm_spec import (
     PackedOperand,
     ProductSpec,
     WidenedOperand,
+    at_most,
     multiplies_rows,
     packs_b,
     panel_columns,
@@ -64,11 +65,6 @@ def is_short(spec: ProductSpec, steps: int) -> bool:
     if spec.vectors is None or m is None or n is None or k is None:
         return False
     return m >= LEAST_ROWS and n > 0 and 0 < -(-k // steps) <= LONGEST
-
-
-def has_few_rows(spec: ProductSpec) -> bool:
-    """Whether one tile, or two, read a panel of B."""
-    return spec.m.constant is not None and spec.m.constant <= LEAST_ROWS
 
 
 def is_fused(spec: GemmSpec) -> bool:
@@ -243,7 +239,7 @@ def cut_of(spec: GemmSpec) -> Cut | None:
     if spec.bf16 or spec.measured.get("K") == "whole":
         return None
     if isinstance(spec.b, PackedOperand):
-        if has_few_rows(spec) or k is None or not 2 * PACKED_BLOCK <= k <= MOST_PACKED:
+        if at_most(spec.m, LEAST_ROWS) or k is None or not 2 * PACKED_BLOCK <= k <= MOST_PACKED:
             return None
         return Cut(1, symbol("blocks", -(-k // PACKED_BLOCK)), own=1)
     if not packs_b(spec):

@@ -90,13 +90,11 @@ static TILE_INLINE void sum_scaled_INT(
         }
         for (int s = 0; s < left; s++) /* of the last word, which may not be full */
             add_number_INT(rows, vectors, split, 0, s, a, a_6, a_row, b, sum);
+        join_parts_float(rows, vectors, split, sum);
         #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++) {
-                #pragma GCC unroll 4
-                for (int s = 1; s < split; s++)
-                    sum[i * split][v] += sum[i * split + s][v];
                 float_vec *const total = (float_vec *)(tile + i * float_panel + v * float_lanes);
                 const float_vec before = k_0 ? *total : (float_vec){0};
                 *total = before + sum[i * split][v] * *(const float_vec *)(scale + v * float_lanes);
