@@ -318,7 +318,7 @@ _NAMED_TWICE = [exchanged_selections, one_selection_under_two_names, a_selection
 @pytest.mark.parametrize("program", _NAMED_TWICE)
 def test_selections_that_may_be_one_are_not_read_after_a_write(program: Any) -> None:
     """Those of which none is read again are; so are copies."""
-    with pytest.raises(TraceError, match=r"(?s)may be this one, or not: a branch or a loop chose it.*copy it"):
+    with pytest.raises(TraceError, match=r"(?s)was written to, and may or may not share its memory.*copy it"):
         fx.symbolic_trace(program, "f64[5]")
 
 

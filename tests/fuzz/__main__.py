@@ -15,6 +15,8 @@ words.
 ``--control 1000`` compares programs with loops and conditions inside of each other, with writes
 into parts, views and swaps of what they carry.
 
+``--bindings 5000`` compares programs in which names are bound, exchanged and written into, in loops and conditions.
+
 ``--names 100`` gives that many programs of the zoo hostile names.
 
 ``--table`` compares every function x dtype x shape x hard value with NumPy, ``--numpy-tests`` the
@@ -26,15 +28,19 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.arguments import ArgumentCounts, check_arguments
+from tests.fuzz.bindings import check_bindings
 from tests.fuzz.control import check_control
 from tests.fuzz.example import Counts, check
 from tests.fuzz.files import FileCounts, check_files
@@ -59,6 +65,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes for --programs (1)")
     parser.add_argument("--program", metavar="SEED.NUMBER", help="one of the --programs again")
     parser.add_argument("--control", type=int, metavar="PROGRAMS", help="fuzz loops instead")
+    parser.add_argument("--bindings", type=int, metavar="PROGRAMS", help="fuzz names that are exchanged")
     parser.add_argument("--names", type=int, metavar="PROGRAMS", help="try hostile names instead")
     parser.add_argument("--table", action="store_true", help="every op x dtype x shape x value")
     parser.add_argument("--numpy-tests", action="store_true", help="what NumPy's own tests call")
@@ -83,6 +90,8 @@ def main() -> int:
         return many(options.programs, seed, options.sanitize, options.jobs)
     if options.control is not None:
         return _control(options.control, seed)
+    if options.bindings is not None:
+        return _bindings(options.bindings, seed)
     if options.names is not None:
         words, tried = check_names(options.names, seed)
         print(f"{options.names} programs, {tried} of {words} names; seed {seed}")
@@ -114,6 +123,20 @@ def _control(count: int, seed: int) -> int:
             return 1
     seconds = time.perf_counter() - start
     print(f"{count} programs, {refused} of them refused, {lines} lines of graphs; seed {seed}, {seconds:.0f} s")
+    return 0
+
+
+def _bindings(count: int, seed: int) -> int:
+    """The fuzzer of names that are exchanged; returns the exit status."""
+    found: Counter[bool | None] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(count):
+            try:
+                found[check_bindings(Path(folder), seed, number)] += 1
+            except Exception as error:
+                print(f"FAILED: program {number} of seed {seed}: {error}")
+                return 1
+    print(f"{count} programs, {found[False]} of them refused; seed {seed}")
     return 0
 
 

@@ -71,6 +71,11 @@ class Body(BodyBuilder):
     def note(self, place: Any) -> None:
         """A place is about to be set."""
 
+    def note_doubt(self, memory: Memory) -> None:
+        """What stands in memory is about to be in doubt."""
+        if self.parent is not None:
+            self.parent.note_doubt(memory)
+
     def own_object(self, value: Any) -> None:
         """An object was made in here."""
 

@@ -147,6 +147,9 @@ class Flow(Expressions):
                 return orelse() if orelse is not None else None
             outcome = body()
             if isinstance(outcome, Outcome):
+                outcome.flags["CONTINUE"] = False
+                outcome = settled(outcome)
+            if isinstance(outcome, Outcome):
                 assert tracer is not None
                 return self._left_later(tracer, outcome, (test, body, orelse), every, about)
             if outcome is not None and outcome is not CONTINUE:
@@ -157,7 +160,6 @@ class Flow(Expressions):
     ) -> Any:
         """The rounds of a loop behind one that may have left it, as a branch."""
         test, body, orelse = parts
-        outcome.flags["CONTINUE"] = False
         left, end = self._any(outcome.flags.values()), self._ended(_left(outcome))
 
         def more() -> Any:

@@ -8,6 +8,7 @@ that is, and of which types; nothing of an attempt stays but the last.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,6 @@ from fxlite.tracing.capture.regions import (
     is_callers,
     is_leaf,
     is_same,
-    link,
     run,
     share,
     shown,
@@ -44,7 +44,7 @@ from fxlite.tracing.proxy import PythonNumber
 from fxlite.tracing.selections.magnitudes import after_rounds, largest
 from fxlite.tracing.selections.masked import all_of, same_mask
 from fxlite.tracing.writes.aliasing import replace_root
-from fxlite.tracing.writes.shared_memory import Memory, View, is_number, root_of, view_of
+from fxlite.tracing.writes.shared_memory import Memory, View, is_number, leave_in_doubt, memory_of, root_of, view_of
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ class Loop:
         self.hint = Hint.of(tracer, body)
         self.entries: dict[Place, _Entry] = {}
         self.sharing: dict[Place, Place] = {}  # a selection, and another of the same positions
-        self.selections: dict[Place, Any] = {}  # that are carried: what stands there before the loop
         self.extra: list[Place] = []  # attributes and items that the body sets
         self.fixed: dict[Place, Unavailable | None] = {}
         self.roots = [r for r in self.hint.roots if self._is_around(r)]
+        self.doubts: dict[Memory, str] = {}  # that a round leaves in memory around the loop
         self.leaving: list[str] = []  # the jumps that may leave the loop
         self.changes = False  # a value has another form, shape or dtype after a round
 
@@ -241,14 +241,12 @@ class Loop:
                 place.set(reason)
         for place, entry in self.entries.items():
             entry.inner = entry.built(self._with_shared_mask(place, entry.inputs, lambda e: e.inputs))
-            if _selects(place.get()):
-                self.selections[place] = place.get()
             place.set(entry.inner)
             for before, inner in zip(entry.values, entry.inputs):
-                root = root_of(view_of(before)) if is_traced(before) and before.type.shape else None
-                memory, own = root.memory if root in self.roots else None, view_of(inner).memory
-                if memory is not None and own is not None:  # in the first round, what is written there shows here
-                    memory.kin = (*memory.kin, own)
+                if is_traced(before) and before.type.shape:  # in the first round, what is written there shows here
+                    memory_of(inner).link(memory_of(before).family)
+        for memory, why in self.doubts.items():
+            leave_in_doubt(self.tracer, (memory,), why)
 
     def _with_shared_mask(self, place: Place, leaves: list[Any], of: Callable[[_Entry], list[Any]]) -> list[Any]:
         """The leaves of a place; of a selection with the mask of another one that selects the same."""
@@ -334,9 +332,9 @@ class Loop:
         if entry is None:
             return value is not before and value is not MISSING and not isinstance(value, Unavailable)
         found = self._entry(value, place.name)
-        if found is not None and found.structure.kind == "masked":
-            return found.values[0]._node is not entry.inputs[0]._node
-        return found is None or any(a is not b for a, b in zip(found.values, entry.inputs))
+        if found is None or _is_written(entry, region):
+            return True
+        return value is not entry.inner and any(a is not b for a, b in zip(found.values, entry.inputs))
 
     def record(self) -> Outcome:
         """Trace the loop until it is known what it carries, record it, and let the program see what
@@ -382,6 +380,9 @@ class Loop:
             before = way.region.places[place]
             if reason is None and not is_same(value, before):
                 learned = self._differs(place, *self._other_value(place, shown(before), shown(value)))
+        found = {} if learned else {m: why for m, why in way.doubts.items() if self._is_around(m.root)}
+        learned = learned or not found.keys() <= self.doubts.keys()  # a round has read there, and the next one must not
+        self.doubts = found
         return learned
 
     def _compared(self, place: Place, entry: _Entry, way: Way) -> bool:
@@ -403,7 +404,8 @@ class Loop:
                 self.hint.whole.add(place)  # written into, but always this array
                 self.fixed[place] = None
                 return True
-        if _is_selected(entry) and after is entry.inner and any(a is not b for a, b in zip(found.values, entry.inputs)):
+        is_other = any(a is not b for a, b in zip(found.values, entry.inputs))
+        if _is_selected(entry) and after is entry.inner and (is_other or _is_written(entry, way.region)):
             self.hint.whole.add(place)  # the same one, as NumPy's += leaves it
             self.fixed[place] = None
             return True
@@ -510,8 +512,9 @@ class Loop:
             found.flags[name] = next(results)
         self._leave(results, way, kept)
         for memory, why in given_away:
-            memory.doubt = why
+            leave_in_doubt(self.tracer, (memory,), why)
         self.tracer.writes.count += bool(given_away)
+        way.leave_doubts()
         if returned is not None:
             found.value = returned.built(results)
         if condition is not None and condition.outcome is True and len(self.leaving) == 1:
@@ -604,7 +607,6 @@ class Loop:
             values = values if shared is None else [values[0], ends[shared][1]]
             assign(tracer, place, entry.built(values))
             done.add(place)
-        self._note_selections(way)
         for root in self.roots:
             replace_root(tracer, root, next(results)._node)
         for place, _, entry in kept:
@@ -625,57 +627,32 @@ class Loop:
                 unset = isinstance(after, Unavailable)
                 assign(tracer, place, after if unset else self._unset(place))
 
-    def _note_selections(self, way: Way) -> None:
-        """Note of selections behind the loop which others they may be: those before it, where no round runs or one
-        hands on what it got, and each other."""
-        handed_on: list[Any] = []
-        given = {id(entry.inner) for entry in self.entries.values()}
-        for place, before in self.selections.items():
-            made, end = place.get(), way.values[place]
-            if not _selects(made):
-                continue
-            is_own = way.region.owns(end) and id(end) not in given
-            around = [] if is_own else [end, *self.selections.values(), *handed_on]
-            for other in around if self.runs else (before, *around):
-                if _selects(other) and other is not made:
-                    made.may_be(other)
-            handed_on += [] if is_own else [made]
-
     def _note_shared(self, way: Way, leaves: Sequence[_Leaf]) -> None:
         """Note of arrays behind the loop which others they may be: what a round hands on under this name or, by way of
         another round, under another one."""
         arrays = [leaf for leaf in leaves if leaf[3].type.shape and is_traced(leaf[2])]
-        ends = {id(leaf): root_of(view_of(leaf[2])) for leaf in arrays}
-        given = {root_of(view_of(leaf[1])).memory: leaf for leaf in arrays if leaf[1] is not None}
-        starts = {id(leaf): root_of(view_of(leaf[0])) for leaf in arrays if is_traced(leaf[0])}
-        found: list[tuple[Any, set[Any]]] = []
-        for leaf in arrays:
-            own, seen = view_of(leaf[3]), set[Any]()
-            around = {starts[id(leaf)]} if not self.runs and id(leaf) in starts else set[View]()
-            stack = [ends[id(leaf)].memory]
-            if ends[id(leaf)].home is not way.region.graph:
-                around.add(ends[id(leaf)])
+        given = {memory_of(leaf[1]): leaf for leaf in arrays if leaf[1] is not None}
+        found: list[tuple[Memory, set[Memory]]] = []
+        for before, _, last, result in arrays:
+            own, family, seen = memory_of(result), set[Memory](), set[Memory]()
+            stack = [v for v in ((last,) if self.runs else (last, before)) if is_traced(v)]
             while stack:
-                memory = stack.pop()
-                if memory is None or memory in seen:
+                memory = memory_of(stack.pop())
+                if memory in seen:
                     continue
                 seen.add(memory)
-                if memory not in given:
-                    stack += memory.kin
-                    continue
-                before = given[memory]
-                around |= {starts[id(before)]} if id(before) in starts else set()
-                stack.append(ends[id(before)].memory)
-            for memory in seen - set(given):
-                link(memory, own.memory)
-            for root in around:
-                share(root, own, "as the loop leaves it")
-            found.append((leaf[3], {root.memory for root in around} | seen))
-        if len(set(ends.values())) < len(ends) or len(set(starts.values())) < len(starts):
-            for number, (one, origins) in enumerate(found):
-                for other, others in found[:number]:
-                    if origins & others:
-                        link(view_of(one).memory, view_of(other).memory)
+                family |= memory.family
+                for origin in memory.origins:
+                    if origin in given:
+                        stack += [v for v in (given[origin][0], given[origin][2]) if is_traced(v)]
+                    else:
+                        share(origin, own, "as the loop leaves it")
+            found.append((own, family))
+        ends, starts = ([memory_of(leaf[k]) for leaf in arrays if is_traced(leaf[k])] for k in (2, 0))
+        apart = not any(b in a.family for all in (ends, starts) for a, b in itertools.combinations(all, 2))
+        for number, (own, family) in enumerate(found):
+            own.link(family)
+            own.link(other for other, others in found[:number] if not apart and family & others)
 
     def _unset(self, place: Place) -> Unavailable:
         return Unavailable(
@@ -686,13 +663,13 @@ class Loop:
         )
 
 
-def _selects(value: Any) -> bool:
-    """Whether a value is what a mask selects."""
-    return hasattr(type(value), "may_be")
-
-
 def _is_selected(entry: _Entry) -> bool:
     return getattr(entry.structure, "kind", "") == "masked"
+
+
+def _is_written(entry: _Entry, region: Region) -> bool:
+    """Whether a round writes into what is carried."""
+    return any(root_of(view_of(leaf)) in region.written for leaf in entry.inputs if is_traced(leaf))
 
 
 def _grow(before: Sequence[Kind], after: Sequence[Any]) -> bool:
@@ -714,29 +691,29 @@ def check_memory(tracer: Tracer, what: str, region: Region, arrays: Sequence[Arr
     memory. Raises TraceError where that is not so, or not known. Gives the memory of which it is
     not known behind the loop what stands in it, and why."""
     given_away = []
-    ends = [root_of(view_of(last)) for _, _, _, last in arrays]
-    owners = [root_of(view_of(inner)) for _, _, inner, _ in arrays]
-    starts = [root_of(view_of(before)) if is_traced(before) else None for _, before, _, _ in arrays]
+    ends = [memory_of(last) for _, _, _, last in arrays]
+    owners = [memory_of(inner) for _, _, inner, _ in arrays]
+    starts = [memory_of(before) if is_traced(before) else None for _, before, _, _ in arrays]
+    written = [root.memory.origins for root in region.written if root.memory is not None]
+    around = [tracer.graph, *(body.outer for body in tracer.bodies)]
     for (name, before, _, last), end, owner, start in zip(arrays, ends, owners, starts):
-        is_part = view_of(last).parent is not None
-        shared = is_part or end.home is not region.graph or ends.count(end) > 1
-        written = {end, owner} & region.written
-        if shared and written:
+        is_own = end is owner or not (end.refusal or any(m.root.home in around for m in end.origins))
+        is_shared = not is_own or view_of(last).parent is not None or sum(end in m.family for m in ends) > 1
+        if is_shared and any(owner in origins or end.origins & origins for origins in written):
             raise tracer.error(
                 f"{name} shares memory with another array after a round of {what}, and the loop "
                 "writes into one of them",
                 f"copy it: {name} = ....copy()",
                 last.node,
             )
-        if owner not in region.written or start is None or start.memory is None:
+        if start is None or not any(owner in origins for origins in written):
             continue
-        if start.memory.refusal or is_callers(start) or view_of(before).parent is not None or (starts.count(start) > 1):
+        if start.refusal or is_callers(start.root) or view_of(before).parent is not None or starts.count(start) > 1:
             raise tracer.error(
-                f"{what} writes into {start.node.name} under the name {name}, which names another "
+                f"{what} writes into {start.root.node.name} under the name {name}, which names another "
                 "array in the next round",
                 f"copy it before the loop: {name} = {name}.copy()",
-                start.node,
+                start.root.node,
             )
-        why = f"{what} has written into it under the name {name}"
-        given_away += [(memory, why) for memory in (start.memory, *start.memory.kin)]
+        given_away += [(m, f"{what} has written into it under the name {name}") for m in start.family]
     return given_away

@@ -29,7 +29,7 @@ from fxlite.tracing.capture.places import MISSING, Maybe, Place, Unavailable, Va
 from fxlite.tracing.proxy import DTYPES, PythonNumber
 from fxlite.tracing.selections.masked import same_mask
 from fxlite.tracing.writes.aliasing import replace_root
-from fxlite.tracing.writes.shared_memory import Memory, View, root_of, view_of
+from fxlite.tracing.writes.shared_memory import Memory, View, leave_in_doubt, memory_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
@@ -120,7 +120,6 @@ class Merging:
     kinds: list[Kind] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     masks: list[int] = field(default_factory=list)  # the numbers of those that select
-    selections: list[tuple[Any, Any, Any]] = field(default_factory=list)  # on the two ways, and behind them
     before: Any = None  # what a place held before the ways
     inside: list[tuple[int, int]] = field(default_factory=list)  # the pairs of containers that are being merged
 
@@ -202,7 +201,7 @@ class Merging:
         if kind == "masked" and one.after == other.after:
             makers = [self.merged(f"{path}.values", *(v.values for v in (one, other)))]
             makers.append(self.mask(path, one.mask, other.mask))
-            return lambda results: self.selection(one, other, one.__fx_rebuilt__([m(results) for m in makers]))
+            return lambda results: one.__fx_rebuilt__([m(results) for m in makers])
         if kind == "list" and (len(one) != len(other) or any(type(part) is Maybe for part in (*one, *other))):
             return self.lists(path, one, other)
         if tuple(keys) == tuple(more[1]):
@@ -217,16 +216,6 @@ class Merging:
             f"{path} is a {type(one).__name__} of {sizes}",
             "make it as long on both ways, or an array of the final size, written into",
         )
-
-    def selection(self, one: Any, other: Any, made: Any) -> Any:
-        """A selection that stands for one of two; it may be one that was there before, or another one behind the
-        ways."""
-        rivals = [value for value, way in zip((one, other), self.found) if not way.region.owns(value)]
-        rivals += [value for first, second, value in self.selections if one is first or other is second]
-        for value in rivals:
-            made.may_be(value)
-        self.selections.append((one, other, made))
-        return made
 
     def lists(self, path: str, one: Sequence[Any], other: Sequence[Any]) -> Callable[[Any], list[Any]]:
         """The elements of two lists: those at the places that both have, then what one of them has."""
@@ -327,6 +316,7 @@ class Region(Body):
         self.places: dict[Place, Any] = {place: place.get() for place in places}
         self.roots: dict[View, Node] = {}
         self.written: set[View] = set()
+        self.doubts: dict[Memory, str] = {}
         self._made: dict[int, Any] = {}
         self.is_branch = what == "a branch"
 
@@ -334,6 +324,9 @@ class Region(Body):
         """A place is about to be set."""
         if place not in self.places and id(place.owner) not in self._made:
             self.places[place] = place.get()
+
+    def note_doubt(self, memory: Memory) -> None:
+        self.doubts.setdefault(memory, memory.doubt)
 
     def own_object(self, value: Any) -> None:
         """An object was made in here: what is done to it need not be put back."""
@@ -361,6 +354,8 @@ class Region(Body):
             place.set(value)
         for root, node in self.roots.items():
             root.node = node
+        for memory, doubt in self.doubts.items():
+            memory.doubt = doubt
         self.tracer.writes.count += 1
 
     @property
@@ -384,21 +379,31 @@ class Way:
     outcome: Any
     values: dict[Place, Any]
     nodes: dict[View, Node]
+    doubts: dict[Memory, str]
 
     @contextmanager
     def at_its_end(self) -> Iterator[None]:
-        """In the region, with what stands in memory around it as the region leaves it."""
-        before = {root: root.node for root in self.nodes}
-        self._put(self.nodes)
+        """In the region, with what stands in memory as the region leaves it."""
+        before = {root: root.node for root in self.nodes}, {memory: memory.doubt for memory in self.doubts}
+        self._put(self.nodes, self.doubts)
         try:
             with self.region:
                 yield
         finally:
-            self._put(before)
+            self._put(*before)
 
-    def _put(self, nodes: dict[View, Node]) -> None:
+    def leave_doubts(self) -> None:
+        """Behind the region it is not known either what stands in memory."""
+        tracer = self.region.tracer
+        for memory, why in self.doubts.items():
+            leave_in_doubt(tracer, (memory,), why)
+        tracer.writes.count += bool(self.doubts)
+
+    def _put(self, nodes: dict[View, Node], doubts: dict[Memory, str]) -> None:
         for root, node in nodes.items():
             root.node = node
+        for memory, doubt in doubts.items():
+            memory.doubt = doubt
         self.region.tracer.writes.count += 1
 
 
@@ -416,7 +421,7 @@ def run(region: Region, part: Callable[[], Any]) -> Way:
             outcome = part()
             values = {place: place.get() for place in region.places}
             nodes = {root: root.node for root in region.roots}
-        return Way(region, outcome, values, nodes)
+        return Way(region, outcome, values, nodes, {memory: memory.doubt for memory in region.doubts})
     except FxliteError:
         raise
     except Exception as error:
@@ -470,15 +475,13 @@ def conditional(
         roots[root] = merging.leaf(root.node.name, nodes[0], nodes[1], kind)
     outcome = _merged_outcome(merging, *(as_outcome(way.outcome) for way in found))
     results = _recorded(tracer, pred, found, merging)
-    for number, (pair, result) in enumerate(zip(merging.pairs, results)):
-        for way, value in zip(found, pair):
-            note_shared(way.region, value, result, merging.kinds[number])
-    for leaves in zip(*merging.pairs):
-        note_same(leaves, results)
+    note_shared([*zip(merging.pairs, results)])
     for place, maker in makers.items():
         assign(tracer, place, maker(results))
     for root, maker in roots.items():
         replace_root(tracer, root, maker(results)._node)
+    for way in found:
+        way.leave_doubts()
     return outcome(results)
 
 
@@ -585,49 +588,36 @@ def note(tracer: Tracer, place: Place) -> None:
         body.note(place)
 
 
-def note_shared(region: Region, value: Any, result: Any, kind: Kind) -> None:
-    """The result of a region may be, or be a view of, an array around it, or not: what is written
-    into one of them from now on leaves the other in doubt."""
-    if not is_traced(value) or isinstance(value, PythonNumber) or not (value.type.shape and kind.type.shape):
-        return
-    root = root_of(view_of(value))
-    if root.home is not region.graph:
-        share(root, view_of(result), "or not: that depends on a value that is not known while tracing")
-    elif root.memory is not None:
-        for memory in root.memory.kin:
-            link(memory, view_of(result).memory)
-
-
-def note_same(values: Sequence[Any], results: Sequence[Any]) -> None:
-    """Results may share memory with each other if the values did of which they are made."""
+def note_shared(leaves: Sequence[tuple[Sequence[Any], Any]]) -> None:
+    """Results of a region, with what they are on each way: each may be an array that is handed on, or a view of it, or
+    not, and what is written into one of them from now on leaves the other in doubt."""
     arrays = [
-        (root_of(view_of(value)).memory, view_of(result).memory)
-        for value, result in zip(values, results)
-        if is_traced(value) and not isinstance(value, PythonNumber) and value.type.shape and result.type.shape
+        ([memory_of(value) if _is_array(value) else None for value in values], memory_of(result))
+        for values, result in leaves
+        if _is_array(result)
     ]
-    for number, (memory, own) in enumerate(arrays):
-        for other, others in arrays[:number]:
-            if memory is other or (memory is not None and other in memory.kin):
-                link(own, others)
+    families = [[m.family for m in values if m is not None] for values, _ in arrays]  # before they are linked
+    for number, ((values, own), family) in enumerate(zip(arrays, families)):
+        for memory in values:
+            for origin in memory.origins if memory is not None else ():
+                share(origin, own, "or not: that depends on a value that is not known while tracing")
+        own.link(set().union(*family))
+        for others, other in arrays[:number]:
+            if any(a is not None and b is not None and b in a.family for a, b in zip(values, others)):
+                own.link((other,))
 
 
-def link(one: Memory | None, other: Memory | None) -> None:
-    """What is written into one of two memories leaves the other in doubt."""
-    if one is not None and other is not None and one is not other:
-        one.kin, other.kin = (*one.kin, other), (*other.kin, one)
+def _is_array(value: Any) -> bool:
+    return is_traced(value) and not isinstance(value, PythonNumber) and bool(value.type.shape)
 
 
 def is_callers(root: View) -> bool:
     """Whether memory belongs to the caller of the program, who sees what is written there."""
-    return root.made is not None and root.made.op == "placeholder" and not root.copied
+    return root.made is not None and root.made.op == "placeholder" and not (root.copied or root.home.is_body)
 
 
-def share(root: View, view: View, why: str) -> None:
-    """Note that two values may share memory."""
-    other, own = root.memory, view.memory
-    assert other is not None and own is not None
-    name = root.node.name
-    if other.refusal or is_callers(root):
-        own.refusal = own.refusal or f"may share memory with {name}, {why}"
-    if not other.refusal:
-        link(other, own)
+def share(memory: Memory, own: Memory, why: str) -> None:
+    """Note that a result with memory of its ``own`` may be what stands in another one."""
+    if memory.refusal or is_callers(memory.root):
+        own.refusal = own.refusal or f"may share memory with {memory.root.node.name}, {why}"
+    own.hand_on((memory,))

@@ -22,7 +22,7 @@ from fxlite.scalar import expr
 from fxlite.scalar.index import Index
 from fxlite.tracing.selections.compact import compact
 from fxlite.tracing.selections.masked import FUNCTIONS, REDUCTIONS, Masked, first_of, product
-from fxlite.tracing.selections.spans import Sum, sum_of
+from fxlite.tracing.selections.spans import Sum, counting, sum_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType, type_of
 
@@ -300,6 +300,19 @@ def _moved(function: Callable[..., Any]) -> Callable[..., Masked]:
     return call
 
 
+def _roll(a: Masked, shift: Any, axis: Any = None) -> Any:
+    if axis is None and a.ndim > 1:
+        raise a.refusal("np.roll of all elements", "say along which axis: np.roll(x, shift, axis)")
+    if axis is not None and not isinstance(axis, tuple) and normalize_axis(axis, a.ndim) != a.before:
+        return lookup("roll")(a, shift, axis)
+    if isinstance(axis, tuple):
+        raise a.refusal("np.roll along several axes", "roll along one after the other")
+    m = compact(a)
+    places = counting(a.tracer, m.values.type.shape[m.before]) - shift
+    places = places % lookup("maximum")(m.count, 1)
+    return first_of(lookup("take")(m.values, places, axis=m.before), m.count, m.after)
+
+
 def _expand_dims(a: Masked, axis: Any) -> Any:
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     for each in sorted(normalize_axis(one, a.ndim + len(axes)) for one in axes):
@@ -353,6 +366,7 @@ FUNCTIONS |= {
     "of positions": _of_positions,
     **{f: _moved(f) for f in (np.transpose, np.swapaxes, np.moveaxis, np.rollaxis)},
     np.expand_dims: _expand_dims,
+    np.roll: _roll,
     np.squeeze: _squeeze,
     np.split: _split,
     np.reshape: _reshape,

@@ -13,7 +13,6 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from fxlite.base.state import is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.tracing.capture.places import Attribute, Unavailable
 from fxlite.tracing.selections.spans import (
     Span,
     Sum,
@@ -36,7 +34,7 @@ from fxlite.tracing.selections.spans import (
     sum_of,
     taken,
 )
-from fxlite.tracing.writes.shared_memory import root_of, view_of
+from fxlite.tracing.writes.shared_memory import copy_of, may_hold
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 
@@ -84,21 +82,20 @@ class Masked:
     Without one they are those of the moment, as long as nobody writes into a part: then the elements are
     :meth:`placed` one behind the other. Until then ``parts`` are copies, each with its ``base`` and how it is taken."""
 
-    __slots__ = ("__weakref__", "after", "base", "made", "mask", "origin", "parts", "rivals", "span", "values")
+    __slots__ = ("__weakref__", "after", "base", "made", "mask", "origin", "parts", "span", "values")
     __array_priority__ = 2000.0
     __fx_selected__ = True  # ops ask the tracer
 
     def __init__(self, values: Proxy, mask: Proxy, after: int | None = None, span: Span | None = None) -> None:
-        """A selection of what both hold now; one that is cut out shows later writes, as a view."""
+        """A selection of what both hold now, as of a copy; one that is cut out shows later writes, as a view."""
         tracer = values.tracer
-        self.values = values if span is not None else tracer.proxy(values.node)
+        self.values = values if span is not None else copy_of(values)
         self.mask = tracer.proxy(mask.node)
         self.after = values.ndim - mask.ndim if after is None else after
         self.span = span
         self.origin: tuple[Proxy, tuple[Any, ...]] | None = None
         self.parts: list[weakref.ref[Masked]] = []  # of which NumPy makes views
         self.base: tuple[Masked, Callable[[Masked], Any]] | None = None
-        self.rivals: list[Callable[[], Masked | None]] = []  # of which it may be one: a branch chose
         self.made = self.values.node, self.mask.node
         if tracer.bodies:
             tracer.bodies[-1].own_object(self)
@@ -120,6 +117,7 @@ class Masked:
         if not own and isinstance(made, Masked) and made is not self:
             made.base = self, again
             self.parts.append(weakref.ref(made))
+            may_hold(made.values, self.values)
         return made
 
     def _alive(self) -> list[Masked]:
@@ -132,31 +130,9 @@ class Masked:
             owner = owner.base[0]
         return owner
 
-    def may_be(self, other: Masked) -> None:
-        """This selection is another one, or not: that depends on a value that is not known while tracing."""
-        one, other = self._owner(), other._owner()
-        for first, second in ((one, other), (other, one)):  # of whose memory others may be parts, who outlive it
-            first.rivals.append(weakref.ref(second) if second.span is None else partial(_same, second))
-
-    def _forget_rivals(self) -> None:
-        """It is about to be written into: what those hold that it may be is not known from now on."""
-        owner, tracer = self._owner(), self.tracer
-        rivals, owner.rivals = [other for known in owner.rivals if (other := known()) is not None], []
-        for other in rivals:
-            memory = root_of(view_of(other.values)).memory if other.span is not None else None
-            if memory is not None:  # others are parts of it, too
-                memory.doubt = "a selection was written into that may be a part of it, or not"
-            reason = "a selection was written into that may be this one, or not: a branch or a loop chose it"
-            gone: Any = Unavailable(tracer, reason, "copy it in the branch, or before: z = z.copy()")
-            for each in (other, *other._alive()):
-                if tracer.bodies:
-                    tracer.bodies[-1].note(Attribute(each, "values", "selected"))
-                each.values = gone
-
     def placed(self, what: str) -> None:
         """From now on the elements stand one behind the other in memory of their own, which parts are views of."""
         owner = self._owner()
-        self._forget_rivals()
         if owner.span is not None:
             return
         bodies = self.tracer.bodies
@@ -167,6 +143,7 @@ class Masked:
         owner._become(FUNCTIONS["compact"](owner))
 
     def _become(self, other: Masked) -> None:
+        may_hold(other.values, self.values)
         self.values, self.mask, self.after, self.span = other.values, other.mask, other.after, other.span
         parts, self.parts, self.base = self._alive(), [], None
         for part in parts:
@@ -330,7 +307,14 @@ class Masked:
         return self.after
 
     def __fx_rebuilt__(self, parts: Sequence[Any]) -> Masked:
-        return Masked(parts[0], parts[1], self.after)
+        return Masked._of(parts[0], parts[1], self.after)
+
+    @staticmethod
+    def _of(values: Proxy, mask: Proxy, after: int) -> Masked:
+        """A selection that stands in the memory of an array."""
+        made = Masked(values, mask, after)
+        made.values = values
+        return made
 
     def __fx_create_arg__(self, tracer: Any) -> Any:
         raise self.refusal("the elements of a mask as a result, or beside other arrays")
@@ -433,16 +417,12 @@ class Masked:
             x, items = self.origin
             x[items] = values
             return self
-        self._forget_rivals()
         if self.base is not None or self._alive():
             self.placed("a write into x[mask]")
         if self.span is not None:
             self.values[(*[slice(None)] * self.before, slice(*self._bounds()))] = values
             return self
-        for name in ("values", "mask", "span"):
-            if self.tracer.bodies:
-                self.tracer.bodies[-1].note(Attribute(self, name, "selected"))
-            setattr(self, name, getattr(values, name))
+        self.values[...] = values.values
         return self
 
     # -- what needs their number -------------------------------------------------------------
@@ -550,10 +530,6 @@ class Masked:
         return tuple(items)  # an error outside
 
 
-def _same(value: Masked) -> Masked:
-    return value
-
-
 def _places(item: Any) -> Any:
     """What stands in a subscript, a mask of one axis as the places that it selects."""
     is_mask = is_traced(item) and item.ndim == 1 and item.type.dtype.is_bool
@@ -622,7 +598,7 @@ def is_block(value: Any) -> bool:
 def all_of(values: Any) -> Masked:
     """All elements of the first axis, selected."""
     mask = lookup("full")((values.type.shape[0],), True, dtypes.bool_)
-    return Masked(values, mask)
+    return Masked._of(values, mask, values.ndim - 1)
 
 
 # -- of two ----------------------------------------------------------------------------------------

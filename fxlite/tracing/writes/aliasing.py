@@ -28,6 +28,7 @@ from fxlite.tracing.writes.shared_memory import (
     copied,
     fresh,
     is_contiguous,
+    leave_in_doubt,
     node_layout,
     reshaped,
     root_of,
@@ -311,9 +312,11 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
             assert base is not None
             if base.refusal:
                 raise _refused(tracer, what, v.node, f"may share memory with a value that {base.refusal}")
-            base.doubt = (
-                f"{v.node.name} was written to, and may or may not share its memory (NumPy makes a "
-                "view or a copy, depending on the layout)"
+            leave_in_doubt(
+                tracer,
+                base.family,
+                f"{v.node.name} was written to, and may or may not share its memory (NumPy makes a view or a copy, "
+                "depending on the layout)",
             )
         if not shares:
             v.detach()
@@ -339,8 +342,7 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
         raise _refused(tracer, what, view.node, "is broadcast: NumPy makes it read-only")
     if any(v.read_only for v in chain):
         raise _refused(tracer, what, view.node, "NumPy makes read-only (of a diagonal, see np.fill_diagonal)")
-    for other in memory.kin:
-        other.doubt = f"{view.node.name} was written to, and may or may not share its memory"
+    leave_in_doubt(tracer, memory.kin, f"{view.node.name} was written to, and may or may not share its memory")
     return chain
 
 

@@ -17,7 +17,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, broadcast_shapes
 from fxlite.tracing.writes.aliasing import write
 from fxlite.tracing.writes.scatter import chosen, prepared, set_item
-from fxlite.tracing.writes.shared_memory import is_number, view_of
+from fxlite.tracing.writes.shared_memory import is_number, leave_in_doubt, view_of
 from fxlite.types import dtypes, shapes
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def in_place_operator(proxy: Proxy, op: Op, other: Any) -> Any:
         assert memory is not None
         if memory.refusal:
             write(proxy, result.node, what=f"'{symbol}='")  # raises
-        memory.doubt = f"'{symbol}=' changes it if it is an array, not if it is a number"
+        leave_in_doubt(proxy.tracer, memory.family, f"'{symbol}=' changes it if it is an array, not if it is a number")
         proxy.tracer.writes.count += 1
     if number is not False:
         return result

@@ -12,7 +12,7 @@ order, because NumPy's ufuncs keep the order of their operands; anything else is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,16 +48,40 @@ class Writes:
 class Memory:
     """Memory that one value of the program owns. ``refusal``: why the program must not write here.
     ``doubt``: why it is not known what stands here after a write. Both "" mostly. ``is_number``: it
-    is a NumPy number, which is immutable; None if that, or an array of rank 0. ``kin``: other
-    memory that may be this one, so that a write here leaves it in doubt."""
+    is a NumPy number, which is immutable; None if that, or an array of rank 0. ``root``: the view that
+    owns it. ``kin``: other memory that may be this one, so that a write here leaves it in doubt.
+    ``handed_on``: of what a branch or loop leaves, the memory that it was given."""
 
-    __slots__ = ("doubt", "is_number", "kin", "refusal")
+    __slots__ = ("doubt", "handed_on", "is_number", "kin", "refusal", "root")
+
+    root: View
 
     def __init__(self, refusal: str = "", is_number: bool | None = False) -> None:
         self.refusal = refusal
         self.is_number = is_number
         self.doubt = ""
         self.kin: tuple[Memory, ...] = ()
+        self.handed_on: tuple[Memory, ...] = ()
+
+    @property
+    def origins(self) -> set[Memory]:
+        """The memory that this is, or may be."""
+        return {self, *self.handed_on}
+
+    @property
+    def family(self) -> set[Memory]:
+        """This and all that may share it."""
+        return {self, *self.kin}
+
+    def link(self, others: Iterable[Memory]) -> None:
+        """Note that other memory may be this one."""
+        for other in others:
+            if other is not self and other not in self.kin:
+                self.kin, other.kin = (*self.kin, other), (*other.kin, self)
+
+    def hand_on(self, others: Iterable[Memory]) -> None:
+        """Note what this was made of."""
+        self.handed_on = (*{*self.handed_on, *others} - {self},)
 
 
 class View:
@@ -78,6 +102,7 @@ class View:
         self.made: Node | None = node  # tells the layout of a root; None: C order
         self.copied = False  # a root is a copy, without the gaps that the layout has
         self.memory: Memory | None = memory
+        memory.root = self
         self.parent: View | None = None
         self.op: Op | None = None  # None below a parent: perhaps a view, perhaps a copy
         self.attributes: Mapping[str, Any] = {}
@@ -88,6 +113,7 @@ class View:
     def detach(self) -> None:
         """From now on this value has memory of its own."""
         self.parent, self.memory, self.op = None, Memory(), None
+        self.memory.root = self
         self.made, self.copied, self.home = self.node, True, self.node.graph
 
 
@@ -203,6 +229,20 @@ def fresh(proxy: Proxy, in_c_order: bool = False, number: bool | None = False) -
     return made
 
 
+def copy_of(proxy: Proxy) -> Proxy:
+    """What NumPy copies when it is selected: the same value in memory of its own, of which nothing is recorded yet."""
+    made = proxy.tracer.proxy(proxy.node)
+    made._view = View(made._node, Memory(), proxy.tracer.writes.count)
+    made._view.copied, made._view.home = True, proxy.tracer.graph
+    return made
+
+
+def may_hold(made: Proxy, value: Proxy) -> None:
+    """``made`` may stand in the memory of a value: what is written into one leaves the other in doubt."""
+    memory_of(made).link(memory_of(value).family)
+    memory_of(made).hand_on(memory_of(value).origins)
+
+
 def _is_traced_number(index: Any) -> bool:
     return hasattr(index, "_view") and getattr(index._node.type, "shape", None) == ()
 
@@ -225,8 +265,7 @@ def attach_whole(result: Proxy, base: Proxy) -> Proxy:
 
 def may_be_same(one: Proxy, other: Proxy) -> bool:
     """Whether two values have one memory, or may have."""
-    memory, found = (root_of(view_of(value)).memory for value in (one, other))
-    return memory is not None and found is not None and (memory is found or memory in found.kin)
+    return memory_of(one) in memory_of(other).family
 
 
 def root_of(view: View) -> View:
@@ -234,6 +273,22 @@ def root_of(view: View) -> View:
     while view.parent is not None:
         view = view.parent
     return view
+
+
+def memory_of(proxy: Proxy) -> Memory:
+    """The memory in which a value stands."""
+    memory = root_of(view_of(proxy)).memory
+    assert memory is not None
+    return memory
+
+
+def leave_in_doubt(tracer: Tracer, memories: Iterable[Memory], why: str) -> None:
+    """From now on it is not known what stands in memory; the body around notes that."""
+    for memory in memories:
+        if not memory.doubt:
+            if tracer.bodies:
+                tracer.bodies[-1].note_doubt(memory)
+            memory.doubt = why
 
 
 # -- strides ---------------------------------------------------------------------------------------
